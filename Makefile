@@ -1,0 +1,57 @@
+# Each target sets up everything it needs; a second call finds it done. Choose another Python with: make PYTHON=python3.12 test
+PYTHON ?= python3 python3.13 python3.12 python3.11
+PIP := .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt
+CODE := src tests $(wildcard examples)
+
+.PHONY: help quickstart test soak lint clean
+
+help:
+	@echo "make quickstart   train four methods on handwritten digits and print a table"
+	@echo "make test         ruff, mypy and all tests but the slow ones"
+	@echo "make soak         the slow tests"
+	@echo "make lint         ruff and mypy only"
+	@echo "make clean        remove .venv and the caches"
+
+quickstart: .venv/.core
+	@.venv/bin/fedblocks quickstart
+
+# Two workers share the cores: more threads each only slow them down.
+test soak: export OMP_NUM_THREADS = 1
+
+test: lint
+	.venv/bin/python -m pytest -q -n 2
+
+soak: .venv/.dev
+	.venv/bin/python -m pytest -q -m soak --timeout=1800
+
+lint: .venv/.dev
+	.venv/bin/ruff check $(CODE)
+	.venv/bin/mypy --strict src
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# The stamps are written last, so that an interrupted installation is taken up again.
+.venv/.core: pyproject.toml constraints.txt
+	$(venv)
+	@echo "installing fedblocks into .venv (the first time takes a few minutes) ..."
+	@$(PIP) -e . && touch $@
+
+.venv/.dev: pyproject.toml constraints.txt
+	$(venv)
+	@echo "installing fedblocks and its development tools into .venv (the first time takes a few minutes) ..."
+	@$(PIP) -e '.[dev]' && touch .venv/.core $@
+
+# A .venv whose Python or pip does not start (interrupted, Python upgraded) is made anew.
+define venv
+@.venv/bin/python -m pip --version >/dev/null 2>&1 && exit 0; \
+for python in $(PYTHON) none; do \
+    "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && break; \
+done; \
+if [ "$$python" = none ]; then \
+    echo "fedblocks needs Python 3.11 or newer with venv; tried: $(PYTHON)." >&2; \
+    echo "  fix: install it (Debian, Ubuntu: apt install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12" >&2; \
+    exit 1; \
+fi; \
+"$$python" -m venv --clear .venv
+endef

@@ -1,0 +1,189 @@
+"""What clients send, and the one weighted reduction that makes every aggregation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.blocks import Federated, Mixture, PerClient, Pool, Private, Read, Selection, server_name
+from fedblocks.core.method import Method
+from fedblocks.core.parts import Blocks, Params, is_statistic
+from fedblocks.core.rules import Rule
+from fedblocks.core.server import Cohort, own_server
+from fedblocks.core.state import State, count_bytes, statistics_name
+
+WEIGHT_BYTES = 8  # a weight travels as one double
+
+
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """What a group of clients sends of one block."""
+
+    name: str  # server name
+    ids: Tensor  # [clients]
+    copies: Params  # [clients, ...], or [clients, slots, ...] if each slot has a copy of its own
+    weights: Tensor  # [clients, slots]
+    per_slot: bool
+    rule: Rule
+    own: bool = False  # each client writes the slot that has its number
+
+    def keep(self, good: Tensor) -> Upload:
+        """Only the uploads of some clients."""
+        copies = {k: v[good] for k, v in self.copies.items()}
+        return replace(self, ids=self.ids[good], copies=copies, weights=self.weights[good])
+
+    def bytes_up(self) -> Tensor:
+        """[clients]: a copy for each slot that is written (one copy if they are the same), and the weights."""
+        one = count_bytes({k: v[0, 0] if self.per_slot else v[0] for k, v in self.copies.items()})
+        written = (self.weights != 0).sum(1)
+        copies = written if self.per_slot else written.clamp(max=1)
+        return copies * one + self.weights.shape[1] * WEIGHT_BYTES
+
+
+Uploads = dict[str, Upload]  # by the method's own name of the block
+
+
+def uploads_of(
+    method: Method,
+    blocks: Blocks,
+    weights: Mapping[str, Tensor],
+    reads: Mapping[str, Read],
+    wanted: Mapping[str, Tensor],
+    cohort: Cohort,
+) -> Uploads:
+    """What a group of clients sends after local training."""
+    uploads: Uploads = {}
+    for name, block in method.blocks().items():
+        if not isinstance(block, Federated):
+            continue
+        read = reads.get(name)
+        copies = _without_statistics(method, blocks[block.of or name])
+        side_by_side = isinstance(block, Pool) and block.of is None and _shows_slots(read)
+        given = weights.get(name)
+        row = _weights(block, read, given, wanted.get(name), cohort)
+        if side_by_side and isinstance(read, Selection) and given is None:
+            copies = _scattered(copies, read.slots, block.size)
+        own = isinstance(block, PerClient)
+        uploads[name] = Upload(server_name(name, block), cohort.ids, copies, row, side_by_side, block.rule, own)
+    return uploads
+
+
+def _shows_slots(read: Read | None) -> bool:
+    """Whether a client sees several slots side by side."""
+    return read is None or (isinstance(read, Selection) and read.slots.dim() == 2)
+
+
+def _weights(
+    block: Federated, read: Read | None, given: Tensor | None, wanted: Tensor | None, cohort: Cohort
+) -> Tensor:
+    """[clients, slots]: what the method said, or the number of examples wherever the client read."""
+    size = cohort.sizes[:, None].double()
+    if given is not None:
+        return given.double().view(len(cohort), -1)
+    if isinstance(block, PerClient):
+        return (size > 0).double()  # a client without data has nothing to say of itself
+    if wanted is not None:
+        return size * (wanted != 0)
+    if isinstance(read, Mixture):
+        return size * read.weights.double()
+    if isinstance(read, Selection):
+        nowhere = torch.zeros(len(cohort), block.size, dtype=torch.double, device=size.device)
+        return size * nowhere.scatter(1, read.slots.view(len(cohort), -1), 1.0)
+    return size.expand(-1, block.size)
+
+
+def _scattered(copies: Params, slots: Tensor, size: int) -> Params:
+    """[clients, how many, ...] -> [clients, all slots, ...], zero where a client had none."""
+    if slots.shape[1] == size and slots.stride(0) == 0:
+        return copies
+    rows = torch.arange(len(slots), device=slots.device)[:, None]
+    return {k: v.new_zeros(len(v), size, *v.shape[2:]).index_put((rows, slots), v) for k, v in copies.items()}
+
+
+def _without_statistics(method: Method, copies: Params) -> Params:
+    return {k: v for k, v in copies.items() if method.statistics != "local" or not is_statistic(k)}
+
+
+def private_of(method: Method, blocks: Blocks) -> Blocks:
+    """What stays on the clients: private blocks, and their own statistics: [clients, ...]."""
+    private: Blocks = {}
+    for name, block in method.blocks().items():
+        if isinstance(block, Private):
+            private[name] = blocks[name]
+        elif isinstance(block, Federated) and method.statistics == "local" and not isinstance(block, PerClient):
+            own = {k: v for k, v in blocks[name].items() if is_statistic(k)}
+            if own:
+                private[statistics_name(name)] = own
+    return private
+
+
+def reduce_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
+    """The one aggregation kernel: slot s becomes sum_c w[c, s] copy[c] / sum_c w[c, s].
+
+    Returns the means and which slots were written; a slot that nobody wrote keeps its old value.
+    Sums run over clients in the order of their ids, in double precision.
+    """
+    if upload.own:
+        return _own_slots(old, upload)
+    total = upload.weights.sum(0)  # [slots]
+    written = total > 0
+    share = upload.weights / torch.where(written, total, 1)
+    spec = "cs,cs...->s..." if upload.per_slot else "cs,c...->s..."
+    mean = {k: torch.einsum(spec, share, v.double()).to(v.dtype) for k, v in upload.copies.items()}
+    return {k: _where(written, mean[k], v) if k in mean else v for k, v in old.items()}, written
+
+
+def _own_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
+    """The same reduction where client c alone writes slot c: no [clients, slots] matrix in large federations."""
+    writers = upload.weights[:, 0] > 0
+    ids = upload.ids[writers]
+    count = len(next(iter(old.values())))
+    written = torch.zeros(count, dtype=torch.bool, device=ids.device).index_fill(0, ids, True)
+    return {k: v.index_copy(0, ids, upload.copies[k][writers]) for k, v in old.items()}, written
+
+
+def aggregate(
+    methods: Mapping[str, Method], state: State, groups: Mapping[str, Uploads], cohorts: Mapping[str, Cohort]
+) -> State:
+    """The server's side at the end of a round: reduce every block, apply its rule, let methods conclude."""
+    server, memory = dict(state.server), dict(state.memory)
+    for upload in _merged(groups):
+        if len(upload.ids):
+            name = upload.name
+            memory[name], server[name] = _ruled(upload.rule, state.memory[name], state.server[name], upload)
+    for group, uploads in groups.items():
+        layout = methods[group].blocks()
+        before, after = own_server(layout, state.server), own_server(layout, server)
+        concluded = methods[group].conclude(after, before, uploads, cohorts[group])
+        server |= {server_name(n, layout[n]): v for n, v in concluded.items()}
+    return replace(state, round=state.round + 1, server=server, memory=memory)
+
+
+def _ruled(rule: Rule, memory: Blocks, old: Params, upload: Upload) -> tuple[Blocks, Params]:
+    mean, written = reduce_slots(old, upload)
+    new_memory, new = rule.apply(memory, old, mean)
+    kept = {n: {k: _where(written, v, memory[n][k]) for k, v in block.items()} for n, block in new_memory.items()}
+    return kept, {k: _where(written, v, old[k]) for k, v in new.items()}
+
+
+def _merged(groups: Mapping[str, Uploads]) -> list[Upload]:
+    """Uploads to the same server name as one, clients in the order of their ids."""
+    by_name: dict[str, list[Upload]] = {}
+    for uploads in groups.values():
+        for upload in uploads.values():
+            by_name.setdefault(upload.name, []).append(upload)
+    return [found[0] if len(found) == 1 else _concatenated(found) for found in by_name.values()]
+
+
+def _concatenated(found: list[Upload]) -> Upload:
+    ids = torch.cat([u.ids for u in found])
+    order = ids.argsort()
+    copies = {k: torch.cat([u.copies[k] for u in found])[order] for k in found[0].copies}
+    return replace(found[0], ids=ids[order], copies=copies, weights=torch.cat([u.weights for u in found])[order])
+
+
+def _where(written: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    return torch.where(written.view(-1, *[1] * (new.dim() - 1)), new, old)

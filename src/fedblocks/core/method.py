@@ -1,0 +1,144 @@
+"""The contract: a method is a frozen record of hyper-parameters with pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
+
+from fedblocks.core.blocks import Block, Read
+from fedblocks.core.net import Net
+from fedblocks.core.optimizers import SGD, Optimizer
+from fedblocks.core.parts import Blocks, Params
+from fedblocks.core.phases import Batch, Loss, Phase, Pull, Update
+from fedblocks.core.schedules import Schedule
+
+if TYPE_CHECKING:
+    from fedblocks.core.aggregate import Uploads
+    from fedblocks.core.client import Client
+    from fedblocks.core.server import Cohort
+
+View = Callable[[Blocks, Tensor], Tensor]  # (blocks, inputs) -> logits
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where a method comes from."""
+
+    title: str
+    authors: str
+    year: int
+    venue: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """Everything that makes one method differ from another. Loop, devices, data, logging: elsewhere."""
+
+    paper: ClassVar[Paper]
+    personal_by: ClassVar[str] = "client"  # "none", "client", "cohort" or "instance"
+    weighs: ClassVar[str] = "n"  # what `writes` says of pools, in words for the plan
+    tags: ClassVar[tuple[str, ...]] = ()  # what the data must say of every client, e.g. its cohort
+
+    net: Net
+    lr: float | Schedule = 0.1  # local learning rate
+    epochs: int = 1  # local epochs
+    batch_size: int = 32
+    optimizer: Optimizer = field(default_factory=SGD)  # the local optimizer
+    drop_last: bool = False  # leave out an epoch's last batch if it is not full and not the only one
+    statistics: str = "average"  # BatchNorm's running statistics: "average", "local" (stay on the client) or "refuse"
+
+    # every method says
+    def blocks(self) -> dict[str, Block]:
+        """The blocks of a client's model and where each lives."""
+        raise NotImplementedError(f"{type(self).__name__} must say its blocks")
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        """The personal model: logits for some inputs."""
+        raise NotImplementedError(f"{type(self).__name__} must say how it predicts")
+
+    def phases(self) -> list[Phase]:
+        """Local training."""
+        raise NotImplementedError(f"{type(self).__name__} must say its phases")
+
+    # some methods change; the defaults are right for most
+    def views(self) -> dict[str, View]:
+        """The models that are evaluated; "personal" always is."""
+        return {"personal": self.predict}
+
+    def adaptation(self) -> list[Phase]:
+        """What a client does on its training data before it is evaluated; nothing of it is kept."""
+        return []
+
+    def joining(self) -> list[Phase]:
+        """What a client that never took part does to get its model; nothing of it is uploaded.
+
+        Where clients keep nothing, a new one is like any other; else it trains once, for itself.
+        """
+        return self.adaptation() or (self.phases() if self.stateful else [])
+
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        """On the client, before training."""
+        return blocks
+
+    def wants(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        """For every pool on request, the slots [slots] that the client downloads (not 0 = yes)."""
+        return {}
+
+    def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
+        """On the client, after training."""
+        return blocks
+
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        """Weights [slots] with which a block is written; default: the number of examples, where it was read."""
+        return {}
+
+    def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
+        """On the server: what each client is sent, where it is not simply the block's slots."""
+        return {}
+
+    def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        """On the server, at the end of a round."""
+        return server
+
+    def degenerate(self) -> list[str]:
+        """Settings that silently make this another method, each as a sentence."""
+        return []
+
+    # helpers for methods
+    def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        """The loss of the personal model."""
+        return batch.loss(self.predict(blocks, batch.x))
+
+    def step(
+        self,
+        *train: str,
+        loss: Loss | None = None,
+        lr: float | Schedule | None = None,
+        pull: Pull | None = None,
+        repeat: int = 1,
+        project: Callable[[Blocks], Blocks] | None = None,
+        optimizer: Optimizer | None = None,
+    ) -> Update:
+        """An update of some blocks with the method's own loss, learning rate and optimizer."""
+        return Update(
+            train, loss or self.loss, self.lr if lr is None else lr, optimizer or self.optimizer, pull, repeat, project
+        )
+
+    def options(self) -> dict[str, Any]:
+        """The hyper-parameters by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "net"}
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a client keeps anything between rounds."""
+        from fedblocks.core.blocks import Private
+
+        return any(isinstance(block, Private) for block in self.blocks().values())
+
+
+def join(*copies: Params) -> Params:
+    """One net's tensors out of several blocks."""
+    return {name: value for copy in copies for name, value in copy.items()}

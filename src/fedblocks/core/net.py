@@ -1,0 +1,220 @@
+"""Networks as pure functions of named tensors: any `nn.Module`, cut into pieces that blocks can hold."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.layers import BatchNorm, mappable
+from fedblocks.core.parts import Params
+
+_LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
+_STATISTICS = ("running_mean", "running_var")
+
+
+class Piece:
+    """Some of a net's tensors; callable when they are all that a stretch of its layers needs."""
+
+    def __init__(self, net: Net, names: Iterable[str], stages: range | None = None) -> None:
+        self.net, self.names, self.stages = net, tuple(names), stages
+
+    def init(self, seed: int) -> Params:
+        whole = self.net.init(seed)
+        return {name: whole[name] for name in self.names}
+
+    def __call__(self, params: Params, x: Tensor) -> Tensor:
+        if self is self.net.whole:
+            return self.net(params, x)
+        if self.stages is None:
+            raise UserError(
+                "this piece of the net cannot run on its own",
+                "call the whole net, `net({**body, **head}, x)`, or give `Net.of` an nn.Sequential",
+            )
+        for index in self.stages:
+            x = self.net.run_stage(index, params, x)
+        return x
+
+
+class Net:
+    """A network template. Its tensors live in blocks, never in the module."""
+
+    def __init__(
+        self, make: Callable[[], nn.Module], head: str | None, blocks: dict[str, list[str]] | None, dtype: torch.dtype
+    ) -> None:
+        self.make, self.dtype = make, dtype
+        self._templates: dict[str, nn.Module] = {}
+        self.template = mappable(make())
+        self.names = [*(n for n, _ in self.template.named_parameters()), *self._statistics()]
+        self.head_module = head if head is not None else self._last_layer()
+        self._check_module(self.head_module)
+        self.pieces = {name: self.piece(self._under(paths)) for name, paths in (blocks or {}).items()}
+
+    @staticmethod
+    def of(
+        module: nn.Module | Callable[[], nn.Module],
+        head: str | None = None,
+        blocks: dict[str, list[str]] | None = None,
+        keep_weights: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ) -> Net:
+        """Any module, or a function that makes one. `head` names the last layers, `blocks` any other cut.
+
+        A seed re-initialises the module (`reset_parameters`); `keep_weights` starts from its own weights.
+        """
+        if isinstance(module, nn.Module):
+            given = module
+            again = copy.deepcopy if keep_weights else _reset
+            return Net(lambda: again(given), head, blocks, dtype)
+        return Net(module, head, blocks, dtype)
+
+    def init(self, seed: int) -> Params:
+        """All tensors at the start, a function of the seed alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.random.manual_seed(seed)
+            module = mappable(self.make())
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        return {name: tensors[name].detach().clone().to(self.dtype) for name in self.names}
+
+    def __call__(self, params: Params, x: Tensor) -> Tensor:
+        result: Tensor = functional_call(self._on(x.device), params, (x,))
+        return result
+
+    def features(self, params: Params, x: Tensor) -> Tensor:
+        """What the head is given: the representation of the input."""
+        template = self._on(x.device)
+        seen: list[Tensor] = []
+        head = template.get_submodule(self.head_module)
+        handle = head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        try:
+            functional_call(template, params, (x,))
+        finally:
+            handle.remove()
+        return seen[0]
+
+    def piece(self, names: Iterable[str]) -> Piece:
+        """Some of the tensors, in the net's own order."""
+        wanted = set(names)
+        return Piece(self, [n for n in self.names if n in wanted])
+
+    @cached_property
+    def whole(self) -> Piece:
+        return Piece(self, self.names)
+
+    @cached_property
+    def head(self) -> Piece:
+        names = self._under([self.head_module])
+        return Piece(self, [n for n in self.names if n in names], self._stages_of(names, after=True))
+
+    @cached_property
+    def body(self) -> Piece:
+        names = set(self.names) - self._under([self.head_module])
+        return Piece(self, [n for n in self.names if n in names], self._stages_of(names, after=False))
+
+    @cached_property
+    def layers(self) -> dict[str, Piece]:
+        """The linear layers (dense, convolution, embedding, recurrent), each with its bias."""
+        kinds = (*_LINEAR, nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)
+        found: dict[str, Piece] = {}
+        for path, module in self.template.named_modules():
+            inside = any(path.startswith(f"{outer}.") for outer in found)
+            if isinstance(module, kinds) and not inside:
+                found[path] = self.piece(self._under([path]))
+        return found
+
+    @cached_property
+    def rest(self) -> Piece:
+        """What belongs to no linear layer: scales, norms, statistics."""
+        linear = {name for piece in self.layers.values() for name in piece.names}
+        return self.piece(set(self.names) - linear)
+
+    @cached_property
+    def norms(self) -> Piece:
+        """The normalisation layers, parameters and statistics."""
+        kinds = (BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d)
+        paths = [path for path, module in self.template.named_modules() if isinstance(module, kinds)]
+        return self.piece(self._under(paths))
+
+    @cached_property
+    def stages(self) -> tuple[Piece, ...]:
+        """The net as a chain of callable pieces, each with the tensors of its own; empty if it is no chain."""
+        return tuple(Piece(self, self._under_child(i), range(i, i + 1)) for i in range(len(self._children)))
+
+    def run_stage(self, index: int, params: Params, x: Tensor) -> Tensor:
+        prefix = f"{self._children[index]}."
+        own = {n.removeprefix(prefix): v for n, v in params.items() if n.startswith(prefix)}
+        child = self._on(x.device).get_submodule(self._children[index])
+        result: Tensor = functional_call(child, own, (x,)) if own else child(x)
+        return result
+
+    def size(self) -> int:
+        """How many parameters the net has (statistics left out)."""
+        return sum(p.numel() for p in self.template.parameters())
+
+    @cached_property
+    def _children(self) -> list[str]:
+        chain = type(self.template) is nn.Sequential
+        return [name for name, _ in self.template.named_children()] if chain else []
+
+    def _on(self, device: torch.device) -> nn.Module:
+        """The template with its constants on a device."""
+        key = str(device)
+        if key not in self._templates:
+            self._templates[key] = copy.deepcopy(self.template).to(device)
+        return self._templates[key]
+
+    def _statistics(self) -> list[str]:
+        return [
+            f"{path}.{name}" if path else name
+            for path, module in self.template.named_modules()
+            if isinstance(module, BatchNorm) and module.running_mean is not None
+            for name in _STATISTICS
+        ]
+
+    def _under(self, paths: Iterable[str]) -> set[str]:
+        found: set[str] = set()
+        for path in paths:
+            self._check_module(path)
+            found |= {n for n in self.names if n == path or n.startswith(f"{path}.")}
+        return found
+
+    def _under_child(self, index: int) -> list[str]:
+        return [n for n in self.names if n.startswith(f"{self._children[index]}.")]
+
+    def _check_module(self, path: str) -> None:
+        known = {p for p, _ in self.template.named_modules() if p} | set(self.names)
+        if path not in known:
+            raise UserError(f'the net has no module "{path}"', nearest(path, known))
+
+    def _last_layer(self) -> str:
+        paths = [p for p, m in self.template.named_modules() if p and any(True for _ in m.parameters(recurse=False))]
+        if not paths:
+            raise UserError("the net has no layer with parameters", "give a module that can be trained")
+        last: str = paths[-1]
+        return last
+
+    def _stages_of(self, names: set[str], after: bool) -> range | None:
+        """The stretch of the chain that uses exactly these tensors, if there is one."""
+        children, cut = self._children, 0
+        for index in range(len(children)):
+            if any(n in names for n in self._under_child(index)) == after:
+                cut = index if after else index + 1
+                if after:
+                    break
+        stretch = range(cut, len(children)) if after else range(cut)
+        covered = {n for index in stretch for n in self._under_child(index)}
+        return stretch if children and covered == names else None
+
+
+def _reset(given: nn.Module) -> nn.Module:
+    module = copy.deepcopy(given)
+    for part in module.modules():
+        reset = getattr(part, "reset_parameters", None)
+        if callable(reset):
+            reset()
+    return module

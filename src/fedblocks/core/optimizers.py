@@ -1,0 +1,79 @@
+"""Local optimizers: how a gradient becomes a step. Fresh in every round unless a run keeps their memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Memory = dict[str, list[Tensor]]  # what an optimizer remembers, one list of tensors for each moment
+
+
+class Optimizer(Protocol):
+    """A way to step. Works in place on the working copies of one client's (or one cohort's) round."""
+
+    def memory(self, params: list[Tensor]) -> Memory: ...
+
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent, as in `torch.optim.SGD`."""
+
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def memory(self, params: list[Tensor]) -> Memory:
+        return {"velocity": [torch.zeros_like(p) for p in params]} if self.momentum else {}
+
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: int) -> None:
+        if self.weight_decay:
+            grads = list(torch._foreach_add(grads, params, alpha=self.weight_decay))
+        if self.momentum:
+            velocity = memory["velocity"]
+            torch._foreach_mul_(velocity, self.momentum)
+            torch._foreach_add_(velocity, grads)
+            grads = list(torch._foreach_add(grads, velocity, alpha=self.momentum)) if self.nesterov else velocity
+        torch._foreach_add_(params, grads, alpha=-lr)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam, as in `torch.optim.Adam`."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+    def memory(self, params: list[Tensor]) -> Memory:
+        return {name: [torch.zeros_like(p) for p in params] for name in ("mean", "square")}
+
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: int) -> None:
+        if self.weight_decay:
+            grads = list(torch._foreach_add(grads, params, alpha=self.weight_decay))
+        self._move(params, grads, memory, lr, count)
+
+    def _move(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: int) -> None:
+        (slow, slower), mean, square = self.betas, memory["mean"], memory["square"]
+        torch._foreach_lerp_(mean, grads, 1 - slow)
+        torch._foreach_mul_(square, slower)
+        torch._foreach_addcmul_(square, grads, grads, 1 - slower)
+        scale = torch._foreach_sqrt(square)
+        torch._foreach_div_(scale, (1 - slower**count) ** 0.5)
+        torch._foreach_add_(scale, self.eps)
+        torch._foreach_addcdiv_(params, mean, scale, -lr / (1 - slow**count))
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam with decoupled weight decay, as in `torch.optim.AdamW`."""
+
+    weight_decay: float = 0.01
+
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: int) -> None:
+        torch._foreach_mul_(params, 1 - lr * self.weight_decay)
+        self._move(params, grads, memory, lr, count)

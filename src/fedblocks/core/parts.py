@@ -1,0 +1,33 @@
+"""Pieces of models as tensors with names: what they hold, and how they start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+Params = dict[str, Tensor]  # one copy of one block
+Blocks = dict[str, Params]  # everything one client holds during a round
+
+
+class Part(Protocol):
+    """Something that a block can hold."""
+
+    def init(self, seed: int) -> Params:
+        """The tensors at the start; a function of the seed alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of its own: mixture weights, a cluster choice, a step size."""
+
+    value: Tensor
+
+    def init(self, seed: int) -> Params:
+        return {"value": self.value.clone()}
+
+
+def is_statistic(name: str) -> bool:
+    """Whether training moves this tensor without a gradient: BatchNorm's running mean and variance."""
+    return name.rpartition(".")[2] in ("running_mean", "running_var")

@@ -1,0 +1,147 @@
+"""A method's plan as a table: where each block lives, who sees and writes it, when it trains. Printed from the code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+
+import torch
+
+from fedblocks.core.blocks import Block, Fresh, Mixture, PerClient, Pool, Private, Read, Selection, ServerOnly, Shared
+from fedblocks.core.method import Method
+from fedblocks.core.phases import Phase, Update
+from fedblocks.core.rules import Average
+from fedblocks.core.server import Cohort, default_read, own_server
+from fedblocks.core.state import initial_state
+
+COLUMNS = ("block", "home", "sees", "writes", "phases")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a reviewer should see of a method."""
+
+    rows: list[dict[str, str]]  # one for each block, with the keys of COLUMNS
+    phases: list[str]  # local training
+    adaptation: list[str]  # before an evaluation
+    joining: list[str]  # for a client that never took part
+    views: list[str]
+
+    def text(self) -> str:
+        """The plan as plain text."""
+        lines = _table(self.rows)
+        for title, items in (("train", self.phases), ("adapt", self.adaptation), ("join", self.joining)):
+            lines += [f"{title} {number}: {item}" for number, item in enumerate(items, 1)] or [f"{title}: nothing"]
+        return "\n".join([*lines, f"views: {', '.join(self.views)}"]) + "\n"
+
+
+def plan(method: Method) -> Plan:
+    """The plan of a method, with the hyper-parameters it has."""
+    layout, reads = method.blocks(), _reads(method)
+    phases = method.phases()
+    rows = [_row(method, name, block, reads.get(name), phases) for name, block in layout.items()]
+    described = [[_phase(phase) for phase in found] for found in (phases, method.adaptation(), method.joining())]
+    return Plan(rows, described[0], described[1], described[2], list(method.views()))
+
+
+def _reads(method: Method) -> dict[str, Read]:
+    """What four clients would be sent at the start."""
+    layout, four = method.blocks(), torch.arange(4)
+    tags = {name: torch.zeros(4, dtype=torch.long) for name in method.tags}
+    cohort = Cohort(four, torch.ones(4, dtype=torch.double), tags, 4, 0)
+    server = own_server(layout, initial_state({"all": method}, 4, seed=0).server)
+    federated = {
+        name: default_read(b, cohort) for name, b in layout.items() if isinstance(b, Shared | Pool | PerClient)
+    }
+    return {**federated, **method.reads(server, cohort)}
+
+
+def _row(method: Method, name: str, block: Block, read: Read | None, phases: list[Phase]) -> dict[str, str]:
+    trained = [str(number) for number, phase in enumerate(phases, 1) if name in phase.train]
+    cells = (name, _home(block), _sees(block, read), _writes(method, block, read), ", ".join(trained) or "-")
+    return dict(zip(COLUMNS, cells, strict=True))
+
+
+def _home(block: Block) -> str:
+    match block:
+        case Private():
+            return "client"
+        case Fresh():
+            return "nobody"
+        case ServerOnly():
+            return "server only"
+        case PerClient():
+            return f"server: one per client, from {block.of}"
+        case Pool():
+            return f"server: {block.size} slots" + _named(block)
+        case Shared():
+            return "server" + _named(block)
+
+
+def _named(block: Shared | Pool) -> str:
+    name = f' as "{block.name}"' if block.name else ""
+    rule = "" if isinstance(block.rule, Average) else f", {_brief(block.rule)}"
+    return name + rule
+
+
+def _sees(block: Block, read: Read | None) -> str:
+    match block, read:
+        case Pool(on_request=True), _:
+            return "the slots it asks for"
+        case _, Mixture():
+            return "1 copy, its own mixture"
+        case _, Selection(slots=slots):
+            many = slots.shape[1] if slots.dim() == 2 else 1
+            return "1 copy" if many == 1 else f"{many} copies"
+        case Private(), _:
+            return "what it kept"
+        case Fresh(part=None), _:
+            return "made by prepare"
+        case Fresh(), _:
+            return "its initial value"
+        case _, None:
+            return "-"
+        case _:
+            return "1 copy, made for it"
+
+
+def _writes(method: Method, block: Block, read: Read | None) -> str:
+    if isinstance(block, PerClient):
+        return "its own slot"
+    if not isinstance(block, Shared | Pool):
+        return "-"
+    weight = "n x membership" if isinstance(read, Mixture) else "n"
+    if isinstance(block, Pool) and type(method).writes is not Method.writes:
+        weight = method.weighs
+    return f"{weight}, from {block.of}" if block.of else weight
+
+
+def _phase(phase: Phase) -> str:
+    count, unit = (phase.epochs, "epoch") if phase.steps is None else (phase.steps, "step")
+    length = f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+    return f"on {phase.on} for {length}: " + "; then ".join(_update(update) for update in phase.updates)
+
+
+def _update(update: Update) -> str:
+    words = [" + ".join(update.train), f"lr {_brief(update.lr)}", _brief(update.optimizer)]
+    if update.pull is not None:
+        now = "as it is" if update.pull.live else "as it began"
+        words.append(f"{update.pull.block} pulled to {update.pull.to} {now} by {update.pull.strength}")
+    if update.repeat > 1:
+        words.append(f"{update.repeat} times")
+    if update.project is not None:
+        words.append("projected")
+    return ", ".join(words)
+
+
+def _brief(chosen: object) -> str:
+    """A record by its name and what differs from its defaults."""
+    if not is_dataclass(chosen):
+        return str(chosen)
+    told = {f.name: getattr(chosen, f.name) for f in fields(chosen) if getattr(chosen, f.name) != f.default}
+    return type(chosen).__name__ + (f"({', '.join(f'{k}={v}' for k, v in told.items())})" if told else "")
+
+
+def _table(rows: list[dict[str, str]]) -> list[str]:
+    widths = {c: max(len(c), *(len(row[c]) for row in rows)) for c in COLUMNS}
+    head = {c: c for c in COLUMNS}
+    return ["  ".join(row[c].ljust(widths[c]) for c in COLUMNS).rstrip() for row in (head, *rows)]

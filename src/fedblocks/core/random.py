@@ -1,0 +1,46 @@
+"""Randomness as a function of (seed, round, client, purpose), never of the order of calls."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_STEP = -7046029254386353131  # the odd constants of the splitmix64 generator, as signed integers
+_FIRST = -4658895280553007687
+_SECOND = -7723592293110705685
+
+
+def derive(seed: int, *path: int | str) -> int:
+    """A 63-bit seed for one purpose, e.g. `derive(seed, round, client, "order")`."""
+    text = "/".join(f"{type(p).__name__}:{p}" for p in (seed, *path))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+def generator(seed: int, *path: int | str) -> np.random.Generator:
+    """A numpy generator for one purpose."""
+    return np.random.Generator(np.random.PCG64(derive(seed, *path)))
+
+
+def fold(key: Tensor, number: int) -> Tensor:
+    """Another key, made of a key and a number."""
+    offset = ((number + 1) * _SECOND + 2**63) % 2**64 - 2**63  # wraps like the tensor arithmetic does
+    return _scramble(key + offset)
+
+
+def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Numbers in (0, 1) that depend on the key only, so that engines and resumed runs agree."""
+    count = math.prod(shape)
+    index = torch.arange(1, count + 1, device=key.device)
+    bits = _scramble(_scramble(key + index * _STEP))
+    return (((bits >> 41) & 0x7FFFFF).to(torch.float32).add(0.5) / 2**23).view(shape)
+
+
+def _scramble(z: Tensor) -> Tensor:
+    """splitmix64's finaliser; the masks make the shifts logical ones on signed integers."""
+    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * _FIRST
+    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * _SECOND
+    return z ^ ((z >> 31) & 0x1FFFFFFFF)

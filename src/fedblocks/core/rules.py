@@ -1,0 +1,94 @@
+"""Server rules: what the server does with the average of what clients sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.parts import Blocks, Params
+
+
+class Rule(Protocol):
+    """(memory, old slots, mean of the uploads) -> (memory, new slots); memory has one row for each slot."""
+
+    def memory(self, old: Params) -> Blocks: ...
+
+    def apply(self, memory: Blocks, old: Params, mean: Params) -> tuple[Blocks, Params]: ...
+
+
+@dataclass(frozen=True)
+class Average:
+    """The new value is the average of the uploads."""
+
+    def memory(self, old: Params) -> Blocks:
+        return {}
+
+    def apply(self, memory: Blocks, old: Params, mean: Params) -> tuple[Blocks, Params]:
+        return memory, mean
+
+
+@dataclass(frozen=True)
+class MovingAverage:
+    """A step of size beta from the old value to the average."""
+
+    beta: float = 1.0
+
+    def memory(self, old: Params) -> Blocks:
+        return {}
+
+    def apply(self, memory: Blocks, old: Params, mean: Params) -> tuple[Blocks, Params]:
+        return memory, {name: torch.lerp(old[name], value, self.beta) for name, value in mean.items()}
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """The change as a gradient for an adaptive server optimizer, without bias correction (Reddi et al., 2021)."""
+
+    lr: float = 0.01  # server learning rate
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3  # degree of adaptivity; the second moment starts at tau squared
+
+    def memory(self, old: Params) -> Blocks:
+        floats = {name: value for name, value in old.items() if value.is_floating_point()}
+        second = {name: torch.full_like(value, self.tau**2) for name, value in floats.items()}
+        return {"first": {name: torch.zeros_like(value) for name, value in floats.items()}, "second": second}
+
+    def apply(self, memory: Blocks, old: Params, mean: Params) -> tuple[Blocks, Params]:
+        change = {name: mean[name] - old[name] for name in memory["first"]}
+        first = {name: torch.lerp(d, memory["first"][name], self.beta1) for name, d in change.items()}
+        second = {name: self.second_moment(memory["second"][name], d.square()) for name, d in change.items()}
+        moved = {name: old[name] + self.lr * first[name] / (second[name].sqrt() + self.tau) for name in change}
+        return {"first": first, "second": second}, {**mean, **moved}
+
+    def second_moment(self, old: Tensor, square: Tensor) -> Tensor:
+        raise NotImplementedError("Adam, Adagrad and Yogi differ in this")
+
+
+@dataclass(frozen=True)
+class Adam(Adaptive):
+    """v <- beta2 v + (1 - beta2) d^2."""
+
+    def second_moment(self, old: Tensor, square: Tensor) -> Tensor:
+        return torch.lerp(square, old, self.beta2)
+
+
+@dataclass(frozen=True)
+class Adagrad(Adaptive):
+    """v <- v + d^2; no first moment by default."""
+
+    beta1: float = 0.0
+
+    def second_moment(self, old: Tensor, square: Tensor) -> Tensor:
+        return old + square
+
+
+@dataclass(frozen=True)
+class Yogi(Adaptive):
+    """v <- v - (1 - beta2) d^2 sign(v - d^2)."""
+
+    def second_moment(self, old: Tensor, square: Tensor) -> Tensor:
+        return old - (1 - self.beta2) * square * torch.sign(old - square)

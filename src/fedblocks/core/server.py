@@ -1,0 +1,145 @@
+"""What the server sends: slots to clients, and what of it counts as bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.blocks import (
+    Block,
+    Fresh,
+    Made,
+    Mixture,
+    PerClient,
+    Pool,
+    Private,
+    Read,
+    Selection,
+    ServerOnly,
+    server_name,
+)
+from fedblocks.core.method import Method
+from fedblocks.core.parts import Blocks, Params, is_statistic
+from fedblocks.core.state import State, count_bytes, initial_copy, initial_private, stack, statistics_name, to_device
+
+
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """The clients of a round, in the order of their ids."""
+
+    ids: Tensor  # [clients]
+    sizes: Tensor  # [clients], training examples
+    tags: dict[str, Tensor]  # name -> [clients]
+    population: int  # how many clients there are in all
+    round: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """What a group of clients is given at the start of a round."""
+
+    blocks: Blocks  # [clients, ...]
+    reads: dict[str, Read]
+    on_request: Blocks  # pools that wait for `wants`: [slots, ...]
+    bytes_down: dict[str, Tensor]  # block -> [clients]
+
+
+def requested(slots: Params, wanted: Tensor) -> Params:
+    """The second download: the slots that a client asked for, and zero for the others; [slots] or [clients, slots]."""
+    mask = wanted != 0
+    return {k: torch.where(mask.view(*mask.shape, *[1] * (v.dim() - 1)), v, 0) for k, v in slots.items()}
+
+
+def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Sent:
+    """What each client of a cohort is sent, together with what it kept."""
+    layout = method.blocks()
+    reads = method.reads(own_server(layout, state.server), cohort)
+    fresh, private = initial_private(method, seed), [state.private.get(int(i), {}) for i in cohort.ids]
+    blocks: Blocks = {}
+    on_request: Blocks = {}
+    down: dict[str, Tensor] = {}
+    for name, block in layout.items():
+        match block:
+            case Private():
+                blocks[name] = stack([to_device(p.get(name, fresh[name]), cohort.ids.device) for p in private])
+            case Fresh():
+                if block.part is not None:
+                    blocks[name] = _for_all(to_device(initial_copy(block.part, seed), cohort.ids.device), len(cohort))
+            case Pool(on_request=True):
+                on_request[name] = state.server[server_name(name, block)]
+            case ServerOnly():
+                pass
+            case _:
+                reads.setdefault(name, default_read(block, cohort))
+                slots = state.server[server_name(name, block)]
+                blocks[name] = sent_copies(slots, reads[name])
+                down[name] = _bytes_down(method, slots, reads[name], cohort)
+    return Sent(_with_own_statistics(blocks, fresh, private), reads, on_request, down)
+
+
+def default_read(block: Block, cohort: Cohort) -> Read:
+    """The one slot of a shared block, all slots of a pool, a client's own slot."""
+    if isinstance(block, PerClient):
+        return Selection(cohort.ids)
+    if isinstance(block, Pool):
+        return Selection(torch.arange(block.size, device=cohort.ids.device).expand(len(cohort), -1))
+    return Selection(torch.zeros_like(cohort.ids))
+
+
+def sent_copies(slots: Params, read: Read) -> Params:
+    """[slots, ...] -> what each client sees: [clients, ...], or [clients, how many, ...] side by side."""
+    match read:
+        case Made():
+            return read.values
+        case Mixture():
+            return {k: torch.einsum("cs,s...->c...", read.weights.to(v.dtype), v) for k, v in slots.items()}
+        case Selection():
+            return {k: _selected(v, read.slots) for k, v in slots.items()}
+
+
+def _selected(value: Tensor, slots: Tensor) -> Tensor:
+    """Views where every client gets the same, so that a cohort costs no copies."""
+    count = value.shape[0]
+    if slots.dim() == 1 and count == 1:
+        return value.expand(len(slots), *value.shape[1:])
+    if slots.stride(0) == 0 and slots.shape[-1] == count:
+        return value.expand(len(slots), *value.shape)
+    return value[slots]
+
+
+def own_server(layout: dict[str, Block], server: Blocks) -> Blocks:
+    """The server's blocks under the names that the method gave them."""
+    return {name: server[server_name(name, b)] for name, b in layout.items() if not isinstance(b, Private | Fresh)}
+
+
+def bytes_per_slot(method: Method, state: State) -> dict[str, int]:
+    """The size of one slot of every block that lives on the server."""
+    skip = method.statistics == "local"
+    own = own_server(method.blocks(), state.server)
+    return {name: count_bytes({k: v[0] for k, v in slots.items()}, skip) for name, slots in own.items() if slots}
+
+
+def _bytes_down(method: Method, slots: Params, read: Read, cohort: Cohort) -> Tensor:
+    copies = read.slots.shape[1] if isinstance(read, Selection) and read.slots.dim() == 2 else 1
+    one = count_bytes({k: v[0] for k, v in slots.items()}, method.statistics == "local")
+    return torch.full((len(cohort),), copies * one, device=cohort.ids.device)
+
+
+def _for_all(params: Params, count: int) -> Params:
+    return {k: v.expand(count, *v.shape) for k, v in params.items()}
+
+
+def _with_own_statistics(blocks: Blocks, fresh: Blocks, private: list[Blocks]) -> Blocks:
+    """Put the statistics that clients kept in the place of those that were sent."""
+    for name in list(blocks):
+        kept = statistics_name(name)
+        if kept in fresh:
+            device = next(iter(blocks[name].values())).device
+            own = stack([to_device(p.get(kept, fresh[kept]), device) for p in private])
+            blocks[name] = {k: own[k] if is_statistic(k) else v for k, v in blocks[name].items()}
+    return blocks

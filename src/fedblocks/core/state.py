@@ -1,0 +1,120 @@
+"""Everything that survives a round: nested dicts of tensors, and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.blocks import Block, Federated, Fresh, PerClient, Pool, Private, ServerOnly, Shared, server_name
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method
+from fedblocks.core.parts import Blocks, Params, Part, is_statistic
+from fedblocks.core.random import derive
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A federation between two rounds. A round takes one and returns another."""
+
+    round: int  # rounds done
+    server: Blocks  # server name -> [slots, ...]
+    memory: dict[str, Blocks]  # server name -> what its rule remembers, [slots, ...]
+    private: Mapping[int, Blocks]  # client -> its private blocks, for clients that have trained
+
+
+def initial_state(
+    methods: Mapping[str, Method], population: int, seed: int, device: torch.device | str = "cpu"
+) -> State:
+    """The state before the first round; groups of clients that share a server name must agree on its shape."""
+    server: Blocks = {}
+    memory: dict[str, Blocks] = {}
+    for group, method in methods.items():
+        for name, block in method.blocks().items():
+            if not isinstance(block, Private | Fresh):
+                slots = to_device(initial_slots(block, population, seed), device)
+                key = server_name(name, block)
+                _check_same_shapes(key, group, server.get(key), slots)
+                server.setdefault(key, slots)
+                if isinstance(block, Federated):
+                    memory.setdefault(key, block.rule.memory(server[key]))
+        check_statistics(method)
+    return State(0, server, memory, {})
+
+
+def initial_slots(block: Block, population: int, seed: int) -> Params:
+    """The slots of a block on the server at the start."""
+    match block:
+        case ServerOnly():
+            return initial_copy(block.part, seed)
+        case Pool():
+            copies = [initial_copy(block.part, seed, 0 if block.alike else slot) for slot in range(block.size)]
+            return {name: torch.stack([copy[name] for copy in copies]) for name in copies[0]}
+        case PerClient():
+            copy = initial_copy(block.part, seed)
+            return {name: value.expand(population, *value.shape).clone() for name, value in copy.items()}
+        case Shared():
+            return {name: value[None] for name, value in initial_copy(block.part, seed).items()}
+        case _:
+            raise TypeError(f"{type(block).__name__} has no slots on the server")
+
+
+def initial_copy(part: Part, seed: int, slot: int = 0) -> Params:
+    """One copy at the start. Slot 0 of every method starts from the same net, so that methods can be compared."""
+    return part.init(derive(seed, "init", slot))
+
+
+def initial_private(method: Method, seed: int) -> Blocks:
+    """What a client that never trained holds: its private blocks, and local statistics of shared ones."""
+    private: Blocks = {}
+    for name, block in method.blocks().items():
+        if isinstance(block, Private):
+            private[name] = initial_copy(block.part, seed)
+        elif method.statistics == "local" and isinstance(block, Shared | Pool):
+            slots = initial_slots(block, 0, seed)
+            own = {k: v if isinstance(block, Pool) else v[0] for k, v in slots.items() if is_statistic(k)}
+            if own:
+                private[statistics_name(name)] = own
+    return private
+
+
+def statistics_name(block_name: str) -> str:
+    """The name under which a client keeps its own statistics of a shared block."""
+    return f"{block_name}/statistics"
+
+
+def check_statistics(method: Method) -> None:
+    """Refuse running statistics where the method was told to."""
+    if method.statistics not in ("average", "local", "refuse"):
+        raise UserError(f'statistics = "{method.statistics}" is not known', 'use "average", "local" or "refuse"')
+    found = [name for name in method.net.names if is_statistic(name)]
+    if method.statistics == "refuse" and found:
+        layer = found[0].rpartition(".")[0]
+        raise UserError(f"net has running statistics ({layer})", "use GroupNorm, or track_running_stats=False")
+
+
+def to_device(params: Params, device: torch.device | str) -> Params:
+    return {name: value.to(device) for name, value in params.items()}
+
+
+def _check_same_shapes(key: str, group: str, known: Params | None, new: Params) -> None:
+    if known is None:
+        return
+    if {k: v.shape for k, v in known.items()} != {k: v.shape for k, v in new.items()}:
+        raise UserError(
+            f'group "{group}" shares "{key}" with another group, but its tensors have other names or shapes',
+            "give the block another server name, or make the modules fit together",
+        )
+
+
+def stack(copies: list[Params]) -> Params:
+    """Copies of one block side by side: [copies, ...]."""
+    return {name: torch.stack([copy[name] for copy in copies]) for name in copies[0]}
+
+
+def count_bytes(params: Params, skip_statistics: bool = False) -> int:
+    """The size of one copy on the wire."""
+    tensors: list[Tensor] = [v for k, v in params.items() if not (skip_statistics and is_statistic(k))]
+    return sum(t.numel() * t.element_size() for t in tensors)

@@ -1,0 +1,50 @@
+"""Federations of clients: data sets, partitions over clients, and shifts between them."""
+
+from __future__ import annotations
+
+from fedblocks.core.errors import DataError, nearest
+from fedblocks.data.digits import digits, digits_pool
+from fedblocks.data.federation import IGNORE, Federation, Parts, Rows
+from fedblocks.data.partition import Partition
+from fedblocks.data.partitions import PARTITIONS, alike
+from fedblocks.data.pools import DataSet, Pool
+from fedblocks.data.shifts import SHIFTS, hidden_groups, joint_pool
+from fedblocks.data.synthetic import gaussian, markov, next_token_windows, waves
+
+DATASETS: dict[str, DataSet] = {
+    "digits": DataSet("digits", digits_pool, 10, "images", "1,797 handwritten digits of UCI, 8 x 8 pixels, CC BY 4.0"),
+    "gaussian": DataSet("gaussian", gaussian, None, "features", "synthetic: a cloud of points per class"),
+    "waves": DataSet("waves", waves, None, "signals", "synthetic: sine waves of a frequency per class"),
+    "markov": DataSet("markov", markov, None, "tokens", "synthetic: token sequences, a Markov chain per topic"),
+}
+
+
+def dataset(name: str) -> DataSet:
+    """A data set by its name, or the nearest names."""
+    if name not in DATASETS:
+        raise DataError(f'there is no data set "{name}"', nearest(name, DATASETS))
+    return DATASETS[name]
+
+
+__all__ = [
+    "DATASETS",
+    "IGNORE",
+    "PARTITIONS",
+    "SHIFTS",
+    "DataSet",
+    "Federation",
+    "Partition",
+    "Parts",
+    "Pool",
+    "Rows",
+    "alike",
+    "dataset",
+    "digits",
+    "digits_pool",
+    "gaussian",
+    "hidden_groups",
+    "joint_pool",
+    "markov",
+    "next_token_windows",
+    "waves",
+]

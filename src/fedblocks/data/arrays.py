@@ -1,0 +1,57 @@
+"""Inputs and labels from numpy, torch and torch data sets, as the tensors that a federation holds."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedblocks.core.errors import DataError
+from fedblocks.data.partition import as_labels
+
+Inputs = npt.ArrayLike | Tensor
+
+
+class MapDataset(Protocol):
+    """Anything with a length that gives (input, label) by number, as torch's data sets do."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, row: int, /) -> Any: ...
+
+
+def as_inputs(x: Inputs) -> Tensor:
+    """Bytes (0..255) become float32 in 0..1, other real numbers float32, whole numbers int64 (tokens)."""
+    tensor = x.detach().cpu() if isinstance(x, Tensor) else from_numpy(np.asarray(x))
+    if tensor.dtype == torch.uint8:
+        return tensor.to(torch.float32) / 255
+    return tensor.to(torch.float32 if tensor.is_floating_point() else torch.int64)
+
+
+def as_targets(y: Inputs) -> Tensor:
+    """Labels as int64."""
+    return from_numpy(as_labels(y))
+
+
+def from_numpy(array: npt.NDArray[Any]) -> Tensor:
+    """A tensor that shares memory where it can; arrays that cannot be written to are copied."""
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"arrays of type {array.dtype} cannot be inputs or labels", "give numbers")
+    wide = array.astype(np.int64) if array.dtype in (np.uint16, np.uint32, np.uint64) else array
+    native = np.ascontiguousarray(wide, dtype=wide.dtype.newbyteorder("="))
+    return torch.from_numpy(native if native.flags.writeable else native.copy())
+
+
+def stack_dataset(dataset: MapDataset) -> tuple[Tensor, Tensor]:
+    """Every (input, label) of a map-style data set, stacked."""
+    if not len(dataset):
+        raise DataError("the data set is empty", "give one with at least one row")
+    try:
+        pairs = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in (dataset[row] for row in range(len(dataset)))]
+        x, y = torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+    except (TypeError, ValueError, RuntimeError) as error:
+        fix = "each item must be (input, label) of one shape; add a transform to tensors"
+        raise DataError(f"the data set cannot be stacked: {error}", fix) from error
+    return as_inputs(x), as_targets(y)

@@ -1,0 +1,113 @@
+"""What is wrong with a federation (errors), and what is only worth knowing (warnings)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from fedblocks.core.errors import DataError
+from fedblocks.data.rows import Ints, Mask, some_names
+from fedblocks.data.summary import IGNORE, labels_held
+
+if TYPE_CHECKING:
+    from fedblocks.data.federation import Federation
+
+
+def check(federation: Federation, allow_empty: bool) -> None:
+    """Raise DataError for data that cannot be trained on."""
+    check_names(federation)
+    check_rows(federation)
+    check_inputs(federation)
+    check_labels(federation)
+    if not allow_empty:
+        check_not_empty(federation)
+
+
+def check_shapes(federation: Federation) -> None:
+    """The parts of a federation are of one size; cheap enough for every construction."""
+    rows, clients = len(federation.x), len(federation.train)
+    counts = {"labels": (len(federation.y), rows), "names": (len(federation.names), clients)}
+    counts |= {"validation": (len(federation.validation), clients), "test": (len(federation.test), clients)}
+    counts |= {f"tag {name}": (len(tag), clients) for name, tag in federation.tags.items()}
+    for what, (found, wanted) in counts.items():
+        if found != wanted:
+            raise DataError(f"{what}: {found}, expected {wanted}", "give one label per row; names and tags per client")
+    if federation.y.dtype != torch.int64 or federation.y.dim() not in (1, 2):
+        fix = "labels are int64, [rows] or [rows, steps]"
+        raise DataError(f"labels are {federation.y.dtype} of shape {list(federation.y.shape)}", fix)
+    if federation.classes < 1:
+        raise DataError(f"classes is {federation.classes}", "give the number of classes, 1 or more")
+
+
+def check_names(federation: Federation) -> None:
+    """Two clients of one name cannot be told apart in a report."""
+    names = federation.names
+    if isinstance(names, tuple) and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"two clients are called {twice}", "give every client a name of its own")
+
+
+def check_rows(federation: Federation) -> None:
+    """Row numbers point into the pool."""
+    for part, rows in federation.parts.items():
+        outside = (rows.index < 0) | (rows.index >= len(federation.x))
+        if outside.any():
+            who = some_names(federation.names, np.unique(rows.owners[outside]))
+            fix = f"row numbers go from 0 to {len(federation.x) - 1}"
+            raise DataError(f"{part} rows out of range at {who}", fix)
+
+
+def check_inputs(federation: Federation) -> None:
+    """Inputs are finite."""
+    x = federation.x
+    if x.is_floating_point() and len(x) and not torch.isfinite(x.sum()):  # the sum: one pass without a large mask
+        bad = (~torch.isfinite(x.reshape(len(x), -1)).all(1)).cpu().numpy()
+        if len(who := holders(federation, bad)):
+            message = f"inputs are not finite (NaN or infinite) at {some_names(federation.names, who)}"
+            raise DataError(message, "remove or fill these rows")
+
+
+def check_labels(federation: Federation) -> None:
+    """Labels are classes, or IGNORE."""
+    y = federation.y
+    wrong = ((y < 0) | (y >= federation.classes)) & (y != IGNORE)
+    if wrong.any():
+        bad = wrong.reshape(len(y), -1).any(1).cpu().numpy()
+        if len(who := holders(federation, bad)):
+            message = f"labels outside 0..{federation.classes - 1} at {some_names(federation.names, who)}"
+            raise DataError(message, f"number the classes from 0, raise `classes`, or use {IGNORE} for 'not scored'")
+
+
+def check_not_empty(federation: Federation) -> None:
+    """Everybody has something to train on."""
+    empty = np.flatnonzero(federation.train.sizes == 0)
+    if len(empty):
+        message = f"no training rows at {some_names(federation.names, empty)}"
+        fix = "use partition.without_empty(), a larger min_size or alpha, or allow_empty=True"
+        raise DataError(message, fix)
+
+
+def holders(federation: Federation, bad: Mask) -> Ints:
+    """Clients that hold a bad row in any part."""
+    who = [rows.owners[bad[rows.index]] for rows in federation.parts.values()]
+    return np.unique(np.concatenate(who))
+
+
+def warnings(federation: Federation, few: int) -> list[str]:
+    """Readable remarks on clients that are allowed but easily overlooked."""
+    train, names = federation.train, federation.names
+    held = labels_held(train, federation.y.cpu().numpy())
+    remarks = {
+        "hold one class only": held.classes == 1,
+        "have no training rows": train.sizes == 0,
+        f"have fewer than {few} training rows": (train.sizes < few) & (train.sizes > 0),
+        "have no test rows": federation.test.sizes == 0,
+    }
+    found = {what: np.flatnonzero(mask) for what, mask in remarks.items()}
+    messages = [f"{len(who)} clients {what}: {some_names(names, who)}" for what, who in found.items() if len(who)]
+    trained, tested = np.zeros((2, len(federation.x)), dtype=bool)
+    trained[train.index], tested[federation.test.index] = True, True
+    leaked = np.count_nonzero(trained & tested)
+    return messages + ([f"{leaked} rows are both trained and tested on"] if leaked else [])

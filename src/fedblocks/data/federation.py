@@ -1,0 +1,248 @@
+"""A federation: one pool of rows, and which of them each client trains, validates and tests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedblocks.core.errors import DataError
+from fedblocks.core.random import generator
+from fedblocks.data import checks, overview
+from fedblocks.data.arrays import Inputs, MapDataset, as_inputs, as_targets, stack_dataset
+from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
+from fedblocks.data.partition import Partition, names_arrays, names_from, names_header
+from fedblocks.data.partitions import by_user
+from fedblocks.data.rows import Ints, Numbered, Rows, read_only, take_names
+from fedblocks.data.splits import Fractions, split_rows, split_rows_stratified
+from fedblocks.data.storage import content_hash, read_arrays, read_npz, verify, write_npz
+from fedblocks.data.summary import IGNORE
+
+__all__ = ["IGNORE", "Federation", "Parts", "Rows"]
+
+How = Partition | Callable[[Ints], Partition]  # a partition, or a function of the labels that makes one
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Clients with train, validation and test rows in a shared pool."""
+
+    x: Tensor  # [rows, ...] float32 images, signals or features; int64 tokens
+    y: Tensor  # [rows] or [rows, steps] int64; IGNORE is not scored
+    train: Rows
+    validation: Rows
+    test: Rows
+    classes: int
+    names: Sequence[str] = ()  # default client-0, client-1, ...
+    tags: Mapping[str, Ints] = field(default_factory=dict)  # one integer per client: hidden group, device, ...
+    about: dict[str, Any] = field(default_factory=dict)  # how it was made, as plain JSON values
+
+    def __post_init__(self) -> None:
+        names = self.names if len(self.names) else Numbered.up_to(len(self.train))
+        object.__setattr__(self, "names", names if isinstance(names, Numbered) else tuple(names))
+        object.__setattr__(self, "tags", {name: read_only(tag) for name, tag in self.tags.items()})
+        checks.check_shapes(self)
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return len(self.train)
+
+    @property
+    def parts(self) -> dict[str, Rows]:
+        """Train, validation and test rows by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Inputs,
+        y: Inputs,
+        partition: How,
+        split: Fractions = (0.7, 0.1, 0.2),
+        seed: int = 0,
+        stratified: bool = False,
+        classes: int | None = None,
+        tags: Mapping[str, Ints] | None = None,
+        about: dict[str, Any] | None = None,
+        allow_empty: bool = False,
+    ) -> Federation:
+        """Divide a pool over clients, and each client's rows into train, validation and test."""
+        inputs, targets = as_inputs(x), as_targets(y)
+        made = made_for(partition, targets)
+        if stratified:
+            train, validation, test = split_rows_stratified(made.rows, targets.numpy(), split, seed)
+        else:
+            train, validation, test = split_rows(made.rows, split, seed)
+        recipe = {**recipe_of(made), "split": list(split), "split_seed": seed, "stratified": stratified}
+        federation = cls(
+            x=inputs,
+            y=targets,
+            train=train,
+            validation=validation,
+            test=test,
+            classes=count_classes(targets, classes),
+            names=made.names,
+            tags=tags or {},
+            about={**(about or {}), **recipe},
+        )
+        return federation.check(allow_empty)
+
+    @classmethod
+    def from_users(cls, x: Inputs, y: Inputs, users: npt.ArrayLike, **options: Any) -> Federation:
+        """One client per user id, named after it; options as for from_arrays."""
+        return cls.from_arrays(x, y, by_user(users), **options)
+
+    @classmethod
+    def from_npz(
+        cls,
+        path: str | Path,
+        x: str = "x",
+        y: str = "y",
+        user: str = "user",
+        partition: How | None = None,
+        **options: Any,
+    ) -> Federation:
+        """Arrays of an npz file, by user id unless a partition is given; options as for from_arrays."""
+        arrays = read_arrays(path)
+        for name in (x, y) if partition else (x, y, user):
+            if name not in arrays:
+                fix = f"it holds {', '.join(sorted(arrays))}: name the columns, or give a partition instead of a user"
+                raise DataError(f"{path} has no array {name}", fix)
+        return cls.from_arrays(arrays[x], arrays[y], partition or by_user(arrays[user]), **options)
+
+    @classmethod
+    def from_torch(cls, dataset: MapDataset, partition: How, **options: Any) -> Federation:
+        """Any map-style torch data set of (input, label); options as for from_arrays."""
+        return cls.from_arrays(*stack_dataset(dataset), partition, **options)
+
+    @classmethod
+    def from_parts(
+        cls, clients: Sequence[Parts], names: Sequence[str] = (), classes: int | None = None, allow_empty: bool = False
+    ) -> Federation:
+        """Clients that bring their own arrays for each part."""
+        joined = join_parts(clients, names if len(names) else Numbered.up_to(len(clients)))
+        about = {"made_from": "each client's own arrays"}
+        return cls.from_joined(joined, count_classes(joined.y, classes), names, about).check(allow_empty)
+
+    @classmethod
+    def from_pools(
+        cls,
+        train: Pair,
+        test: Pair,
+        partition: How,
+        validation: Pair | None = None,
+        seed: int = 0,
+        classes: int | None = None,
+        allow_empty: bool = False,
+    ) -> Federation:
+        """Official pools: the partition divides the train pool, and the others by the same shares of every class."""
+        made = made_for(partition, as_targets(train[1]))
+        joined = join_pools(made, train, validation, test, seed)
+        about = {**recipe_of(made), "pools_seed": seed}
+        return cls.from_joined(joined, count_classes(joined.y, classes), made.names, about).check(allow_empty)
+
+    @classmethod
+    def from_joined(cls, joined: Joined, classes: int, names: Sequence[str], about: dict[str, Any]) -> Federation:
+        """A federation over a pool that was put together from several."""
+        train, validation, test = joined.rows
+        return cls(joined.x, joined.y, train, validation, test, classes, names, {}, about)
+
+    def hash(self) -> str:
+        """SHA-256 of inputs, labels and split: what training sees, not names, tags or the recipe."""
+        rows = {f"{p}_{k}": getattr(r, k) for p, r in self.parts.items() for k in ("index", "offsets")}
+        classes = np.array(self.classes, np.int64)
+        return content_hash(x=self.x.cpu().numpy(), y=self.y.cpu().numpy(), classes=classes, **rows)
+
+    def check(self, allow_empty: bool = False) -> Federation:
+        """This federation, or DataError with the clients whose data cannot be used."""
+        checks.check(self, allow_empty)
+        return self
+
+    def warnings(self, few: int = 10) -> list[str]:
+        """Readable remarks: one-class clients, fewer than `few` training rows, no test rows, leaks."""
+        return checks.warnings(self, few)
+
+    def preview(self, most: int | None = None) -> list[dict[str, Any]]:
+        """One line per client, ready for a table."""
+        return overview.preview(self, most)
+
+    def describe(self) -> dict[str, Any]:
+        """Sizes, shapes and label spread, as plain JSON values."""
+        return overview.describe(self)
+
+    def to(self, device: str | torch.device) -> Federation:
+        """The same federation with its pool on a device."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
+
+    def subset(self, clients: npt.ArrayLike) -> Federation:
+        """Only these clients, in this order, under their own names; the pool is shared, not copied."""
+        chosen = np.asarray(clients, dtype=np.int64)
+        if len(chosen) and (chosen.min() < 0 or chosen.max() >= self.clients):
+            raise DataError(f"clients {chosen.min()}..{chosen.max()}", f"choose from 0..{self.clients - 1}")
+        rows: dict[str, Any] = {part: rows.take(chosen) for part, rows in self.parts.items()}
+        tags = {name: tag[chosen] for name, tag in self.tags.items()}
+        return replace(self, **rows, names=take_names(self.names, chosen), tags=tags)
+
+    def hold_out(self, fraction: float, seed: int = 0) -> tuple[Federation, Federation]:
+        """Clients that take part, and unseen ones that are kept for a test at the end."""
+        unseen = round(fraction * self.clients)
+        if not 0 < unseen < self.clients:
+            raise DataError(f"holding out {fraction} of {self.clients} clients", "leave at least one on each side")
+        order = generator(seed, "hold_out").permutation(self.clients)
+        return self.subset(np.sort(order[unseen:])), self.subset(np.sort(order[:unseen]))
+
+    def compact(self) -> Federation:
+        """The same clients over a pool without the rows that nobody holds, as before saving a subset."""
+        used, index = np.unique(np.concatenate([rows.index for rows in self.parts.values()]), return_inverse=True)
+        pieces = np.split(index, np.cumsum([len(rows.index) for rows in self.parts.values()])[:-1])
+        rows: dict[str, Any] = {part: rows.renumber(piece) for (part, rows), piece in zip(self.parts.items(), pieces)}
+        kept = torch.from_numpy(used).to(self.x.device)
+        return replace(self, x=self.x[kept], y=self.y[kept], **rows)
+
+    def save(self, path: str | Path) -> None:
+        """One npz file with a JSON header; no code runs when it is loaded."""
+        rows = {f"{p}_{k}": getattr(r, k) for p, r in self.parts.items() for k in ("index", "offsets")}
+        tags = {f"tag_{name}": tag for name, tag in self.tags.items()}
+        pool = {"x": self.x.cpu().numpy(), "y": self.y.cpu().numpy()}
+        header = {"classes": self.classes, "about": self.about, "hash": self.hash(), **names_header(self.names)}
+        write_npz(path, "Federation", header, {**pool, **rows, **tags, **names_arrays(self.names)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Federation:
+        """Read a saved federation; a damaged file is refused."""
+        header, arrays = read_npz(path, "Federation")
+        train, validation, test = (
+            Rows(arrays[f"{part}_index"], arrays[f"{part}_offsets"]) for part in ("train", "validation", "test")
+        )
+        tags = {name.removeprefix("tag_"): tag for name, tag in arrays.items() if name.startswith("tag_")}
+        x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"])
+        names = names_from(header, arrays)
+        federation = cls(x, y, train, validation, test, header["classes"], names, tags, header["about"])
+        verify(path, header, federation.hash())
+        return federation
+
+
+def made_for(partition: How, y: Tensor) -> Partition:
+    """The partition of this pool; it must not name rows that the pool does not have."""
+    made = partition if isinstance(partition, Partition) else partition(y.numpy())
+    if len(made.rows.index) and int(made.rows.index.max()) >= len(y):
+        message = f"the partition names row {made.rows.index.max()}, the pool has {len(y)} rows"
+        raise DataError(message, "make the partition from the labels of this pool")
+    return made
+
+
+def recipe_of(partition: Partition) -> dict[str, Any]:
+    """What a run records of a partition."""
+    return {"partition": partition.recipe, "partition_hash": partition.hash()}
+
+
+def count_classes(y: Tensor, classes: int | None) -> int:
+    """The number of classes as given, or from the largest label."""
+    return classes if classes is not None else int(y.max()) + 1 if len(y) else 1

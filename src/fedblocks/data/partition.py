@@ -1,0 +1,138 @@
+"""A partition: which rows of a pool each client gets, and how that was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedblocks.core.errors import DataError
+from fedblocks.data.rows import Floats, Ints, Numbered, Rows, starts, take_names
+from fedblocks.data.storage import content_hash, read_npz, verify, write_npz
+from fedblocks.data.summary import labels_held
+
+Labels = npt.ArrayLike | torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The rows of every client, with the recipe that made them."""
+
+    rows: Rows
+    recipe: dict[str, Any]  # plain JSON values: the function's name and its arguments
+    names: Sequence[str] = ()  # default client-0, client-1, ...
+
+    def __post_init__(self) -> None:
+        if not len(self.names):
+            object.__setattr__(self, "names", Numbered.up_to(len(self.rows)))
+        if len(self.names) != len(self.rows):
+            raise DataError(f"{len(self.names)} names for {len(self.rows)} clients", "give one name per client")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def hash(self) -> str:
+        """SHA-256 of who holds which rows."""
+        return content_hash(index=self.rows.index, offsets=self.rows.offsets)
+
+    def without_empty(self) -> Partition:
+        """Only the clients that hold rows, under the names they had."""
+        kept = np.flatnonzero(self.rows.sizes)
+        recipe = {**self.recipe, "without_empty": True}
+        return Partition(self.rows.take(kept), recipe, take_names(self.names, kept))
+
+    def preview(self, labels: Labels) -> list[dict[str, Any]]:
+        """One line per client: rows, classes held, share of the most frequent label."""
+        held = labels_held(self.rows, as_labels(labels))
+        columns = zip(self.names, self.rows.sizes.tolist(), held.classes.tolist(), held.top_share.tolist())
+        return [{"client": n, "rows": r, "classes": c, "top_share": round(t, 4)} for n, r, c, t in columns]
+
+    def save(self, path: str | Path) -> None:
+        """One npz file: row numbers, and a JSON header with the recipe."""
+        header = {"recipe": self.recipe, "hash": self.hash(), **names_header(self.names)}
+        arrays = {"index": self.rows.index, "offsets": self.rows.offsets, **names_arrays(self.names)}
+        write_npz(path, "Partition", header, arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Partition:
+        """Read a saved partition; a damaged file is refused."""
+        header, arrays = read_npz(path, "Partition")
+        names = names_from(header, arrays)
+        partition = cls(Rows(arrays["index"], arrays["offsets"]), header["recipe"], names)
+        verify(path, header, partition.hash())
+        return partition
+
+
+PartitionFunction = Callable[..., Partition]
+
+
+def names_header(names: Sequence[str]) -> dict[str, Any]:
+    """What the JSON header says about client names."""
+    return {"prefix": names.prefix} if isinstance(names, Numbered) else {"names": list(names)}
+
+
+def names_arrays(names: Sequence[str]) -> dict[str, Ints]:
+    """Numbers of numbered names, which a header of a million strings would make slow."""
+    return {"name_ids": names.ids} if isinstance(names, Numbered) else {}
+
+
+def names_from(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Sequence[str]:
+    """Client names as they were saved."""
+    return Numbered(arrays["name_ids"], header["prefix"]) if "prefix" in header else tuple(header["names"])
+
+
+def as_labels(labels: Labels) -> Ints:
+    """Labels as whole numbers in numpy, of any shape."""
+    array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise DataError(f"labels are {array.dtype}, not whole numbers", "number the classes 0, 1, 2, ...")
+    return array.astype(np.int64, copy=False)
+
+
+def one_label_per_row(labels: Labels) -> Ints:
+    """Labels of a partition by label: one per row, none below 0."""
+    array = as_labels(labels)
+    if array.ndim != 1:
+        fix = "use iid or by_user, or give one label (topic, language, ...) per row"
+        raise DataError(f"a partition by label needs one label per row, not shape {list(array.shape)}", fix)
+    if not len(array) or array.min() < 0:
+        raise DataError("there are no rows, or labels below 0", "give at least one row and labels 0, 1, 2, ...")
+    return array
+
+
+def positive(**values: float) -> None:
+    """Refuse arguments that must be above 0."""
+    for name, value in values.items():
+        if not value > 0:
+            raise DataError(f"{name} is {value}", f"{name} must be above 0")
+
+
+def rows_of_classes(labels: Ints, rng: np.random.Generator) -> list[Ints]:
+    """The rows of each class, in random order."""
+    shuffled = rng.permutation(len(labels))
+    return [shuffled[rows] for rows in Rows.by_owner(labels[shuffled], int(labels.max()) + 1)]
+
+
+def cut(shares: Floats, rows: int) -> Ints:
+    """How many of `rows` each client gets: cuts at the cumulative shares, which sum to at most 1."""
+    total = np.cumsum(shares)
+    if abs(total[-1] - 1) < 1e-9:  # all rows are given away, whatever the rounding of a million shares
+        total = total / total[-1]
+    edges = np.floor(total * rows + 1e-9).astype(np.int64)  # where each client's stretch ends
+    edges[1:] -= edges[:-1].copy()
+    return edges
+
+
+def deal(classes: Sequence[Ints], counts: Ints) -> Rows:
+    """Give client c the next counts[k, c] rows of each class k; counts is [classes, clients]."""
+    clients = counts.shape[1]
+    pieces = [rows[: taken.sum()] for rows, taken in zip(classes, counts)]
+    owners = [np.repeat(np.arange(clients), taken) for taken in counts]
+    index, owner = np.concatenate(pieces), np.concatenate(owners)
+    order = np.argsort(owner, kind="stable")
+    return Rows(index[order], starts(np.bincount(owner, minlength=clients)))

@@ -1,0 +1,186 @@
+"""Ways to divide a pool of rows over clients, and the table of all of them by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedblocks.core.errors import DataError
+from fedblocks.core.random import generator
+from fedblocks.data.dirichlets import (
+    dirichlet_capped,
+    dirichlet_clients,
+    dirichlet_labels,
+    label_clusters,
+    pachinko,
+    until_large_enough,
+)
+from fedblocks.data.partition import (
+    Labels,
+    Partition,
+    PartitionFunction,
+    as_labels,
+    cut,
+    deal,
+    one_label_per_row,
+    positive,
+    rows_of_classes,
+)
+from fedblocks.data.rows import Floats, Ints, Rows, starts
+
+
+def enough(rows: int, clients: int, per_client: int = 1) -> None:
+    """Refuse more clients than there are rows for."""
+    positive(clients=clients, per_client=per_client)
+    if clients * per_client > rows:
+        raise DataError(f"{clients} clients x {per_client} need more than {rows} rows", "use fewer clients")
+
+
+def iid(labels: Labels, clients: int, seed: int = 0) -> Partition:
+    """Shuffle all rows and divide them evenly."""
+    rows = len(as_labels(labels))
+    enough(rows, clients)
+    order = generator(seed, "iid").permutation(rows)
+    sizes = rows // clients + (np.arange(clients) < rows % clients)
+    return Partition(Rows(order, starts(sizes)), {"partition": "iid", "clients": clients, "seed": seed})
+
+
+def shards(labels: Labels, clients: int, per_client: int = 2, seed: int = 0) -> Partition:
+    """Sort rows by label, cut them into clients x per_client shards, give each client some (McMahan et al., 2017)."""
+    values = one_label_per_row(labels)
+    enough(len(values), clients, per_client)
+    rng = generator(seed, "shards")
+    shuffled = rng.permutation(len(values))
+    ordered = shuffled[np.argsort(values[shuffled], kind="stable")]
+    pieces = np.array_split(ordered, clients * per_client)
+    hands = rng.permutation(len(pieces)).reshape(clients, per_client)
+    rows = Rows.of([np.concatenate([pieces[shard] for shard in hand]) for hand in hands])
+    return Partition(rows, {"partition": "shards", "clients": clients, "per_client": per_client, "seed": seed})
+
+
+def quantity(
+    labels: Labels, clients: int, alpha: float = 0.5, seed: int = 0, min_size: int = 1, tries: int = 1000
+) -> Partition:
+    """Client sizes from one Dirichlet draw; labels are alike everywhere."""
+    rows = len(as_labels(labels))
+    enough(rows, clients, max(min_size, 1))
+    positive(alpha=alpha, tries=tries)
+    rng = generator(seed, "quantity")
+    order = rng.permutation(rows)
+    counts = until_large_enough(lambda: cut(rng.dirichlet(np.full(clients, alpha)), rows)[None], min_size, tries)
+    recipe = {"partition": "quantity", "clients": clients, "alpha": alpha, "seed": seed, "min_size": min_size}
+    return Partition(deal([order], counts), recipe)
+
+
+def quantity_power(labels: Labels, clients: int, exponent: float = 1.0, seed: int = 0, min_size: int = 1) -> Partition:
+    """The r-th largest client has a size in proportion to r ** -exponent, beyond `min_size`; labels are alike."""
+    rows = len(as_labels(labels))
+    enough(rows, clients, max(min_size, 1))
+    positive(exponent=exponent)
+    rng = generator(seed, "quantity_power")
+    weights = rng.permutation(np.arange(1, clients + 1) ** -float(exponent))
+    counts = min_size + cut(weights / weights.sum(), rows - clients * min_size)
+    recipe = {"partition": "quantity_power", "clients": clients, "exponent": exponent, "seed": seed}
+    return Partition(deal([rng.permutation(rows)], counts[None]), {**recipe, "min_size": min_size})
+
+
+def by_user(users: npt.ArrayLike) -> Partition:
+    """One client per user id, named after it."""
+    ids = np.asarray(users)
+    if ids.ndim != 1 or ids.dtype == object or not len(ids):
+        raise DataError(f"users have shape {list(ids.shape)}, type {ids.dtype}", "give one number or string per row")
+    names, owner = np.unique(ids, return_inverse=True)
+    recipe = {"partition": "by_user", "clients": len(names)}
+    return Partition(Rows.by_owner(owner, len(names)), recipe, tuple(str(name) for name in names))
+
+
+def classes(labels: Labels, clients: int, per_client: int = 2, seed: int = 0) -> Partition:
+    """Each client holds `per_client` classes, each class has equally many holders, who share it equally.
+
+    What does not divide evenly is left out, so that holders of a class hold the same number of rows.
+    """
+    values = one_label_per_row(labels)
+    rng = generator(seed, "classes")
+    pools = rows_of_classes(values, rng)
+    holders = balanced_holders(rng, clients, len(pools), per_client)  # [classes, clients] of 0 and 1
+    each = np.array([len(rows) for rows in pools]) // np.maximum(holders.sum(1), 1)
+    recipe = {"partition": "classes", "clients": clients, "per_client": per_client, "seed": seed}
+    return Partition(deal(pools, holders * each[:, None]), recipe)
+
+
+def balanced_holders(rng: np.random.Generator, clients: int, classes: int, per_client: int) -> Ints:
+    """Which client holds which class: `per_client` each, and all classes equally often, or some once more."""
+    positive(clients=clients, per_client=per_client)
+    if per_client > classes:
+        raise DataError(f"{per_client} classes per client, but there are {classes}", "lower per_client")
+    base, more = divmod(clients * per_client, classes)
+    left = base + (rng.permutation(classes) < more).astype(np.int64)  # holders still to be found for each class
+    holders = np.zeros((classes, clients), np.int64)
+    for client in range(clients):
+        keys = rng.exponential(size=classes) / np.maximum(left, 1e-9)  # the smallest: drawn in proportion to `left`
+        keys[left == clients - client] = -1  # must be held by every client from here on, or it cannot be dealt out
+        holders[np.argsort(keys)[:per_client], client] = 1
+        left = left - holders[:, client]
+    return holders
+
+
+def classes_unequal(
+    labels: Labels, clients: int, per_client: int = 20, low: float = 0.3, high: float = 0.7, seed: int = 0
+) -> Partition:
+    """Each client draws `per_client` classes freely; the holders of a class share it by weights from U(low, high)."""
+    values = one_label_per_row(labels)
+    positive(clients=clients, per_client=per_client, low=low, high=high)
+    rng = generator(seed, "classes_unequal")
+    pools = rows_of_classes(values, rng)
+    if per_client > len(pools) or low > high:
+        raise DataError(f"{per_client} of {len(pools)} classes, weights {low} to {high}", "lower per_client or low")
+    weights = np.zeros((len(pools), clients))
+    for client in range(clients):
+        weights[rng.choice(len(pools), per_client, replace=False), client] = rng.uniform(low, high, per_client)
+    shares: Floats = weights / np.maximum(weights.sum(1, keepdims=True), low)  # a class that nobody holds is unused
+    counts = np.stack([cut(share, len(rows)) for share, rows in zip(shares, pools)])
+    recipe = {"partition": "classes_unequal", "clients": clients, "per_client": per_client, "low": low, "high": high}
+    return Partition(deal(pools, counts), {**recipe, "seed": seed})
+
+
+def grouped_labels(
+    labels: Labels, groups: npt.ArrayLike, alpha: float = 0.5, seed: int = 0, min_size: int = 1, tries: int = 1000
+) -> Partition:
+    """Label skew between groups of clients: a Dirichlet draw divides each class over groups, evenly inside one."""
+    _, group = np.unique(np.asarray(groups, dtype=np.int64), return_inverse=True)  # [clients]: the group of each
+    sizes = np.bincount(group)
+    base = dirichlet_labels(labels, len(sizes), alpha, seed, min_size * int(sizes.max()), tries)
+    rng = generator(seed, "grouped_labels")
+    pieces = [np.array_split(rng.permutation(rows), max(size, 1)) for rows, size in zip(base.rows, sizes)]
+    hands = [pieces[g].pop() for g in group]
+    recipe = {**base.recipe, "partition": "grouped_labels", "clients": len(group), "groups": group.tolist()}
+    return Partition(Rows.of(hands), {**recipe, "min_size": min_size})
+
+
+def alike(partition: Partition, labels: Labels, other_labels: Labels, seed: int = 0) -> Partition:
+    """Divide another pool (validation, test) so that each client gets the same share of every class as it has here."""
+    here, other = one_label_per_row(labels), one_label_per_row(other_labels)
+    kinds = int(max(here.max(), other.max())) + 1
+    pairs = here[partition.rows.index] * len(partition) + partition.rows.owners
+    held = np.bincount(pairs, minlength=kinds * len(partition)).reshape(kinds, -1)  # [classes, clients]
+    shares = held / np.maximum(np.bincount(here, minlength=kinds), 1)[:, None]
+    pools = rows_of_classes(other, generator(seed, "alike"))
+    counts = np.stack([cut(share, len(rows)) for share, rows in zip(shares, pools)])
+    return Partition(deal(pools, counts), {**partition.recipe, "alike_seed": seed}, partition.names)
+
+
+PARTITIONS: dict[str, PartitionFunction] = {
+    "iid": iid,
+    "dirichlet_labels": dirichlet_labels,
+    "dirichlet_clients": dirichlet_clients,
+    "dirichlet_capped": dirichlet_capped,
+    "label_clusters": label_clusters,
+    "pachinko": pachinko,
+    "classes": classes,
+    "classes_unequal": classes_unequal,
+    "shards": shards,
+    "quantity": quantity,
+    "quantity_power": quantity_power,
+    "by_user": by_user,
+    "grouped_labels": grouped_labels,
+}

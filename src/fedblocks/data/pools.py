@@ -1,0 +1,39 @@
+"""A pool of rows before it is divided, and the record of a data set that can be loaded by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from fedblocks.data.rows import Ints
+
+Kind = Literal["images", "signals", "features", "tokens"]
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Inputs and labels, with what a partition may need besides."""
+
+    x: Tensor  # [rows, ...]
+    y: Tensor  # [rows] or [rows, steps]
+    classes: int
+    users: npt.NDArray[np.int64 | np.str_] | None = None  # [rows]: who each row is from
+    coarse: Ints | None = None  # [rows]: coarse label of each row
+    topics: Ints | None = None  # [users]: the hidden group of each user, where it is known
+    about: dict[str, Any] = field(default_factory=dict)  # source, licence, how it was made
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set by name."""
+
+    name: str
+    load: Callable[..., Pool]
+    classes: int | None  # None: set by the arguments of `load`
+    kind: Kind
+    about: str  # one line: what it is, where it is from

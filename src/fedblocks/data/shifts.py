@@ -1,0 +1,175 @@
+"""Shifts between groups of clients, on inputs p(x), on labels p(y), on what labels mean p(y|x), and on all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import factorial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedblocks.core.errors import DataError
+from fedblocks.core.random import generator
+from fedblocks.data.arrays import Inputs, as_targets
+from fedblocks.data.federation import Federation
+from fedblocks.data.images import rotated
+from fedblocks.data.partitions import grouped_labels
+from fedblocks.data.rows import Floats, Ints
+
+Groups = int | npt.ArrayLike  # how many hidden groups, or the group of each client
+
+
+def hidden_groups(clients: int, groups: Groups, seed: int = 0) -> Ints:
+    """The group of each client: as given, or drawn so that groups are of equal size or differ by one."""
+    given = np.asarray(groups, dtype=np.int64)
+    if given.ndim:
+        if given.shape != (clients,) or given.min(initial=0) < 0:
+            raise DataError(f"groups of shape {list(given.shape)} for {clients} clients", "give one group per client")
+        return given
+    if not 0 < given <= clients:
+        raise DataError(f"{given} groups of {clients} clients", "use 1 to as many groups as clients")
+    return generator(seed, "hidden_groups").permutation(np.arange(clients) % given)
+
+
+def own_rows(federation: Federation, groups: Ints) -> tuple[Federation, Ints]:
+    """A federation whose rows each belong to one group, rows shared between groups copied; and each row's group."""
+    parts = federation.parts
+    pool = len(federation.x)
+    keys = np.concatenate([groups[rows.owners] * pool + rows.index for rows in parts.values()])
+    used, index = np.unique(keys, return_inverse=True)  # one row per (group, old row)
+    pieces = np.split(index, np.cumsum([len(rows.index) for rows in parts.values()])[:-1])
+    rows: dict[str, Any] = {part: old.renumber(piece) for (part, old), piece in zip(parts.items(), pieces)}
+    chosen = torch.from_numpy(used % pool).to(federation.x.device)
+    return replace(federation, x=federation.x[chosen], y=federation.y[chosen], **rows), used // pool
+
+
+def marked(federation: Federation, groups: Ints, tag: str, shift: dict[str, Any]) -> Federation:
+    """Record the groups as a tag, and the shift in the recipe."""
+    shifts = [*federation.about.get("shifts", []), {**shift, "tag": tag}]
+    return replace(federation, tags={**federation.tags, tag: groups}, about={**federation.about, "shifts": shifts})
+
+
+def rotate(
+    federation: Federation, groups: Groups, degrees: Sequence[float] = (), seed: int = 0, tag: str = "group"
+) -> Federation:
+    """Turn the images of each group counter-clockwise by its own angle; by default evenly around the circle."""
+    members = hidden_groups(federation.clients, groups, seed)
+    kinds = int(members.max()) + 1
+    angles = [float(angle) for angle in degrees] or [360.0 * group / kinds for group in range(kinds)]
+    if len(angles) < kinds:
+        raise DataError(f"{len(angles)} angles for {kinds} groups", "give one angle per group")
+    owned, group = own_rows(federation, members)
+    x = owned.x.clone()
+    for which, angle in enumerate(angles[:kinds]):
+        rows = torch.from_numpy(group == which).to(x.device)
+        x[rows] = rotated(x[rows], angle)
+    return marked(replace(owned, x=x), members, tag, {"shift": "rotate", "degrees": angles[:kinds]})
+
+
+def permutations(groups: int, classes: int, seed: int = 0) -> Ints:
+    """A different order of the classes for each group; the first group keeps its labels."""
+    if classes < 12 and groups > factorial(classes):
+        raise DataError(f"{groups} groups, but {classes} labels have {factorial(classes)} orders", "use fewer groups")
+    found: dict[bytes, Ints] = {}
+    rng = generator(seed, "permutations")
+    order = np.arange(classes)
+    while len(found) < groups:
+        found.setdefault(order.tobytes(), order)
+        order = rng.permutation(classes)
+    return np.stack(list(found.values()))  # [groups, classes]
+
+
+def permute_labels(federation: Federation, groups: Groups, seed: int = 0, tag: str = "group") -> Federation:
+    """Rename the classes of each group by its own permutation: the same input means another label."""
+    members = hidden_groups(federation.clients, groups, seed)
+    orders = permutations(int(members.max()) + 1, federation.classes, seed)
+    owned, group = own_rows(federation, members)
+    y = owned.y.cpu().numpy()
+    scored = y >= 0
+    row_group = np.broadcast_to(group.reshape(-1, *[1] * (y.ndim - 1)), y.shape)
+    renamed = y.copy()
+    renamed[scored] = orders[row_group[scored], y[scored]]
+    shifted = replace(owned, y=torch.from_numpy(renamed).to(owned.y.device))
+    return marked(shifted, members, tag, {"shift": "permute_labels", "seed": seed})
+
+
+def class_weights(groups: int, classes: int, keep: float = 0.5, seed: int = 0) -> Floats:
+    """1 for the classes that a group keeps, else 0; the groups' choices overlap as little as possible."""
+    kept = max(1, round(keep * classes))
+    if not 0 < keep <= 1:
+        raise DataError(f"keep is {keep}", "keep a share of the classes above 0 and at most 1")
+    order = generator(seed, "class_weights").permutation(classes)
+    weights = np.zeros((groups, classes))
+    for group in range(groups):
+        begin = round(group * classes / groups)  # windows around a circle of shuffled classes
+        weights[group, order[np.arange(begin, begin + kept) % classes]] = 1
+    return weights
+
+
+def skew_labels(
+    federation: Federation,
+    groups: Groups,
+    keep: float = 0.5,  # share of the classes that each group keeps
+    weights: npt.ArrayLike | None = None,  # [groups, classes]: share of rows that is kept, instead of `keep`
+    seed: int = 0,
+    tag: str = "group",
+) -> Federation:
+    """Drop rows so that each group has label frequencies of its own; all parts of a client are treated alike."""
+    members = hidden_groups(federation.clients, groups, seed)
+    kinds = int(members.max()) + 1
+    table = class_weights(kinds, federation.classes, keep, seed) if weights is None else np.asarray(weights, np.float64)
+    if table.shape != (kinds, federation.classes) or not ((table >= 0) & (table <= 1)).all():
+        raise DataError(f"weights of shape {list(table.shape)}", f"give [{kinds}, {federation.classes}] shares in 0..1")
+    labels = federation.y.cpu().numpy()
+    if labels.ndim != 1 or (labels < 0).any():
+        raise DataError("label skew needs one label per row", "skew sequences with a partition by user or topic")
+    rng = generator(seed, "skew_labels")
+    rows: dict[str, Any] = {
+        part: old.where(rng.random(len(old.index)) < table[members[old.owners], labels[old.index]])
+        for part, old in federation.parts.items()
+    }
+    shifted = replace(federation, **rows)
+    return marked(shifted, members, tag, {"shift": "skew_labels", "weights": table.tolist(), "seed": seed}).check()
+
+
+def joint(
+    federation: Federation,
+    groups: Groups,
+    seed: int = 0,
+    degrees: Sequence[float] = (),
+    keep: float = 0.5,
+    tag: str = "group",
+) -> Federation:
+    """All three shifts by the same hidden groups: each has its own labels, angle and meaning of labels."""
+    members = hidden_groups(federation.clients, groups, seed)
+    skewed = skew_labels(federation, members, keep, seed=seed, tag=tag)
+    return permute_labels(rotate(skewed, members, degrees, tag=tag), members, seed, tag)
+
+
+def joint_pool(
+    x: Inputs,
+    y: Inputs,
+    clients: int,
+    groups: Groups,
+    alpha: float = 0.5,  # label skew between groups: smaller is stronger
+    degrees: Sequence[float] = (),
+    seed: int = 0,
+    min_size: int = 10,
+    **options: Any,
+) -> Federation:
+    """The joint shift straight from a pool: label skew divides the rows and drops none; options as for from_arrays."""
+    members = hidden_groups(clients, groups, seed)
+    partition = grouped_labels(as_targets(y), members, alpha, seed, min_size)
+    federation = Federation.from_arrays(x, y, partition, seed=seed, **options)
+    return permute_labels(rotate(federation, members, degrees), members, seed)
+
+
+SHIFTS: dict[str, Callable[..., Federation]] = {
+    "rotate": rotate,
+    "permute_labels": permute_labels,
+    "skew_labels": skew_labels,
+    "joint": joint,
+}

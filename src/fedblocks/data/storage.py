@@ -1,0 +1,79 @@
+"""Content hashes, and arrays with a JSON header in one npz file that holds no pickles."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedblocks.core.errors import DataError
+
+FORMAT = 1
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def content_hash(**arrays: npt.NDArray[Any]) -> str:
+    """SHA-256 over names, types, shapes and little-endian bytes: the same on every machine."""
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+        digest.update(json.dumps([name, little.dtype.str, list(array.shape)]).encode())
+        digest.update(little.data)
+    return digest.hexdigest()
+
+
+def write_npz(path: str | Path, kind: str, header: dict[str, Any], arrays: Arrays) -> None:
+    """Write to a temporary neighbour and rename, so that a file is whole or not there."""
+    path = Path(path)
+    text = json.dumps({"kind": kind, "format": FORMAT, **header}).encode()
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            np.savez(file, header=np.frombuffer(text, np.uint8), **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        fix = "choose a folder that exists and is writable"
+        raise DataError(f"cannot write {path}: {error.strerror}", fix) from error
+
+
+def read_arrays(path: str | Path) -> Arrays:
+    """Every array of an npz file; object arrays are refused."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise ValueError("one array, not an npz")
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist", "check the path") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        fix = "save plain numeric or string arrays with numpy.savez; object arrays are refused"
+        raise DataError(f"{path} cannot be read as npz: {error}", fix) from error
+
+
+def read_npz(path: str | Path, kind: str) -> tuple[dict[str, Any], Arrays]:
+    """The header and the arrays that `write_npz` stored."""
+    arrays = read_arrays(path)
+    try:
+        header: dict[str, Any] = json.loads(arrays.pop("header").tobytes())
+    except (KeyError, ValueError) as error:
+        raise DataError(f"{path} is not a saved {kind}", f"load a file that {kind}.save wrote") from error
+    if header.get("kind") != kind or header.get("format") != FORMAT:
+        found = f"{header.get('kind')} of format {header.get('format')}"
+        fix = f"load it with {header.get('kind')}.load of the version that wrote it"
+        raise DataError(f"{path} holds a {found}, not a {kind} of format {FORMAT}", fix)
+    return header, arrays
+
+
+def verify(path: str | Path, header: dict[str, Any], found: str) -> None:
+    """Refuse a file whose content is not what was saved."""
+    if header["hash"] != found:
+        raise DataError(f"{path} is damaged: its content does not match its hash", "make the file again")

@@ -1,0 +1,1 @@
+"""Ways to map `local_round` over clients."""

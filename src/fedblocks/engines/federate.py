@@ -1,0 +1,154 @@
+"""One round of a federation, and one evaluation: gather, map, admit, aggregate, conclude."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedblocks.core.aggregate import Uploads, aggregate, private_of, uploads_of
+from fedblocks.core.gate import Refusal, admit
+from fedblocks.core.method import Method
+from fedblocks.core.parts import Blocks
+from fedblocks.core.phases import Phase
+from fedblocks.core.server import Cohort, bytes_per_slot, gather
+from fedblocks.core.state import State, initial_state
+from fedblocks.data.federation import Federation
+from fedblocks.engines.job import Counts, Job, Trained
+
+
+class Engine(Protocol):
+    """A way to map local work over clients."""
+
+    @property
+    def name(self) -> str: ...
+
+    def train(self, job: Job, score: str | None = None) -> Trained: ...
+
+    def evaluate(self, job: Job, part: str) -> Counts: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """All that a round needs besides the state: methods by group of clients, data, seed."""
+
+    methods: Mapping[str, Method]
+    data: Federation
+    seed: int
+    groups: Sequence[str] = ()  # the group of each client; empty: all clients use the only method
+
+    @staticmethod
+    def of(method: Method, data: Federation, seed: int = 0) -> Setting:
+        return Setting({"all": method}, data, seed)
+
+    def start(self) -> State:
+        """The state before the first round."""
+        return initial_state(self.methods, self.data.clients, self.seed, self.data.x.device)
+
+    def members(self, clients: Sequence[int]) -> dict[str, list[int]]:
+        """Some clients by group, each in the order of their ids."""
+        found: dict[str, list[int]] = {name: [] for name in self.methods}
+        for client in sorted(clients):
+            found[self.groups[client] if self.groups else next(iter(self.methods))].append(client)
+        return {name: ids for name, ids in found.items() if ids}
+
+    def cohort(self, clients: Sequence[int], round: int) -> Cohort:
+        device, ids = self.data.x.device, np.asarray(clients, dtype=np.int64)
+        sizes = torch.tensor([len(self.data.train[i]) for i in clients], dtype=torch.double, device=device)
+        tags = {name: torch.from_numpy(np.array(values[ids])).to(device) for name, values in self.data.tags.items()}
+        return Cohort(torch.from_numpy(ids).to(device), sizes, tags, self.data.clients, round)
+
+    def job(
+        self, group: str, clients: Sequence[int], state: State, phases: list[Phase], training: bool, purpose: str
+    ) -> Job:
+        method, cohort = self.methods[group], self.cohort(clients, state.round)
+        sent, sizes = gather(method, state, cohort, self.seed), bytes_per_slot(method, state)
+        return Job(method, phases, cohort, sent, sizes, self.data, self.seed, training, purpose)
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What happened in a round besides learning."""
+
+    clients: list[int]
+    bytes_down: dict[str, dict[int, int]]  # block -> client -> bytes
+    bytes_up: dict[str, dict[int, int]]
+    refusals: list[Refusal]
+    counts: dict[str, dict[int, tuple[float, float, float]]]  # "local" -> client -> correct, scored, loss
+
+
+def run_round(
+    setting: Setting, state: State, clients: Sequence[int], engine: Engine, score: str | None = None
+) -> tuple[State, Report]:
+    """One round: what the clients learn, admitted and aggregated. The state that goes in is not changed."""
+    report = Report(sorted(clients), {}, {}, [], {})
+    groups: dict[str, Uploads] = {}
+    cohorts: dict[str, Cohort] = {}
+    private: dict[int, Blocks] = {}
+    for group, ids in setting.members(clients).items():
+        method = setting.methods[group]
+        job = setting.job(group, ids, state, method.phases(), True, "train")
+        trained = engine.train(job, score)
+        groups[group], cohorts[group], kept = _admitted(job, trained, report)
+        private |= kept
+    after = aggregate(setting.methods, state, groups, cohorts)
+    return replace(after, private={**state.private, **private}), report
+
+
+def _admitted(job: Job, trained: Trained, report: Report) -> tuple[Uploads, Cohort, dict[int, Blocks]]:
+    """The uploads and private blocks that are used, with what travelled written to the report."""
+    uploads = uploads_of(job.method, trained.blocks, trained.weights, job.sent.reads, trained.wanted, job.cohort)
+    private = private_of(job.method, trained.blocks)
+    good, refusals = admit(uploads, private, job.cohort.ids)
+    report.refusals.extend(refusals)
+    _note(report.bytes_down, trained.bytes_down, job.ids)
+    _note(report.bytes_up, {name: upload.bytes_up() for name, upload in uploads.items()}, job.ids)
+    for view, counts in trained.counts.items():
+        report.counts.setdefault(view, {}).update(_by_client(counts, job.ids))
+    kept = {name: upload.keep(good) for name, upload in uploads.items()} if refusals else uploads
+    return kept, _kept_cohort(job.cohort, good), _private_by_client(private, job.ids, good)
+
+
+def _kept_cohort(cohort: Cohort, good: Tensor) -> Cohort:
+    tags = {name: values[good] for name, values in cohort.tags.items()}
+    return replace(cohort, ids=cohort.ids[good], sizes=cohort.sizes[good], tags=tags)
+
+
+def _private_by_client(private: Blocks, ids: list[int], good: Tensor) -> dict[int, Blocks]:
+    if not private:
+        return {}
+    members = [(m, i) for m, i in enumerate(ids) if good[m]]
+    return {
+        i: {name: {k: v[m].clone() for k, v in block.items()} for name, block in private.items()} for m, i in members
+    }
+
+
+def _note(into: dict[str, dict[int, int]], traffic: Mapping[str, Tensor], ids: list[int]) -> None:
+    for name, values in traffic.items():
+        into.setdefault(name, {}).update(zip(ids, values.tolist(), strict=True))
+
+
+def _by_client(counts: Tensor, ids: list[int]) -> dict[int, tuple[float, float, float]]:
+    return {i: (c, n, loss) for i, (c, n, loss) in zip(ids, counts.tolist(), strict=True)}
+
+
+def evaluate(
+    setting: Setting, state: State, clients: Sequence[int], engine: Engine, part: str = "test", joining: bool = False
+) -> dict[str, dict[int, tuple[float, float, float]]]:
+    """How each client's models do on a part of its data: view -> client -> (correct, scored labels, sum of losses).
+
+    Clients adapt on their training data first, as their method says; nothing of it is kept. `joining` treats
+    them as clients that never took part.
+    """
+    found: dict[str, dict[int, tuple[float, float, float]]] = {}
+    for group, ids in setting.members(clients).items():
+        method = setting.methods[group]
+        phases = method.joining() if joining else method.adaptation()
+        job = setting.job(group, ids, state, phases, joining, "join" if joining else "adapt")
+        for view, counts in engine.evaluate(job, part).items():
+            found.setdefault(view, {}).update(_by_client(counts, ids))
+    return found

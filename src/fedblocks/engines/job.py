@@ -1,0 +1,120 @@
+"""One group of clients in one round, as an engine is given it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedblocks.core.blocks import Federated, Private
+from fedblocks.core.client import Each, Local, Source
+from fedblocks.core.method import Method
+from fedblocks.core.parts import Blocks
+from fedblocks.core.phases import Phase
+from fedblocks.core.random import derive
+from fedblocks.core.server import Cohort, Sent
+from fedblocks.data.federation import Federation, Rows
+from fedblocks.engines.orders import Positions, batches
+
+Counts = dict[str, Tensor]  # view -> [clients, 3]: correct, scored labels, sum of losses
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Clients of one method, what they were sent, and what they are to do."""
+
+    method: Method
+    phases: Sequence[Phase]
+    cohort: Cohort
+    sent: Sent
+    bytes_per_slot: Mapping[str, int]
+    data: Federation
+    seed: int
+    training: bool  # False: an evaluation, whose results nobody keeps
+    purpose: str  # names the stream of randomness: "train", "adapt", "join"
+
+    @property
+    def device(self) -> torch.device:
+        return self.data.x.device
+
+    @cached_property
+    def ids(self) -> list[int]:
+        found: list[int] = self.cohort.ids.tolist()
+        return found
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        return np.array([len(self.data.train[i]) for i in self.ids], dtype=np.int64)
+
+    @cached_property
+    def source(self) -> Source:
+        return Source(self.data.x, self.data.y)
+
+    @property
+    def kept_blocks(self) -> set[str]:
+        """The blocks that matter after local training: what is uploaded, and what stays on the client."""
+        layout = self.method.blocks().items()
+        up = {block.of or name for name, block in layout if isinstance(block, Federated)}
+        return up | {name for name, block in layout if isinstance(block, Private)}
+
+    def batches(self, member: int) -> list[list[Positions]]:
+        """One client's batches, phase by phase."""
+        client, count = self.ids[member], int(self.sizes[member])
+        return [
+            batches(self.method, phase, number, count, self.seed, self.cohort.round, client, self.purpose)
+            for number, phase in enumerate(self.phases)
+        ]
+
+    def one(self, member: int) -> Local:
+        """One client, its data as they are."""
+        return self._local([member], lambda fn: fn, lambda t: t[0])
+
+    def several(self, members: Sequence[int], each: Each) -> Local:
+        """A stack of clients, their data padded to the longest."""
+        return self._local(members, each, lambda t: t)
+
+    def _local(self, members: Sequence[int], each: Each, shape: Callable[[Tensor], Tensor]) -> Local:
+        ids = [self.ids[m] for m in members]
+        where = torch.as_tensor(members, device=self.device)
+        rows, sizes = padded(self.data.train, ids, self.device, self.method.net.dtype)
+        validation, validation_sizes = padded(self.data.validation, ids, self.device, self.method.net.dtype)
+        keys = torch.tensor(
+            [derive(self.seed, self.cohort.round, i, self.purpose, "noise") for i in ids], device=self.device
+        )
+        tensors: dict[str, Any] = {
+            "rows": shape(rows),
+            "size": shape(sizes),
+            "validation_rows": shape(validation),
+            "validation_size": shape(validation_sizes),
+            "id": shape(self.cohort.ids[where]),
+            "key": shape(keys),
+            "tags": {name: shape(values[where]) for name, values in self.cohort.tags.items()},
+        }
+        return Local(self.source, tensors, self.cohort.round, self.training, each)
+
+
+def padded(rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The rows of some clients, [clients, longest] padded with 0, and how many are real, [clients]."""
+    found = [rows[i] for i in ids]
+    table = np.zeros((len(found), max(1, *(len(f) for f in found))), dtype=np.int64)
+    for c, own in enumerate(found):
+        table[c, : len(own)] = own
+    sizes = torch.tensor([len(f) for f in found], dtype=dtype, device=device)
+    return torch.from_numpy(table).to(device), sizes
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What a group of clients ends a round with, along the first dimension."""
+
+    blocks: Blocks
+    weights: dict[str, Tensor]  # what `writes` said
+    wanted: dict[str, Tensor]  # what `wants` said
+    bytes_down: dict[str, Tensor]  # block -> [clients]
+    counts: Counts  # how the models did right after training, if the engine was asked

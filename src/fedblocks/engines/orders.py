@@ -1,0 +1,75 @@
+"""Which examples a client sees in which step: a function of (seed, round, client, phase, epoch)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedblocks.core.client import Step
+from fedblocks.core.method import Method
+from fedblocks.core.phases import Phase
+from fedblocks.core.random import generator
+
+Positions = npt.NDArray[np.int64]
+
+
+def positions(count: int, on: str) -> Positions:
+    """A client's examples, the first half of them, or the second; a single example is both halves."""
+    half = (count + 1) // 2
+    match on:
+        case "all":
+            return np.arange(count)
+        case "support":
+            return np.arange(half)
+        case "query":
+            return np.arange(half, count) if count > 1 else np.arange(count)
+        case _:
+            raise ValueError(f'a phase runs on "all", "support" or "query", not on "{on}"')
+
+
+def batches(
+    method: Method, phase: Phase, number: int, count: int, seed: int, round: int, client: int, purpose: str
+) -> list[Positions]:
+    """The batches of one client in one phase; the purpose keeps training apart from adaptation."""
+    chosen = positions(count, phase.on)
+    found: list[Positions] = []
+    epoch = 0
+    while len(chosen) and (epoch < phase.epochs if phase.steps is None else len(found) < phase.steps):
+        order = generator(seed, round, client, purpose, number, epoch).permutation(chosen)
+        found += _cut(order, method.batch_size, method.drop_last)
+        epoch += 1
+    return found[: phase.steps]
+
+
+def _cut(order: Positions, size: int, drop_last: bool) -> list[Positions]:
+    cuts = [order[start : start + size] for start in range(0, len(order), size)]
+    return cuts[:-1] if drop_last and len(cuts) > 1 and len(cuts[-1]) < size else cuts
+
+
+def steps_of_one(found: Sequence[Positions], device: torch.device) -> list[Step]:
+    """The steps of one client: batches as they are, no padding."""
+    if not found:
+        return []
+    flat = torch.from_numpy(np.concatenate(found)).to(device)
+    return [Step(index, full=True) for index in torch.split(flat, [len(f) for f in found])]
+
+
+def steps_of_stack(found: Sequence[Sequence[Positions]], device: torch.device) -> list[Step]:
+    """The steps of a stack of clients, longest first: in each step only those that still have batches take part."""
+    counts = [len(f) for f in found]
+    if not any(counts):
+        return []
+    if counts != sorted(counts, reverse=True):
+        raise ValueError("clients of a stack must be sorted by their number of batches, longest first")
+    width = max(len(batch) for client in found for batch in client)
+    table = np.full((counts[0], len(found), width), -1, dtype=np.int64)
+    for c, client in enumerate(found):
+        for s, batch in enumerate(client):
+            table[s, c, : len(batch)] = batch
+    index = torch.from_numpy(table).to(device)
+    active = [sum(count > s for count in counts) for s in range(counts[0])]
+    full = [bool((table[s, :a] >= 0).all()) for s, a in enumerate(active)]
+    return [Step(index[s, :a], full[s], a) for s, a in enumerate(active)]

@@ -1,0 +1,40 @@
+"""A personal model that is pulled to the shared one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Paper
+from fedblocks.core.phases import Phase, Pull
+from fedblocks.core.schedules import Schedule
+from fedblocks.methods.pair import Pair
+
+
+@dataclass(frozen=True, eq=False)
+class Ditto(Pair):
+    """FedAvg, and beside it a personal model near the one that was sent (Li et al., 2021)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Ditto: Fair and Robust Federated Learning Through Personalization", "Li et al.", 2021, "ICML"
+    )
+
+    strength: float = 1.0  # lambda: of the pull to the model that was sent
+    personal_epochs: int | None = None  # default: the local epochs
+    personal_lr: float | Schedule | None = None  # default: the local learning rate
+
+    def __post_init__(self) -> None:
+        if self.strength < 0:
+            raise UserError(f"strength = {self.strength} must not be negative", "0.1 to 2 are usual")
+
+    def phases(self) -> list[Phase]:
+        return [*self.joining(), Phase((self.step("shared", loss=self.shared_loss),), self.epochs)]
+
+    def joining(self) -> list[Phase]:
+        pull = Pull("personal", to="shared", strength=self.strength)  # as it was sent: training it comes later
+        epochs = self.epochs if self.personal_epochs is None else self.personal_epochs
+        return [Phase((self.step("personal", lr=self.personal_lr, pull=pull),), epochs)]
+
+    def degenerate(self) -> list[str]:
+        return ["strength = 0 makes Ditto's personal model Local"] if self.strength == 0 else []

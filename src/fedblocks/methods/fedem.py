@@ -1,0 +1,76 @@
+"""Each client is its own mixture of shared components."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedblocks.core.arithmetic import each
+from fedblocks.core.blocks import Block, Fresh, Pool, Private
+from fedblocks.core.client import Client
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method, Paper
+from fedblocks.core.parts import Blocks, Value
+from fedblocks.core.phases import Batch, Phase, example_losses
+
+
+@dataclass(frozen=True, eq=False)
+class FedEM(Method):
+    """Expectation-maximisation over a mixture of shared components (Marfoq et al., 2021)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Federated Multi-Task Learning under a Mixture of Distributions", "Marfoq et al.", 2021, "NeurIPS"
+    )
+
+    components: int = 3  # M
+
+    def __post_init__(self) -> None:
+        if self.components < 1:
+            raise UserError(f"components = {self.components} must be at least 1", "2 to 5 are usual")
+
+    def blocks(self) -> dict[str, Block]:
+        even = torch.full((self.components,), 1 / self.components, dtype=self.net.dtype)
+        return {
+            "components": Pool(self.net.whole, size=self.components),
+            "mixture": Private(Value(even)),  # pi
+            "responsibility": Fresh(),  # q: [examples, components]
+        }
+
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        if not client.training:
+            return blocks
+        q = F.softmax(self.log_mixture(blocks) - self.losses(blocks, client.x, client.y), -1)  # the E-step
+        shares = (q * client.mask[:, None]).sum(0) / client.size.clamp(min=1)
+        mixture = torch.where(client.size > 0, shares, blocks["mixture"]["value"])
+        return {**blocks, "responsibility": {"value": q}, "mixture": {"value": mixture}}
+
+    def losses(self, blocks: Blocks, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of every component on every example: [examples, components]."""
+        logits = each(self.net.whole, blocks["components"], x)
+        return torch.stack([example_losses(rows, y) for rows in logits], -1)
+
+    def log_mixture(self, blocks: Blocks) -> Tensor:
+        return blocks["mixture"]["value"].clamp(min=1e-30).log()
+
+    def phases(self) -> list[Phase]:  # the M-step
+        return [Phase((self.step("components", loss=self.weighted_loss),), self.epochs)]
+
+    def weighted_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        q = blocks["responsibility"]["value"][batch.index]  # [batch, components]
+        return batch.mean((q * self.losses(blocks, batch.x, batch.y)).sum(-1))
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        """The logarithm of the mixture of the components' probabilities."""
+        logits = F.log_softmax(each(self.net.whole, blocks["components"], x), -1)  # [components, batch, ..., classes]
+        mixture = self.log_mixture(blocks)
+        return (logits + mixture.view(-1, *[1] * (logits.dim() - 1))).logsumexp(0)
+
+    def joining(self) -> list[Phase]:
+        return []  # a new client only needs its mixture: the E-step
+
+    def degenerate(self) -> list[str]:
+        return ["components = 1 makes FedEM FedAvg"] if self.components == 1 else []

@@ -1,0 +1,63 @@
+"""Clients choose one of several models, and train that one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.arithmetic import each, pick
+from fedblocks.core.blocks import Block, Fresh, Pool
+from fedblocks.core.client import Client
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method, Paper
+from fedblocks.core.parts import Blocks
+from fedblocks.core.phases import Phase, summed_losses
+
+
+@dataclass(frozen=True, eq=False)
+class IFCA(Method):
+    """Each client trains the model with the lowest loss on its training data (Ghosh et al., 2020)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "An Efficient Framework for Clustered Federated Learning", "Ghosh et al.", 2020, "NeurIPS"
+    )
+    personal_by: ClassVar[str] = "cohort"
+    weighs: ClassVar[str] = "n x choice"
+
+    clusters: int = 3  # models on the server
+
+    def __post_init__(self) -> None:
+        if self.clusters < 1:
+            raise UserError(f"clusters = {self.clusters} must be at least 1", "2 to 5 are usual")
+
+    def blocks(self) -> dict[str, Block]:
+        return {"clusters": Pool(self.net.whole, size=self.clusters, of="model"), "choice": Fresh(), "model": Fresh()}
+
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        chosen = self.losses(blocks, client).argmin()
+        choice = (torch.arange(self.clusters, device=chosen.device) == chosen).to(client.size.dtype)
+        return {**blocks, "choice": {"value": choice}, "model": pick(blocks["clusters"], chosen)}
+
+    def losses(self, blocks: Blocks, client: Client) -> Tensor:
+        """The loss of every model on the client's training data: [clusters]."""
+        logits = each(self.net.whole, blocks["clusters"], client.x)  # [clusters, examples, ...]
+        y, mask = client.y, client.mask
+        return torch.stack([(summed_losses(rows, y)[0] * mask).sum() for rows in logits])
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(blocks["model"], x)
+
+    def phases(self) -> list[Phase]:
+        return [Phase((self.step("model"),), self.epochs)]
+
+    def joining(self) -> list[Phase]:
+        return []  # choosing is all that a new client has to do
+
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        return {"clusters": client.size * blocks["choice"]["value"]}
+
+    def degenerate(self) -> list[str]:
+        return ["clusters = 1 makes IFCA FedAvg"] if self.clusters == 1 else []

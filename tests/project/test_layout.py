@@ -1,0 +1,160 @@
+"""The shape of the source: import order, what is never called, and how long things may be."""
+
+import ast
+from importlib.util import resolve_name
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "fedblocks"
+FILES = sorted(SOURCE.rglob("*.py"))
+NAMES = [str(f.relative_to(SOURCE)) for f in FILES]
+
+# core <- methods, nets, data <- engines <- runs <- reports, cli; testing stands beside runs.
+MODELS = {"core", "methods", "nets", "data"}
+MAY_IMPORT = {
+    "core": {"core"},
+    "methods": {"core", "methods"},
+    "nets": {"core", "nets"},
+    "data": {"core", "data"},
+    "engines": MODELS | {"engines"},
+    "testing": MODELS | {"engines", "testing"},
+    "runs": MODELS | {"engines", "runs"},
+    "reports": MODELS | {"engines", "runs", "reports"},
+    "cli": MODELS | {"engines", "runs", "reports", "cli"},
+    "__main__": {"cli"},
+    "__init__": MODELS | {"engines", "runs", "reports"},
+}
+PICKLES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml"}
+UNSAFE_CALLS = {"eval", "exec", "torch.load", "torch.save", "torch.hub.load", "torch.jit.load", "pandas.read_pickle"}
+
+
+def imported(tree: ast.AST, package: str) -> list[str]:
+    """Full names of the modules, or names in modules, that a piece of code imports."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = resolve_name("." * node.level + (node.module or ""), package)
+            names += [f"{module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def layers(names: list[str]) -> set[str]:
+    """The parts of fedblocks among imported names; a name of the root package, but for its version, is `fedblocks`."""
+    ours = [name.split(".") for name in names if name.split(".")[0] == "fedblocks" and name != "fedblocks.__version__"]
+    return {path[1] if len(path) > 1 and path[1] in MAY_IMPORT else "fedblocks" for path in ours}
+
+
+def order_broken(source: str, file: str) -> set[str]:
+    """The parts of fedblocks that a file imports and may not; `cli` may take `testing` inside a function."""
+    path = Path(file)
+    package = ".".join(("fedblocks", *path.parts[:-1]))
+    layer = path.parts[0].removesuffix(".py")
+    tree = ast.parse(source)
+    wrong = layers(imported(tree, package)) - MAY_IMPORT[layer]
+    at_start = ast.Module([node for node in tree.body if not isinstance(node, ast.FunctionDef)], [])
+    if layer == "cli" and "testing" not in layers(imported(at_start, package)):
+        wrong -= {"testing"}
+    return wrong
+
+
+def unsafe(source: str) -> set[str]:
+    """Ways to run code that came as data: pickles in any coat, eval, exec."""
+    tree = ast.parse(source)
+    found = {name for name in imported(tree, "fedblocks") if name.split(".")[0] in PICKLES or name in UNSAFE_CALLS}
+    aliases = {a.asname: a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names if a.asname}
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        first, _, rest = ast.unparse(call.func).partition(".")
+        name = ".".join(filter(None, (aliases.get(first, first), rest)))
+        found |= {name} & UNSAFE_CALLS
+        found |= {"allow_pickle" for k in call.keywords if k.arg == "allow_pickle" and ast.unparse(k.value) != "False"}
+    return found
+
+
+def long_functions(source: str) -> list[str]:
+    """Functions of more than 40 lines."""
+    functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [f.name for f in functions if (f.end_lineno or 0) - f.lineno + 1 > 40]
+
+
+@pytest.mark.parametrize("file", NAMES)
+def test_a_file_imports_only_what_stands_before_it(file: str) -> None:
+    assert order_broken((SOURCE / file).read_text(), file) == set()
+
+
+@pytest.mark.parametrize("file", NAMES)
+def test_a_file_loads_no_pickle_and_evaluates_no_text(file: str) -> None:
+    assert unsafe((SOURCE / file).read_text()) == set()
+
+
+@pytest.mark.parametrize("file", NAMES)
+def test_a_file_has_at_most_300_lines_and_its_functions_at_most_40(file: str) -> None:
+    source = (SOURCE / file).read_text()
+    assert len(source.splitlines()) <= 300
+    assert long_functions(source) == []
+
+
+def test_every_folder_of_the_package_has_its_place_in_the_order() -> None:
+    assert {Path(name).parts[0].removesuffix(".py") for name in NAMES} <= MAY_IMPORT.keys()
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "wrong"),
+    [
+        ("core/a.py", "from fedblocks.methods import METHODS", "methods"),
+        ("core/a.py", "from ..engines.auto import pick", "engines"),
+        ("core/a.py", "def f():\n    import fedblocks.runs.run", "runs"),
+        ("core/a.py", "from fedblocks import Net", "fedblocks"),
+        ("methods/a.py", "from ..data import digits", "data"),
+        ("nets/a.py", "from fedblocks import methods", "methods"),
+        ("engines/a.py", "from ..runs import store", "runs"),
+        ("runs/a.py", "def f():\n    from fedblocks.testing import check_method", "testing"),
+        ("cli.py", "from fedblocks.testing import check_method", "testing"),
+    ],
+)
+def test_an_import_against_the_order_is_found(file: str, source: str, wrong: str) -> None:
+    assert order_broken(source, file) == {wrong}
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("runs/a.py", "from fedblocks import __version__"),
+        ("methods/a.py", "import torch\nfrom ..core.method import Method\nfrom .b import B"),
+        ("cli.py", "from fedblocks.runs import run\ndef check():\n    from fedblocks.testing import check_method"),
+    ],
+)
+def test_an_import_along_the_order_is_accepted(file: str, source: str) -> None:
+    assert order_broken(source, file) == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from joblib import load",
+        "import yaml",
+        "import torch\ntorch.load(path)",
+        "import torch as t\nt.save(state, path)",
+        "from torch import load",
+        "np.load(path, allow_pickle=True)",
+        "np.load(path, allow_pickle=trusted)",
+        "eval(text)",
+        "exec(text)",
+    ],
+)
+def test_a_way_to_run_foreign_code_is_found(source: str) -> None:
+    assert unsafe(source)
+
+
+@pytest.mark.parametrize("source", ["net.eval()", "np.load(path, allow_pickle=False)", "json.load(file)"])
+def test_harmless_calls_of_a_like_name_are_accepted(source: str) -> None:
+    assert unsafe(source) == set()
+
+
+def test_a_function_of_41_lines_is_found_and_one_of_40_is_not() -> None:
+    body = "\n".join(["    x = 1"] * 39)
+    assert long_functions(f"def f():\n{body}") == []
+    assert long_functions(f"def f():\n{body}\n    x = 1") == ["f"]

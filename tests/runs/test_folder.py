@@ -1,0 +1,250 @@
+"""A run folder is made whole, opened with clear errors, and written by one process at a time."""
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from fedblocks.core.errors import RunFolderError
+from fedblocks.runs import checkpoint, folder
+from fedblocks.runs.environment import environment
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.store import RoundRecord
+
+CONFIG = {"seed": 3, "method": {"name": "pfedmb", "lr": 0.1, "branches": 3}, "data": {"parts": [0.8, 0.2]}}
+ENVIRONMENT = {"python": "3.11", "threads": 1}
+
+
+def contents(path):
+    return sorted(os.listdir(path))
+
+
+@pytest.fixture
+def run(tmp_path):
+    with RunFolder.create(tmp_path / "deep" / "run", CONFIG, ENVIRONMENT) as run:
+        yield run
+
+
+@pytest.fixture
+def readable():
+    """A folder that any user can reach and nobody but root can write; pytest's own are closed to others."""
+    with tempfile.TemporaryDirectory() as path:
+        os.chmod(path, 0o555)
+        yield Path(path)
+        os.chmod(path, 0o755)
+
+
+@pytest.fixture
+def ordinary_user():
+    """Root may write anywhere; an ordinary user may not."""
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+        yield
+        os.seteuid(0)
+    else:
+        yield
+
+
+def test_a_run_comes_back_with_everything(run):
+    run.store.record_round(RoundRecord(1, 2.0, 5))
+    checkpoint.save(run.checkpoints, 1, {"x": 1.5}, {}, changed=None)
+    with RunFolder.open(run.path) as again:
+        assert again.config == CONFIG and again.environment == ENVIRONMENT
+        assert again.store.last_round() == 1 and checkpoint.load(again.checkpoints).shared == {"x": 1.5}
+    assert not [name for name in contents(run.path) if name.endswith(".tmp")]
+
+
+def test_the_status_is_kept(run):
+    assert run.status == "running"
+    with RunFolder.open(run.path) as reader:
+        assert reader.status == "running"
+        run.set_status("finished")
+        assert reader.status == "finished"
+
+
+def test_an_existing_run_is_refused_and_unharmed(run):
+    before = contents(run.path)
+    with pytest.raises(RunFolderError, match="already holds a run") as caught:
+        RunFolder.create(run.path, {"seed": 4}, {})
+    assert f"fedblocks resume {run.path}" in caught.value.fix and "--out" in caught.value.fix
+    assert contents(run.path) == before and RunFolder.open(run.path).config == CONFIG
+
+
+def test_a_folder_with_other_things_is_refused_and_unharmed(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(RunFolderError, match="is not empty and not a run"):
+        RunFolder.create(tmp_path, CONFIG, {})
+    assert contents(tmp_path) == ["thesis.tex"]
+
+
+def test_an_empty_folder_is_used(tmp_path):
+    RunFolder.create(tmp_path, CONFIG, {}).close()
+    assert contents(tmp_path) == ["config.toml", "env.json", "run.lock", "run.sqlite"]
+
+
+def test_a_configuration_that_is_no_toml_leaves_nothing_behind(tmp_path):
+    with pytest.raises(TypeError):
+        RunFolder.create(tmp_path / "run", {"seed": None}, {})
+    assert contents(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", ["env.json", "run.sqlite", "config.toml"])
+def test_a_run_that_was_killed_while_being_made_can_be_started_again(tmp_path, monkeypatch, step):
+    class Killed(BaseException):
+        pass
+
+    def write(path, text, whole=folder.write_atomically):
+        if path.name == step:
+            path.with_name(f".{step}.tmp").write_text(text[:9])
+            raise Killed
+        whole(path, text)
+
+    def create(path, whole=folder.RunStore.create):
+        store = whole(path)
+        if path.name == step:
+            raise Killed
+        return store
+
+    monkeypatch.setattr(folder, "write_atomically", write)
+    monkeypatch.setattr(folder.RunStore, "create", create)
+    with pytest.raises(Killed):
+        RunFolder.create(tmp_path, CONFIG, {})
+    monkeypatch.undo()
+    with pytest.raises(RunFolderError):
+        RunFolder.open(tmp_path)
+    RunFolder.create(tmp_path, CONFIG, {}).close()
+    assert RunFolder.open(tmp_path).config == CONFIG
+
+
+def test_what_is_no_run_is_named_as_such(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "config.toml").touch()
+    expected = {"absent": "does not exist", "empty": "is empty", "file": "is not a folder", "foreign": "no run.sqlite"}
+    for name, message in expected.items():
+        with pytest.raises(RunFolderError, match=message) as caught:
+            RunFolder.open(tmp_path / name)
+        assert caught.value.fix and caught.value.exit_code == 4
+
+
+def test_a_damaged_configuration_is_named(run):
+    (run.path / "config.toml").write_text("seed = = 3")
+    with pytest.raises(RunFolderError, match=r"cannot read .*config\.toml"):
+        RunFolder.open(run.path)
+
+
+def test_a_path_below_a_file_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match="cannot write the run folder"):
+        RunFolder.create(tmp_path / "file" / "run", CONFIG, {})
+
+
+def test_an_unwritable_folder_is_refused(readable, ordinary_user):
+    for path in (readable, readable / "run"):
+        with pytest.raises(RunFolderError, match=f"cannot write the run folder {path}: Permission denied"):
+            RunFolder.create(path, CONFIG, {})
+
+
+def test_a_run_that_may_only_be_read_can_be_read_and_not_claimed(readable):
+    os.chmod(readable, 0o755)
+    with RunFolder.create(readable / "run", CONFIG, {}) as run:
+        run.store.record_round(RoundRecord(1, 2.0, 5))
+    script = """if True:
+        import os, sys
+        from pathlib import Path
+        from fedblocks.core.errors import RunFolderError
+        from fedblocks.runs.folder import RunFolder
+        os.chmod(sys.argv[1], 0o555)
+        if os.getuid() == 0:
+            os.setuid(65534)
+        run = RunFolder.open(Path(sys.argv[1]))
+        print(run.store.last_round())
+        try:
+            run.claim()
+        except RunFolderError as error:
+            print(error.message)
+    """
+    result = subprocess.run([sys.executable, "-c", script, run.path], capture_output=True, text=True, timeout=60)
+    os.chmod(run.path, 0o755)
+    refused = f"cannot write the run folder {run.path}: Permission denied"
+    assert result.stdout.splitlines() == ["1", refused], result.stderr
+
+
+def test_two_writers_in_one_process_are_refused(run):
+    with RunFolder.open(run.path) as other:
+        with pytest.raises(RunFolderError, match=f"is being written by process {os.getpid()}"):
+            other.claim()
+        run.close()
+        other.claim()
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from fedblocks.runs.folder import RunFolder
+run = RunFolder.open(Path(sys.argv[1]))
+run.claim()
+run.set_status("running")
+print("claimed", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_is_dead(run):
+    run.close()
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, run.path], stdout=subprocess.PIPE, text=True)
+    try:
+        assert writer.stdout.readline() == "claimed\n"
+        with RunFolder.open(run.path) as second:
+            with pytest.raises(RunFolderError, match=f"is being written by process {writer.pid}"):
+                second.claim()
+            assert second.status == "running"
+            writer.send_signal(signal.SIGKILL)
+            writer.wait()
+            assert second.status == "interrupted"  # the dead cannot say so themselves
+            second.claim()
+            assert second.status == "running"
+    finally:
+        writer.kill()
+
+
+def test_a_lock_left_by_a_process_whose_id_is_used_again_does_not_count(run):
+    run.close()
+    (run.path / "run.lock").write_text(f"{os.getpid()} 1\n")  # this id, but another start
+    with RunFolder.open(run.path) as again:
+        assert again.status == "interrupted"
+        again.claim()
+
+
+def test_the_environment_is_json_without_names_of_host_or_user(monkeypatch):
+    machine = platform.uname()
+    monkeypatch.setattr(platform, "uname", lambda: machine._replace(node="enchantress"))
+    monkeypatch.setenv("HOME", "/home/lovelace")
+    monkeypatch.setenv("USER", "lovelace")
+    monkeypatch.setattr(sys, "argv", ["/home/lovelace/.venv/bin/fedblocks", "run", "--out=/home/lovelace/runs/1"])
+    found = environment()
+    assert found["command"] == ["fedblocks", "run", "--out=~/runs/1"]
+    assert found["python"] == platform.python_version() and found["versions"]["torch"] and found["threads"] >= 1
+    assert not [name for name in ("enchantress", "lovelace", platform.node()) if name in json.dumps(found)]
+
+
+def test_the_environment_names_the_commit_of_a_checkout_and_does_without(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert environment()["git"] is None
+    (tmp_path / "file").write_text("1")
+    name = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for command in (["init", "-q"], ["add", "file"], [*name, "commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *command], check=True)
+    assert len(environment()["git"]["commit"]) == 40 and environment()["git"]["changed"] is False
+    (tmp_path / "file").write_text("2")
+    assert environment()["git"]["changed"] is True
+    monkeypatch.setenv("PATH", "")
+    assert environment()["git"] is None
