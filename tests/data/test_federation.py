@@ -299,3 +299,22 @@ def test_previews_and_descriptions_are_plain_json(federation: Federation) -> Non
 def test_a_federation_can_move_to_a_device(federation: Federation) -> None:
     moved = federation.to("meta")
     assert moved.x.device.type == moved.y.device.type == "meta" and moved.train is federation.train
+
+
+def test_a_data_set_that_cannot_be_stacked_says_why() -> None:
+    ragged = [(torch.zeros(2), 0), (torch.zeros(3), 1)]
+    for bad in ([], ragged, [(None, 0)]):
+        with pytest.raises(DataError) as caught:
+            Federation.from_torch(bad, lambda labels: iid(labels, 1))
+        assert caught.value.fix
+
+
+def test_text_cannot_be_an_input() -> None:
+    with pytest.raises(DataError, match="give numbers"):
+        Federation.from_arrays(np.array(["a", "b"]), [0, 1], iid([0, 1], 1))
+
+
+def test_a_description_counts_tags(federation: Federation) -> None:
+    tagged = replace(federation, tags={"group": np.arange(12) % 5})
+    assert tagged.describe()["tags"] == {"group": {"0": 3, "1": 3, "2": 2, "3": 2, "4": 2}}
+    assert tagged.preview(most=2)[1]["group"] == 1

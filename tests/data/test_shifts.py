@@ -62,9 +62,8 @@ def test_bilinear_rotation_agrees_with_quarter_turns_and_turns_back() -> None:
     x = torch.rand(3, 2, 9, 9, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(bilinear(x, 90.0), torch.rot90(x, 1, (-2, -1)), atol=1e-4)
     assert torch.allclose(bilinear(x, -90.0), torch.rot90(x, 3, (-2, -1)), atol=1e-4)
-    smooth = torch.exp(-((torch.arange(21) - 9.0) ** 2)[:, None] / 20 - ((torch.arange(21) - 11.0) ** 2) / 20)[
-        None, None
-    ]
+    down, across = torch.arange(21.0)[:, None] - 9, torch.arange(21.0) - 11
+    smooth = torch.exp(-(down**2 + across**2) / 20)[None, None]  # a blob beside the centre
     assert torch.allclose(rotated(rotated(smooth, 30), -30), smooth, atol=0.05)
     assert not torch.allclose(rotated(smooth, 30), smooth, atol=0.1)
 
@@ -74,9 +73,8 @@ def test_bilinear_rotation_keeps_the_shape_of_things_in_wide_images() -> None:
     x = torch.zeros(1, 1, 9, 15)
     x[0, 0, 4, 5:10] = 1
     turned = bilinear(x, 90.0)
-    assert torch.allclose(turned[0, 0, 2:7, 7], torch.ones(5), atol=1e-3) and turned.sum().item() == pytest.approx(
-        5, 1e-3
-    )
+    assert torch.allclose(turned[0, 0, 2:7, 7], torch.ones(5), atol=1e-3)
+    assert turned.sum().item() == pytest.approx(5, 1e-3)
 
 
 def test_what_cannot_be_rotated_is_refused(federation: Federation) -> None:

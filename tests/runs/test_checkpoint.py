@@ -91,6 +91,12 @@ def test_a_checkpoint_comes_back_exactly(shared, clients):
     assert list(loaded.clients) == sorted(clients) and all(same(clients[c], loaded.clients[c]) for c in clients)
 
 
+def test_names_that_look_alike_stay_apart():
+    names = ["a/b", "a~1b", "a~01b", "a~b", "a~0b", "/a/b"]
+    tree = {"a": {"b": torch.tensor(-1)}, **{name: torch.tensor(i) for i, name in enumerate(names)}}
+    assert same(tree, unpack(*pack(tree)))
+
+
 def test_views_tied_weights_and_parameters_are_stored_by_value():
     base = torch.arange(12.0).reshape(3, 4)
     tree = {"t": base.t(), "row": base[1], "tied": base, "again": base, "wide": torch.ones(1).expand(5),

@@ -22,8 +22,12 @@ def each(part: Callable[[Params, Tensor], Tensor], stack: Params, x: Tensor) -> 
     if current().mapped:
         result: Tensor = vmap(part, in_dims=(0, None))(stack, x)
         return result
-    slots = len(next(iter(stack.values())))
-    return torch.stack([part({name: value[s] for name, value in stack.items()}, x) for s in range(slots)])
+    now, results = current(), []
+    draws = now.draws
+    for slot in range(len(next(iter(stack.values())))):
+        now.draws = draws  # every copy sees the same noise, as it does inside `vmap`
+        results.append(part({name: value[slot] for name, value in stack.items()}, x))
+    return torch.stack(results)
 
 
 def pick(stack: Params, slot: Tensor) -> Params:

@@ -40,6 +40,7 @@ class Client:
     validation_size: Tensor  # []
     id: Tensor  # []
     key: Tensor  # [], the source of noise in this round
+    steps: Tensor  # [], batches that it trains on in this round, over all phases
     tags: dict[str, Tensor]  # integers that the data say of a client: its cohort, its device
     round: int
     training: bool  # False while it is being evaluated
@@ -89,6 +90,9 @@ class Local:
     def mapped(self) -> bool:
         return bool(self.tensors["size"].dim() == 1)
 
+    def client(self, tensors: dict[str, Any]) -> Client:
+        return Client(self.source, **tensors, round=self.round, training=self.training)
+
     def call(self, hook: Callable[..., Any], *args: Any) -> Any:
         """A method's hook, given the client as its last argument; a hook that was left as it is costs nothing."""
         if getattr(hook, "__func__", None) in _DEFAULTS:
@@ -96,9 +100,15 @@ class Local:
 
         def with_client(tensors: dict[str, Any], *rest: Any) -> Any:
             with mode.mode(training=False, mapped=self.mapped):
-                return hook(*rest, Client(self.source, **tensors, round=self.round, training=self.training))
+                return hook(*rest, self.client(tensors))
 
         return self.each(with_client)(self.tensors, *args)
+
+    def first(self, count: int | None) -> Local:
+        """The first clients of a stack."""
+        if count is None or count == len(self.tensors["size"]):
+            return self
+        return replace(self, tensors=_first(self.tensors, count))
 
 
 def local_round(
@@ -112,16 +122,15 @@ def local_round(
 
 def train(phases: Sequence[Phase], start: Blocks, local: Local, orders: Sequence[Sequence[Step]]) -> Blocks:
     """Run the phases on working copies of the blocks that they move."""
-    moving = {name for phase in phases for name in phase.train}
-    blocks = {
-        name: {k: v.clone() for k, v in block.items()} if name in moving else block for name, block in start.items()
-    }
-    number = 0
+    blocks, number = start, 0
     for phase, order in zip(phases, orders, strict=True):
+        if phase.begin is not None:
+            blocks = local.each(phase.begin)(blocks)
+        blocks = {n: {k: v.clone() for k, v in b.items()} if n in phase.train else b for n, b in blocks.items()}
         memories = [_memory(update, blocks) for update in phase.updates]
         for count, step in enumerate(order, 1):
             number += 1
-            _run_step(phase, blocks, start, local, step, memories, count, number)
+            _run_step(phase, blocks, start, local.first(step.active), step, memories, count, number)
     return blocks
 
 
@@ -135,7 +144,7 @@ def _run_step(
     count: int,
     number: int,
 ) -> None:
-    if step.active is not None and step.active < len(local.tensors["size"]):
+    if step.active is not None:
         blocks, start = _first(blocks, step.active), _first(start, step.active)
         memories = [{k: [v[: step.active] for v in values] for k, values in memory.items()} for memory in memories]
     batch = _batch(local, step, number)
@@ -144,26 +153,18 @@ def _run_step(
             _apply(update, blocks, start, batch, local, step, memory, (count - 1) * update.repeat + turn + 1)
 
 
-def _first(blocks: Blocks, count: int) -> Blocks:
+def _first(tree: Any, count: int) -> Any:
     """Views of the first clients of a stack; what is written to them is written to the stack."""
-    return {name: {k: v[:count] for k, v in block.items()} for name, block in blocks.items()}
+    return {k: _first(v, count) for k, v in tree.items()} if isinstance(tree, dict) else tree[:count]
 
 
 def _batch(local: Local, step: Step, number: int) -> dict[str, Tensor]:
     index, tensors = step.index, local.tensors
-    rows, key, size = (
-        tensors[name][: step.active] if local.mapped else tensors[name] for name in ("rows", "key", "size")
-    )
     real = index.clamp(min=0)
-    where = rows.gather(-1, real)
-    mask = (index >= 0).to(size.dtype)
-    return {
-        "x": local.source.x[where],
-        "y": local.source.y[where],
-        "mask": mask,
-        "index": real,
-        "key": fold(key, number),
-    }
+    where = tensors["rows"].gather(-1, real)
+    mask = (index >= 0).to(tensors["size"].dtype)
+    x, y = local.source.x[where], local.source.y[where]
+    return {"x": x, "y": y, "mask": mask, "index": real, "key": fold(tensors["key"], number)}
 
 
 def _apply(
@@ -196,7 +197,7 @@ def _gradients(update: Update, blocks: Blocks, batch: dict[str, Tensor], local: 
     leaves = [p.detach().requires_grad_() for _, _, p in params]
     for (name, key, _), leaf in zip(params, leaves, strict=True):
         live[name][key] = leaf
-    loss, statistics = local.each(_loss_of(update, local, step))({**blocks, **live}, batch)
+    loss, statistics = local.each(_loss_of(update, local, step))({**blocks, **live}, batch, local.tensors)
     grads = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)
     _copy(blocks, statistics)
     return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, grads, strict=True)]
@@ -205,11 +206,11 @@ def _gradients(update: Update, blocks: Blocks, batch: dict[str, Tensor], local: 
 def _loss_of(update: Update, local: Local, step: Step) -> Mapped:
     """The loss and the statistics that the forward pass left behind, as a function of one client."""
 
-    def loss(blocks: Blocks, batch: dict[str, Tensor]) -> tuple[Tensor, Blocks]:
+    def loss(blocks: Blocks, batch: dict[str, Tensor], client: dict[str, Any]) -> tuple[Tensor, Blocks]:
         blocks = {n: {k: v.clone() if is_statistic(k) else v for k, v in b.items()} for n, b in blocks.items()}
         mask = None if step.full else batch["mask"]
         with mode.mode(training=True, mapped=local.mapped, mask=mask, key=batch["key"]):
-            value = update.loss(blocks, Batch(**batch))  # type: ignore[misc]
+            value = update.loss(blocks, Batch(**batch, client=local.client(client)))  # type: ignore[misc]
         moved = {n: {k: v for k, v in blocks[n].items() if is_statistic(k)} for n in update.train}
         return value, {n: b for n, b in moved.items() if b}
 

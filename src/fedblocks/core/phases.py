@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,6 +12,9 @@ from torch import Tensor
 from fedblocks.core.optimizers import SGD, Optimizer
 from fedblocks.core.parts import Blocks
 from fedblocks.core.schedules import Schedule
+
+if TYPE_CHECKING:
+    from fedblocks.core.client import Client
 
 IGNORE = -100  # a label that is not scored: padding in sequences
 
@@ -24,6 +28,7 @@ class Batch:
     mask: Tensor  # [batch], 1 = real
     index: Tensor  # [batch], position among the client's training examples
     key: Tensor  # [], the source of noise in this step
+    client: Client  # whose examples they are
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean of one number per example over the real examples."""
@@ -87,6 +92,7 @@ class Phase:
     epochs: int = 1
     on: str = "all"  # "all", "support" (the first half of a client's examples), "query" (the other half)
     steps: int | None = None  # this many batches instead of whole epochs
+    begin: Callable[[Blocks], Blocks] | None = None  # on the client, before the first step of this phase
 
     @property
     def train(self) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def _reads(method: Method) -> dict[str, Read]:
     """What four clients would be sent at the start."""
     layout, four = method.blocks(), torch.arange(4)
     tags = {name: torch.zeros(4, dtype=torch.long) for name in method.tags}
-    cohort = Cohort(four, torch.ones(4, dtype=torch.double), tags, 4, 0)
+    cohort = Cohort(four, torch.ones(4, dtype=torch.double), tags, 4, round=0, seed=0)
     server = own_server(layout, initial_state({"all": method}, 4, seed=0).server)
     federated = {
         name: default_read(b, cohort) for name, b in layout.items() if isinstance(b, Shared | Pool | PerClient)

@@ -34,6 +34,7 @@ class Cohort:
     tags: dict[str, Tensor]  # name -> [clients]
     population: int  # how many clients there are in all
     round: int
+    seed: int  # of the server's own choices in this round
 
     def __len__(self) -> int:
         return len(self.ids)

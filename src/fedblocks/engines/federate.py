@@ -15,6 +15,7 @@ from fedblocks.core.gate import Refusal, admit
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
+from fedblocks.core.random import derive
 from fedblocks.core.server import Cohort, bytes_per_slot, gather
 from fedblocks.core.state import State, initial_state
 from fedblocks.data.federation import Federation
@@ -60,7 +61,8 @@ class Setting:
         device, ids = self.data.x.device, np.asarray(clients, dtype=np.int64)
         sizes = torch.tensor([len(self.data.train[i]) for i in clients], dtype=torch.double, device=device)
         tags = {name: torch.from_numpy(np.array(values[ids])).to(device) for name, values in self.data.tags.items()}
-        return Cohort(torch.from_numpy(ids).to(device), sizes, tags, self.data.clients, round)
+        seed = derive(self.seed, round, "server")
+        return Cohort(torch.from_numpy(ids).to(device), sizes, tags, self.data.clients, round, seed)
 
     def job(
         self, group: str, clients: Sequence[int], state: State, phases: list[Phase], training: bool, purpose: str

@@ -63,9 +63,12 @@ class Job:
         up = {block.of or name for name, block in layout if isinstance(block, Federated)}
         return up | {name for name, block in layout if isinstance(block, Private)}
 
-    def batches(self, member: int) -> list[list[Positions]]:
-        """One client's batches, phase by phase."""
-        client, count = self.ids[member], int(self.sizes[member])
+    @cached_property
+    def batches(self) -> list[list[list[Positions]]]:
+        """Every client's batches, phase by phase."""
+        return [self._batches(client, int(size)) for client, size in zip(self.ids, self.sizes, strict=True)]
+
+    def _batches(self, client: int, count: int) -> list[list[Positions]]:
         return [
             batches(self.method, phase, number, count, self.seed, self.cohort.round, client, self.purpose)
             for number, phase in enumerate(self.phases)
@@ -87,6 +90,7 @@ class Job:
         keys = torch.tensor(
             [derive(self.seed, self.cohort.round, i, self.purpose, "noise") for i in ids], device=self.device
         )
+        steps = torch.tensor([sum(map(len, self.batches[m])) for m in members], device=self.device, dtype=sizes.dtype)
         tensors: dict[str, Any] = {
             "rows": shape(rows),
             "size": shape(sizes),
@@ -94,6 +98,7 @@ class Job:
             "validation_size": shape(validation_sizes),
             "id": shape(self.cohort.ids[where]),
             "key": shape(keys),
+            "steps": shape(steps),
             "tags": {name: shape(values[where]) for name, values in self.cohort.tags.items()},
         }
         return Local(self.source, tensors, self.cohort.round, self.training, each)

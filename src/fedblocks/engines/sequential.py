@@ -41,7 +41,7 @@ class Sequential:
 
 def _one(job: Job, member: int) -> tuple[Local, Blocks, list[list[Step]]]:
     blocks = {name: {k: v[member] for k, v in block.items()} for name, block in job.sent.blocks.items()}
-    return job.one(member), blocks, [steps_of_one(found, job.device) for found in job.batches(member)]
+    return job.one(member), blocks, [steps_of_one(found, job.device) for found in job.batches[member]]
 
 
 def _pieces(job: Job, member: int, part: str | None) -> list[Piece]:

@@ -59,7 +59,7 @@ def _back(chunks: Sequence[Sequence[int]], device: torch.device) -> Tensor:
 def _stack(job: Job, members: Sequence[int]) -> tuple[Local, Blocks, list[list[Step]]]:
     where = torch.as_tensor(members, device=job.device)
     blocks = {name: {k: _rows(v, where) for k, v in block.items()} for name, block in job.sent.blocks.items()}
-    by_phase = zip(*(job.batches(member) for member in members), strict=True)
+    by_phase = zip(*(job.batches[member] for member in members), strict=True)
     return job.several(members, vmap), blocks, [steps_of_stack(found, job.device) for found in by_phase]
 
 
