@@ -28,7 +28,7 @@ SIZES = (23, 9, 40, 3, 0, 17)  # training examples: client 3 has less than a bat
 TEST_SIZES = (11, 6, 9, 4, 5, 8)
 COHORTS = ((0, 1, 2, 3, 4), (1, 3, 4))  # client 5 never takes part, clients 0 and 2 are absent in the second round
 FEATURES, CLASSES, BATCH = 5, 4, 8
-TOLERANCE = 1e-10
+TOLERANCE = 1e-13
 ENGINES: dict[str, Engine] = {"sequential": Sequential(), "vectorised": Vectorised(chunk=2)}
 
 

@@ -17,6 +17,11 @@ def softmax(a: Array) -> Array:
     return np.exp(a) / np.exp(a).sum(-1, keepdims=True)
 
 
+def part(w: Params, layer: str) -> Params:
+    """The tensors of one layer."""
+    return {k: v for k, v in w.items() if k.startswith(f"{layer}.")}
+
+
 def merged(branches: Branches, alpha: Array) -> Params:
     """One net: each layer, bias and all, the mixture of its branches; alpha is [layers, branches]."""
     row = {layer: alpha[number] for number, layer in enumerate(LAYERS)}
@@ -29,7 +34,7 @@ def learn_alpha(a: Array, branches: Branches, batches: list[Ints], gradient: Gra
         alpha = softmax(a)
         g = gradient(merged(branches, alpha), batch)
         slope = np.array(
-            [[sum((g[k] * w[k]).sum() for k in g if k.startswith(f"{layer}.")) for w in branches] for layer in LAYERS]
+            [[sum((v * w[k]).sum() for k, v in part(g, layer).items()) for w in branches] for layer in LAYERS]
         )  # [layers, branches], df/dalpha
         a = a - lr * alpha * (slope - (alpha * slope).sum(1, keepdims=True))
     return a
@@ -57,7 +62,7 @@ def averaged(copies: list[Branches], alphas: list[Array], sizes: list[int]) -> B
         branch: Params = {}
         for number, layer in enumerate(LAYERS):
             weights = [n * alpha[number, b] for n, alpha in zip(sizes, alphas)]
-            own = [{k: v for k, v in copy[b].items() if k.startswith(f"{layer}.")} for copy in copies]
+            own = [part(copy[b], layer) for copy in copies]
             branch |= mean(own, weights)
         result.append(branch)
     return result
@@ -75,5 +80,5 @@ def run(task: Task, descent: Descent, branches: int, alpha_lr: float) -> Outcome
             trained.add(i)
         w = averaged(copies, [softmax(a[i]) for i in cohort], [task.size(i) for i in cohort])
     answers = {i: logits(merged(w, softmax(a[i])), task.test[i][0]) for i in task.clients}
-    server = {layer: [{k: v for k, v in c.items() if k.startswith(f"{layer}.")} for c in w] for layer in LAYERS}
+    server = {f"layers.{layer}": [part(c, layer) for c in w] for layer in LAYERS}
     return Outcome(server, {i: {"alpha": {"value": a[i]}} for i in trained}, {"personal": answers})

@@ -15,7 +15,7 @@ from fedblocks.methods import METHODS
 
 from . import ditto, fedavg, fedavg_ft, fedem, fedper, fedprox, ifca, local, pfedmb
 from .harness import BATCH, COHORTS, ENGINES, SIZES, agrees, federation, mlp_net, task_of
-from .plain import Descent, Outcome, Task, losses, logits, slope
+from .plain import Descent, Outcome, Task, logits, losses, slope
 
 Oracle = Callable[[Task, Descent], Outcome]
 
