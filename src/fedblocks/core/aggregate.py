@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedblocks.core.blocks import Federated, Mixture, PerClient, Pool, Private, Read, Selection, server_name
 from fedblocks.core.method import Method
-from fedblocks.core.parts import Blocks, Params, is_statistic
+from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.rules import Rule
 from fedblocks.core.server import Cohort, own_server
 from fedblocks.core.state import State, count_bytes, statistics_name
@@ -109,7 +109,7 @@ def _without_statistics(method: Method, copies: Params) -> Params:
 
 def private_of(method: Method, blocks: Blocks) -> Blocks:
     """What stays on the clients: private blocks, and their own statistics: [clients, ...]."""
-    private: Blocks = {}
+    private: Blocks = {name: block for name, block in blocks.items() if name.startswith(OPTIMIZER)}
     for name, block in method.blocks().items():
         if isinstance(block, Private):
             private[name] = blocks[name]

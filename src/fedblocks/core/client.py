@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedblocks.core import mode
 from fedblocks.core.method import Method
-from fedblocks.core.optimizers import Memory
-from fedblocks.core.parts import Blocks, Params, is_statistic
+from fedblocks.core.optimizers import Count, Memory
+from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.phases import Batch, Phase, Pull, Update
 from fedblocks.core.random import fold
 from fedblocks.core.schedules import at
@@ -85,6 +85,7 @@ class Local:
     round: int
     training: bool
     each: Each  # identity for one client, vmap for a stack
+    keep_optimizer: bool = False  # local optimizers go on from what the client kept
 
     @property
     def mapped(self) -> bool:
@@ -122,15 +123,18 @@ def local_round(
 
 def train(phases: Sequence[Phase], start: Blocks, local: Local, orders: Sequence[Sequence[Step]]) -> Blocks:
     """Run the phases on working copies of the blocks that they move."""
-    blocks, number = start, 0
-    for phase, order in zip(phases, orders, strict=True):
+    blocks, steps = start, 0
+    for number, (phase, order) in enumerate(zip(phases, orders, strict=True)):
         if phase.begin is not None:
             blocks = local.each(phase.begin)(blocks)
         blocks = {n: {k: v.clone() for k, v in b.items()} if n in phase.train else b for n, b in blocks.items()}
-        memories = [_memory(update, blocks) for update in phase.updates]
+        names = [f"{OPTIMIZER}{number}/{turn}" for turn in range(len(phase.updates))]
+        memories = [_memory(update, blocks, name, local) for update, name in zip(phase.updates, names, strict=True)]
         for count, step in enumerate(order, 1):
-            number += 1
-            _run_step(phase, blocks, start, local.first(step.active), step, memories, count, number)
+            steps += 1
+            _run_step(phase, blocks, start, local.first(step.active), step, memories, count, steps)
+        if local.keep_optimizer:
+            blocks |= {name: _packed(memory) for name, memory in zip(names, memories, strict=True)}
     return blocks
 
 
@@ -183,7 +187,8 @@ def _apply(
     if update.pull is not None:
         _add_pull(update.pull, update, blocks, start, grads)
     with torch.no_grad():
-        update.optimizer.step([p for _, _, p in params], grads, memory, at(update.lr, local.round), count)
+        number = _counted(memory, count)
+        update.optimizer.step([p for _, _, p in params], grads, memory, at(update.lr, local.round), number)
         if update.project is not None:
             moved = {name: blocks[name] for name in update.train}
             _copy(blocks, local.each(update.project)(moved))
@@ -222,8 +227,30 @@ def _trained(update: Update, blocks: Blocks) -> list[tuple[str, str, Tensor]]:
     return [(n, k, v) for n in update.train for k, v in blocks[n].items() if not is_statistic(k)]
 
 
-def _memory(update: Update, blocks: Blocks) -> Memory:
-    return update.optimizer.memory([p for _, _, p in _trained(update, blocks)])
+def _memory(update: Update, blocks: Blocks, name: str, local: Local) -> Memory:
+    """What an optimizer remembers at the start of a phase: nothing, or what the client kept, with its own count."""
+    params = [p for _, _, p in _trained(update, blocks)]
+    memory = update.optimizer.memory(params)
+    if local.keep_optimizer:
+        memory[_COUNT] = [torch.zeros_like(local.tensors["size"])]
+        kept = blocks.get(name)
+        if kept is not None:
+            memory = {moment: [kept[f"{moment}/{i}"].clone() for i in range(len(v))] for moment, v in memory.items()}
+    return memory
+
+
+_COUNT = "count"  # steps that a client has taken in all rounds
+
+
+def _packed(memory: Memory) -> Params:
+    return {f"{moment}/{i}": value for moment, values in memory.items() for i, value in enumerate(values)}
+
+
+def _counted(memory: Memory, count: int) -> Count:
+    """The number of this step: since the phase began, or since the client kept count."""
+    if _COUNT not in memory:
+        return count
+    return memory[_COUNT][0].add_(1).clone()
 
 
 def _add_pull(pull: Pull, update: Update, blocks: Blocks, start: Blocks, grads: list[Tensor]) -> None:

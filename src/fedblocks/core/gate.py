@@ -47,7 +47,7 @@ def _finite(upload: Upload) -> Tensor:
 
 def _norms(value: Tensor) -> Tensor:
     wide = value if value.is_floating_point() else value.double()
-    norms: Tensor = torch.linalg.vector_norm(wide.flatten(1), dim=1)
+    norms: Tensor = torch.linalg.vector_norm(wide.reshape(len(wide), -1), dim=1)
     return norms
 
 

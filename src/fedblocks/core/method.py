@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from fedblocks.core.blocks import Block, Read
+from fedblocks.core.blocks import Block, Private, Read
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Optimizer
-from fedblocks.core.parts import Blocks, Params
+from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.phases import Batch, Loss, Phase, Pull, Update
 from fedblocks.core.schedules import Schedule
 
@@ -47,6 +47,7 @@ class Method:
     epochs: int = 1  # local epochs
     batch_size: int = 32
     optimizer: Optimizer = field(default_factory=SGD)  # the local optimizer
+    keep_optimizer: bool = False  # clients keep their momenta between rounds instead of starting anew
     drop_last: bool = False  # leave out an epoch's last batch if it is not full and not the only one
     statistics: str = "average"  # BatchNorm's running statistics: "average", "local" (stay on the client) or "refuse"
 
@@ -134,9 +135,9 @@ class Method:
     @property
     def stateful(self) -> bool:
         """Whether a client keeps anything between rounds."""
-        from fedblocks.core.blocks import Private
-
-        return any(isinstance(block, Private) for block in self.blocks().values())
+        own_statistics = self.statistics == "local" and any(map(is_statistic, self.net.names))
+        private = any(isinstance(block, Private) for block in self.blocks().values())
+        return private or own_statistics or self.keep_optimizer
 
 
 def join(*copies: Params) -> Params:

@@ -180,19 +180,19 @@ class Net:
         found: set[str] = set()
         for path in paths:
             self._check_module(path)
-            found |= {n for n in self.names if n == path or n.startswith(f"{path}.")}
+            found |= {n for n in self.names if not path or n == path or n.startswith(f"{path}.")}
         return found
 
     def _under_child(self, index: int) -> list[str]:
         return [n for n in self.names if n.startswith(f"{self._children[index]}.")]
 
     def _check_module(self, path: str) -> None:
-        known = {p for p, _ in self.template.named_modules() if p} | set(self.names)
+        known = {p for p, _ in self.template.named_modules()} | set(self.names)  # "" is the module itself
         if path not in known:
             raise UserError(f'the net has no module "{path}"', nearest(path, known))
 
     def _last_layer(self) -> str:
-        paths = [p for p, m in self.template.named_modules() if p and any(True for _ in m.parameters(recurse=False))]
+        paths = [p for p, m in self.template.named_modules() if any(True for _ in m.parameters(recurse=False))]
         if not paths:
             raise UserError("the net has no layer with parameters", "give a module that can be trained")
         last: str = paths[-1]

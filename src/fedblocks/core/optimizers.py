@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 Memory = dict[str, list[Tensor]]  # what an optimizer remembers, one list of tensors for each moment
+Count = int | Tensor  # steps so far, this one included; a tensor where clients of a stack differ
 
 
 class Optimizer(Protocol):
@@ -16,7 +17,7 @@ class Optimizer(Protocol):
 
     def memory(self, params: list[Tensor]) -> Memory: ...
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: int) -> None: ...
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: Count) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class SGD:
     def memory(self, params: list[Tensor]) -> Memory:
         return {"velocity": [torch.zeros_like(p) for p in params]} if self.momentum else {}
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: int) -> None:
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: Count) -> None:
         if self.weight_decay:
             grads = list(torch._foreach_add(grads, params, alpha=self.weight_decay))
         if self.momentum:
@@ -52,20 +53,22 @@ class Adam:
     def memory(self, params: list[Tensor]) -> Memory:
         return {name: [torch.zeros_like(p) for p in params] for name in ("mean", "square")}
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: int) -> None:
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: Count) -> None:
         if self.weight_decay:
             grads = list(torch._foreach_add(grads, params, alpha=self.weight_decay))
         self._move(params, grads, memory, lr, count)
 
-    def _move(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: int) -> None:
+    def _move(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: Count) -> None:
         (slow, slower), mean, square = self.betas, memory["mean"], memory["square"]
         torch._foreach_lerp_(mean, grads, 1 - slow)
         torch._foreach_mul_(square, slower)
         torch._foreach_addcmul_(square, grads, grads, 1 - slower)
-        scale = torch._foreach_sqrt(square)
-        torch._foreach_div_(scale, (1 - slower**count) ** 0.5)
+        scale = list(torch._foreach_sqrt(square))
+        torch._foreach_div_(scale, _broadcast((1 - slower**count) ** 0.5, params))
         torch._foreach_add_(scale, self.eps)
-        torch._foreach_addcdiv_(params, mean, scale, -lr / (1 - slow**count))
+        change = list(torch._foreach_div(mean, scale))
+        torch._foreach_div_(change, _broadcast(1 - slow**count, params))
+        torch._foreach_add_(params, change, alpha=-lr)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,13 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: int) -> None:
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: Count) -> None:
         torch._foreach_mul_(params, 1 - lr * self.weight_decay)
         self._move(params, grads, memory, lr, count)
+
+
+def _broadcast(value: float | Tensor, params: list[Tensor]) -> Any:
+    """A number for each client of a stack, shaped to multiply each of its tensors."""
+    if not isinstance(value, Tensor):
+        return value
+    return [value.to(p.dtype).view(*value.shape, *[1] * (p.dim() - value.dim())) for p in params]

@@ -31,3 +31,6 @@ class Value:
 def is_statistic(name: str) -> bool:
     """Whether training moves this tensor without a gradient: BatchNorm's running mean and variance."""
     return name.rpartition(".")[2] in ("running_mean", "running_var")
+
+
+OPTIMIZER = "optimizer/"  # starts the names of private blocks that hold what local optimizers remember

@@ -21,7 +21,7 @@ from fedblocks.core.blocks import (
     server_name,
 )
 from fedblocks.core.method import Method
-from fedblocks.core.parts import Blocks, Params, is_statistic
+from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.state import State, count_bytes, initial_copy, initial_private, stack, statistics_name, to_device
 
 
@@ -80,6 +80,7 @@ def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Sent:
                 slots = state.server[server_name(name, block)]
                 blocks[name] = sent_copies(slots, reads[name])
                 down[name] = _bytes_down(method, slots, reads[name], cohort)
+    blocks |= _kept_optimizers(private, cohort.ids.device)
     return Sent(_with_own_statistics(blocks, fresh, private), reads, on_request, down)
 
 
@@ -144,3 +145,10 @@ def _with_own_statistics(blocks: Blocks, fresh: Blocks, private: list[Blocks]) -
             own = stack([to_device(p.get(kept, fresh[kept]), device) for p in private])
             blocks[name] = {k: own[k] if is_statistic(k) else v for k, v in blocks[name].items()}
     return blocks
+
+
+def _kept_optimizers(private: list[Blocks], device: torch.device) -> Blocks:
+    """What local optimizers remember; nothing yet, as zeros, for clients that are new."""
+    found = {name: block for own in private for name, block in own.items() if name.startswith(OPTIMIZER)}
+    zeros = {name: {k: torch.zeros_like(v) for k, v in block.items()} for name, block in found.items()}
+    return {name: stack([to_device(own.get(name, zeros[name]), device) for own in private]) for name in found}

@@ -101,7 +101,8 @@ class Job:
             "steps": shape(steps),
             "tags": {name: shape(values[where]) for name, values in self.cohort.tags.items()},
         }
-        return Local(self.source, tensors, self.cohort.round, self.training, each)
+        keep = self.method.keep_optimizer and self.training
+        return Local(self.source, tensors, self.cohort.round, self.training, each, keep)
 
 
 def padded(rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

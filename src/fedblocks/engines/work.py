@@ -10,7 +10,7 @@ from torch import Tensor
 from fedblocks.core import mode
 from fedblocks.core.client import Local, Mapped, Step, local_round, train
 from fedblocks.core.method import View
-from fedblocks.core.parts import Blocks
+from fedblocks.core.parts import OPTIMIZER, Blocks
 from fedblocks.core.phases import IGNORE, summed_losses
 from fedblocks.core.server import requested
 from fedblocks.engines.job import Counts, Job, Trained
@@ -28,7 +28,8 @@ def train_locally(job: Job, local: Local, sent: Blocks, orders: Orders, pieces: 
     blocks, wanted, down = _second_download(job, local, sent)
     blocks, weights = local_round(job.method, job.phases, blocks, local, orders)
     counts = {"local": score(job.method.predict, blocks, local, pieces)} if pieces else {}
-    return Trained({name: blocks[name] for name in job.kept_blocks}, weights, wanted, down, counts)
+    kept = {name: b for name, b in blocks.items() if name in job.kept_blocks or name.startswith(OPTIMIZER)}
+    return Trained(kept, weights, wanted, down, counts)
 
 
 def evaluate_locally(job: Job, local: Local, sent: Blocks, orders: Orders, pieces: Sequence[Piece]) -> Counts:

@@ -1,0 +1,108 @@
+"""Where the values of a configuration were written: a TOML file, `--set` on the command line, or Python."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedblocks.core.errors import UserError
+
+Key = tuple[str, ...]
+
+_WORD = re.compile(r"[A-Za-z_][\w.-]*")
+_PART = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
+_KEYS = rf"{_PART}(?:\s*\.\s*{_PART})*"
+_HEADER = re.compile(rf"\s*\[{{1,2}}\s*({_KEYS})\s*\]{{1,2}}")
+_ENTRY = re.compile(rf"\s*({_KEYS})\s*=")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A name to show, and the text if there is one."""
+
+    name: str = "config"  # a file's name, or what else to call it
+    text: str = ""
+    changed: frozenset[Key] = field(default_factory=frozenset)  # keys that were set on the command line
+
+    def place(self, path: Key) -> str:
+        """`file.toml:12` of a key or of the table around it, or `--set a.b`."""
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.changed:
+                return f"--set {'.'.join(path[:end])}"
+        line = self.line(path)
+        return f"{self.name}:{line}" if line else self.name
+
+    def line(self, path: Key) -> int | None:
+        """The line of a key; where the key is not written, that of the table that should have it."""
+        lines = self._lines()
+        return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None)
+
+    def order(self, path: Key) -> tuple[int, Key]:
+        """Problems are told from the top of the file to its end."""
+        return self.line(path) or 0, path
+
+    def _lines(self) -> dict[Key, int]:
+        found: dict[Key, int] = {}
+        table: Key = ()
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if header := _HEADER.match(line):
+                table = _keys(header[1])
+                found.setdefault(table, number)
+            elif entry := _ENTRY.match(line):
+                path = (*table, *_keys(entry[1]))
+                for end in range(1, len(path) + 1):
+                    found.setdefault(path[:end], number)
+        return found
+
+
+def _keys(text: str) -> Key:
+    return tuple(part.strip("\"'") for part in re.findall(_PART, text))
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
+    """The tables of a TOML file, and where they came from."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UserError(f"cannot read {path}: {reason}", "name a TOML file or a preset") from error
+    try:
+        return tomllib.loads(text), Source(str(path), text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        place = f"{path}:{line[1]}" if line else str(path)
+        raise UserError(f"{place}: this is not TOML: {error}", "quote text, and write true and false small") from error
+
+
+def parse_change(text: str) -> tuple[Key, Any]:
+    """`method.branches=4` -> (("method", "branches"), 4); the value is TOML, a single word may go without quotes."""
+    name, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in name.split("."))
+    if not equals or not all(path):
+        raise UserError(f"--set {text}: this is not NAME=VALUE", "write for example --set method.branches=4")
+    try:
+        return path, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        if _WORD.fullmatch(value.strip()):
+            return path, value.strip()
+        fix = 'write numbers as 4 or 0.5, lists as [1, 2], text as "text", and quote the whole for the shell'
+        raise UserError(f"--set {text}: {value!r} is not a TOML value", fix) from error
+
+
+def changed(table: dict[str, Any], changes: Sequence[tuple[Key, Any]]) -> dict[str, Any]:
+    """A copy of a table with some values replaced."""
+    for path, value in changes:
+        table = _replaced(table, path, path, value)
+    return table
+
+
+def _replaced(table: Any, rest: Key, path: Key, value: Any) -> dict[str, Any]:
+    if not isinstance(table, dict):
+        above = ".".join(path[: len(path) - len(rest)])
+        raise UserError(f"--set {'.'.join(path)}: {above} is a value, not a table", f"set {above} itself")
+    new = value if len(rest) == 1 else _replaced(table.get(rest[0], {}), rest[1:], path, value)
+    return {**table, rest[0]: new}

@@ -1,0 +1,89 @@
+"""What differs between two results, by how much, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.parts import Blocks
+from fedblocks.core.state import State
+from fedblocks.engines.federate import Engine, Report, Setting, evaluate
+
+Leaves = dict[str, Tensor]  # a place in words -> the tensor there
+Where = Callable[[str], bool]
+
+CLOSE = {torch.float64: 1e-9, torch.float32: 1e-5}  # what another order of additions may do
+
+
+def state_leaves(state: State) -> Leaves:
+    """Every tensor of a state."""
+    found = {"round": torch.tensor(state.round)}
+    found |= _leaves("server", state.server)
+    for name, blocks in state.memory.items():
+        found |= _leaves(f'memory of the rule of "{name}",', blocks)
+    for client, blocks in state.private.items():
+        found |= _leaves(f"client {client}", blocks)
+    return found
+
+
+def _leaves(where: str, blocks: Blocks) -> Leaves:
+    return {f'{where} block "{b}", tensor "{k}"': v for b, block in blocks.items() for k, v in block.items()}
+
+
+def judged(setting: Setting, state: State, engine: Engine, clients: list[int] | None = None) -> Leaves:
+    """How all models of all clients do, for clients that took part and for clients that join."""
+    who = list(range(setting.data.clients)) if clients is None else clients
+    found: Leaves = {}
+    for joining in (False, True):
+        for view, scores in evaluate(setting, state, who, engine, joining=joining).items():
+            told = f'view "{view}"' + (" of a joining client" if joining else "")
+            found |= {f"{told}, client {c}: correct, scored, loss": torch.tensor(s) for c, s in scores.items()}
+    return found
+
+
+def report_leaves(report: Report) -> Leaves:
+    """What a round's report says, as numbers."""
+    tables: dict[str, Mapping[str, Mapping[int, object]]] = {
+        "bytes down": report.bytes_down, "bytes up": report.bytes_up, "scores after training": report.counts,
+    }  # fmt: skip
+    return {
+        f'{what} "{name}", client {client}': torch.tensor(value)
+        for what, table in tables.items()
+        for name, row in table.items()
+        for client, value in row.items()
+    }
+
+
+def differences(ours: Leaves, theirs: Leaves, tolerance: float = 0.0) -> list[str]:
+    """One sentence for each place where two results differ; a tolerance of 0 means every bit."""
+    found = [f"{place}: only in the first" for place in ours.keys() - theirs.keys()]
+    found += [f"{place}: only in the second" for place in theirs.keys() - ours.keys()]
+    both = [place for place in ours if place in theirs]
+    return found + [told for place in both if (told := _difference(place, ours[place], theirs[place], tolerance))]
+
+
+def _difference(place: str, a: Tensor, b: Tensor, tolerance: float) -> str:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return f"{place}: {a.dtype} of shape {list(a.shape)}, not {b.dtype} of shape {list(b.shape)}"
+    if torch.equal(a, b):
+        return ""
+    gap = (a.double() - b.double()).abs()
+    gap = torch.where(torch.isfinite(gap), gap, torch.inf)  # NaN equals nothing
+    if tolerance and bool((gap <= tolerance * (1 + b.double().abs())).all()):
+        return ""
+    worst = int(gap.argmax())
+    at = [int(i) for i in torch.unravel_index(gap.argmax(), gap.shape)] if gap.dim() else []
+    values = f"{a.flatten()[worst].item():.6g} instead of {b.flatten()[worst].item():.6g}"
+    return f"{place}: differs by up to {gap.max().item():.2g}, at {at}: {values}"
+
+
+def close(setting: Setting) -> float:
+    """How far two right answers may lie apart in this setting's precision."""
+    return max(CLOSE.get(method.net.dtype, 1e-5) for method in setting.methods.values())
+
+
+def copied(state: State) -> Leaves:
+    """The tensors of a state as they are now."""
+    return {place: value.clone() for place, value in state_leaves(state).items()}

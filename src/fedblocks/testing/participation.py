@@ -1,0 +1,198 @@
+"""Checks 5, 9, 10, 17 and 20: clients that are absent, empty, broken, new, or there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from fedblocks.core.blocks import Pool, Shared, server_name
+from fedblocks.core.state import State
+from fedblocks.engines.federate import Engine, Setting, run_round
+from fedblocks.engines.job import Job, Trained
+from fedblocks.engines.sequential import Sequential
+from fedblocks.testing.compare import Leaves, close, differences, judged, state_leaves
+from fedblocks.testing.example import Example
+from fedblocks.testing.federations import with_broken_inputs, with_rows_doubled, without_training_rows
+from fedblocks.testing.problems import Problem, problems
+from fedblocks.testing.rigged import Rigged, recast
+from fedblocks.testing.rounds import ENGINES, run
+
+Tamper = Callable[[Job, Trained], Trained]
+
+
+def absent_clients(example: Example) -> list[Problem]:
+    """Who does not take part keeps its private blocks to the last bit, and is given none."""
+    found = [] if example.cohort < example.federation.clients else [Problem("nobody is ever absent in this example")]
+    for engine in ENGINES:
+        setting = example.setting()
+        state = run(setting, engine, [example.everybody]).last
+        for start in (setting.start(), state):
+            before = replace(start, round=1)
+            for clients in example.cohorts():
+                after, _ = run_round(setting, before, clients, engine)
+                away = [c for c in example.everybody if c not in clients]
+                told = differences(_private(after, away), _private(before, away))
+                found += problems(told, f"absent from round {before.round}, {engine.name}")
+                before = after
+    return found
+
+
+def _private(state: State, clients: list[int]) -> Leaves:
+    own = {c: blocks for c, blocks in state.private.items() if c in clients}
+    return state_leaves(State(0, {}, {}, own))
+
+
+def empty_client(example: Example) -> list[Problem]:
+    """A client without training data changes nothing for the others, and can be evaluated."""
+    origins = [example.everybody[0], *example.everybody]
+    federation = without_training_rows(example.federation.subset(origins), 0)
+    cohorts = [[c + 1 for c in clients] for clients in example.cohorts()]
+    found: list[Problem] = []
+    for engine in ENGINES:
+        setting = example.setting(federation, origins)
+        absent = run(setting, engine, cohorts)
+        there = run(example.setting(federation, origins), engine, [[0, *clients] for clients in cohorts])
+        refused = [f"{r.detail} ({r.reason})" for report in there.reports for r in report.refusals]
+        told = [f"client {0} was refused: {text}" for text in refused]
+        told += differences(_of_others(there.last, 0), _of_others(absent.last, 0), close(setting))
+        others = list(range(1, federation.clients))
+        told += differences(
+            judged(setting, there.last, engine, others), judged(setting, absent.last, engine, others), close(setting)
+        )
+        own = judged(setting, there.last, engine, [0])
+        told += [f"{place}: not finite" for place, value in own.items() if not torch.isfinite(value).all()]
+        found += problems(told, f"with an empty client, {engine.name}")
+    return found
+
+
+def _of_others(state: State, client: int) -> Leaves:
+    """A state without what one client keeps for itself."""
+    return state_leaves(replace(state, private={c: b for c, b in state.private.items() if c != client}))
+
+
+def broken_client(example: Example) -> list[Problem]:
+    """A client that sends NaN, an infinity or a bad weight is refused, and as good as absent."""
+    found: list[Problem] = []
+    first = example.everybody[0]
+    setting = example.setting(with_broken_inputs(example.federation, first))
+    for engine in ENGINES:
+        found += problems(_as_if_absent(setting, engine, engine, first), f"client {first} trains on NaN, {engine.name}")
+    whole = example.setting()
+    for told, tamper in _tampers(whole, first).items():
+        rigged = Rigged(Sequential(), after=tamper)
+        found += problems(_as_if_absent(whole, rigged, Sequential(), first), f"client {first} sends {told}")
+    return found
+
+
+def _as_if_absent(setting: Setting, rigged: Engine, engine: Engine, client: int) -> list[str]:
+    everybody = list(range(setting.data.clients))
+    others = [c for c in everybody if c != client]
+    there, absent = run(setting, rigged, [everybody] * 2), run(setting, engine, [others] * 2)
+    told = differences(state_leaves(there.last), state_leaves(absent.last), close(setting))
+    told += differences(
+        judged(setting, there.last, engine, others), judged(setting, absent.last, engine, others), close(setting)
+    )
+    for number, report in enumerate(there.reports):
+        refused = {refusal.client for refusal in report.refusals}
+        told += [] if refused == {client} else [f"round {number} refused clients {sorted(refused)}, not [{client}]"]
+    return told
+
+
+def _tampers(setting: Setting, client: int) -> dict[str, Tamper]:
+    """A way to break each thing that the client sends or keeps."""
+    group = next(iter(setting.members([client])))
+    job = setting.job(group, [client], setting.start(), setting.methods[group].phases(), True, "train")
+    out = Sequential().train(job)
+    places = [(name, key) for name, block in out.blocks.items() for key in block]
+    found = {
+        f'{value} in block "{name}", tensor "{key}"': _block_broken(client, name, key, value)
+        for name, key in places
+        for value in (float("nan"), float("inf"))
+    }
+    weights = [(name, value) for name in out.weights for value in (float("nan"), float("inf"), -1.0)]
+    return found | {f'a weight {v} for block "{n}"': _weight_broken(client, n, v) for n, v in weights}
+
+
+def _block_broken(client: int, name: str, key: str, value: float) -> Tamper:
+    def tamper(job: Job, out: Trained) -> Trained:
+        if client not in job.ids:
+            return out
+        broken = out.blocks[name][key].clone()
+        broken[job.ids.index(client)].view(-1)[-1:] = value
+        return replace(out, blocks={**out.blocks, name: {**out.blocks[name], key: broken}})
+
+    return tamper
+
+
+def _weight_broken(client: int, name: str, value: float) -> Tamper:
+    def tamper(job: Job, out: Trained) -> Trained:
+        if client not in job.ids:
+            return out
+        broken = out.weights[name].clone()
+        broken[job.ids.index(client)] = value
+        return replace(out, weights={**out.weights, name: broken})
+
+    return tamper
+
+
+def statelessness(example: Example) -> list[Problem]:
+    """Clients keep exactly what is private: without it, a client seen before is like one never seen."""
+    found: list[Problem] = []
+    stateful = any(method.stateful for method in example.methods().values())
+    for engine in ENGINES:
+        used = run(example.setting(), engine, [example.everybody] * 2)
+        forgotten = replace(used.last, private={})
+        told = [] if stateful or not used.last.private else ["clients keep something, yet no block is private"]
+        remembered = _next(used.setting, used.last, engine, example)
+        fresh = _next(example.setting(), forgotten, engine, example)
+        changed = differences(remembered, fresh)
+        if stateful and not changed:
+            told.append("private blocks change nothing: what clients keep is never used")
+        if not stateful:
+            told += [f"a client seen before against one never seen: {text}" for text in changed]
+        joining = [differences(_joining(used.setting, s, engine), _joining(used.setting, forgotten, engine)) for s in (used.last,)]
+        told += [f"a client joins with what it kept: {text}" for texts in joining for text in texts]
+        found += problems(told, engine.name)
+    return found
+
+
+def _next(setting: Setting, state: State, engine: Engine, example: Example) -> Leaves:
+    """The next round and the scores after it, without what clients keep."""
+    after, _ = run_round(setting, state, example.everybody, engine)
+    scores = judged(setting, state, engine)
+    return {**state_leaves(replace(after, private={})), **scores}
+
+
+def _joining(setting: Setting, state: State, engine: Engine) -> Leaves:
+    return {place: v for place, v in judged(setting, state, engine).items() if "joining" in place}
+
+
+def client_twice(example: Example) -> list[Problem]:
+    """Two clients with the same data and luck are one client with twice the data, trained on whole batches."""
+    last = example.everybody[-1]
+    origins = [*example.everybody, last]
+    federation = example.federation.subset(origins)
+    sizes, found = federation.train.sizes, []
+    if sizes[last] % 2:
+        return [Problem(f"client {last} needs an even number of examples, so that its halves double")]
+    for engine in ENGINES:
+        changes = {"batch_size": int(2 * sizes.max())}
+        twins = example.setting(federation, origins, **changes)
+        rigged = Rigged(engine, recast({last + 1: last}))
+        both = run(twins, rigged, [[*example.everybody, last + 1]] * 2).last
+        double = example.setting(with_rows_doubled(federation, last), origins, **changes)
+        one = run(double, engine, [example.everybody] * 2).last
+        told = differences(_shared(twins, both), _shared(double, one), close(twins))
+        scores = [judged(s, state, e, example.everybody) for s, state, e in ((twins, both, rigged), (double, one, engine))]
+        told += differences(scores[0], scores[1], close(twins))
+        found += problems(told, f"twice against double weight, {engine.name}")
+    return found
+
+
+def _shared(setting: Setting, state: State) -> Leaves:
+    """What the clients share: a client's own slots are not compared."""
+    layouts = [method.blocks().items() for method in setting.methods.values()]
+    names = {server_name(n, block) for layout in layouts for n, block in layout if isinstance(block, Shared | Pool)}
+    return state_leaves(State(state.round, {n: v for n, v in state.server.items() if n in names}, {}, {}))

@@ -1,0 +1,18 @@
+"""How a check says what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Problem(NamedTuple):
+    """One thing that does not hold; `part` names the knob or block, so that an exception can name it too."""
+
+    text: str
+    part: str = ""
+
+
+def problems(told: Iterable[str], context: str = "", part: str = "") -> list[Problem]:
+    """The same context before every sentence."""
+    return [Problem(f"{context}: {text}" if context else text, part) for text in told]

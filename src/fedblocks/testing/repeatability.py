@@ -1,0 +1,153 @@
+"""Checks 1 to 4, 6 and 15: the result of a round depends on nothing that it should not depend on."""
+
+from __future__ import annotations
+
+import torch
+
+from fedblocks.core.blocks import PerClient, Pool, ServerOnly, server_name
+from fedblocks.core.state import State
+from fedblocks.engines.federate import Engine, Setting, run_round
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.testing.compare import Leaves, close, copied, differences, judged, report_leaves, state_leaves
+from fedblocks.testing.example import Example
+from fedblocks.testing.federations import with_junk_first
+from fedblocks.testing.problems import Problem, problems
+from fedblocks.testing.rigged import Rigged, padded_with, recast
+from fedblocks.testing.rounds import ENGINES, run
+from fedblocks.testing.storage import from_bytes, to_bytes
+
+
+def engines_agree(example: Example) -> list[Problem]:
+    """States, bytes, refusals and scores are the same in every engine and for every chunk size."""
+    expected, tolerance = _everything(example, Sequential()), close(example.setting())
+    found: list[Problem] = []
+    for chunk in (1, 4, 64):
+        other = _everything(example, Vectorised(chunk=chunk))
+        found += problems(differences(other, expected, tolerance), f"vectorised (chunk={chunk}) against sequential")
+    return found
+
+
+def _everything(example: Example, engine: Engine) -> Leaves:
+    done = run(example.setting(), engine, example.cohorts(), score="test")
+    found = {**state_leaves(done.last), **judged(done.setting, done.last, engine)}
+    for number, report in enumerate(done.reports):
+        found |= {f"round {number}, {place}": value for place, value in report_leaves(report).items()}
+        found[f"round {number}, refusals"] = torch.tensor([refusal.client for refusal in report.refusals])
+    return found
+
+
+def resume(example: Example) -> list[Problem]:
+    """Stopping after every round, through bytes and with new objects, changes no bit."""
+    found: list[Problem] = []
+    for engine in ENGINES:
+        straight = run(example.setting(), engine, example.cohorts())
+        state = example.setting().start()
+        for clients in example.cohorts():
+            setting = example.setting()
+            state = from_bytes(*to_bytes(run_round(setting, state, clients, engine)[0]))
+        told = differences(state_leaves(state), state_leaves(straight.last))
+        told += differences(judged(example.setting(), state, engine), judged(straight.setting, straight.last, engine))
+        found += problems(told, f"resumed against uninterrupted, {engine.name}")
+    return found
+
+
+def client_order(example: Example) -> list[Problem]:
+    """Neither the order in which clients are named matters, nor which number each of them has."""
+    found: list[Problem] = []
+    for engine in ENGINES:
+        expected = run(example.setting(), engine, example.cohorts())
+        shuffled = run(example.setting(), engine, [[*clients[1:], clients[0]] for clients in example.cohorts()])
+        told = differences(state_leaves(shuffled.last), state_leaves(expected.last))
+        found += problems(told, f"clients named in another order, {engine.name}")
+        found += problems(_renumbered(example, engine, expected.last), f"clients renumbered, {engine.name}")
+    return found
+
+
+def _renumbered(example: Example, engine: Engine, expected: State) -> list[str]:
+    """The same clients under other numbers, each with the batches and the noise that it had."""
+    origins = example.everybody[::-1]
+    number = {origin: new for new, origin in enumerate(origins)}
+    setting = example.setting(example.federation.subset(origins), origins)
+    rigged = Rigged(engine, recast(dict(enumerate(origins))))
+    state = run(setting, rigged, [[number[c] for c in clients] for clients in example.cohorts()]).last
+    ours = {**_known(setting, state, number), **_ordered(judged(setting, state, rigged), number)}
+    plain = example.setting()
+    same = {c: c for c in origins}
+    return differences(
+        ours, {**_known(plain, expected, same), **judged(plain, expected, engine)}, close(setting)
+    )  # fmt: skip
+
+
+def _known(setting: Setting, state: State, number: dict[int, int]) -> Leaves:
+    """What can be compared under new numbers: a pool's slots may be numbered by its clients, so only scores tell."""
+    server = dict(state.server)
+    for method in setting.methods.values():
+        for name, block in method.blocks().items():
+            if isinstance(block, Pool | ServerOnly):
+                server.pop(server_name(name, block), None)
+            if isinstance(block, PerClient):
+                rows = torch.tensor([number[c] for c in range(len(number))])
+                slots = state.server[server_name(name, block)]
+                server[server_name(name, block)] = {k: v[rows] for k, v in slots.items()}
+    old = {new: origin for origin, new in number.items()}
+    private = {old[client]: blocks for client, blocks in state.private.items()}
+    return state_leaves(State(state.round, server, {}, private))
+
+
+def _ordered(scores: Leaves, number: dict[int, int]) -> Leaves:
+    """Scores under the numbers that the clients had."""
+    old = {f"client {new}:": f"client {origin}:" for origin, new in number.items()}
+    return {place.replace(told, old[told]): v for place, v in scores.items() for told in old if told in place}
+
+
+def input_unchanged(example: Example) -> list[Problem]:
+    """Rounds and evaluations leave every state that they were given, and the data, as they were."""
+    found: list[Problem] = []
+    for engine in ENGINES:
+        setting = example.setting()
+        data = {"inputs": setting.data.x.clone(), "labels": setting.data.y.clone()}
+        state = setting.start()
+        kept: list[tuple[State, Leaves]] = []
+        for clients in example.cohorts():
+            kept.append((state, copied(state)))
+            judged(setting, state, engine)
+            state, _ = run_round(setting, state, clients, engine)
+        for number, (before, copies) in enumerate(kept):
+            told = differences(state_leaves(before), copies)
+            found += problems(told, f"the state that went into round {number} was changed, {engine.name}")
+        told = differences({"inputs": setting.data.x, "labels": setting.data.y}, data)
+        found += problems(told, f"the data were changed, {engine.name}")
+    return found
+
+
+def padding(example: Example) -> list[Problem]:
+    """What stands in padded rows reaches nothing: 0 or 1000, the first label or the last."""
+    plain = example.setting()
+    reference = run(plain, Sequential(), example.cohorts()).last
+    expected = {**state_leaves(reference), **judged(plain, reference, Sequential())}
+    results = []
+    for value, label in ((0.0, 0), (1e3, example.federation.classes - 1)):
+        setting = example.setting(with_junk_first(example.federation, value, label))
+        engine = Rigged(Vectorised(), padded_with(value, label))
+        state = run(setting, engine, example.cohorts()).last
+        results.append({**state_leaves(state), **judged(setting, state, engine)})
+    zeros, thousands = results
+    found = problems(differences(thousands, zeros), "1000 instead of 0 in padded rows")
+    return found + problems(differences(zeros, expected, close(plain)), "padded against not padded")
+
+
+def evaluation_changes_nothing(example: Example) -> list[Problem]:
+    """Evaluating twice gives the same, and training goes on as if nobody had looked."""
+    found: list[Problem] = []
+    for engine in ENGINES:
+        unseen = run(example.setting(), engine, example.cohorts())
+        setting = example.setting()
+        state = setting.start()
+        for clients in example.cohorts():
+            first, second = judged(setting, state, engine), judged(setting, state, engine)
+            found += problems(differences(second, first), f"the second evaluation, {engine.name}")
+            state, _ = run_round(setting, state, clients, engine)
+        told = differences(state_leaves(state), state_leaves(unseen.last))
+        found += problems(told, f"with evaluations between rounds, {engine.name}")
+    return found

@@ -1,0 +1,117 @@
+"""Engines with a hand in them: checks look at what goes in and out, and change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+
+import torch
+
+from fedblocks.core.client import Each, Local
+from fedblocks.core.parts import Blocks
+from fedblocks.core.phases import Batch, Loss, Phase
+from fedblocks.core.random import derive
+from fedblocks.engines.federate import Engine
+from fedblocks.engines.job import Counts, Job, Trained
+from fedblocks.engines.orders import Positions, batches
+
+
+def _same(job: Job) -> Job:
+    return job
+
+
+def _kept(job: Job, trained: Trained) -> Trained:
+    return trained
+
+
+@dataclass(frozen=True, eq=False)
+class Rigged:
+    """An engine whose jobs and results pass through two functions."""
+
+    engine: Engine
+    before: Callable[[Job], Job] = _same
+    after: Callable[[Job, Trained], Trained] = _kept
+
+    @property
+    def name(self) -> str:
+        return self.engine.name
+
+    def train(self, job: Job, score: str | None = None) -> Trained:
+        job = self.before(job)
+        return self.after(job, self.engine.train(job, score))
+
+    def evaluate(self, job: Job, part: str) -> Counts:
+        return self.engine.evaluate(self.before(job), part)
+
+
+@dataclass(frozen=True, eq=False)
+class CastJob(Job):
+    """A job in which clients see the batches and the noise of others: twins, or clients under new numbers."""
+
+    cast: Mapping[int, int] = field(default_factory=dict)  # client -> whose randomness it is given
+    phases_alike: bool = False  # every phase sees the batches of the first
+
+    @cached_property
+    def batches(self) -> list[list[list[Positions]]]:
+        return [self._batches_as(self.cast.get(i, i), int(n)) for i, n in zip(self.ids, self.sizes, strict=True)]
+
+    def _batches_as(self, client: int, count: int) -> list[list[Positions]]:
+        return [
+            batches(
+                self.method, phase, 0 if self.phases_alike else number, count,
+                self.seed, self.cohort.round, client, self.purpose,
+            )
+            for number, phase in enumerate(self.phases)
+        ]  # fmt: skip
+
+    def one(self, member: int) -> Local:
+        local = super().one(member)
+        local.tensors["key"] = self._keys([member])[0]
+        return local
+
+    def several(self, members: Sequence[int], each: Each) -> Local:
+        local = super().several(members, each)
+        local.tensors["key"] = self._keys(members)
+        return local
+
+    def _keys(self, members: Sequence[int]) -> torch.Tensor:
+        who = [self.cast.get(self.ids[m], self.ids[m]) for m in members]
+        return torch.tensor([derive(self.seed, self.cohort.round, i, self.purpose, "noise") for i in who])
+
+
+def recast(cast: Mapping[int, int], phases_alike: bool = False) -> Callable[[Job], Job]:
+    """Give clients the randomness of others."""
+
+    def change(job: Job) -> Job:
+        own = {f.name: getattr(job, f.name) for f in fields(Job)}
+        return CastJob(**own, cast=cast, phases_alike=phases_alike)
+
+    return change
+
+
+def padded_with(value: float, label: int) -> Callable[[Job], Job]:
+    """Put a value and a label in the place of every padded row of every batch."""
+
+    def change(job: Job) -> Job:
+        return replace(job, phases=[_padded_phase(phase, value, label) for phase in job.phases])
+
+    return change
+
+
+def _padded_phase(phase: Phase, value: float, label: int) -> Phase:
+    updates = [
+        u if u.loss is None else replace(u, loss=_padded_loss(u.loss, value, label)) for u in phase.updates
+    ]
+    return replace(phase, updates=tuple(updates))
+
+
+def _padded_loss(loss: Loss, value: float, label: int) -> Loss:
+    def filled(blocks: Blocks, batch: Batch) -> torch.Tensor:
+        x, y, padding = batch.x, batch.y, batch.mask == 0
+        fill = value if x.is_floating_point() else label
+        x = torch.where(padding.view(-1, *[1] * (x.dim() - 1)), torch.full_like(x, fill), x)
+        y = torch.where(padding.view(-1, *[1] * (y.dim() - 1)), torch.full_like(y, label), y)
+        return loss(blocks, replace(batch, x=x, y=y))
+
+    return filled

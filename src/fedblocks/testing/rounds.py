@@ -1,0 +1,62 @@
+"""Short runs for the checks, and one round taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedblocks.core.aggregate import Uploads, uploads_of
+from fedblocks.core.state import State
+from fedblocks.engines.federate import Engine, Report, Setting, run_round
+from fedblocks.engines.job import Job, Trained
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+
+ENGINES: tuple[Engine, ...] = (Sequential(), Vectorised())
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The states before, between and after some rounds."""
+
+    setting: Setting
+    states: list[State]
+    reports: list[Report]
+
+    @property
+    def last(self) -> State:
+        return self.states[-1]
+
+
+def run(
+    setting: Setting, engine: Engine, cohorts: Sequence[Sequence[int]], state: State | None = None,
+    score: str | None = None,
+) -> Run:  # fmt: skip
+    """Some rounds, one for each cohort."""
+    states, reports = [setting.start() if state is None else state], []
+    for clients in cohorts:
+        after, report = run_round(setting, states[-1], clients, engine, score)
+        states.append(after)
+        reports.append(report)
+    return Run(setting, states, reports)
+
+
+@dataclass(frozen=True, eq=False)
+class Sendings:
+    """What one group of clients was given, made of it, and sends."""
+
+    job: Job
+    trained: Trained
+    uploads: Uploads
+
+
+def trained_groups(setting: Setting, state: State, clients: Sequence[int], engine: Engine) -> dict[str, Sendings]:
+    """The clients' half of a round, by group."""
+    found = {}
+    for group, ids in setting.members(clients).items():
+        method = setting.methods[group]
+        job = setting.job(group, ids, state, method.phases(), True, "train")
+        out = engine.train(job)
+        uploads = uploads_of(method, out.blocks, out.weights, job.sent.reads, out.wanted, job.cohort)
+        found[group] = Sendings(job, out, uploads)
+    return found

@@ -1,0 +1,60 @@
+"""BatchNorm's running statistics are averaged, kept by each client, or refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fedblocks.core.errors import UserError
+from fedblocks.core.net import Net
+from fedblocks.engines.federate import Setting, run_round
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods.fedavg import FedAvg
+
+ENGINES = pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=2)], ids=lambda e: e.name)
+
+
+def net() -> Net:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))
+
+    return Net.of(make, dtype=torch.float64)
+
+
+def setting(images, statistics: str) -> Setting:
+    return Setting.of(FedAvg(net(), batch_size=4, statistics=statistics), images, seed=1)
+
+
+@ENGINES
+def test_statistics_are_averaged_like_parameters_by_default(images, engine):
+    one = setting(images, "average")
+    state, _ = run_round(one, one.start(), range(4), engine)
+    alone = [run_round(one, one.start(), [c], engine)[0].server["model"]["1.running_mean"] for c in range(4)]
+    expected = sum(n * a for n, a in zip((9, 4, 7, 5), alone, strict=True)) / 25
+    assert torch.allclose(state.server["model"]["1.running_mean"], expected, atol=1e-12)
+    assert not torch.allclose(expected, torch.zeros_like(expected))
+
+
+@ENGINES
+def test_local_statistics_stay_on_the_client_and_are_not_sent(images, engine):
+    kept, averaged = setting(images, "local"), setting(images, "average")
+    state, report = run_round(kept, kept.start(), range(4), engine)
+    _, full = run_round(averaged, averaged.start(), range(4), engine)
+    means = [state.private[c]["model/statistics"]["1.running_mean"] for c in range(4)]
+    assert not torch.allclose(means[0], means[1])
+    assert torch.equal(state.server["model"]["1.running_mean"], torch.zeros(1, 2, dtype=torch.float64))
+    saved = 2 * 2 * 8  # mean and variance of two channels, as doubles
+    assert full.bytes_up["model"][0] - report.bytes_up["model"][0] == saved
+    assert full.bytes_down["model"][0] - report.bytes_down["model"][0] == saved
+    again, _ = run_round(kept, state, [0], engine)
+    assert torch.equal(again.private[1]["model/statistics"]["1.running_mean"], means[1])
+    assert not torch.equal(again.private[0]["model/statistics"]["1.running_mean"], means[0])
+
+
+def test_statistics_can_be_refused(images):
+    with pytest.raises(UserError, match=r"running statistics \(1\)"):
+        setting(images, "refuse").start()
+    with pytest.raises(UserError, match='statistics = "frist" is not known'):
+        setting(images, "frist").start()
