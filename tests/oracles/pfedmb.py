@@ -1,4 +1,4 @@
-"""pFedMB (Mori et al., 2022), algorithm 1, with alpha = softmax(logits): first alpha, then the branches.
+"""pFedMB (Mori et al., 2022), algorithm 1: first alpha, then the branches; alpha is the softmax of logits by default.
 
 The gradients are the exact ones of a layer W = sum_b alpha_b W_b with G = df/dW:
 df/dalpha_b = <G, W_b> and df/dW_b = alpha_b G.
@@ -6,9 +6,11 @@ df/dalpha_b = <G, W_b> and df/dW_b = alpha_b G.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .plain import LAYERS, Array, Descent, Gradient, Ints, Outcome, Params, Task, logits, mean, on
+from .plain import LAYERS, Array, Batches, Descent, Gradient, Ints, Outcome, Params, Task, logits, mean, on
 
 Branches = list[Params]  # branch -> tensors of every layer
 
@@ -28,15 +30,49 @@ def merged(branches: Branches, alpha: Array) -> Params:
     return {k: sum(row[k.split(".")[0]][b] * w[k] for b, w in enumerate(branches)) for k in branches[0]}
 
 
-def learn_alpha(a: Array, branches: Branches, batches: list[Ints], gradient: Gradient, lr: float) -> Array:
+@dataclass(frozen=True)
+class Alpha:
+    """How alpha is learned: as the softmax of logits or on the simplex itself, for each layer or for all."""
+
+    simplex: bool
+    one: bool
+
+    def start(self, branches: int) -> Array:
+        return np.full((1 if self.one else len(LAYERS), branches), 1 / branches if self.simplex else 0.0)
+
+    def of(self, a: Array) -> Array:
+        """[layers, branches], every row adding up to 1."""
+        return np.repeat(a if self.simplex else softmax(a), len(LAYERS) // len(a), axis=0)
+
+
+def nearest_on_simplex(v: Array) -> Array:
+    """argmin |a - v| over a >= 0, sum a = 1, by bisection on the threshold t of a = max(0, v - t)."""
+    low, high = v.min() - 1, v.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(v - middle, 0).sum() > 1 else (low, middle)
+    return np.maximum(v - low, 0)
+
+
+def larger(alpha: Array, least: float) -> Array:
+    """Weights below `least` become 0, but for the largest of a layer; the others add up to 1 again."""
+    kept = [[w if w >= least or w == max(row) else 0.0 for w in row] for row in alpha]
+    return np.array([[w / sum(row) for w in row] for row in kept])
+
+
+def learn_alpha(a: Array, branches: Branches, batches: list[Ints], gradient: Gradient, lr: float, how: Alpha) -> Array:
     """a <- a - lr df/da; the Jacobian of the softmax is diag(alpha) - alpha alpha^T."""
     for batch in batches:
-        alpha = softmax(a)
+        alpha = how.of(a)
         g = gradient(merged(branches, alpha), batch)
         slope = np.array(
             [[sum((v * w[k]).sum() for k, v in part(g, layer).items()) for w in branches] for layer in LAYERS]
         )  # [layers, branches], df/dalpha
-        a = a - lr * alpha * (slope - (alpha * slope).sum(1, keepdims=True))
+        if not how.simplex:
+            slope = alpha * (slope - (alpha * slope).sum(1, keepdims=True))
+        a = a - lr * (slope.sum(0, keepdims=True) if how.one else slope)
+        if how.simplex:
+            a = np.array([nearest_on_simplex(row) for row in a])
     return a
 
 
@@ -68,17 +104,40 @@ def averaged(copies: list[Branches], alphas: list[Array], sizes: list[int]) -> B
     return result
 
 
-def run(task: Task, descent: Descent, branches: int, alpha_lr: float) -> Outcome:
+def run(
+    task: Task,
+    descent: Descent,
+    branches: int,
+    alpha_lr: float,
+    simplex: bool = False,
+    one_alpha: bool = False,
+    plain: bool = False,
+    dropped: float = 0.0,
+) -> Outcome:
+    """`simplex`: alpha itself is learned, and projected; `one_alpha`: for all layers; `plain`: averages by n_i alone.
+
+    Each client fine-tunes on what `task.adapting` holds: alpha and weights, weights alone, or nothing.
+    """
+    how = Alpha(simplex, one_alpha)
     w = task.start[:branches]
-    a = {i: np.zeros((len(LAYERS), branches)) for i in task.clients}
+    a = {i: how.start(branches) for i in task.clients}
     trained = set()
+
+    def locally(i: int, a: Array, for_alpha: Batches, for_weights: Batches) -> tuple[Array, Branches]:
+        a = learn_alpha(a, w, list(for_alpha), on(task, i), alpha_lr, how)
+        return a, learn_branches(w, how.of(a), list(for_weights), on(task, i), descent)
+
     for cohort in task.rounds:
         copies = []
         for i, (for_alpha, for_weights) in cohort.items():
-            a[i] = learn_alpha(a[i], w, list(for_alpha), on(task, i), alpha_lr)
-            copies.append(learn_branches(w, softmax(a[i]), list(for_weights), on(task, i), descent))
+            a[i], copy = locally(i, a[i], for_alpha, for_weights)
+            copies.append(copy)
             trained.add(i)
-        w = averaged(copies, [softmax(a[i]) for i in cohort], [task.size(i) for i in cohort])
-    answers = {i: logits(merged(w, softmax(a[i])), task.test[i][0]) for i in task.clients}
+        relied = [np.ones((len(LAYERS), branches)) if plain else how.of(a[i]) for i in cohort]
+        w = averaged(copies, relied, [task.size(i) for i in cohort])
+    answers = {}
+    for i in task.clients:
+        tuned, own = locally(i, a[i], *[[]] * (2 - len(task.adapting[i])), *task.adapting[i])
+        answers[i] = logits(merged(own, larger(how.of(tuned), dropped)), task.test[i][0])
     server = {f"layers.{layer}": [part(c, layer) for c in w] for layer in LAYERS}
     return Outcome(server, {i: {"alpha": {"value": a[i]}} for i in trained}, {"personal": answers})

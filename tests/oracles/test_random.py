@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -69,17 +70,17 @@ def test_uniform_is_even_between_0_and_1(key: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    "other",
     [
-        ("the next key", lambda u: drawn(12)),
-        ("a folded key", lambda u: uniform(fold(torch.tensor(11), 1), (COUNT,)).double().numpy()),
-        ("the next place", lambda u: np.roll(u, 1)),
-        ("the place 64 further on", lambda u: np.roll(u, 64)),
+        pytest.param(lambda u: drawn(12), id="the next key"),
+        pytest.param(lambda u: uniform(fold(torch.tensor(11), 1), (COUNT,)).double().numpy(), id="a folded key"),
+        pytest.param(lambda u: np.roll(u, 1), id="the next place"),
+        pytest.param(lambda u: np.roll(u, 64), id="the place 64 further on"),
     ],
 )
-def test_numbers_have_no_relation_to_those_of(one: str, other: object) -> None:
+def test_numbers_have_no_relation_to_those_of(other: Callable[[np.ndarray], np.ndarray]) -> None:
     u = drawn(11)
-    v = other(u)  # type: ignore[operator]
+    v = other(u)
     assert abs(np.corrcoef(u, v)[0, 1]) < 5 / COUNT**0.5
     pairs = np.bincount((u * 20).astype(int) * 20 + (v * 20).astype(int), minlength=400)
     assert abs(chi_square(pairs)) < 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -71,10 +72,10 @@ def test_a_slot_nobody_writes_is_unchanged(case: tuple[dict[str, torch.Tensor], 
 
 
 @given(uploads(), st.randoms(use_true_random=False))
-def test_the_order_of_clients_does_not_matter(case: tuple[dict[str, torch.Tensor], Upload], random: object) -> None:
+def test_the_order_of_clients_does_not_matter(case: tuple[dict[str, torch.Tensor], Upload], random: Random) -> None:
     old, upload = case
     order = list(range(len(upload.ids)))
-    random.shuffle(order)  # type: ignore[attr-defined]
+    random.shuffle(order)
     one, other = reduce_slots(old, upload)[0], reduce_slots(old, upload.keep(torch.tensor(order)))[0]
     assert all(torch.allclose(one[k], other[k], rtol=1e-12, atol=1e-12) for k in old)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedblocks.core.parts import Params, Part
+from fedblocks.core.parts import Params, Part, Sized
 from fedblocks.core.rules import Average, Rule
 
 
@@ -28,7 +28,7 @@ class Fresh:
 class ServerOnly:
     """Stays on the server and is never sent."""
 
-    part: Part
+    part: Part | Sized
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedblocks.core.errors import UserError
 from fedblocks.core.mode import current
 from fedblocks.core.random import uniform
 
@@ -22,7 +24,11 @@ class BatchNorm(nn.Module):
         self.weight, self.bias = like.weight, like.bias
         self.register_buffer("running_mean", like.running_mean)
         self.register_buffer("running_var", like.running_var)
-        self.eps, self.momentum = like.eps, 0.1 if like.momentum is None else like.momentum
+        if like.momentum is None:
+            raise UserError(
+                "BatchNorm with momentum=None averages over all batches ever seen", "give it a momentum, e.g. 0.1"
+            )
+        self.eps, self.momentum = like.eps, like.momentum
 
     running_mean: Tensor | None
     running_var: Tensor | None
@@ -31,7 +37,7 @@ class BatchNorm(nn.Module):
         now = current()
         if not now.training and self.running_mean is not None:
             return self._plain(x, training=False)
-        if not now.mapped and now.mask is None:
+        if not now.mapped and now.mask is None and x.numel() > x.shape[1]:  # torch refuses a single value a channel
             return self._plain(x, training=True)
         return self._masked(x, now.mask)
 
@@ -108,30 +114,75 @@ class LSTM(nn.LSTM):
         return torch.stack(outs, 1), (h, c)
 
 
+class Conv2d(nn.Conv2d):
+    """A convolution that serves all clients of a stack in one launch on a GPU."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if current().mapped and input.is_cuda and input.dtype == torch.float32 and self._is_plain():
+            from fedblocks.core.kernels import ClientConvolution
+
+            convolve: Callable[..., Tensor] = ClientConvolution.apply
+            return convolve(input, self.weight, self.bias, self.padding[0])
+        return super().forward(input)
+
+    def _is_plain(self) -> bool:
+        """Whether the kernels can do it: square, stride 1, zero padding smaller than the filter."""
+        size, pad = self.kernel_size[0], self.padding[0]
+        square = self.kernel_size == (size, size) and self.padding == (pad, pad)
+        ones = (*self.stride, *self.dilation, self.groups) == (1, 1, 1, 1, 1)
+        return square and ones and self.padding_mode == "zeros" and isinstance(pad, int) and pad < size
+
+
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+_ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
+
+
 def mappable(module: nn.Module) -> nn.Module:
     """A copy of a module, with the same tensors under the same names, that can be mapped over clients."""
-    module = copy.deepcopy(module)
-    if isinstance(module, (*_NORMS, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.LSTM)):
-        return _converted(module)
+    module = _converted(copy.deepcopy(module))
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             setattr(parent, name, _converted(child))
+    module.eval()  # our layers ask the `Mode`; any other must not draw noise or keep statistics of its own
+    for part in module.modules():
+        if isinstance(part, _ATTENTION):
+            part.training = True  # or it takes a fused path that cannot be mapped; it holds no noise of its own
     return module
+
+
+def can_be_mapped(module: nn.Module) -> bool:
+    """Whether torch can map this layer over clients; recurrent ones only in the plain form above."""
+    return not isinstance(module, nn.RNNBase) or isinstance(module, LSTM)
 
 
 def _converted(module: nn.Module) -> nn.Module:
+    _check_noise(module)
     if isinstance(module, _NORMS):
         return BatchNorm(module)
-    if isinstance(module, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
+    if isinstance(module, _DROPOUTS):
         return Dropout(module.p, whole_channels=not isinstance(module, nn.Dropout))
     if type(module) is nn.LSTM:
         return _plain_lstm(module)
+    if type(module) is nn.Conv2d:
+        module.__class__ = Conv2d  # the same tensors and settings, another forward pass
     return module
 
 
+def _check_noise(module: nn.Module) -> None:
+    """Refuse layers whose noise or statistics no engine could repeat."""
+    name = type(module).__name__
+    noisy = isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout | nn.RReLU)
+    inner = isinstance(module, nn.MultiheadAttention | nn.RNNBase) and module.dropout > 0
+    if noisy or (inner and getattr(module, "num_layers", 2) > 1):
+        raise UserError(f"{name} draws noise that cannot be repeated", "use nn.Dropout layers, and dropout=0 inside it")
+    if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats:
+        raise UserError(f"{name} keeps running statistics", "use track_running_stats=False")
+
+
 def _plain_lstm(module: nn.LSTM) -> nn.LSTM:
-    if module.bidirectional or module.proj_size or (module.dropout and module.num_layers > 1):
+    if module.bidirectional or module.proj_size:
         return module  # stays as it is: such nets run on the sequential engine only
-    plain = LSTM(module.input_size, module.hidden_size, module.num_layers, module.bias, module.batch_first)
+    sizes = (module.input_size, module.hidden_size, module.num_layers, module.bias, module.batch_first)
+    plain = LSTM(*sizes, dtype=module.weight_ih_l0.dtype)
     plain.load_state_dict(module.state_dict())
     return plain

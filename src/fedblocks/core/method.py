@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -41,6 +41,7 @@ class Method:
     personal_by: ClassVar[str] = "client"  # "none", "client", "cohort" or "instance"
     weighs: ClassVar[str] = "n"  # what `writes` says of pools, in words for the plan
     tags: ClassVar[tuple[str, ...]] = ()  # what the data must say of every client, e.g. its cohort
+    needs: ClassVar[tuple[str, ...]] = ()  # parts that every client with training data must have, e.g. "validation"
 
     net: Net
     lr: float | Schedule = 0.1  # local learning rate
@@ -106,6 +107,10 @@ class Method:
 
     def degenerate(self) -> list[str]:
         """Settings that silently make this another method, each as a sentence."""
+        return []
+
+    def remarks(self, tags: Mapping[str, Tensor]) -> list[str]:
+        """What a user should know of these clients, [clients] by tag, each as a sentence."""
         return []
 
     # helpers for methods

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedblocks.core.errors import UserError, nearest
-from fedblocks.core.layers import BatchNorm, mappable
+from fedblocks.core.layers import BatchNorm, can_be_mapped, mappable
 from fedblocks.core.parts import Params
 
 _LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
@@ -45,9 +45,15 @@ class Net:
     """A network template. Its tensors live in blocks, never in the module."""
 
     def __init__(
-        self, make: Callable[[], nn.Module], head: str | None, blocks: dict[str, list[str]] | None, dtype: torch.dtype
+        self,
+        make: Callable[[], nn.Module],
+        head: str | None,
+        blocks: dict[str, list[str]] | None,
+        dtype: torch.dtype,
+        input_shape: Sequence[int] | None = None,
     ) -> None:
         self.make, self.dtype = make, dtype
+        self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example, where it is known
         self._templates: dict[str, nn.Module] = {}
         self.template = mappable(make())
         self.names = [*(n for n, _ in self.template.named_parameters()), *self._statistics()]
@@ -62,16 +68,18 @@ class Net:
         blocks: dict[str, list[str]] | None = None,
         keep_weights: bool = False,
         dtype: torch.dtype = torch.float32,
+        input_shape: Sequence[int] | None = None,
     ) -> Net:
         """Any module, or a function that makes one. `head` names the last layers, `blocks` any other cut.
 
         A seed re-initialises the module (`reset_parameters`); `keep_weights` starts from its own weights.
+        `input_shape`, of one example, is needed only by methods that build a layer on the inputs (Flow's router).
         """
         if isinstance(module, nn.Module):
             given = module
             again = copy.deepcopy if keep_weights else _reset
-            return Net(lambda: again(given), head, blocks, dtype)
-        return Net(module, head, blocks, dtype)
+            return Net(lambda: again(given), head, blocks, dtype, input_shape)
+        return Net(module, head, blocks, dtype, input_shape)
 
     def init(self, seed: int) -> Params:
         """All tensors at the start, a function of the seed alone."""
@@ -87,15 +95,19 @@ class Net:
 
     def features(self, params: Params, x: Tensor) -> Tensor:
         """What the head is given: the representation of the input."""
+        return self.with_features(params, x)[1]
+
+    def with_features(self, params: Params, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits and what the head was given, from one pass."""
         template = self._on(x.device)
         seen: list[Tensor] = []
         head = template.get_submodule(self.head_module)
         handle = head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
         try:
-            functional_call(template, params, (x,))
+            logits: Tensor = functional_call(template, params, (x,))
         finally:
             handle.remove()
-        return seen[0]
+        return logits, seen[0]
 
     def piece(self, names: Iterable[str]) -> Piece:
         """Some of the tensors, in the net's own order."""
@@ -152,6 +164,11 @@ class Net:
         result: Tensor = functional_call(child, own, (x,)) if own else child(x)
         return result
 
+    @cached_property
+    def unmappable(self) -> list[str]:
+        """Layers that cannot be mapped over clients: such nets run on the sequential engine only."""
+        return [path for path, module in self.template.named_modules() if not can_be_mapped(module)]
+
     def size(self) -> int:
         """How many parameters the net has (statistics left out)."""
         return sum(p.numel() for p in self.template.parameters())
@@ -161,11 +178,15 @@ class Net:
         chain = type(self.template) is nn.Sequential
         return [name for name, _ in self.template.named_children()] if chain else []
 
+    def place(self, device: torch.device) -> None:
+        """Make the template for a device now: inside a derivative of torch.func it could not be made."""
+        self._on(device)
+
     def _on(self, device: torch.device) -> nn.Module:
         """The template with its constants on a device."""
         key = str(device)
         if key not in self._templates:
-            self._templates[key] = copy.deepcopy(self.template).to(device)
+            self._templates[key] = copy.deepcopy(self.template).to(device)  # keeps the mode that `mappable` set
         return self._templates[key]
 
     def _statistics(self) -> list[str]:
@@ -199,22 +220,19 @@ class Net:
         return last
 
     def _stages_of(self, names: set[str], after: bool) -> range | None:
-        """The stretch of the chain that uses exactly these tensors, if there is one."""
-        children, cut = self._children, 0
-        for index in range(len(children)):
-            if any(n in names for n in self._under_child(index)) == after:
-                cut = index if after else index + 1
-                if after:
-                    break
-        stretch = range(cut, len(children)) if after else range(cut)
+        """The stretch of the chain before or after the cut, if it uses exactly these tensors."""
+        later = names if after else set(self.names) - names
+        cut = next((i for i in range(len(self._children)) if later & set(self._under_child(i))), len(self._children))
+        stretch = range(cut, len(self._children)) if after else range(cut)
         covered = {n for index in stretch for n in self._under_child(index)}
-        return stretch if children and covered == names else None
+        return stretch if self._children and covered == names else None
 
 
 def _reset(given: nn.Module) -> nn.Module:
     module = copy.deepcopy(given)
     for part in module.modules():
-        reset = getattr(part, "reset_parameters", None)
-        if callable(reset):
-            reset()
+        for name in ("reset_parameters", "_reset_parameters"):  # the second is attention's
+            reset = getattr(part, name, None)
+            if callable(reset):
+                reset()
     return module

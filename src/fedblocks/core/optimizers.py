@@ -8,7 +8,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fedblocks.core.errors import UserError
+
 Memory = dict[str, list[Tensor]]  # what an optimizer remembers, one list of tensors for each moment
+Rate = float | Tensor  # a learning rate; a tensor where a captured graph reads it anew
 Count = int | Tensor  # steps so far, this one included; a tensor where clients of a stack differ
 
 
@@ -17,7 +20,7 @@ class Optimizer(Protocol):
 
     def memory(self, params: list[Tensor]) -> Memory: ...
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: Count) -> None: ...
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,14 @@ class SGD:
     nesterov: bool = False
     weight_decay: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.nesterov and not self.momentum:
+            raise UserError("nesterov = true has no effect without momentum", "set momentum, e.g. 0.9")
+
     def memory(self, params: list[Tensor]) -> Memory:
         return {"velocity": [torch.zeros_like(p) for p in params]} if self.momentum else {}
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: Count) -> None:
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
         if self.weight_decay:
             grads = list(torch._foreach_add(grads, params, alpha=self.weight_decay))
         if self.momentum:
@@ -39,7 +46,7 @@ class SGD:
             torch._foreach_mul_(velocity, self.momentum)
             torch._foreach_add_(velocity, grads)
             grads = list(torch._foreach_add(grads, velocity, alpha=self.momentum)) if self.nesterov else velocity
-        torch._foreach_add_(params, grads, alpha=-lr)
+        _descend(params, grads, lr)
 
 
 @dataclass(frozen=True)
@@ -53,12 +60,12 @@ class Adam:
     def memory(self, params: list[Tensor]) -> Memory:
         return {name: [torch.zeros_like(p) for p in params] for name in ("mean", "square")}
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: Count) -> None:
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
         if self.weight_decay:
             grads = list(torch._foreach_add(grads, params, alpha=self.weight_decay))
         self._move(params, grads, memory, lr, count)
 
-    def _move(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: Count) -> None:
+    def _move(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
         (slow, slower), mean, square = self.betas, memory["mean"], memory["square"]
         torch._foreach_lerp_(mean, grads, 1 - slow)
         torch._foreach_mul_(square, slower)
@@ -68,7 +75,7 @@ class Adam:
         torch._foreach_add_(scale, self.eps)
         change = list(torch._foreach_div(mean, scale))
         torch._foreach_div_(change, _broadcast(1 - slow**count, params))
-        torch._foreach_add_(params, change, alpha=-lr)
+        _descend(params, change, lr)
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: Count) -> None:
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
         torch._foreach_mul_(params, 1 - lr * self.weight_decay)
         self._move(params, grads, memory, lr, count)
 
@@ -87,3 +94,10 @@ def _broadcast(value: float | Tensor, params: list[Tensor]) -> Any:
     if not isinstance(value, Tensor):
         return value
     return [value.to(p.dtype).view(*value.shape, *[1] * (p.dim() - value.dim())) for p in params]
+
+
+def _descend(params: list[Tensor], direction: list[Tensor], lr: Rate) -> None:
+    if isinstance(lr, Tensor):
+        torch._foreach_sub_(params, torch._foreach_mul(direction, lr))
+    else:
+        torch._foreach_add_(params, direction, alpha=-lr)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 Params = dict[str, Tensor]  # one copy of one block
@@ -26,6 +28,24 @@ class Value:
 
     def init(self, seed: int) -> Params:
         return {"value": self.value.clone()}
+
+
+@dataclass(frozen=True, eq=False)
+class Filled:
+    """Tensors shaped like those of a part, all of one value at the start: control variates, mixing weights."""
+
+    part: Part
+    value: float
+
+    def init(self, seed: int) -> Params:
+        return {name: torch.full_like(tensor, self.value) for name, tensor in self.part.init(seed).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Sized:
+    """A part whose size depends on how many clients there are: affinities, embeddings."""
+
+    make: Callable[[int], Part]  # the number of clients -> the part
 
 
 def is_statistic(name: str) -> bool:

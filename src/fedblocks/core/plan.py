@@ -6,7 +6,19 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import torch
 
-from fedblocks.core.blocks import Block, Fresh, Mixture, PerClient, Pool, Private, Read, Selection, ServerOnly, Shared
+from fedblocks.core.blocks import (
+    Block,
+    Fresh,
+    Made,
+    Mixture,
+    PerClient,
+    Pool,
+    Private,
+    Read,
+    Selection,
+    ServerOnly,
+    Shared,
+)
 from fedblocks.core.method import Method
 from fedblocks.core.phases import Phase, Update
 from fedblocks.core.rules import Average
@@ -100,8 +112,8 @@ def _sees(block: Block, read: Read | None) -> str:
             return "its initial value"
         case _, None:
             return "-"
-        case _:
-            return "1 copy, made for it"
+        case _, Made(values=values):
+            return "1 copy, made for it" if values else "nothing"
 
 
 def _writes(method: Method, block: Block, read: Read | None) -> str:

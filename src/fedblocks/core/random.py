@@ -16,7 +16,7 @@ _SECOND = -7723592293110705685
 
 def derive(seed: int, *path: int | str) -> int:
     """A 63-bit seed for one purpose, e.g. `derive(seed, round, client, "order")`."""
-    text = "/".join(f"{type(p).__name__}:{p}" for p in (seed, *path))
+    text = "/".join(f"str:{p}" if isinstance(p, str) else f"int:{int(p)}" for p in (seed, *path))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
@@ -25,9 +25,11 @@ def generator(seed: int, *path: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(derive(seed, *path)))
 
 
-def fold(key: Tensor, number: int) -> Tensor:
+def fold(key: Tensor, number: int | Tensor) -> Tensor:
     """Another key, made of a key and a number."""
-    offset = ((number + 1) * _SECOND + 2**63) % 2**64 - 2**63  # wraps like the tensor arithmetic does
+    offset = (number + 1) * _SECOND
+    if isinstance(offset, int):
+        offset = (offset + 2**63) % 2**64 - 2**63  # wraps like the tensor arithmetic does
     return _scramble(key + offset)
 
 

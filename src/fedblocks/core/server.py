@@ -128,7 +128,8 @@ def bytes_per_slot(method: Method, state: State) -> dict[str, int]:
 
 def _bytes_down(method: Method, slots: Params, read: Read, cohort: Cohort) -> Tensor:
     copies = read.slots.shape[1] if isinstance(read, Selection) and read.slots.dim() == 2 else 1
-    one = count_bytes({k: v[0] for k, v in slots.items()}, method.statistics == "local")
+    sent = read.values if isinstance(read, Made) else slots
+    one = count_bytes({k: v[0] for k, v in sent.items()}, method.statistics == "local")
     return torch.full((len(cohort),), copies * one, device=cohort.ids.device)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedblocks.core.blocks import Block, Federated, Fresh, PerClient, Pool, Private, ServerOnly, Shared, server_name
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
-from fedblocks.core.parts import Blocks, Params, Part, is_statistic
+from fedblocks.core.parts import Blocks, Params, Part, Sized, is_statistic
 from fedblocks.core.random import derive
 
 
@@ -48,7 +48,8 @@ def initial_slots(block: Block, population: int, seed: int) -> Params:
     """The slots of a block on the server at the start."""
     match block:
         case ServerOnly():
-            return initial_copy(block.part, seed)
+            part = block.part.make(population) if isinstance(block.part, Sized) else block.part
+            return initial_copy(part, seed)
         case Pool():
             copies = [initial_copy(block.part, seed, 0 if block.alike else slot) for slot in range(block.size)]
             return {name: torch.stack([copy[name] for copy in copies]) for name in copies[0]}
@@ -102,9 +103,13 @@ def to_device(params: Params, device: torch.device | str) -> Params:
 def _check_same_shapes(key: str, group: str, known: Params | None, new: Params) -> None:
     if known is None:
         return
-    if {k: v.shape for k, v in known.items()} != {k: v.shape for k, v in new.items()}:
+    have, want = ({k: list(v.shape) for k, v in params.items()} for params in (new, known))
+    differ = sorted(name for name in have.keys() | want.keys() if have.get(name) != want.get(name))
+    if differ:
+        mine, theirs = (shapes.get(differ[0], "missing") for shapes in (have, want))
         raise UserError(
-            f'group "{group}" shares "{key}" with another group, but its tensors have other names or shapes',
+            f'group "{group}" shares "{key}" with another group, but its tensors have other names or shapes: '
+            f'"{differ[0]}" is {mine}, in the other group {theirs} (slots first)',
             "give the block another server name, or make the modules fit together",
         )
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.aggregate import Uploads, aggregate, private_of, uploads_of
+from fedblocks.core.errors import DataError
 from fedblocks.core.gate import Refusal, admit
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
@@ -41,6 +42,25 @@ class Setting:
     data: Federation
     seed: int
     groups: Sequence[str] = ()  # the group of each client; empty: all clients use the only method
+
+    def __post_init__(self) -> None:
+        for group, method in self.methods.items():
+            method.net.place(self.data.x.device)
+            for part in method.needs:
+                self._check_part(group, type(method).__name__, part)
+
+    def _check_part(self, group: str, method: str, part: str) -> None:
+        """Refuse clients that train and lack a part of the data that their method needs."""
+        lacking = (self.data.train.sizes > 0) & (self.data.parts[part].sizes == 0)
+        if self.groups:
+            lacking &= np.array([own == group for own in self.groups])
+        if lacking.any():
+            first, count = self.data.names[int(lacking.argmax())], int(lacking.sum())
+            told = f"{first} has" if count == 1 else f"{first} and {count - 1} other clients have"
+            raise DataError(
+                f"{method} needs a {part} part, and {told} none",
+                f"split the data with a {part} share, e.g. split=(0.6, 0.2, 0.2), or leave out such clients (`subset`)",
+            )
 
     @staticmethod
     def of(method: Method, data: Federation, seed: int = 0) -> Setting:
@@ -123,7 +143,7 @@ def _kept_cohort(cohort: Cohort, good: Tensor) -> Cohort:
 def _private_by_client(private: Blocks, ids: list[int], good: Tensor) -> dict[int, Blocks]:
     if not private:
         return {}
-    members = [(m, i) for m, i in enumerate(ids) if good[m]]
+    members = [(m, i) for m, (i, used) in enumerate(zip(ids, good.tolist(), strict=True)) if used]
     return {
         i: {name: {k: v[m].clone() for k, v in block.items()} for name, block in private.items()} for m, i in members
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,7 +11,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedblocks.core.client import Local, Step
+from fedblocks.core.errors import UserError
+from fedblocks.core.local_round import Runner, step_by_step
 from fedblocks.core.parts import Blocks
+from fedblocks.engines.captured import Captured
 from fedblocks.engines.job import Counts, Job, Trained, padded
 from fedblocks.engines.orders import steps_of_stack
 from fedblocks.engines.work import Piece, evaluate_locally, pieces_of, train_locally
@@ -23,11 +26,22 @@ class Vectorised:
 
     name: str = "vectorised"
     chunk: int = 64  # clients in one stack
+    graphs: bool = True  # on a GPU, record steps and replay them
+    recorded: dict[int, Captured] = field(default_factory=dict, compare=False, repr=False)  # by the method's identity
+
+    def runner(self, job: Job) -> Runner:
+        """How the phases of a job are run: as recorded graphs where there is a GPU."""
+        if not self.graphs or job.device.type != "cuda":
+            return step_by_step
+        known = self.recorded.setdefault(
+            id(job.method), Captured(job.method)
+        )  # holds the method, so the id stays its own
+        return known
 
     def train(self, job: Job, score: str | None = None) -> Trained:
         """Local training of the whole cohort; `score` names a part of the data to try the trained models on."""
-        chunks = _chunks(job, self.chunk)
-        found = [train_locally(job, *_stack(job, members), _pieces(job, members, score)) for members in chunks]
+        chunks, runner = _chunks(job, self.chunk), self.runner(job)
+        found = [train_locally(job, *_stack(job, members), _pieces(job, members, score), runner) for members in chunks]
         back = _back(chunks, job.device)
         names = found[0].blocks
         return Trained(
@@ -40,8 +54,10 @@ class Vectorised:
 
     def evaluate(self, job: Job, part: str) -> Counts:
         """Every view of every client's model, after adaptation."""
-        chunks = _chunks(job, self.chunk)
-        found = [evaluate_locally(job, *_stack(job, members), _pieces(job, members, part)) for members in chunks]
+        chunks, runner = _chunks(job, self.chunk), self.runner(job)
+        found = [
+            evaluate_locally(job, *_stack(job, members), _pieces(job, members, part), runner) for members in chunks
+        ]
         return _joined(found, _back(chunks, job.device))
 
 
@@ -57,6 +73,9 @@ def _back(chunks: Sequence[Sequence[int]], device: torch.device) -> Tensor:
 
 
 def _stack(job: Job, members: Sequence[int]) -> tuple[Local, Blocks, list[list[Step]]]:
+    if job.method.net.unmappable:
+        layer = job.method.net.unmappable[0]
+        raise UserError(f'layer "{layer}" of the net cannot be mapped over clients', 'use engine = "sequential"')
     where = torch.as_tensor(members, device=job.device)
     blocks = {name: {k: _rows(v, where) for k, v in block.items()} for name, block in job.sent.blocks.items()}
     by_phase = zip(*(job.batches[member] for member in members), strict=True)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fedblocks.core import mode
-from fedblocks.core.client import Local, Mapped, Step, local_round, train
+from fedblocks.core.client import Local, Mapped
+from fedblocks.core.local_round import Orders, Runner, local_round, step_by_step, train
 from fedblocks.core.method import View
 from fedblocks.core.parts import OPTIMIZER, Blocks
 from fedblocks.core.phases import IGNORE, summed_losses
@@ -20,22 +21,23 @@ PIECE = 512  # test examples in one forward pass
 Piece = tuple[Tensor, Tensor]  # rows [..., examples] of the source, and which of them are real
 
 
-Orders = Sequence[Sequence[Step]]  # the steps of each phase
-
-
-def train_locally(job: Job, local: Local, sent: Blocks, orders: Orders, pieces: Sequence[Piece]) -> Trained:
+def train_locally(
+    job: Job, local: Local, sent: Blocks, orders: Orders, pieces: Sequence[Piece], runner: Runner = step_by_step
+) -> Trained:
     """One round of one client or of a stack; with pieces of test data, also how the models did before aggregation."""
     blocks, wanted, down = _second_download(job, local, sent)
-    blocks, weights = local_round(job.method, job.phases, blocks, local, orders)
+    blocks, weights = local_round(job.method, job.phases, blocks, local, orders, runner)
     counts = {"local": score(job.method.predict, blocks, local, pieces)} if pieces else {}
     kept = {name: b for name, b in blocks.items() if name in job.kept_blocks or name.startswith(OPTIMIZER)}
     return Trained(kept, weights, wanted, down, counts)
 
 
-def evaluate_locally(job: Job, local: Local, sent: Blocks, orders: Orders, pieces: Sequence[Piece]) -> Counts:
+def evaluate_locally(
+    job: Job, local: Local, sent: Blocks, orders: Orders, pieces: Sequence[Piece], runner: Runner = step_by_step
+) -> Counts:
     """Every view of the models, after adaptation."""
     blocks, _, _ = _second_download(job, local, sent)
-    blocks = train(job.phases, local.call(job.method.prepare, blocks), local, orders)
+    blocks = train(job.phases, local.call(job.method.prepare, blocks), local, orders, runner)
     return {name: score(view, blocks, local, pieces) for name, view in job.method.views().items()}
 
 
@@ -61,7 +63,7 @@ def score(view: View, blocks: Blocks, local: Local, pieces: Sequence[Piece]) -> 
 def _counts(view: View, local: Local) -> Mapped:
     def counts(blocks: Blocks, rows: Tensor, real: Tensor) -> Tensor:
         x, y = local.source.x[rows], local.source.y[rows]
-        with mode.mode(training=False, mapped=local.mapped):
+        with mode.mode(training=False, mapped=local.mapped, mask=real if local.mapped else None):
             logits = view(blocks, x)
         losses, labels = summed_losses(logits, y)
         right = ((logits.argmax(-1) == y) & (y != IGNORE)).flatten(1).sum(1) if y.dim() > 1 else logits.argmax(-1) == y

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from fedblocks.core.arithmetic import mix
-from fedblocks.core.blocks import Block, Pool, Private, Shared
+from fedblocks.core.blocks import Block, Fresh, Pool, Private, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.net import Piece
 from fedblocks.core.optimizers import SGD
-from fedblocks.core.parts import Blocks, Value
-from fedblocks.core.phases import Phase
+from fedblocks.core.parts import Blocks, Params, Value
+from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.schedules import Schedule
+from fedblocks.methods.branches import common_change, grown, on_simplex, without_small
+
+if TYPE_CHECKING:
+    from fedblocks.core.aggregate import Uploads
+    from fedblocks.core.server import Cohort
+
+NEGLIGIBLE = 1e-12  # a branch that is weighted less is not written
+
+CHOICES = {
+    "alpha_param": ("softmax", "projection"),
+    "alpha_scope": ("layer", "model"),
+    "averaging": ("alpha", "plain"),
+    "finetune": ("alpha+W", "W", "none"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,47 +45,129 @@ class PFedMB(Method):
     weighs: ClassVar[str] = "n x alpha"
 
     branches: int = 3  # B, of every linear layer
-    alpha_lr: float | Schedule = 0.3  # of the branch weights (their logits)
+    alpha_lr: float | Schedule = 0.3  # of the branch weights (of their logits, with softmax)
     alpha_epochs: int | None = None  # default: the local epochs
+    alpha_param: str = "softmax"  # of free logits, or "projection": steps on the weights, projected on the simplex
+    alpha_scope: str = "layer"  # weights for each "layer", or one set for the whole "model"
+    averaging: str = "alpha"  # branches by n x alpha, or "plain" by n (the paper's ablation)
+    branched: tuple[str, ...] | None = None  # layers that have branches; default: every linear layer
+    finetune: str = "alpha+W"  # before an evaluation: "alpha+W" (one local training), "W" or "none"
+    drop_below: float = 0.0  # branches of smaller weight are left out of the model that predicts
+    compressed_upload: bool = False  # one change a layer instead of all its branches; exact, for SGD only
 
     def __post_init__(self) -> None:
         if self.branches < 1:
             raise UserError(f"branches = {self.branches} must be at least 1", "2 to 10 are usual")
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise UserError(f'{name} = "{getattr(self, name)}" is not known', nearest(getattr(self, name), known))
+        if not 0 <= self.drop_below < 1:
+            raise UserError(f"drop_below = {self.drop_below} must be at least 0 and below 1", "0 keeps every branch")
+        unknown = [path for path in self.branched or () if path not in self.net.layers]
+        if unknown or self.branched == ():
+            told = f'the net has no linear layer "{unknown[0]}"' if unknown else "branched names no layer"
+            raise UserError(told, nearest(unknown[0] if unknown else "", self.net.layers))
+        if self.compressed_upload and (self.keep_optimizer or not isinstance(self.optimizer, SGD)):
+            told = "keep_optimizer" if self.keep_optimizer else type(self.optimizer).__name__
+            raise UserError(f"compressed_upload is not exact with {told}", "use SGD that starts anew in every round")
+
+        if self.averaging == "plain" and not self.compressed_upload:
+            object.__setattr__(self, "weighs", "n")  # what the plan says
 
     def blocks(self) -> dict[str, Block]:
-        pools = zip(self.layers, self.net.layers.values(), strict=True)
-        layers: dict[str, Block] = {name: Pool(piece, size=self.branches) for name, piece in pools}
-        rest: dict[str, Block] = {"rest": Shared(self.net.rest)} if self.net.rest.names else {}
-        logits = torch.zeros(len(layers), self.branches, dtype=self.net.dtype)  # [layers, branches]
-        return {**layers, **rest, "alpha": Private(Value(logits))}
+        sent: dict[str, Block] = {
+            name: Pool(piece, size=self.branches, of=f"change of {name}" if self.compressed_upload else None)
+            for name, piece in self.layers.items()
+        }
+        rest: dict[str, Block] = {"rest": Shared(self.rest)} if self.rest.names else {}
+        rows = len(sent) if self.alpha_scope == "layer" else 1
+        even = 0.0 if self.alpha_param == "softmax" else 1 / self.branches
+        alpha = torch.full((rows, self.branches), even, dtype=self.net.dtype)  # [layers or 1, branches]
+        return {**sent, **rest, "alpha": Private(Value(alpha)), **self._for_compression()}
+
+    def _for_compression(self) -> dict[str, Block]:
+        if not self.compressed_upload:
+            return {}
+        one = Value(torch.ones(1, dtype=self.net.dtype))
+        decay: dict[str, Block] = {"decay": Shared(one, of="decayed"), "decayed": Fresh(one)} if self._decays else {}
+        return {**{f"change of {name}": Fresh() for name in self.layers}, **decay}
 
     def alpha(self, blocks: Blocks) -> dict[str, Tensor]:
         """The weight of every branch of every layer: name -> [branches], adding up to 1."""
-        return dict(zip(self.layers, torch.softmax(blocks["alpha"]["value"], -1), strict=True))
+        value = blocks["alpha"]["value"]
+        rows = torch.softmax(value, -1) if self.alpha_param == "softmax" else value
+        return dict(zip(self.layers, rows.expand(len(self.layers), -1), strict=True))
+
+    def merged(self, blocks: Blocks, alpha: dict[str, Tensor]) -> Params:
+        """A client's own plain net: every layer the mixture of its branches."""
+        return join(*(mix(blocks[name], weights) for name, weights in alpha.items()), blocks.get("rest", {}))
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
-        mixed = [mix(blocks[name], weights) for name, weights in self.alpha(blocks).items()]
-        return self.net(join(*mixed, blocks.get("rest", {})), x)
+        kept = {name: without_small(weights, self.drop_below) for name, weights in self.alpha(blocks).items()}
+        return self.net(self.merged(blocks, kept), x)
+
+    def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        return batch.loss(self.net(self.merged(blocks, self.alpha(blocks)), batch.x))
 
     def phases(self) -> list[Phase]:
-        return [*self.joining(), Phase((self.step(*self.weights),), self.epochs)]
+        return [self._learn_alpha(), self._learn_weights()]
 
-    def joining(self) -> list[Phase]:
-        step = self.step("alpha", lr=self.alpha_lr, optimizer=SGD())
-        return [Phase((step,), self.epochs if self.alpha_epochs is None else self.alpha_epochs)]
+    def adaptation(self) -> list[Phase]:
+        chosen = {"alpha+W": self.phases(), "W": [self._learn_weights()], "none": []}
+        return chosen[self.finetune]
+
+    def joining(self) -> list[Phase]:  # whatever is fine-tuned, a new client has to find its branches
+        return [self._learn_alpha()] if self.finetune == "none" else self.phases()
+
+    def _learn_alpha(self) -> Phase:
+        project = on_simplex if self.alpha_param == "projection" else None
+        step = self.step("alpha", lr=self.alpha_lr, optimizer=SGD(), project=project)
+        return Phase((step,), self.epochs if self.alpha_epochs is None else self.alpha_epochs)
+
+    def _learn_weights(self) -> Phase:
+        others = [name for name in ("rest", "decayed") if name in self.blocks()]
+        return Phase((self.step(*self.layers, *others),), self.epochs)
+
+    @cached_property
+    def layers(self) -> dict[str, Piece]:
+        """The layers that have branches, by the names of their blocks."""
+        found = self.net.layers.items()
+        return {f"layers.{path}": piece for path, piece in found if self.branched is None or path in self.branched}
+
+    @cached_property
+    def rest(self) -> Piece:
+        """What has no branches: scales, norms, statistics, and other layers."""
+        return self.net.piece(set(self.net.names) - {name for piece in self.layers.values() for name in piece.names})
 
     @property
-    def layers(self) -> tuple[str, ...]:
-        """The names of the blocks that have branches."""
-        return tuple(f"layers.{path}" for path in self.net.layers)
+    def _decays(self) -> bool:
+        return isinstance(self.optimizer, SGD) and self.optimizer.weight_decay > 0
 
-    @property
-    def weights(self) -> tuple[str, ...]:
-        """The blocks that the second phase trains."""
-        return (*self.layers, "rest") if self.net.rest.names else self.layers
+    def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
+        """All branches of a layer moved as W_b <- s W_b + alpha_b D; what is sent is D and, by the weights, alpha."""
+        if not self.compressed_upload:
+            return blocks
+        kept = blocks["decayed"]["value"] if self._decays else torch.ones_like(client.size)[None]  # s, [1]
+        alpha = self.alpha(blocks)
+        return blocks | {f"change of {n}": common_change(blocks[n], start[n], alpha[n], kept) for n in self.layers}
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        return {name: client.size * weights for name, weights in self.alpha(blocks).items()}
+        if self.averaging == "plain" and not self.compressed_upload:
+            return {}
+        alpha = self.alpha(blocks)
+        return {n: client.size * torch.where(weights > NEGLIGIBLE, weights, 0) for n, weights in alpha.items()}
+
+    def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        if not self.compressed_upload or not len(cohort):
+            return server
+        sizes = cohort.sizes[:, None]
+        kept = uploads["decay"].copies["value"].double() if self._decays else torch.ones_like(sizes)  # s, [clients, 1]
+        rebuilt: Blocks = {}
+        for name in self.layers:
+            alpha = uploads[name].weights / sizes.clamp(min=1)  # [clients, branches]
+            weights = uploads[name].weights if self.averaging == "alpha" else sizes.expand_as(alpha)
+            rebuilt[name] = grown(before[name], uploads[name].copies, alpha, kept, weights)
+        return {**server, **rebuilt}
 
     def degenerate(self) -> list[str]:
         return ["branches = 1 makes pFedMB FedAvg"] if self.branches == 1 else []

@@ -7,13 +7,43 @@ from collections.abc import Callable
 from fedblocks.core.net import Net
 from fedblocks.nets.convolutional import cnn, lenet
 from fedblocks.nets.dense import mlp
+from fedblocks.nets.mobilenet import mobilenet_v2
+from fedblocks.nets.modfl_nets import modfl_cifar, modfl_hapt, modfl_rwhar, modfl_stl, modfl_wisdm
+from fedblocks.nets.papers import emnist_cnn, femnist_cnn, pfl_cnn
 from fedblocks.nets.recurrent import lstm
+from fedblocks.nets.text import next_word
 
 NETS: dict[str, Callable[..., Net]] = {
     "mlp": mlp,
     "cnn": cnn,
     "lenet": lenet,
     "lstm": lstm,
+    "next_word": next_word,
+    "femnist_cnn": femnist_cnn,
+    "emnist_cnn": emnist_cnn,
+    "pfl_cnn": pfl_cnn,
+    "mobilenet_v2": mobilenet_v2,
+    "modfl_cifar": modfl_cifar,
+    "modfl_stl": modfl_stl,
+    "modfl_hapt": modfl_hapt,
+    "modfl_rwhar": modfl_rwhar,
+    "modfl_wisdm": modfl_wisdm,
 }
 
-__all__ = ["NETS", "cnn", "lenet", "lstm", "mlp"]
+__all__ = [
+    "NETS",
+    "cnn",
+    "emnist_cnn",
+    "femnist_cnn",
+    "lenet",
+    "lstm",
+    "mlp",
+    "mobilenet_v2",
+    "modfl_cifar",
+    "modfl_hapt",
+    "modfl_rwhar",
+    "modfl_stl",
+    "modfl_wisdm",
+    "next_word",
+    "pfl_cnn",
+]

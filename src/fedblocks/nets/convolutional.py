@@ -28,11 +28,9 @@ def cnn(
             norm = [nn.BatchNorm2d(after)] if batch_norm else []
             layers += [nn.Conv2d(before, after, 3, padding=1), *norm, nn.ReLU(), nn.MaxPool2d(2)]
         flat = channels[1] * (height // 4) * (width // 4)
-        return nn.Sequential(
-            *layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, classes)
-        )
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
-    return Net.of(make)
+    return Net.of(make, input_shape=input_shape)
 
 
 def lenet(input_shape: Sequence[int], classes: int) -> Net:
@@ -46,7 +44,7 @@ def lenet(input_shape: Sequence[int], classes: int) -> Net:
         dense = [nn.Linear(flat, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes)]
         return nn.Sequential(*convolutions, nn.Flatten(), *dense)
 
-    return Net.of(make)
+    return Net.of(make, input_shape=input_shape)
 
 
 def after_lenet(pixels: int) -> int:

@@ -28,4 +28,4 @@ def mlp(
             layers += [nn.Linear(before, after), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
 
-    return Net.of(make)
+    return Net.of(make, input_shape=input_shape)

@@ -62,4 +62,4 @@ def lstm(
         recurrent = Recurrent(embedding if tokens else input_shape[0], units, layers)
         return nn.Sequential(first, recurrent, *last, nn.Linear(units, classes))
 
-    return Net.of(make)
+    return Net.of(make, input_shape=input_shape)

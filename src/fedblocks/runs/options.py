@@ -124,7 +124,7 @@ def _checked(option: Option, value: Any, path: Path, problems: list[Problem]) ->
 
 def _checked_table(option: Option, value: Table, path: Path, problems: list[Problem]) -> Table:
     name, known = value.get("name"), option.tables
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         problems.append(Problem((*path, "name"), f"there is no {_shown(name)} here", nearest(str(name), known)))
         return value
     rest = {k: v for k, v in value.items() if k != "name"}

@@ -31,8 +31,8 @@ GIVEN = {  # parameters that a run fills in by itself
     "method": {"net"},
     "net": {"input_shape", "classes"},
     "data": set[str](),
-    "partition": {"labels", "clients", "users", "coarse"},
-    "shift": {"federation"},
+    "partition": {"labels", "clients", "users", "coarse", "seed"},
+    "shift": {"federation", "seed"},
 }
 
 

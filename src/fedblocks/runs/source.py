@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,16 +92,11 @@ def parse_change(text: str) -> tuple[Key, Any]:
         raise UserError(f"--set {text}: {value!r} is not a TOML value", fix) from error
 
 
-def changed(table: dict[str, Any], changes: Sequence[tuple[Key, Any]]) -> dict[str, Any]:
-    """A copy of a table with some values replaced."""
-    for path, value in changes:
-        table = _replaced(table, path, path, value)
-    return table
-
-
-def _replaced(table: Any, rest: Key, path: Key, value: Any) -> dict[str, Any]:
+def changed(table: Any, path: Key, value: Any, done: Key = ()) -> dict[str, Any]:
+    """A copy of a table with one value replaced, at any depth."""
     if not isinstance(table, dict):
-        above = ".".join(path[: len(path) - len(rest)])
-        raise UserError(f"--set {'.'.join(path)}: {above} is a value, not a table", f"set {above} itself")
-    new = value if len(rest) == 1 else _replaced(table.get(rest[0], {}), rest[1:], path, value)
-    return {**table, rest[0]: new}
+        above = ".".join(done)
+        raise UserError(f"--set {'.'.join((*done, *path))}: {above} is a value, not a table", f"set {above} itself")
+    first, *rest = path
+    new = changed(table.get(first, {}), tuple(rest), value, (*done, first)) if rest else value
+    return {**table, first: new}

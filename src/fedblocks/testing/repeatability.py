@@ -141,10 +141,10 @@ def evaluation_changes_nothing(example: Example) -> list[Problem]:
     """Evaluating twice gives the same, and training goes on as if nobody had looked."""
     found: list[Problem] = []
     for engine in ENGINES:
-        unseen = run(example.setting(), engine, example.cohorts())
+        unseen = run(example.setting(), engine, example.cohorts()[:2])
         setting = example.setting()
         state = setting.start()
-        for clients in example.cohorts():
+        for clients in example.cohorts()[:2]:
             first, second = judged(setting, state, engine), judged(setting, state, engine)
             found += problems(differences(second, first), f"the second evaluation, {engine.name}")
             state, _ = run_round(setting, state, clients, engine)

@@ -90,19 +90,30 @@ def recast(cast: Mapping[int, int], phases_alike: bool = False) -> Callable[[Job
     return change
 
 
+class JunkJob(Job):
+    """A job whose padded rows are all row 0 of the pool, which should then belong to nobody."""
+
+    def several(self, members: Sequence[int], each: Each) -> Local:
+        local = super().several(members, each)
+        for rows, size in (("rows", "size"), ("validation_rows", "validation_size")):
+            table = local.tensors[rows]
+            real = torch.arange(table.shape[1]) < local.tensors[size][:, None]
+            local.tensors[rows] = torch.where(real, table, 0)
+        return local
+
+
 def padded_with(value: float, label: int) -> Callable[[Job], Job]:
-    """Put a value and a label in the place of every padded row of every batch."""
+    """Put row 0 in every padded place of a client's data, and a value and a label in those of every batch."""
 
     def change(job: Job) -> Job:
-        return replace(job, phases=[_padded_phase(phase, value, label) for phase in job.phases])
+        own = {f.name: getattr(job, f.name) for f in fields(Job)}
+        return JunkJob(**{**own, "phases": [_padded_phase(phase, value, label) for phase in job.phases]})
 
     return change
 
 
 def _padded_phase(phase: Phase, value: float, label: int) -> Phase:
-    updates = [
-        u if u.loss is None else replace(u, loss=_padded_loss(u.loss, value, label)) for u in phase.updates
-    ]
+    updates = [u if u.loss is None else replace(u, loss=_padded_loss(u.loss, value, label)) for u in phase.updates]
     return replace(phase, updates=tuple(updates))
 
 

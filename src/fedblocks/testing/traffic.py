@@ -84,7 +84,7 @@ def _slot_bytes(method: Method, block: Federated) -> int:
 
 
 def _up(group: Sendings, state: State) -> dict[str, dict[int, int]]:
-    """Bytes from each client: a copy for each slot with a weight (one copy if they are all the same), and the weights."""
+    """Bytes from each client: a copy for each slot with a weight (one if all are the same), and the weights."""
     job, method = group.job, group.job.method
     reads = method.reads(own_server(method.blocks(), state.server), job.cohort)
     found = {}
@@ -133,7 +133,8 @@ def unwritten_slots(example: Example) -> list[Problem]:
         state = run(setting, engine, [example.everybody]).last
         groups = trained_groups(setting, state, example.cohorts()[-1], engine)
         base = _aggregated(setting, state, groups, {})
-        for name, slots in _slots(groups).items():
+        for name in sorted({upload.name for sent in groups.values() for upload in sent.uploads.values()}):
+            slots = range(len(next(iter(state.server[name].values()))))
             moved = any(_row_changed(base, state, name, slot) for slot in slots)
             found += [] if moved else [Problem(f'no slot of "{name}" is ever written, {engine.name}', name)]
             for slot in slots:
@@ -148,16 +149,6 @@ def unwritten_slots(example: Example) -> list[Problem]:
 def _concludes(method: Method) -> bool:
     """Whether a method does more on the server than averaging."""
     return type(method).conclude is not Method.conclude
-
-
-def _slots(groups: Mapping[str, Sendings]) -> dict[str, list[int]]:
-    """The slots on the server that this cohort could write."""
-    found: dict[str, set[int]] = {}
-    for group in groups.values():
-        for upload in group.uploads.values():
-            slots = upload.ids.tolist() if upload.own else range(upload.weights.shape[1])
-            found.setdefault(upload.name, set()).update(slots)
-    return {name: sorted(slots) for name, slots in found.items()}
 
 
 def _aggregated(setting: Setting, state: State, groups: Mapping[str, Sendings], silent: Mapping[str, int]) -> State:
@@ -192,6 +183,7 @@ def _row_changed(after: State, before: State, name: str, slot: int) -> bool:
 
 def _disturbed(after: State, base: State, name: str, slot: int) -> list[str]:
     """What else differs from the round in which the slot was written."""
+
     def rest(state: State) -> State:
         slots = {k: torch.cat([v[:slot], v[slot + 1 :]]) for k, v in state.server[name].items()}
         return replace(state, server={**state.server, name: slots}, memory={})

@@ -1,0 +1,77 @@
+"""`fedblocks data`: what data there are, how a configuration divides them, and the result as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Config = Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or a preset such as digits-pfedmb.")]
+
+
+@app.command("list")
+def show_all(as_json: AsJson = False) -> None:
+    """List data sets, partitions and shifts; with --json also their options."""
+
+    def action() -> None:
+        from fedblocks.runs.catalogue import data
+
+        found = data()
+        if as_json:
+            show_json(found)
+        else:
+            show_table({"what": "what", "name": "name", "about": "what it is"}, found)
+
+    stoppable(action)
+
+
+@app.command("preview")
+def preview(config: Config, changes: Changes = None, most: int = 50, as_json: AsJson = False) -> None:
+    """Show who holds what, before anything is trained."""
+
+    def action() -> None:
+        from fedblocks.runs.federations import federation_of
+        from fedblocks.runs.presets import read_config
+
+        federation = federation_of(read_config(config, changes or []))
+        rows = [{"name": row.pop("client"), **row} for row in federation.preview(most)]
+        if as_json:
+            about = {"hash": federation.hash(), **federation.describe(), "warnings": federation.warnings()}
+            show_json({"clients": rows, "federation": about})
+            return
+        show_table({key: key.replace("_", " ") for key in rows[0]}, rows)
+        if federation.clients > most:
+            say(f"... and {federation.clients - most} more clients")
+        for warning in federation.warnings():
+            say(f"warning: {warning}")
+        say(f"{federation.clients} clients, SHA-256 {federation.hash()}")
+
+    stoppable(action)
+
+
+@app.command("save")
+def save(
+    config: Config,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The npz file to write.")],
+    changes: Changes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the federation of a configuration to a file; use it with data.name = "saved"."""
+
+    def action() -> None:
+        from fedblocks.runs.federations import federation_of
+        from fedblocks.runs.presets import read_config
+
+        federation = federation_of(read_config(config, changes or []))
+        federation.save(out)
+        if as_json:
+            show_json({"name": out.name, "file": str(out), "hash": federation.hash(), "clients": federation.clients})
+        else:
+            say(f"{out}: {federation.clients} clients, SHA-256 {federation.hash()}")
+
+    stoppable(action)

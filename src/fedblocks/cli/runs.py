@@ -1,0 +1,95 @@
+"""`fedblocks run` and `fedblocks resume`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
+
+if TYPE_CHECKING:
+    from fedblocks.runs.result import Evaluated, RunResult
+
+Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the run goes; default: runs/...")]
+Reference = Annotated[
+    Path | None, typer.Option("--reference", metavar="FOLDER", help="A run to count the clients that do worse than in.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and the result only.")]
+
+
+def run(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or a preset such as digits-pfedmb.")],
+    changes: Changes = None,
+    out: Out = None,
+    reference: Reference = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train as a configuration says, in a new folder."""
+
+    def action() -> None:
+        from fedblocks.cli.watch import Watch
+        from fedblocks.runs.presets import read_config
+        from fedblocks.runs.result import load_run
+        from fedblocks.runs.run import run as start
+
+        chosen = read_config(config, changes or [])
+        against = load_run(reference) if reference is not None else None
+        with Watch(chosen.method.name, quiet, sys.stderr if as_json else None) as watch:
+            result = start(chosen, out, watch.on_round, watch.on_note)
+        _show(result, against, as_json)
+
+    stoppable(action)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run.")],
+    reference: Reference = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a run that was stopped, killed or failed."""
+
+    def action() -> None:
+        from fedblocks.cli.watch import Watch
+        from fedblocks.runs.result import load_run
+        from fedblocks.runs.run import resume as go_on
+
+        before = load_run(folder)
+        against = load_run(reference) if reference is not None else None
+        with Watch(before.config.method.name, quiet, sys.stderr if as_json else None) as watch:
+            result = go_on(folder, watch.on_round, watch.on_note)
+        if before.status == "finished" and not as_json:
+            say(f"{folder} was finished already, after {result.rounds} rounds")
+        _show(result, against, as_json)
+
+    stoppable(action)
+
+
+def _show(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
+    below = result.summary(reference=reference)["share_below_reference"] if reference is not None else None
+    if as_json:
+        more = {} if reference is None else {"share_below_reference": below}
+        show_json({**result.as_json(), **more})
+        return
+    rows = _rows("last", result.last) + _rows("best by validation", result.best)
+    headings = {"name": "", "round": "round", "part": "part", "view": "model", "mean": "mean"}
+    headings |= {"weighted": "by examples", "bottom_decile": "bottom decile", "worst": "worst", "std": "std"}
+    show_table(headings, rows)
+    traffic = (result.bytes_down + result.bytes_up) / 1e6
+    say(f"{result.status}: {result.rounds} rounds, {traffic:.1f} MB, {result.seconds:.1f} s, in {result.folder}")
+    if below is not None:
+        say(f"{below:.1%} of the clients do worse than in the reference")
+
+
+def _rows(name: str, evaluated: Evaluated | None) -> list[dict[str, object]]:
+    if evaluated is None:
+        return []
+    return [
+        {"name": name, "round": evaluated.round, "part": part, "view": view, **numbers}
+        for part, views in evaluated.summaries.items()
+        for view, numbers in views.items()
+    ]

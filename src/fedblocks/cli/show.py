@@ -1,0 +1,81 @@
+"""`fedblocks methods`, `plan` and `check`: what there is, what it does, whether it keeps the contract."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
+
+CHECK_FAILED = 6  # exit code
+
+Name = Annotated[str, typer.Argument(metavar="METHOD", help="A method; `fedblocks methods` lists them.")]
+
+
+def methods(as_json: AsJson = False) -> None:
+    """List all methods with their papers; with --json also their options."""
+
+    def action() -> None:
+        from fedblocks.runs.catalogue import methods as all_methods
+
+        found = all_methods()
+        if as_json:
+            show_json(found)
+            return
+        rows = [{**entry, "about": entry.get("error") or entry["about"]} for entry in found]
+        headings = {"name": "method", "personal_by": "personal by", "stateful": "clients keep state"}
+        show_table({**headings, "year": "year", "about": "what it is"}, rows)
+
+    stoppable(action)
+
+
+def plan(method: Name, changes: Changes = None, as_json: AsJson = False) -> None:
+    """Show what a method does with each block: where it lives, what clients see and write, when it trains."""
+
+    def action() -> None:
+        from fedblocks.core.plan import plan as plan_of
+        from fedblocks.runs.catalogue import method_on_digits
+
+        found = plan_of(method_on_digits(method, changes or []))
+        steps = {"train": found.phases, "adapt": found.adaptation, "join": found.joining}
+        if as_json:
+            blocks = [{"name": row["block"], **row} for row in found.rows]
+            show_json({"name": method, "blocks": blocks, **steps, "views": found.views})
+            return
+        headings = {"block": "block", "home": "home", "sees": "client sees", "writes": "client writes"}
+        show_table({**headings, "phases": "phases"}, found.rows)
+        for title, lines in steps.items():
+            for number, line in enumerate(lines or ["nothing"], 1):
+                say(f"{title} {number}: {line}" if lines else f"{title}: {line}")
+        say(f"views: {', '.join(found.views)}")
+
+    stoppable(action)
+
+
+def check(method: Name, as_json: AsJson = False) -> None:
+    """Check every invariant of the contract on a method."""
+
+    def action() -> None:
+        from fedblocks.runs.catalogue import check_method_name
+        from fedblocks.runs.registry import Methods
+        from fedblocks.testing import EXAMPLES, check_method, example_for
+
+        check_method_name(method)
+        example = EXAMPLES[method]() if method in EXAMPLES else example_for(Methods()[method])
+        found = []
+        for verdict in check_method(example):
+            found.append(verdict)
+            if not as_json:
+                say(f"{verdict.number:2}  {'ok    ' if verdict.passed else 'FAILED'}  {verdict.says}")
+                if verdict.detail:
+                    say("      " + verdict.detail.replace("\n", "\n      "))
+        failed = sum(not verdict.passed for verdict in found)
+        if as_json:
+            show_json([vars(verdict) for verdict in found])
+        else:
+            say(f"{method}: {len(found) - failed} of {len(found)} invariants hold")
+        if failed:
+            raise typer.Exit(CHECK_FAILED)
+
+    stoppable(action)

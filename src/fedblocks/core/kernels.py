@@ -1,0 +1,220 @@
+"""Convolutions of many clients in one launch (Triton, CUDA): every client has its own weights.
+
+cuDNN launches one kernel a client for a grouped convolution. These serve the whole stack at once: few filters by direct
+multiplication, more by matrix products whose inputs are split in three (error below plain single precision).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_FEW = 8  # output channels up to which direct multiplication beats matrix products padded to 16
+
+
+@triton.jit
+def _direct(
+    x, w, bias, y, group_stride, B, C, H, W, F, OH, OW,
+    PAD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    g = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.arange(0, BN)
+    P, K = OH * OW, C * KH * KW
+    b, r = m // P, m % P
+    oy, ox = r // OW, r % OW
+    real = m < B * P
+    corner = x + g * group_stride + b * C * H * W + (oy - PAD) * W + (ox - PAD)
+    acc = tl.zeros((BN, BM), dtype=tl.float32)
+    for c in range(0, C):
+        for ky in tl.static_range(KH):
+            for kx in tl.static_range(KW):
+                inside = real
+                if PAD > 0:
+                    iy, ix = oy + (ky - PAD), ox + (kx - PAD)
+                    inside = real & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
+                a = tl.load(corner + c * H * W + ky * W + kx, mask=inside, other=0.0)
+                k = tl.load(w + g * F * K + n * K + (c * KH + ky) * KW + kx, mask=n < F, other=0.0)
+                acc += k[:, None] * a[None, :]
+    if HAS_BIAS:
+        acc += tl.load(bias + g * F + n, mask=n < F, other=0.0)[:, None]
+    where = y + g * B * F * P + b[None, :] * F * P + n[:, None] * P + r[None, :]
+    tl.store(where, acc, mask=real[None, :] & (n < F)[:, None])
+
+
+@triton.jit
+def _product(
+    x, w, bias, y, group_stride, B, C, H, W, F, OH, OW,
+    PAD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    g = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(2) * BN + tl.arange(0, BN)
+    P, K = OH * OW, C * KH * KW
+    b, r = m // P, m % P
+    oy, ox = r // OW, r % OW
+    real = m < B * P
+    corner = x + g * group_stride + b * C * H * W + (oy - PAD) * W + (ox - PAD)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k0 in range(0, K, BK):
+        k = k0 + tl.arange(0, BK)
+        c, q = k // (KH * KW), k % (KH * KW)
+        ky, kx = q // KW, q % KW
+        inside = real[:, None] & (k < K)[None, :]
+        if PAD > 0:
+            iy, ix = oy[:, None] + (ky - PAD)[None, :], ox[:, None] + (kx - PAD)[None, :]
+            inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
+        a = tl.load(corner[:, None] + (c * H * W + ky * W + kx)[None, :], mask=inside, other=0.0)
+        weights = w + g * F * K + n[None, :] * K + k[:, None]
+        kernel = tl.load(weights, mask=(k < K)[:, None] & (n < F)[None, :], other=0.0)
+        acc = tl.dot(a, kernel, acc, input_precision=PRECISION)
+    if HAS_BIAS:
+        acc += tl.load(bias + g * F + n, mask=n < F, other=0.0)[None, :]
+    where = y + g * B * F * P + b[:, None] * F * P + n[None, :] * P + r[:, None]
+    tl.store(where, acc, mask=real[:, None] & (n < F)[None, :])
+
+
+@triton.jit
+def _weight_gradient(
+    x, dy, dw, group_stride, B, C, H, W, F, OH, OW, SPLITS,
+    PAD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    split, g = tl.program_id(0), tl.program_id(2).to(tl.int64)
+    P, K = OH * OW, C * KH * KW
+    M = B * P
+    tiles = tl.cdiv(K, BK)
+    k = tl.program_id(1) % tiles * BK + tl.arange(0, BK)
+    n = tl.program_id(1) // tiles * BN + tl.arange(0, BN)
+    c, q = k // (KH * KW), k % (KH * KW)
+    ky, kx = q // KW, q % KW
+    offset = tl.where(k < K, c * H * W + ky * W + kx, 0)
+    acc = tl.zeros((BN, BK), dtype=tl.float32)
+    share = tl.cdiv(tl.cdiv(M, SPLITS), BM) * BM
+    for m0 in range(split * share, tl.minimum((split + 1) * share, M), BM):
+        m = m0 + tl.arange(0, BM)
+        real = m < M
+        b, r = m // P, m % P
+        oy, ox = r // OW, r % OW
+        corner = x + g * group_stride + b * C * H * W + (oy - PAD) * W + (ox - PAD)
+        inside = real[:, None] & (k < K)[None, :]
+        if PAD > 0:
+            iy, ix = oy[:, None] + (ky - PAD)[None, :], ox[:, None] + (kx - PAD)[None, :]
+            inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
+        a = tl.load(corner[:, None] + offset[None, :], mask=inside, other=0.0)
+        slope = dy + g * B * F * P + (b * F * P + r)[None, :] + n[:, None] * P
+        d = tl.load(slope, mask=real[None, :] & (n < F)[:, None], other=0.0)
+        acc = tl.dot(d, a, acc, input_precision=PRECISION)
+    where = dw + ((split * tl.num_programs(2) + g) * F + n[:, None]) * K + k[None, :]
+    tl.store(where, acc, mask=(n < F)[:, None] & (k < K)[None, :])
+
+
+def convolve(x: Tensor, w: Tensor, bias: Tensor | None, pad: int) -> Tensor:
+    """[clients, batch, in, h, w] and [clients, out, in, kh, kw] -> [clients, batch, out, h', w']."""
+    (G, B, C, H, W), (F, KH, KW) = x.shape, (w.shape[1], w.shape[3], w.shape[4])
+    OH, OW = H + 2 * pad - KH + 1, W + 2 * pad - KW + 1
+    x, w = _dense(x), w.contiguous()
+    y = torch.empty(G, B, F, OH, OW, device=x.device, dtype=x.dtype)
+    sizes = (x, w, x if bias is None else bias.contiguous(), y, x.stride(0), B, C, H, W, F, OH, OW)
+    if F <= _FEW:
+        grid = (triton.cdiv(B * OH * OW, 512), G)
+        _direct[grid](*sizes, pad, KH, KW, 512, _power(F, 1), bias is not None, num_warps=4)
+        return y
+    block = min(_power(F, 16), 64)
+    cube = (triton.cdiv(B * OH * OW, 128), G, triton.cdiv(F, block))
+    deep = 16 if C * KH * KW <= 256 else 32
+    _product[cube](*sizes, pad, KH, KW, 128, block, deep, bias is not None, _precision(), num_warps=4)
+    return y
+
+
+def weight_gradient(x: Tensor, dy: Tensor, kernel: tuple[int, int], pad: int) -> Tensor:
+    """[clients, out, in, kh, kw]: partial sums over slices of the batch, then their sum."""
+    (G, B, C, H, W), (F, OH, OW), (KH, KW) = x.shape, dy.shape[2:], kernel
+    x, dy = _dense(x), dy.contiguous()
+    K, splits, block = C * KH * KW, max(1, min(32, B * OH * OW // 512)), min(_power(F, 16), 64)
+    dw = torch.empty(splits, G, F, K, device=x.device, dtype=x.dtype)
+    grid = (splits, triton.cdiv(K, 32) * triton.cdiv(F, block), G)
+    sizes = (x, dy, dw, x.stride(0), B, C, H, W, F, OH, OW, splits)
+    rows, warps = (16, 2) if F <= 16 else (32, 4)
+    _weight_gradient[grid](*sizes, pad, KH, KW, rows, block, 32, _precision(), num_warps=warps)
+    return dw.sum(0).view(G, F, C, KH, KW)
+
+
+class _Stacked(torch.autograd.Function):
+    """The convolution of a stack of clients; a further dimension of copies is folded into the clients."""
+
+    @staticmethod
+    def forward(x, w, bias, pad):
+        return convolve(x, w, bias, pad)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, w, bias, pad = inputs
+        ctx.save_for_backward(x, w)
+        ctx.pad, ctx.has_bias = pad, bias is not None
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, w = ctx.saved_tensors
+        turned = w.flip(-1, -2).transpose(1, 2)
+        dx = convolve(dy, turned, None, w.shape[-1] - 1 - ctx.pad) if ctx.needs_input_grad[0] else None
+        dw = weight_gradient(x, dy, w.shape[-2:], ctx.pad) if ctx.needs_input_grad[1] else None
+        return dx, dw, dy.sum((1, 3, 4)) if ctx.has_bias else None, None
+
+    @staticmethod
+    def vmap(info, in_dims, x, w, bias, pad):
+        full = [_batched(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)]
+        folded = [None if t is None else t.flatten(0, 1) for t in full]
+        y = _Stacked.apply(*folded, pad)
+        return y.unflatten(0, full[1].shape[:2]), 0
+
+
+class ClientConvolution(torch.autograd.Function):
+    """A plain convolution that becomes one launch for all clients when it is mapped over them."""
+
+    @staticmethod
+    def forward(x, w, bias, pad):
+        return torch.nn.functional.conv2d(x, w, bias, padding=pad)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, w, bias, pad = inputs
+        ctx.save_for_backward(x, w)
+        ctx.pad, ctx.has_bias = pad, bias is not None
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, w = ctx.saved_tensors
+        wanted = [*ctx.needs_input_grad[:2], ctx.has_bias]
+        sizes = [w.shape[0]] if ctx.has_bias else None
+        pads, ones, none = [ctx.pad, ctx.pad], [1, 1], [0, 0]
+        grads = torch.ops.aten.convolution_backward(dy, x, w, sizes, ones, pads, ones, False, none, 1, wanted)
+        return *grads, None
+
+    @staticmethod
+    def vmap(info, in_dims, x, w, bias, pad):
+        full = [_batched(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)]
+        return _Stacked.apply(*full, pad), 0
+
+
+def _batched(t: Tensor | None, dim: int | None, size: int) -> Tensor | None:
+    if t is None:
+        return None
+    return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
+
+
+def _dense(x: Tensor) -> Tensor:
+    """Contiguous within a client; clients that share their input may share its memory."""
+    return x if x.stride(0) == 0 and x[0].is_contiguous() else x.contiguous()
+
+
+def _precision() -> str:
+    return "tf32" if torch.backends.cudnn.allow_tf32 and torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
+
+
+def _power(number: int, least: int) -> int:
+    """The next power of two."""
+    return max(least, 1 << (number - 1).bit_length())

@@ -1,0 +1,188 @@
+"""What one client does in one round. Engines differ only in how they map this over clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedblocks.core import mode
+from fedblocks.core.client import Local, Mapped, Step, first
+from fedblocks.core.method import Method
+from fedblocks.core.optimizers import Count, Memory, Rate
+from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
+from fedblocks.core.phases import Batch, Phase, Pull, Update
+from fedblocks.core.random import fold
+from fedblocks.core.schedules import at
+
+Orders = Sequence[Sequence[Step]]  # the steps of each phase
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """One phase at work, on working copies that its steps write to."""
+
+    phase: Phase
+    number: int  # of the phase in the round
+    blocks: Blocks  # the trained ones are copies of our own
+    start: Blocks  # as they were when training began
+    local: Local
+    memories: list[Memory]  # of the optimizers, one for each update
+    rates: list[Rate]  # learning rates, one for each update
+
+
+Runner = Callable[[Stretch, Sequence[Step]], None]  # a stretch and its steps
+
+
+def local_round(
+    method: Method, phases: Sequence[Phase], blocks: Blocks, local: Local, orders: Orders, runner: Runner
+) -> tuple[Blocks, dict[str, Tensor]]:
+    """What one client (or a stack of them) does in one round: its blocks afterwards, and its weights."""
+    start = local.call(method.prepare, blocks)
+    blocks = local.call(method.finish, train(phases, start, local, orders, runner), start)
+    return blocks, local.call(method.writes, blocks)
+
+
+def train(phases: Sequence[Phase], start: Blocks, local: Local, orders: Orders, runner: Runner) -> Blocks:
+    """Run the phases on working copies of the blocks that they move."""
+    blocks = start
+    for number, (phase, order) in enumerate(zip(phases, orders, strict=True)):
+        if phase.begin is not None:
+            blocks = local.each(phase.begin)(blocks)
+        blocks = {n: {k: v.clone() for k, v in b.items()} if n in phase.train else b for n, b in blocks.items()}
+        names = [f"{OPTIMIZER}{number}/{turn}" for turn in range(len(phase.updates))]
+        memories = [_memory(update, blocks, name, local) for update, name in zip(phase.updates, names, strict=True)]
+        rates: list[Rate] = [at(update.lr, local.round) for update in phase.updates]
+        runner(Stretch(phase, number, blocks, start, local, memories, rates), order)
+        if local.keep_optimizer:
+            blocks |= {name: _packed(memory) for name, memory in zip(names, memories, strict=True)}
+    return blocks
+
+
+def step_by_step(stretch: Stretch, order: Sequence[Step]) -> None:
+    """The plain way to run a phase: one step after another."""
+    for count, step in enumerate(order, 1):
+        run_step(active_part(stretch, step.active), step, count)
+
+
+def active_part(stretch: Stretch, active: int | None) -> Stretch:
+    """The clients of a stack that still have batches, as views."""
+    if active is None:
+        return stretch
+    memories = [{k: [v[:active] for v in values] for k, values in memory.items()} for memory in stretch.memories]
+    blocks, start = first(stretch.blocks, active), first(stretch.start, active)
+    return Stretch(stretch.phase, stretch.number, blocks, start, stretch.local.first(active), memories, stretch.rates)
+
+
+def run_step(stretch: Stretch, step: Step, count: Count) -> None:
+    """One batch: every update of the phase in turn. Steps count from 1; a captured graph counts with a tensor."""
+    batch = _batch(stretch, step, count)
+    for update, memory, rate in zip(stretch.phase.updates, stretch.memories, stretch.rates, strict=True):
+        for turn in range(update.repeat):
+            _apply(update, stretch, batch, step, memory, rate, (count - 1) * update.repeat + turn + 1)
+
+
+def _batch(stretch: Stretch, step: Step, count: Count) -> dict[str, Tensor]:
+    index, source, tensors = step.index, stretch.local.source, stretch.local.tensors
+    real = index.clamp(min=0)
+    where = tensors["rows"].gather(-1, real)
+    mask = (index >= 0).to(tensors["size"].dtype)
+    key = fold(fold(tensors["key"], stretch.number), count)
+    return {"x": source.x[where], "y": source.y[where], "mask": mask, "index": real, "key": key}
+
+
+def _apply(
+    update: Update,
+    stretch: Stretch,
+    batch: dict[str, Tensor],
+    step: Step,
+    memory: Memory,
+    rate: Rate,
+    count: Count,
+) -> None:
+    """One gradient step, in place on the working copies."""
+    blocks, local = stretch.blocks, stretch.local
+    params = _trained(update, blocks)
+    grads = _gradients(update, blocks, batch, local, step)
+    if update.pull is not None:
+        _add_pull(update.pull, update, blocks, stretch.start, grads)
+    with torch.no_grad():
+        update.optimizer.step([p for _, _, p in params], grads, memory, rate, _counted(memory, count))
+        if update.project is not None:
+            moved = {name: blocks[name] for name in update.train}
+            _copy(blocks, local.each(update.project)(moved))
+
+
+def _gradients(update: Update, blocks: Blocks, batch: dict[str, Tensor], local: Local, step: Step) -> list[Tensor]:
+    params = _trained(update, blocks)
+    if update.loss is None:
+        return [torch.zeros_like(p) for _, _, p in params]
+    live: Blocks = {name: dict(blocks[name]) for name in update.train}
+    leaves = [p.detach().requires_grad_() for _, _, p in params]
+    for (name, key, _), leaf in zip(params, leaves, strict=True):
+        live[name][key] = leaf
+    loss, statistics = local.each(_loss_of(update, local, step))({**blocks, **live}, batch, local.tensors)
+    grads = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)
+    _copy(blocks, statistics)
+    return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, grads, strict=True)]
+
+
+def _loss_of(update: Update, local: Local, step: Step) -> Mapped:
+    """The loss and the statistics that the forward pass left behind, as a function of one client."""
+
+    def loss(blocks: Blocks, batch: dict[str, Tensor], client: dict[str, Any]) -> tuple[Tensor, Blocks]:
+        blocks = {n: {k: v.clone() if is_statistic(k) else v for k, v in b.items()} for n, b in blocks.items()}
+        mask = None if step.full else batch["mask"]
+        with mode.mode(training=True, mapped=local.mapped, mask=mask, key=batch["key"]):
+            value = update.loss(blocks, Batch(**batch, client=local.client(client)))  # type: ignore[misc]
+        moved = {n: {k: v for k, v in blocks[n].items() if is_statistic(k)} for n in update.train}
+        return value, {n: b for n, b in moved.items() if b}
+
+    return loss
+
+
+def _trained(update: Update, blocks: Blocks) -> list[tuple[str, str, Tensor]]:
+    """(block, name, tensor) of everything that a gradient moves."""
+    return [(n, k, v) for n in update.train for k, v in blocks[n].items() if not is_statistic(k)]
+
+
+def _memory(update: Update, blocks: Blocks, name: str, local: Local) -> Memory:
+    """What an optimizer remembers at the start of a phase: nothing, or what the client kept, with its own count."""
+    params = [p for _, _, p in _trained(update, blocks)]
+    memory = update.optimizer.memory(params)
+    if local.keep_optimizer:
+        memory[_COUNT] = [torch.zeros_like(local.tensors["size"])]
+        kept = blocks.get(name)
+        if kept is not None:
+            memory = {moment: [kept[f"{moment}/{i}"].clone() for i in range(len(v))] for moment, v in memory.items()}
+    return memory
+
+
+_COUNT = "count"  # steps that a client has taken in all rounds
+
+
+def _packed(memory: Memory) -> Params:
+    return {f"{moment}/{i}": value for moment, values in memory.items() for i, value in enumerate(values)}
+
+
+def _counted(memory: Memory, count: Count) -> Count:
+    """The number of this step: since the phase began, or since the client kept count."""
+    if _COUNT not in memory:
+        return count
+    return memory[_COUNT][0].add_(1).clone()
+
+
+def _add_pull(pull: Pull, update: Update, blocks: Blocks, start: Blocks, grads: list[Tensor]) -> None:
+    to = blocks[pull.to] if pull.live else start[pull.to]
+    for position, ((name, key, value), grad) in enumerate(zip(_trained(update, blocks), list(grads), strict=True)):
+        if name == pull.block:
+            grads[position] = grad + pull.strength * (value - to[key])
+
+
+def _copy(blocks: Blocks, new: dict[str, Params]) -> None:
+    for name, block in new.items():
+        for key, value in block.items():
+            blocks[name][key].copy_(value)

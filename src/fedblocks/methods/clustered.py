@@ -1,0 +1,157 @@
+"""One model, split in two where clients pull it apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedblocks.core.aggregate import Uploads, reduce_slots
+from fedblocks.core.arithmetic import each, flat, pick
+from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read, Selection
+from fedblocks.core.client import Client
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method, Paper
+from fedblocks.core.parts import Blocks, Value, is_statistic
+from fedblocks.core.phases import Phase, summed_losses
+from fedblocks.core.server import Cohort
+
+
+@dataclass(frozen=True, eq=False)
+class Clustered(Method):
+    """A cluster whose mean stands still while its members still move is split in two (Sattler et al., 2021)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization Under Privacy Constraints",
+        "Sattler et al.",
+        2021,
+        "IEEE TNNLS",
+    )
+    personal_by: ClassVar[str] = "cohort"
+    weighs: ClassVar[str] = "n x membership"
+
+    max_clusters: int = 8  # models on the server; those of later clusters wait for a split
+    epsilon1: float = 0.4  # a cluster may split when its mean change is shorter than this,
+    epsilon2: float = 1.6  # and the longest change of a member is longer than this
+    first_round: int = 20  # t_0: no split before this round
+    min_size: int = 2  # clusters of this many clients, or fewer, stay whole
+    weigh_by: str = "examples"  # how members count in their cluster's mean: "examples", or "clients" (all alike)
+    never_split: bool = False  # what public code with a wrong norm does
+
+    def __post_init__(self) -> None:
+        if self.max_clusters < 1:
+            raise UserError(f"max_clusters = {self.max_clusters} must be at least 1", "4 to 10 are usual")
+        if self.min_size < 1:
+            raise UserError(f"min_size = {self.min_size} must be at least 1", "2 is usual")
+        if self.weigh_by not in ("examples", "clients"):
+            raise UserError(f'weigh_by = "{self.weigh_by}" is not known', 'use "examples" or "clients"')
+        if self.statistics == "local" and any(map(is_statistic, self.net.names)):
+            raise UserError("Clustered FL cannot leave running statistics on the clients", 'use statistics = "average"')
+
+    def blocks(self) -> dict[str, Block]:
+        nowhere = torch.full((1,), -1, dtype=self.net.dtype)  # a client that never trained has no cluster
+        return {
+            "clusters": Pool(self.net.whole, size=self.max_clusters, of="model", alike=True),
+            "membership": PerClient(Value(nowhere), of="membership"),
+            "model": Fresh(),
+        }
+
+    def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
+        """A client is sent its cluster; if some have none yet, the clients are sent all there are."""
+        home = server["membership"]["value"].squeeze(1).long()  # [population]
+        clusters, own = int(home.max().clamp(min=0)) + 1, home[cohort.ids]
+        if bool(((own < 0) & (cohort.sizes > 0)).any()):
+            return {"clusters": Selection(torch.arange(clusters, device=own.device).expand(len(cohort), -1))}
+        return {"clusters": Selection(own.clamp(min=0)[:, None])}
+
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        home, clusters = blocks["membership"]["value"].long(), blocks["clusters"]
+        if len(next(iter(clusters.values()))) == 1:  # there is no choice
+            chosen, model = home.clamp(min=0), {name: value[0] for name, value in clusters.items()}
+        else:
+            chosen = torch.where(home < 0, self.losses(blocks, client).argmin(), home)
+            model = pick(clusters, chosen)
+        return {**blocks, "membership": {"value": chosen.to(self.net.dtype)}, "model": model}
+
+    def losses(self, blocks: Blocks, client: Client) -> Tensor:
+        """The loss of every cluster's model on the client's training data: [clusters]."""
+        logits = each(self.net.whole, blocks["clusters"], client.x)  # [clusters, examples, ...]
+        y, mask = client.y, client.mask
+        return torch.stack([(summed_losses(rows, y)[0] * mask).sum() for rows in logits])
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(blocks["model"], x)
+
+    def phases(self) -> list[Phase]:
+        return [Phase((self.step("model"),), self.epochs)]
+
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        home = torch.arange(self.max_clusters, device=client.size.device) == blocks["membership"]["value"]
+        weight = client.size if self.weigh_by == "examples" else (client.size > 0).to(client.size.dtype)
+        return {"clusters": weight * home}
+
+    def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        if self.never_split or cohort.round < self.first_round or len(cohort) == 0:
+            return server
+        upload, home = uploads["clusters"], server["membership"]["value"].squeeze(1).long()  # [population]
+        weights, old = upload.weights.sum(1), home[cohort.ids].clamp(min=0)  # [clients]
+        moved = {k: v - before["clusters"][k][old] for k, v in upload.copies.items() if not is_statistic(k)}
+        home = self.split(home, cohort, flat(moved), weights)
+        new = F.one_hot(home[cohort.ids].clamp(min=0), self.max_clusters) * weights[:, None]
+        clusters, _ = reduce_slots(before["clusters"], replace(upload, weights=new))
+        membership = {"value": home[:, None].to(self.net.dtype)}
+        return {**server, "clusters": clusters, "membership": membership}
+
+    def split(self, home: Tensor, cohort: Cohort, changes: Tensor, weights: Tensor) -> Tensor:
+        """The cluster of every client, [population], after all splits of a round."""
+        home, clusters = home.clone(), int(home.max()) + 1
+        for cluster in range(clusters):
+            here = (home[cohort.ids] == cluster) & (cohort.sizes > 0)  # [clients]
+            if clusters < self.max_clusters and self.torn(changes[here], weights[here]):
+                ids, far = cohort.ids[here], lighter_half(changes[here], weights[here])
+                home[home == cluster] = -1  # members that are absent choose again when they come back
+                home[ids[~far]], home[ids[far]] = cluster, clusters
+                clusters += 1
+        return home
+
+    def torn(self, changes: Tensor, weights: Tensor) -> bool:
+        """Whether the members of a cluster move, [members, parameters], and get nowhere together."""
+        if len(changes) <= self.min_size:
+            return False
+        mean = (weights / weights.sum()).to(changes.dtype) @ changes
+        return bool(mean.norm() < self.epsilon1) and bool(changes.norm(dim=1).max() > self.epsilon2)
+
+    def degenerate(self) -> list[str]:
+        whole = self.never_split or self.max_clusters == 1 or self.epsilon1 <= 0 or self.epsilon2 == float("inf")
+        return ["no cluster can split, which makes Clustered FL FedAvg"] if whole else []
+
+
+def lighter_half(changes: Tensor, weights: Tensor) -> Tensor:
+    """Two groups of rows by the cosine between them; True: the group of less weight, which moves to a new slot.
+
+    Equal weights are told apart by the groups' changes, so that the numbers of clients never matter.
+    """
+    rows = F.normalize(changes.double(), dim=1)
+    far = torch.from_numpy(complete_linkage((rows @ rows.T).cpu().numpy())).to(changes.device)
+    heaviness = [(float(weights[half].sum()), float(changes[half].sum(0).norm())) for half in (~far, far)]
+    return far if heaviness[0] >= heaviness[1] else ~far
+
+
+def complete_linkage(similarity: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Merge the two groups whose least similar members are the most similar, until two are left; True: the second."""
+    groups = [[i] for i in range(len(similarity))]
+    closest = similarity.copy()
+    np.fill_diagonal(closest, -np.inf)
+    while len(groups) > 2:
+        a, b = sorted(np.unravel_index(closest.argmax(), closest.shape))
+        closest[a] = closest[:, a] = np.minimum(closest[a], closest[b])
+        closest = np.delete(np.delete(closest, b, 0), b, 1)
+        groups[a] += groups.pop(b)
+    far = np.ones(len(similarity), dtype=np.bool_)
+    far[groups[0]] = False
+    return far

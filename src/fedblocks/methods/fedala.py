@@ -1,0 +1,97 @@
+"""Before training, each client mixes the shared model with its own, element by element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedblocks.core.blocks import Block, Private, Shared
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method, Paper, View
+from fedblocks.core.net import Piece
+from fedblocks.core.optimizers import SGD
+from fedblocks.core.parts import Blocks, Filled, Params, is_statistic
+from fedblocks.core.phases import Batch, Phase, summed_losses
+from fedblocks.core.random import uniform
+
+
+@dataclass(frozen=True, eq=False)
+class FedALA(Method):
+    """Adaptive local aggregation: weights between the shared and the local model are learnt (Zhang et al., 2023)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "FedALA: Adaptive Local Aggregation for Personalized Federated Learning", "Zhang et al.", 2023, "AAAI"
+    )
+
+    top: int = 1  # p: linear layers, counted from the output, that are mixed; the others are overwritten
+    mixing_lr: float = 1.0  # eta: of the mixing weights
+    mixing_epochs: int = 1  # of learning them, in every round
+    share: float = 0.8  # s: of the training examples on which they are learnt, drawn anew in every round
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top <= len(self.net.layers):
+            told = f"the net has {len(self.net.layers)} linear layers"
+            raise UserError(f"top = {self.top}, but {told}", f"choose from 1 to {len(self.net.layers)}")
+        if not 0 < self.share <= 1:
+            raise UserError(f"share = {self.share} must be above 0 and at most 1", "0.8 is usual")
+
+    def blocks(self) -> dict[str, Block]:
+        return {
+            "model": Shared(self.net.whole, of="local"),  # what is sent is mixed in; what was trained is uploaded
+            "local": Private(self.net.whole),
+            "mixing": Private(Filled(self.mixed, 1.0)),  # 1: the shared model, 0: the client's own
+        }
+
+    @property
+    def mixed(self) -> Piece:
+        """The top layers' parameters, with what stands between them."""
+        layer = list(self.net.layers.values())[-self.top]
+        names = self.net.names[self.net.names.index(layer.names[0]) :]
+        return self.net.piece(n for n in names if not is_statistic(n))
+
+    def phases(self) -> list[Phase]:
+        return [self.learn_mixing(), Phase((self.step("local"),), self.epochs, begin=self.initialise)]
+
+    def adaptation(self) -> list[Phase]:
+        return [self.learn_mixing(), Phase((self.step("local"),), epochs=0, begin=self.initialise)]
+
+    def learn_mixing(self) -> Phase:
+        step = self.step("mixing", loss=self.mixing_loss, lr=self.mixing_lr, optimizer=SGD(), project=within_bounds)
+        return Phase((step,), self.mixing_epochs)
+
+    def initialise(self, blocks: Blocks) -> Blocks:
+        return {**blocks, "local": self.mixture(blocks)}
+
+    def mixture(self, blocks: Blocks) -> Params:
+        """w_i + (w - w_i) M on the top layers, w below."""
+        shared, local, mixing = blocks["model"], blocks["local"], blocks["mixing"]
+        top = {name: local[name] + (shared[name] - local[name]) * m for name, m in mixing.items()}
+        kept = {k: v for k, v in local.items() if is_statistic(k)} if self.statistics == "local" else {}
+        return {**shared, **kept, **top}
+
+    def mixing_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        """The loss of the mixture on the examples that were drawn for this round."""
+        draw = uniform(batch.client.key, tuple(batch.client.rows.shape[-1:]))[batch.index]
+        drawn = batch.mask * (draw < self.share).to(batch.mask.dtype)
+        losses, labels = summed_losses(self.net(self.mixture(blocks), batch.x), batch.y)
+        return (losses * drawn).sum() / (labels * drawn).sum().clamp(min=1)
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(blocks["local"], x)
+
+    def predict_shared(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(blocks["model"], x)
+
+    def views(self) -> dict[str, View]:
+        return {"personal": self.predict, "shared": self.predict_shared}
+
+    def degenerate(self) -> list[str]:
+        still = self.mixing_epochs == 0 or self.mixing_lr == 0
+        return ["mixing weights that never move make FedALA FedAvg"] if still else []
+
+
+def within_bounds(blocks: Blocks) -> Blocks:
+    """Mixing weights between 0 and 1."""
+    return {"mixing": {name: m.clamp(0, 1) for name, m in blocks["mixing"].items()}}

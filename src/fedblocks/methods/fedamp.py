@@ -1,0 +1,124 @@
+"""Every client is pulled to its own average of all the others, which counts the like-minded most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedblocks.core.arithmetic import flat
+from fedblocks.core.blocks import Block, Mixture, PerClient, Private, Read
+from fedblocks.core.client import Client
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method, Paper
+from fedblocks.core.parts import Blocks, is_statistic
+from fedblocks.core.phases import Phase, Pull
+from fedblocks.core.server import Cohort
+
+
+@dataclass(frozen=True, eq=False)
+class Attentive(Method):
+    """What FedAMP and its heuristic form have in common: attention on the server, a pull on the client."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Personalized Cross-Silo Federated Learning on Non-IID Data", "Huang et al.", 2021, "AAAI"
+    )
+
+    strength: float = 1.0  # lambda: of the pull to the average that was sent
+    start: str = "cloud"  # local training starts from the "cloud" model that was sent, or from the client's own "model"
+
+    def __post_init__(self) -> None:
+        if self.strength < 0:
+            raise UserError(f"strength = {self.strength} must not be negative", "0.1 to 1 are usual")
+        if self.start not in ("cloud", "model"):
+            raise UserError(f'start = "{self.start}" is not known', 'use "cloud" or "model"')
+        if self.statistics == "local" and any(map(is_statistic, self.net.names)):
+            raise UserError("FedAMP cannot leave running statistics out of its models", 'use statistics = "average"')
+
+    def blocks(self) -> dict[str, Block]:
+        return {"model": Private(self.net.whole), "cloud": PerClient(self.net.whole, of="model")}
+
+    def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
+        """u_i: what attention to the others leaves over goes to the client's own model."""
+        models = flat({k: v for k, v in server["cloud"].items() if not is_statistic(k)})  # [population, parameters]
+        own = F.one_hot(cohort.ids, len(models)).bool()  # [clients, population]
+        others = self.attention(models, cohort.ids, own)
+        return {"cloud": Mixture(torch.where(own, (1 - others.sum(1, keepdim=True)).clamp(min=0), others))}
+
+    def attention(self, models: Tensor, ids: Tensor, own: Tensor) -> Tensor:
+        """How much each client of a round attends to every other: [clients, population], 0 for itself."""
+        raise NotImplementedError("FedAMP and its heuristic form differ in this")
+
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        begins = client.training and self.start == "cloud"  # the test is of the client's own model
+        return {**blocks, "model": blocks["cloud"]} if begins else blocks
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(blocks["model"], x)
+
+    def phases(self) -> list[Phase]:
+        pull = Pull("model", to="cloud", strength=self.pull_strength)
+        return [Phase((self.step("model", pull=pull),), self.epochs)]
+
+    @property
+    def pull_strength(self) -> float:
+        return self.strength
+
+
+@dataclass(frozen=True, eq=False)
+class FedAMP(Attentive):
+    """Attentive message passing: attention falls with the distance between models (Huang et al., 2021)."""
+
+    step_size: float = 1.0  # alpha_k: of the server's step; the pull is strength / step_size
+    sigma: float = 1.0  # squared distance at which attention has fallen to 1/e
+    relative: bool = False  # squared distances in units of their mean, so that sigma need not fit the net
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("step_size", "sigma"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"{name} = {getattr(self, name)} must be positive", "start with 1")
+
+    def attention(self, models: Tensor, ids: Tensor, own: Tensor) -> Tensor:
+        """alpha A'(|w_i - w_j|^2), A'(x) = exp(-x / sigma) / sigma; a row may not add up to more than 1."""
+        apart = torch.cdist(models[ids], models, compute_mode="donot_use_mm_for_euclid_dist").square()
+        if self.relative:
+            apart = apart / mean_square_distance(models).clamp(min=torch.finfo(models.dtype).tiny)
+        weights = (self.step_size / self.sigma * torch.exp(-apart / self.sigma)).masked_fill(own, 0)
+        return weights / weights.sum(1, keepdim=True).clamp(min=1)
+
+    @property
+    def pull_strength(self) -> float:
+        return self.strength / self.step_size
+
+
+@dataclass(frozen=True, eq=False)
+class HeurFedAMP(Attentive):
+    """FedAMP's heuristic form: attention by the cosine between models, a fixed share for one's own."""
+
+    scale: float = 25.0  # s: of the cosines
+    own_share: float | None = None  # xi_ii: of the client's own model; default: 1 / number of clients
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.own_share is not None and not 0 <= self.own_share <= 1:
+            raise UserError(f"own_share = {self.own_share} must be between 0 and 1", "0.1 to 0.5 are usual")
+
+    def attention(self, models: Tensor, ids: Tensor, own: Tensor) -> Tensor:
+        """(1 - xi) exp(s cos(w_i, w_j)), normalised over the others."""
+        rows = F.normalize(models, dim=1)
+        share = 1 / len(models) if self.own_share is None else self.own_share
+        weights = torch.softmax((self.scale * rows[ids] @ rows.T).masked_fill(own, -torch.inf), 1)
+        return (1 - share) * weights.nan_to_num(0)  # a client that is alone attends to nobody
+
+    def degenerate(self) -> list[str]:
+        return ["own_share = 1 leaves clients alone with their own models"] if self.own_share == 1 else []
+
+
+def mean_square_distance(models: Tensor) -> Tensor:
+    """The mean of |w_i - w_j|^2 over pairs, from the distances to the mean model."""
+    count = len(models)
+    return 2 * (models - models.mean(0)).square().sum() / max(count - 1, 1)

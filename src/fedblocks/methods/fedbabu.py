@@ -1,0 +1,49 @@
+"""A shared body under a head that never trains, until a client fine-tunes both for itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedblocks.core.blocks import Block, Fresh, Shared
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Paper
+from fedblocks.core.phases import Phase
+from fedblocks.core.schedules import Schedule
+from fedblocks.methods.fedper import FedPer
+
+TUNED = {"whole": ("body", "head"), "head": ("head",), "body": ("body",)}
+
+
+@dataclass(frozen=True, eq=False)
+class FedBABU(FedPer):
+    """Body aggregation and body update: only the body learns in the federation (Oh et al., 2022)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "FedBABU: Toward Enhanced Representation for Federated Image Classification", "Oh et al.", 2022, "ICLR"
+    )
+
+    tune: str = "whole"  # what is fine-tuned before an evaluation: "whole", "head" or "body"
+    tune_epochs: int = 5  # of fine-tuning
+    tune_lr: float | Schedule | None = None  # default: the local learning rate
+
+    def __post_init__(self) -> None:
+        if self.tune not in TUNED:
+            raise UserError(f'tune = "{self.tune}" is not known', f"use one of {', '.join(TUNED)}")
+        if self.tune_epochs < 0:
+            raise UserError(f"tune_epochs = {self.tune_epochs} must not be negative", "1 to 5 are usual")
+
+    def blocks(self) -> dict[str, Block]:
+        return {"body": Shared(self.net.body), "head": Fresh(self.net.head)}  # every round starts from the same head
+
+    def phases(self) -> list[Phase]:
+        return [Phase((self.step("body"),), self.epochs)]
+
+    def adaptation(self) -> list[Phase]:
+        return [Phase((self.step(*TUNED[self.tune], lr=self.tune_lr),), self.tune_epochs)]
+
+    def joining(self) -> list[Phase]:
+        return self.adaptation()
+
+    def degenerate(self) -> list[str]:
+        return ["tune_epochs = 0 leaves FedBABU without a personal model"] if self.tune_epochs == 0 else []

@@ -1,0 +1,121 @@
+"""Each client moves towards the peers whose models do well on its own validation data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedblocks.core.aggregate import Uploads
+from fedblocks.core.arithmetic import each, mix
+from fedblocks.core.blocks import Block, Made, PerClient, Private, Read, Selection, ServerOnly
+from fedblocks.core.client import Client
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method, Paper
+from fedblocks.core.parts import Blocks, Params, Sized, Value, is_statistic
+from fedblocks.core.phases import Phase, summed_losses
+from fedblocks.core.random import generator
+from fedblocks.core.server import Cohort
+
+
+@dataclass(frozen=True, eq=False)
+class FedFomo(Method):
+    """First-order model optimisation: peers weighted by how much they help (Zhang et al., 2021)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Personalized Federated Learning with First Order Model Optimization", "Zhang et al.", 2021, "ICLR"
+    )
+    needs: ClassVar[tuple[str, ...]] = ("validation",)
+
+    peers: int = 5  # M: models of other clients that a client is sent
+    epsilon: float = 0.3  # the chance that a peer is drawn at random, not by affinity
+    epsilon_decay: float = 0.05  # how much that chance falls in a round
+    baseline: str = "first"  # peers are compared with the model "first" in the client's last training, or "last" in it
+
+    def __post_init__(self) -> None:
+        if self.peers < 1:
+            raise UserError(f"peers = {self.peers} must be at least 1", "5 to 10 are usual")
+        if not 0 <= self.epsilon <= 1:
+            raise UserError(f"epsilon = {self.epsilon} must be between 0 and 1", "0.3 is usual")
+        if self.baseline not in ("first", "last"):
+            raise UserError(f'baseline = "{self.baseline}" is not known', 'use "first" or "last"')
+        if self.statistics == "local" and any(map(is_statistic, self.net.names)):
+            raise UserError("FedFomo cannot leave running statistics out of its models", 'use statistics = "average"')
+
+    def blocks(self) -> dict[str, Block]:
+        nobody = Value(torch.zeros(self.peers, dtype=self.net.dtype))
+        affinity = Sized(lambda clients: Value(torch.zeros(clients, clients, dtype=torch.double)))
+        first: dict[str, Block] = {"first": Private(self.net.whole)} if self.baseline == "first" else {}
+        return {
+            "model": Private(self.net.whole),
+            **first,
+            "peers": PerClient(self.net.whole, of="model"),
+            "gains": PerClient(nobody, of="gains"),  # what each peer was worth: [peers]
+            "affinity": ServerOnly(affinity),  # the sum of all gains: [population, population]
+        }
+
+    def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
+        return {"peers": Selection(self.chosen(server, cohort)), "gains": Made({})}
+
+    def chosen(self, server: Blocks, cohort: Cohort) -> Tensor:
+        """The peers that each client is sent: [clients, how many]; itself only if there is nobody else."""
+        epsilon = max(0.0, self.epsilon - cohort.round * self.epsilon_decay)
+        count, affinity = min(self.peers, cohort.population - 1), server["affinity"]["value"].cpu().numpy()
+        if count == 0:
+            return cohort.ids[:, None]
+        rows = [epsilon_greedy(affinity[i], i, count, epsilon, cohort.seed) for i in cohort.ids.tolist()]
+        return torch.tensor(rows, dtype=torch.long, device=cohort.ids.device).view(-1, count)
+
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        if not client.training:
+            return blocks  # the test is of the model as it was after its last training
+        own, base = blocks["model"], blocks[self.baseline if self.baseline == "first" else "model"]
+        candidates = {k: torch.cat([own[k][None], v]) for k, v in blocks["peers"].items()}  # [1 + peers, ...]
+        gains = self.gains(base, candidates, client.validation)
+        useful = gains.clamp(min=0)
+        shares = useful / torch.where(useful.sum() > 0, useful.sum(), 1)
+        moved = mix({k: v - base[k] for k, v in candidates.items()}, shares)
+        model = {k: torch.where(useful.sum() > 0, base[k] + moved[k], own[k]) for k in own}
+        told = F.pad(gains[1:], (0, self.peers - len(gains) + 1))
+        return {**blocks, "model": model, "first": model, "gains": {"value": told}}
+
+    def gains(self, base: Params, candidates: Params, client: Client) -> Tensor:
+        """(L(base) - L(candidate)) / |candidate - base|: [candidates], 0 for one that is the base itself."""
+        stack = {k: torch.cat([base[k][None], v]) for k, v in candidates.items()}
+        logits, y, mask = each(self.net.whole, stack, client.x), client.y, client.mask
+        pairs = [summed_losses(rows, y) for rows in logits]
+        losses = torch.stack([(loss * mask).sum() / (count * mask).sum().clamp(min=1) for loss, count in pairs])
+        apart = [(v - base[k]).square().flatten(1).sum(1) for k, v in candidates.items() if not is_statistic(k)]
+        length = torch.stack(apart).sum(0).sqrt()
+        return torch.where(length > 0, (losses[0] - losses[1:]) / torch.where(length > 0, length, 1), 0)
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(blocks["model"], x)
+
+    def phases(self) -> list[Phase]:
+        return [Phase((self.step("model"),), self.epochs)]
+
+    def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        """Add up what clients have learnt of their peers."""
+        chosen, upload = self.chosen(before, cohort), uploads["gains"]
+        gains = upload.copies["value"][:, : chosen.shape[1]] * (upload.weights > 0)
+        where = (cohort.ids[:, None].expand_as(chosen), chosen)
+        affinity = before["affinity"]["value"].index_put(where, gains.double(), accumulate=True)
+        return {**server, "affinity": {"value": affinity}}
+
+
+def epsilon_greedy(
+    affinity: np.ndarray[tuple[int], np.dtype[np.float64]], own: int, count: int, epsilon: float, seed: int
+) -> list[int]:
+    """This many others, one after another: the best that is left, or with a chance of epsilon any that is left."""
+    draw = generator(seed, own, "peers")
+    anybody, order = (draw.permutation(len(affinity)) for _ in range(2))
+    best = order[np.argsort(-affinity[order], kind="stable")]  # equals in random order
+    found = [own]
+    for explore in draw.random(count) < epsilon:
+        found.append(next(int(n) for n in (anybody if explore else best) if n not in found))
+    return found[1:]

@@ -1,0 +1,164 @@
+"""Each client's net is a choice of modules from a shared pool, made by a router that looks at its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.aggregate import Uploads
+from fedblocks.core.blocks import Block, Fresh, Pool, Shared
+from fedblocks.core.client import Client
+from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.method import Method, Paper
+from fedblocks.core.modules import ModularNet
+from fedblocks.core.parts import Blocks, Params
+from fedblocks.core.phases import Batch, Phase
+from fedblocks.core.random import fold, uniform
+from fedblocks.core.schedules import Exponential, Schedule, at
+from fedblocks.core.server import Cohort
+from fedblocks.methods.fedmn_parts import (
+    check_pool,
+    concrete,
+    connected,
+    edges,
+    matrices,
+    mixed,
+    path_of,
+    reached,
+    run_modules,
+)
+from fedblocks.methods.fedmn_router import Router
+
+_CHOICES = {"gate_mode": ("st_hard", "soft"), "noise_per": ("round", "step"), "eval_gate": ("mode", "sample", "soft")}
+_GATES = 1 << 22  # the number of a noise stream that no layer reaches
+
+
+@dataclass(frozen=True, eq=False)
+class FedMN(Method):
+    """Federated modular network: hard gates on the edges of a pool, drawn from a routing net (Wang et al., 2022)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Personalized Federated Learning via Heterogeneous Modular Networks", "Wang et al.", 2022, "ICDM"
+    )
+
+    modules: tuple[int, ...] = (2, 2, 2)  # encoders, blocks of each middle layer, outputs
+    widths: tuple[int, ...] | None = None  # outputs of an encoder and of each middle block; default: 512, then 256
+    dropout: float | None = None  # in middle blocks; default: 0.5
+    spread: float | None = None  # standard deviation of the blocks' first weights; default: as torch makes them
+    summary_width: int = 128  # of what the router sees of an input
+    label_width: int = 64  # of what it sees of a label
+    unit_length: bool = True  # the router scales each example's summary to length 1
+    router_relu: bool = True  # and leaves out negative numbers
+    router_samples: int = 256  # examples that the router looks at in a step; 0: all
+    gate_mode: str = "st_hard"  # "st_hard": hard choices, soft gradients; "soft": relaxed choices, every module travels
+    noise_per: str = "round"  # "round": one draw of the gates; "step": a new one for each batch, soft gates only
+    eval_gate: str = "mode"  # "mode": the more probable choice; "sample": a draw; "soft": the probabilities
+    temperature: float | Schedule = field(default_factory=lambda: Exponential(1.0, 0.1, 150))  # tau
+    normalise_blocks: bool = True  # average over those who used a block; False: over all clients, as printed
+
+    def __post_init__(self) -> None:
+        check_pool(self.net, self.modules, self.widths, (self.dropout, self.spread))
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise UserError(f'{name} = "{getattr(self, name)}" is not known', nearest(getattr(self, name), known))
+        if self.gate_mode == "st_hard" and self.noise_per == "step":
+            raise UserError(
+                'noise_per = "step" with hard gates would use modules that were not sent',
+                'use gate_mode = "soft", or noise_per = "round"',
+            )
+        if self.router_samples < 0:
+            raise UserError(f"router_samples = {self.router_samples} must not be negative", "256 is usual, 0 is all")
+
+    # the pool and its router
+
+    @cached_property
+    def path(self) -> ModularNet:
+        """One module of each layer."""
+        return path_of(self.net, self.modules, self.widths, self.dropout, self.spread)
+
+    @cached_property
+    def router(self) -> Router:
+        flags = self.unit_length, self.router_relu, self.router_samples
+        return Router(self.path, edges(self.modules), self.summary_width, self.label_width, *flags)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of the blocks that hold the modules."""
+        return ("encoders", *(f"modules.{number}" for number in range(2, len(self.modules))), "outputs")
+
+    def blocks(self) -> dict[str, Block]:
+        pools = zip(self.layers, self.path.stages, self.modules, strict=True)
+        pool: dict[str, Block] = {name: Pool(part, n, on_request=name != "encoders") for name, part, n in pools}
+        return {"router": Shared(self.router.net.whole), **pool, "gates": Fresh()}
+
+    # on the client
+
+    def wants(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        alive = reached(matrices(self.decide(blocks["router"], client), self.modules))
+        return dict(zip(self.layers[1:], alive[1:-1], strict=True))
+
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        temperature = torch.full_like(client.size, at(self.temperature, client.round))
+        return {**blocks, "gates": {"value": self.decide(blocks["router"], client), "temperature": temperature}}
+
+    def phases(self) -> list[Phase]:
+        return [Phase((self.step(*self.layers, "router"),), self.epochs)]
+
+    def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        logits = self.router.of_step(blocks["router"], batch)
+        key = batch.client.key if self.noise_per == "round" else fold(batch.key, _GATES)
+        soft = concrete(logits, self.noise(key), blocks["gates"]["temperature"])
+        if self.gate_mode == "st_hard":
+            soft = blocks["gates"]["value"] + (soft - soft.detach())  # its value is hard, its gradient is soft
+        return batch.loss(self.forward(blocks, soft, batch.x))
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.forward(blocks, blocks["gates"]["value"], x)
+
+    def forward(self, blocks: Blocks, gates: Tensor, x: Tensor) -> Tensor:
+        """The logits of the net that these gates choose."""
+        found = matrices(gates, self.modules)
+        stacks = [blocks[name] for name in self.layers]
+        outputs = run_modules(self.path.stages, stacks, found, x)
+        return mixed(found[-1], reached(found)[-2], outputs)[0]
+
+    # gates
+
+    def decide(self, router: Params, client: Client) -> Tensor:
+        """The gates with which a client goes through a round or an evaluation: [edges]."""
+        logits = self.router.of_client(router, client)
+        drawn = concrete(logits, self.noise(client.key), at(self.temperature, client.round))
+        hard = connected((drawn > 0.5).to(drawn.dtype), logits, self.modules)
+        training = drawn if self.gate_mode == "soft" else hard
+        match self.eval_gate:
+            case "mode":
+                evaluated = connected((logits > 0).to(drawn.dtype), logits, self.modules)
+            case "sample":
+                evaluated = hard
+            case _:
+                evaluated = torch.sigmoid(logits)
+        return torch.where(client.steps > 0, training, evaluated)  # a client that only joins does not train
+
+    def noise(self, key: Tensor) -> Tensor:
+        return uniform(key, (edges(self.modules),)).to(self.path.dtype).clamp(1e-6, 1 - 1e-6)
+
+    # on the server
+
+    def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        everybody = cohort.sizes.sum()
+        if self.normalise_blocks or everybody == 0:
+            return server
+        used = {name: uploads[name].weights.sum(0) / everybody for name in self.layers[1:]}  # [modules]
+        return server | {name: _scaled(server[name], share) for name, share in used.items()}
+
+    def degenerate(self) -> list[str]:
+        single = all(count == 1 for count in self.modules)
+        return [f"modules = {self.modules} leaves one path: FedAvg on that net"] if single else []
+
+
+def _scaled(slots: Params, share: Tensor) -> Params:
+    return {name: value * share.to(value.dtype).view(-1, *[1] * (value.dim() - 1)) for name, value in slots.items()}

@@ -1,0 +1,109 @@
+"""FedMN's arithmetic: gates on the edges of a pool of modules, and what a batch becomes under them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.errors import UserError
+from fedblocks.core.modules import ModularNet, modular
+from fedblocks.core.net import Net
+from fedblocks.core.parts import Params
+
+Call = Callable[[Params, Tensor], Tensor]
+
+
+def edges(modules: Sequence[int]) -> int:
+    """How many gates a pool has: one for each pair of modules in neighbouring layers, one for each output."""
+    return sum(before * after for before, after in pairwise((*modules, 1)))
+
+
+def matrices(gates: Tensor, modules: Sequence[int]) -> list[Tensor]:
+    """The gates layer by layer, [modules, modules of the layer before]; the prediction is a last layer of one."""
+    shapes = [(after, before) for before, after in pairwise((*modules, 1))]
+    parts = gates.split([math.prod(shape) for shape in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def reached(gates: Sequence[Tensor]) -> list[Tensor]:
+    """Which modules an input gets to, 1 = yes: [modules] for each layer, the encoders first and the prediction last."""
+    found = [torch.ones_like(gates[0][0])]  # every encoder sees the input
+    for gate in gates:
+        found.append(((gate * found[-1]).sum(-1) > 0).to(gate.dtype))
+    return found
+
+
+def concrete(logits: Tensor, noise: Tensor, temperature: Tensor | float) -> Tensor:
+    """Relaxed choices between 0 and 1: the binary concrete distribution; above 1/2 with probability sigmoid(logits)."""
+    return torch.sigmoid((torch.logit(noise) + logits) / temperature)
+
+
+def connected(hard: Tensor, logits: Tensor, modules: Sequence[int]) -> Tensor:
+    """The same choices; if no output is reached, also the most probable edges back from the prediction."""
+    gates, chances = matrices(hard, modules), matrices(logits, modules)
+    alive = reached(gates)
+    missing, target = ~(alive[-1][0] > 0), torch.zeros((), dtype=torch.long, device=hard.device)
+    opened: list[Tensor] = []
+    for gate, chance, after in zip(reversed(gates), reversed(chances), reversed(alive), strict=False):
+        missing = missing & (after.gather(0, target.view(1))[0] == 0)
+        best = chance.index_select(0, target.view(1))[0].argmax()
+        edge = (torch.arange(len(gate), device=gate.device) == target)[:, None] & (
+            torch.arange(gate.shape[1], device=gate.device) == best
+        )
+        opened.append(torch.where(edge & missing, 1, gate))
+        target = best
+    return torch.cat([gate.flatten() for gate in reversed(opened)])
+
+
+def mixed(gate: Tensor, alive: Tensor, outputs: Tensor) -> Tensor:
+    """The input of every module: the gated mean of what the modules before it made, those not reached left out."""
+    weights = gate * alive  # [modules, modules before]
+    total = weights.sum(-1, keepdim=True)
+    return torch.einsum("jk,k...->j...", weights / torch.where(total > 0, total, 1), outputs)
+
+
+def run_layer(module: Call, stack: Params, inputs: Tensor) -> Tensor:
+    """What the modules of a layer make of their inputs: [modules, batch, ...]."""
+    copies = [{name: value[slot] for name, value in stack.items()} for slot in range(len(inputs))]
+    return torch.stack([module(copy, x) for copy, x in zip(copies, inputs, strict=True)])
+
+
+def run_modules(layers: Sequence[Call], stacks: Sequence[Params], gates: Sequence[Tensor], x: Tensor) -> Tensor:
+    """The outputs of the last layer's modules under these gates: [outputs, batch, classes]."""
+    count = gates[0].shape[1]
+    outputs = run_layer(layers[0], stacks[0], x.expand(count, *x.shape))
+    for layer, stack, gate, alive in zip(layers[1:], stacks[1:], gates, reached(gates), strict=False):
+        outputs = run_layer(layer, stack, mixed(gate, alive, outputs))
+    return outputs
+
+
+def path_of(
+    net: Net, modules: Sequence[int], widths: Sequence[int] | None, dropout: float | None, spread: float | None
+) -> ModularNet:
+    """One module of each layer: a modular net as it is, any other as the encoder of one."""
+    if isinstance(net, ModularNet):
+        return net
+    return modular(net, widths or (512, *[256] * (len(modules) - 2)), 0.5 if dropout is None else dropout, spread)
+
+
+def check_pool(net: Net, modules: Sequence[int], widths: Sequence[int] | None, made: Sequence[object]) -> None:
+    """Refuse layers without modules and widths that do not fit; `made` are options for making a modular net."""
+    if len(modules) < 2 or min(modules) < 1:
+        empty = [str(number) for number, count in enumerate(modules, 1) if count < 1]
+        told = f"layer {', '.join(empty)} is empty" if empty else "encoders and outputs are two layers"
+        raise UserError(f"modules = {modules}: {told}", "give each layer at least one module, e.g. (2, 2, 2)")
+    if isinstance(net, ModularNet):
+        if len(net.stages) != len(modules):
+            found = f"modules = {modules} has {len(modules)} layers and the modular net {len(net.stages)}"
+            raise UserError(found, "give one number for each layer of the net")
+        if any(option is not None for option in (widths, *made)):
+            raise UserError(
+                "a modular net has its own widths, dropout and first weights", "leave them out, or change the net"
+            )
+    elif widths is not None and (len(widths) != len(modules) - 1 or min(widths) < 1):
+        fix = f"give {len(modules) - 1} widths: of an encoder and of each middle block"
+        raise UserError(f"widths = {widths} do not fit modules = {modules}", fix)

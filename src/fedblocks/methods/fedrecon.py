@@ -1,0 +1,105 @@
+"""A part of the net is kept by nobody: every client reconstructs it, every time, from some of its examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.blocks import Block, Fresh, Shared
+from fedblocks.core.client import Client
+from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.net import Piece
+from fedblocks.core.parts import Blocks
+from fedblocks.core.phases import IGNORE, Phase
+from fedblocks.core.rules import Adagrad, Adam, MovingAverage, Rule, Yogi
+from fedblocks.core.schedules import Schedule
+from fedblocks.methods.routed import one_of
+
+RULES: dict[str, type] = {"average": MovingAverage, "yogi": Yogi, "adam": Adam, "adagrad": Adagrad}
+
+
+@dataclass(frozen=True, eq=False)
+class FedRecon(Method):
+    """The local part learns on support examples, the shared part on the others (Singhal et al., 2021)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Federated Reconstruction: Partially Local Federated Learning", "Singhal et al.", 2021, "NeurIPS"
+    )
+    weighs: ClassVar[str] = "labels of the query half"
+
+    local: str = "head"  # what is reconstructed: "head", a module or a named cut of the net; "" for nothing
+    local_init: str = "random"  # where reconstruction starts: the net's "random" start, or "zero"
+    recon_epochs: int = 5  # of reconstruction
+    recon_steps: int | None = None  # this many batches instead of whole epochs
+    recon_lr: float | Schedule | None = None  # default: the local learning rate
+    split_data: bool = True  # reconstruct on one half of the examples, train the shared part on the other
+    server_rule: str = "average"  # what the server does with the change: "average", "yogi", "adam" or "adagrad"
+    server_lr: float = 1.0  # the server's learning rate
+
+    def __post_init__(self) -> None:
+        one_of("local_init", self.local_init, ("random", "zero"))
+        one_of("server_rule", self.server_rule, tuple(RULES))
+        if self.server_lr <= 0:
+            raise UserError(f"server_lr = {self.server_lr} must be above 0", "1 for the average, 0.01 to 0.1 else")
+        if self.recon_epochs < 0 or (self.recon_steps or 0) < 0:
+            raise UserError("recon_epochs and recon_steps must not be negative", "1 to 5 epochs are usual")
+        if not self.common.names:
+            raise UserError(f'local = "{self.local}" leaves nothing to share', "name a smaller part of the net")
+
+    @cached_property
+    def personal(self) -> Piece:
+        """The part that is reconstructed."""
+        if self.local in self.net.pieces:
+            return self.net.pieces[self.local]
+        if self.local == "head":
+            return self.net.head
+        names = [n for n in self.net.names if n == self.local or n.startswith(f"{self.local}.")]
+        if self.local and not names:
+            modules = [path for path, _ in self.net.template.named_modules() if path]
+            raise UserError(f'the net has no module "{self.local}"', nearest(self.local, [*self.net.pieces, *modules]))
+        return self.net.piece(names)
+
+    @cached_property
+    def common(self) -> Piece:
+        """The part that is federated."""
+        return self.net.piece(set(self.net.names) - set(self.personal.names))
+
+    def blocks(self) -> dict[str, Block]:
+        rule: Rule = RULES[self.server_rule](self.server_lr)
+        local: dict[str, Block] = {"local": Fresh(self.personal)} if self.personal.names else {}
+        return {"shared": Shared(self.common, rule=rule), **local}
+
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        if self.local_init == "random" or "local" not in blocks:
+            return blocks
+        return {**blocks, "local": {name: torch.zeros_like(value) for name, value in blocks["local"].items()}}
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(join(blocks["shared"], blocks.get("local", {})), x)
+
+    def phases(self) -> list[Phase]:
+        update = Phase((self.step("shared"),), self.epochs, "query" if self.split_data else "all")
+        return [*self.reconstruction("support" if self.split_data else "all"), update]
+
+    def reconstruction(self, on: str) -> list[Phase]:
+        if not self.personal.names:
+            return []
+        return [Phase((self.step("local", lr=self.recon_lr),), self.recon_epochs, on, self.recon_steps)]
+
+    def adaptation(self) -> list[Phase]:
+        return self.reconstruction("all")  # all that a client trains on is support for what it is tested on
+
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        """The number of labels that the shared part was trained on."""
+        place, half = torch.arange(len(client.rows), device=client.rows.device), (client.size + 1).div(2).floor()
+        query = (place >= half) & (place < client.size) | (client.size == 1) if self.split_data else place < client.size
+        labels = (client.y != IGNORE).to(client.size.dtype).view(len(place), -1).sum(1)
+        return {"shared": (labels * query * client.mask).sum()[None]}
+
+    def degenerate(self) -> list[str]:
+        return ['local = "" leaves nothing to reconstruct: FedRecon is FedOpt'] if not self.personal.names else []

@@ -1,0 +1,70 @@
+"""Private lower layers, shared upper layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedblocks.core.blocks import Block, Private, Shared
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.net import Piece
+from fedblocks.core.parts import Blocks
+from fedblocks.core.phases import Phase
+
+
+@dataclass(frozen=True, eq=False)
+class LGFedAvg(Method):
+    """Clients learn representations of their own and average what stands on top of them (Liang et al., 2020)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Think Locally, Act Globally: Federated Learning with Local and Global Representations",
+        "Liang et al.",
+        2020,
+        "arXiv 2001.01523",
+    )
+
+    lg_global: str = "top"  # what is averaged: "top" as in the paper, or "bottom" as in its code for images
+    top_layers: int | None = None  # how many of the last layers are the top; None: the net's head
+
+    def __post_init__(self) -> None:
+        if self.lg_global not in ("top", "bottom"):
+            raise UserError(f'lg_global = "{self.lg_global}" is not known', 'use "top" or "bottom"')
+        if self.top_layers is not None and not 1 <= self.top_layers <= len(self.net.layers):
+            raise UserError(
+                f"top_layers = {self.top_layers}, but the net has {len(self.net.layers)} layers",
+                f"use 1 to {len(self.net.layers)}, or leave it out for the net's head",
+            )
+
+    @property
+    def pieces(self) -> dict[str, Piece]:
+        """The two halves of the net, left out where empty."""
+        found = {"bottom": self.net.body, "top": self.net.head}
+        if self.top_layers is not None:
+            order = [path for path, _ in self.net.template.named_modules()]
+            cut = order.index(list(self.net.layers)[-self.top_layers])
+            top = {name for name in self.net.names if order.index(name.rpartition(".")[0]) >= cut}
+            found = {"bottom": self.net.piece(set(self.net.names) - top), "top": self.net.piece(top)}
+        return {name: piece for name, piece in found.items() if piece.names}
+
+    def blocks(self) -> dict[str, Block]:
+        return {n: Shared(piece) if n == self.lg_global else Private(piece) for n, piece in self.pieces.items()}
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(join(*(blocks[name] for name in self.pieces)), x)
+
+    def phases(self) -> list[Phase]:
+        return [Phase((self.step(*self.pieces),), self.epochs)]
+
+    def joining(self) -> list[Phase]:
+        own = [name for name in self.pieces if name != self.lg_global]
+        return [Phase((self.step(*own),), self.epochs)] if own else []
+
+    def degenerate(self) -> list[str]:
+        everything = self.lg_global == "top" and "bottom" not in self.pieces
+        nothing = self.lg_global not in self.pieces
+        found = {"all layers are shared, which makes LG-FedAvg FedAvg": everything}
+        found["no layer is shared, which makes LG-FedAvg Local"] = nothing
+        return [sentence for sentence, holds in found.items() if holds]

@@ -1,0 +1,50 @@
+"""Personal models that are pulled to their mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedblocks.core.blocks import Block, Private, Shared
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method, Paper
+from fedblocks.core.optimizers import SGD, Optimizer
+from fedblocks.core.parts import Blocks
+from fedblocks.core.phases import Phase, Pull
+
+
+@dataclass(frozen=True, eq=False)
+class MeanRegMTL(Method):
+    """Mean-regularised multi-task learning: clients never load the mean, it only pulls (Evgeniou and Pontil, 2004)."""
+
+    paper: ClassVar[Paper] = Paper("Regularized Multi-Task Learning", "Evgeniou and Pontil", 2004, "KDD")
+
+    optimizer: Optimizer = field(default_factory=lambda: SGD(weight_decay=5e-4))
+    strength: float = 1.0  # mu: of the pull to the mean of all clients' models
+
+    def __post_init__(self) -> None:
+        if self.strength < 0:
+            raise UserError(f"strength = {self.strength} must not be negative", "0.1 to 10 are usual")
+
+    def blocks(self) -> dict[str, Block]:
+        return {"model": Private(self.net.whole), "mean": Shared(self.net.whole, of="model")}
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(blocks["model"], x)
+
+    def phases(self) -> list[Phase]:
+        pull = Pull("model", to="mean", strength=self.strength)
+        return [Phase((self.step("model", pull=pull),), self.epochs)]
+
+    def joining(self) -> list[Phase]:
+        train = self.phases()[0]
+        return [Phase(train.updates, train.epochs, begin=self.from_mean)]
+
+    def from_mean(self, blocks: Blocks) -> Blocks:
+        """A client that has no model yet takes the mean of the others."""
+        return {**blocks, "model": blocks["mean"]}
+
+    def degenerate(self) -> list[str]:
+        return ["strength = 0 makes mean-regularised multi-task learning Local"] if self.strength == 0 else []

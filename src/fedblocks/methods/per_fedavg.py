@@ -1,0 +1,108 @@
+"""A shared model that is good to start from: one step of a client's own makes it personal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from fedblocks.core import mode
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Paper
+from fedblocks.core.optimizers import SGD
+from fedblocks.core.parts import Blocks, Params, is_statistic
+from fedblocks.core.phases import Batch, Phase
+from fedblocks.core.random import fold
+from fedblocks.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True, eq=False)
+class PerFedAvg(FedAvg):
+    """FedAvg on the loss after an inner step, as in model-agnostic meta-learning (Fallah et al., 2020)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning Approach",
+        "Fallah et al.",
+        2020,
+        "NeurIPS",
+    )
+    personal_by: ClassVar[str] = "client"
+
+    inner_lr: float = 0.01  # alpha: of the inner step, and of the steps that make the model personal
+    variant: str = "fo"  # "fo": without second derivatives; "hf": with, from differences of gradients
+    delta: float = 1e-3  # how far apart those gradients are taken, in lengths of the gradient
+    adapt_steps: int = 1  # on the client's training data before an evaluation
+
+    def __post_init__(self) -> None:
+        if self.variant not in ("fo", "hf"):
+            raise UserError(f'variant = "{self.variant}" is not known', 'use "fo" (first order) or "hf" (Hessian-free)')
+        if self.inner_lr < 0 or self.adapt_steps < 0:
+            raise UserError(
+                f"inner_lr = {self.inner_lr} and adapt_steps = {self.adapt_steps} must not be negative",
+                "0.01 and 1 are usual",
+            )
+        if self.delta <= 0:
+            raise UserError(f"delta = {self.delta} must be positive", "0.001 is usual")
+
+    def phases(self) -> list[Phase]:
+        return [Phase((self.step("model", loss=self.meta_loss),), self.epochs)]
+
+    def adaptation(self) -> list[Phase]:
+        return [Phase((self.step("model", lr=self.inner_lr, optimizer=SGD()),), steps=self.adapt_steps)]
+
+    def meta_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        """Its gradient is that of the loss at w - alpha grad f(w), with or without the curvature at w."""
+        w = blocks["model"]
+        parts = divided(batch, 2 if self.variant == "fo" else 3)
+        near = moved(w, self.slope(w, parts[0]), -self.inner_lr)
+        value = self.loss_on(near, parts[1])
+        if self.variant == "fo":
+            return value
+        g = self.slope(near, parts[1])
+        up, down = (self.slope(moved(w, g, step), parts[2]) for step in (self.delta, -self.delta))
+        bend = [((up[k] - down[k]) / (2 * self.delta) * w[k]).sum() for k in g]
+        return value - self.inner_lr * torch.stack(bend).sum()
+
+    def slope(self, model: Params, batch: Batch) -> Params:
+        """The gradient of the loss, as a constant."""
+        fixed = {k: v.detach() for k, v in model.items()}
+        weights = {k: v for k, v in fixed.items() if not is_statistic(k)}
+        statistics = {k: v for k, v in fixed.items() if is_statistic(k)}
+
+        def loss(weights: Params) -> Tensor:
+            return self.loss_on({**weights, **{k: v.clone() for k, v in statistics.items()}}, batch)
+
+        found: Params = grad(loss)(weights)
+        return {k: v.detach() for k, v in found.items()}
+
+    def loss_on(self, model: Params, batch: Batch) -> Tensor:
+        now = mode.current()
+        with mode.mode(now.training, now.mapped, batch.mask, batch.key):
+            return self.loss({"model": model}, batch)
+
+    def degenerate(self) -> list[str]:
+        found = ["inner_lr = 0 makes Per-FedAvg FedAvg on a part of each batch"] if self.inner_lr == 0 else []
+        return found + (["adapt_steps = 0 leaves the shared model as it is"] if self.adapt_steps == 0 else [])
+
+
+def divided(batch: Batch, count: int) -> list[Batch]:
+    """A batch in several, by turns; one that would be empty is the first again."""
+    size, width = len(batch.mask), -(-len(batch.mask) // count)
+    turns = torch.arange(width, device=batch.mask.device) * count
+    found = []
+    for number in range(count):
+        inside = turns + number < size
+        index = (turns + number).clamp(max=size - 1)
+        mask = batch.mask[index] * inside
+        some = mask.sum() > 0
+        index, mask = torch.where(some, index, turns), torch.where(some, mask, batch.mask[turns])
+        rows = {name: getattr(batch, name)[index] for name in ("x", "y", "index")}
+        found.append(replace(batch, **rows, mask=mask, key=fold(batch.key, number)))
+    return found
+
+
+def moved(model: Params, direction: Params, length: float) -> Params:
+    return {**model, **{k: model[k] + length * v for k, v in direction.items()}}

@@ -1,0 +1,138 @@
+"""A network on the server makes every client's model from a few numbers about the client."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import vjp
+
+from fedblocks.core.aggregate import Uploads
+from fedblocks.core.blocks import Block, Made, Private, Read, ServerOnly, Shared
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.optimizers import SGD
+from fedblocks.core.parts import Blocks, Filled, Params, Sized, is_statistic
+from fedblocks.core.phases import Phase
+from fedblocks.core.server import Cohort
+
+EMBEDDINGS = "embeddings"  # [population, embedding], beside the layers
+
+
+@dataclass(frozen=True, eq=False)
+class PFedHN(Method):
+    """A hypernetwork learns from how clients change the models that it made for them (Shamsian et al., 2021)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Personalized Federated Learning using Hypernetworks", "Shamsian et al.", 2021, "ICML"
+    )
+
+    embedding: int | None = None  # numbers about each client; default: 1 + a quarter of the number of clients
+    hidden: int = 100  # width of the hypernetwork's hidden layers
+    hidden_layers: int = 3
+    server_lr: float = 0.01
+    server_momentum: float = 0.9
+    server_decay: float = 1e-3  # weight decay of hypernetwork and embeddings
+    clip: float = 50.0  # the longest gradient of hypernetwork and embeddings
+    local_steps: int | None = None  # batches of a round; default: the local epochs (the paper: 50 steps)
+
+    def __post_init__(self) -> None:
+        for name in ("embedding", "hidden", "hidden_layers", "local_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} = {value} must be at least 1", "see the paper's values in the docs")
+        if self.server_lr <= 0 or self.clip <= 0:
+            told = f"server_lr = {self.server_lr} and clip = {self.clip}"
+            raise UserError(f"{told} must be positive", "0.01 and 50 are usual")
+
+    def blocks(self) -> dict[str, Block]:
+        weights = self.net.piece(self.shapes)
+        statistics = self.net.piece(n for n in self.net.names if is_statistic(n))
+        home = Private if self.statistics == "local" else Shared
+        rest: dict[str, Block] = {"statistics": home(statistics)} if statistics.names else {}
+        return {
+            "model": Shared(weights),  # made anew for each client; what is kept of it is read by nobody
+            **rest,
+            "hypernetwork": ServerOnly(Sized(self.part)),
+            "velocity": ServerOnly(Sized(lambda clients: Filled(self.part(clients), 0.0))),
+        }
+
+    @cached_property
+    def shapes(self) -> dict[str, torch.Size]:
+        return {name: p.shape for name, p in self.net.template.named_parameters()}
+
+    def part(self, clients: int) -> Hypernetwork:
+        inputs = 1 + clients // 4 if self.embedding is None else self.embedding
+        widths = (inputs, *[self.hidden] * self.hidden_layers, sum(map(math.prod, self.shapes.values())))
+        return Hypernetwork(clients, widths, self.net.dtype)
+
+    def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
+        return {"model": Made(self.cut(generated(server["hypernetwork"], cohort.ids)))}
+
+    def cut(self, rows: Tensor) -> Params:
+        """[clients, parameters] -> the net's tensors."""
+        pieces = torch.split(rows, [math.prod(shape) for shape in self.shapes.values()], 1)
+        return {name: p.reshape(-1, *shape) for p, (name, shape) in zip(pieces, self.shapes.items(), strict=True)}
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(join(blocks["model"], blocks.get("statistics", {})), x)
+
+    def phases(self) -> list[Phase]:
+        names = [name for name in self.blocks() if name in ("model", "statistics")]
+        return [Phase((self.step(*names),), self.epochs, steps=self.local_steps)]
+
+    def joining(self) -> list[Phase]:
+        return self.phases()  # nobody has learnt its numbers yet: it trains the model that they happen to give
+
+    def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        """One step of SGD, the clients' changes taken for the gradient of what the hypernetwork made."""
+        upload, old = uploads["model"], before["hypernetwork"]
+        wrote = upload.weights[:, 0] > 0
+        if not bool(wrote.any()):
+            return server
+        made, back = vjp(lambda params: generated(params, upload.ids[wrote]), old)  # type: ignore[misc]
+        trained = torch.cat([upload.copies[name][wrote].flatten(1) for name in self.shapes], 1)
+        (slopes,) = back((made - trained) / len(made))
+        params, grads = [v.clone() for v in old.values()], self.clipped([slopes[k] for k in old])
+        velocity = [before["velocity"][k].clone() for k in old]
+        sgd = SGD(momentum=self.server_momentum, weight_decay=self.server_decay)
+        sgd.step(params, grads, {"velocity": velocity}, self.server_lr, 1)
+        return {**server, "hypernetwork": dict(zip(old, params)), "velocity": dict(zip(old, velocity))}
+
+    def clipped(self, grads: list[Tensor]) -> list[Tensor]:
+        length = torch.stack([g.square().sum() for g in grads]).sum().sqrt()
+        return [g * (self.clip / length.clamp(min=self.clip)) for g in grads]
+
+
+@dataclass(frozen=True, eq=False)
+class Hypernetwork:
+    """A perceptron from a client's embedding to all parameters of its model, and the embeddings."""
+
+    clients: int
+    widths: tuple[int, ...]
+    dtype: torch.dtype
+
+    def init(self, seed: int) -> Params:
+        draw = torch.Generator().manual_seed(seed)
+        found = {EMBEDDINGS: torch.randn(self.clients, self.widths[0], generator=draw, dtype=self.dtype)}
+        for layer, (inputs, outputs) in enumerate(pairwise(self.widths)):
+            bound = inputs**-0.5  # as torch's dense layers start
+            for name, shape in (("weight", (outputs, inputs)), ("bias", (outputs,))):
+                found[f"{layer}.{name}"] = (2 * torch.rand(shape, generator=draw, dtype=self.dtype) - 1) * bound
+        return found
+
+
+def generated(params: Params, ids: Tensor) -> Tensor:
+    """The models of some clients: [clients, parameters]."""
+    last = len(params) // 2 - 1  # embeddings, and a weight and a bias for each layer
+    h = params[EMBEDDINGS][ids]
+    for layer in range(last + 1):
+        h = F.linear(h, params[f"{layer}.weight"], params[f"{layer}.bias"])
+        h = h if layer == last else F.relu(h)
+    return h

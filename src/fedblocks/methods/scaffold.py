@@ -1,0 +1,82 @@
+"""FedAvg whose clients correct each step for where their own data pull them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.aggregate import Uploads
+from fedblocks.core.blocks import Block, Fresh, Private, Shared
+from fedblocks.core.client import Client
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Paper
+from fedblocks.core.optimizers import SGD
+from fedblocks.core.parts import Blocks, Filled, is_statistic
+from fedblocks.core.phases import Batch, Phase
+from fedblocks.core.rules import MovingAverage
+from fedblocks.core.schedules import at
+from fedblocks.core.server import Cohort
+from fedblocks.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True, eq=False)
+class Scaffold(FedAvg):
+    """Control variates: the gradient of everybody in the place of the client's own (Karimireddy et al., 2020)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", "Karimireddy et al.", 2020, "ICML"
+    )
+
+    server_lr: float = 1.0  # eta_g: of the step to the clients' mean
+    weigh_by: str = "examples"  # how clients count in both means: "examples", or "clients" (all alike, as in the paper)
+
+    def __post_init__(self) -> None:
+        if self.server_lr <= 0:
+            raise UserError(f"server_lr = {self.server_lr} must be positive", "1 is usual")
+        if self.weigh_by not in ("examples", "clients"):
+            raise UserError(f'weigh_by = "{self.weigh_by}" is not known', 'use "examples" or "clients"')
+        if self.optimizer != SGD():
+            raise UserError(
+                f"SCAFFOLD reads gradients off its steps, which {self.optimizer} does not allow", "use plain SGD()"
+            )
+
+    def blocks(self) -> dict[str, Block]:
+        zeros = Filled(self.net.piece(n for n in self.net.names if not is_statistic(n)), 0.0)
+        return {
+            "model": Shared(self.net.whole, rule=MovingAverage(self.server_lr)),  # x
+            "control": Shared(zeros, of="change"),  # c
+            "own": Private(zeros),  # c_i
+            "change": Fresh(zeros),  # of c_i in this round
+        }
+
+    def phases(self) -> list[Phase]:
+        return [Phase((self.step("model", loss=self.corrected_loss),), self.epochs)]
+
+    def corrected_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        """Its gradient is that of the loss, minus c_i, plus c."""
+        own, control, model = blocks["own"], blocks["control"], blocks["model"]
+        tilt = [((control[name] - own[name]) * model[name]).sum() for name in own]
+        return self.loss(blocks, batch) + torch.stack(tilt).sum()
+
+    def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
+        """c_i+ = c_i - c + (x - y) / (K eta): the mean gradient of this round."""
+        length = client.steps * at(self.lr, client.round)  # 0: an empty client, which keeps its own
+        x, y, per_step = start["model"], blocks["model"], 1 / torch.where(length > 0, length, 1)
+        change = {k: torch.where(length > 0, (x[k] - y[k]) * per_step - c, 0) for k, c in blocks["control"].items()}
+        own = {k: c + change[k] for k, c in blocks["own"].items()}
+        return {**blocks, "own": own, "change": change}
+
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        weight = client.size if self.weigh_by == "examples" else (client.size > 0).to(client.size.dtype)
+        return {"model": weight.view(1), "control": weight.view(1)}
+
+    def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        """c moves by the mean change of those who took part, times their share of all clients."""
+        share = (uploads["control"].weights > 0).sum().double() / cohort.population
+        return {**server, "control": {k: c + share * server["control"][k] for k, c in before["control"].items()}}
+
+    def joining(self) -> list[Phase]:
+        return []  # what clients keep serves training only: a new one is given the shared model

@@ -1,0 +1,109 @@
+"""The networks of the ModFL paper: a configuration module for each data set, one operation module for all."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from fedblocks.core.errors import UserError
+from fedblocks.core.net import Net
+from fedblocks.nets.convolutional import image_shape
+from fedblocks.nets.recurrent import LastStep, Recurrent, StepsFirst
+
+Make = Callable[[], list[nn.Module]]
+
+
+def two_modules(configuration: Make, operation: Make) -> Net:
+    """A net whose head is its operation module; the two must fit together."""
+    ends = [m.out_features for m in configuration() if isinstance(m, nn.Linear)]
+    begins = [m.in_features for m in operation() if isinstance(m, nn.Linear)]
+    if ends and begins and ends[-1] != begins[0]:
+        raise UserError(
+            f"the configuration module ends in {ends[-1]} numbers, the operation module takes {begins[0]}",
+            "make the modules fit together",
+        )
+
+    def make() -> nn.Module:
+        modules = {"configuration": nn.Sequential(*configuration()), "operation": nn.Sequential(*operation())}
+        return nn.Sequential(OrderedDict(modules))
+
+    return Net.of(make, head="operation")
+
+
+def modfl_cifar(
+    input_shape: Sequence[int],
+    classes: int,
+    pool_last: bool = True,  # the last convolution is pooled too
+) -> Net:
+    """Convolutions 32-64-128 with average pooling; 659,529 parameters for 9 classes of 32 x 32 colour images."""
+    return _images("modfl_cifar", input_shape, classes, (32, 64, 128), nn.AvgPool2d, pool_last)
+
+
+def modfl_stl(
+    input_shape: Sequence[int],
+    classes: int,
+    pool_last: bool = True,  # the last convolution is pooled too
+) -> Net:
+    """Convolutions 16-32-64-128 with max pooling; 1,319,081 parameters for 9 classes of 96 x 96 colour images."""
+    return _images("modfl_stl", input_shape, classes, (16, 32, 64, 128), nn.MaxPool2d, pool_last)
+
+
+def _images(
+    name: str,
+    input_shape: Sequence[int],
+    classes: int,
+    channels: tuple[int, ...],
+    pooling: Callable[[int], nn.Module],
+    pool_last: bool,
+) -> Net:
+    pooled = len(channels) if pool_last else len(channels) - 1
+    colours, height, width = image_shape(name, input_shape, least=2**pooled)
+    flat = channels[-1] * (height // 2**pooled) * (width // 2**pooled)
+
+    def configuration() -> list[nn.Module]:
+        layers: list[nn.Module] = []
+        for number, (before, after) in enumerate(pairwise((colours, *channels))):
+            pool = [pooling(2)] if number < pooled else []
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), *pool]
+        return [*layers, nn.Flatten(), nn.Linear(flat, 256), nn.ReLU()]
+
+    def operation() -> list[nn.Module]:
+        return [nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, classes)]
+
+    return two_modules(configuration, operation)
+
+
+def modfl_hapt(input_shape: Sequence[int], classes: int) -> Net:
+    """LSTM 16, dense 16, then the operation module: 2,165 parameters for 5 activities in 6 channels."""
+    return _signals("modfl_hapt", input_shape, classes, units=16, dense=(16,))
+
+
+def modfl_rwhar(input_shape: Sequence[int], classes: int) -> Net:
+    """LSTM 24, dense 32 and 16, then the operation module: 4,757 parameters for 5 activities in 6 channels."""
+    return _signals("modfl_rwhar", input_shape, classes, units=24, dense=(32, 16))
+
+
+def modfl_wisdm(input_shape: Sequence[int], classes: int) -> Net:
+    """LSTM 8, dense 16, then the operation module: 917 parameters for 5 activities in 3 channels."""
+    return _signals("modfl_wisdm", input_shape, classes, units=8, dense=(16,))
+
+
+def _signals(name: str, input_shape: Sequence[int], classes: int, units: int, dense: tuple[int, ...]) -> Net:
+    if len(input_shape) != 2:
+        told = f'net "{name}" needs signals [channels, steps], but the inputs are {list(input_shape)}'
+        raise UserError(told, 'use net.name = "modfl_cifar" for images')
+    channels = input_shape[0]
+
+    def configuration() -> list[nn.Module]:
+        layers: list[nn.Module] = [StepsFirst(), Recurrent(channels, units, 1), LastStep()]
+        for before, after in pairwise((units, *dense)):
+            layers += [nn.Linear(before, after), nn.Tanh()]
+        return layers
+
+    def operation() -> list[nn.Module]:
+        return [nn.Linear(dense[-1], 16), nn.Tanh(), nn.Linear(16, classes)]
+
+    return two_modules(configuration, operation)

@@ -1,0 +1,154 @@
+"""From a configuration to all that a run needs: data, nets, methods, engine; checked before the first round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedblocks.core.errors import DataError, UserError, nearest
+from fedblocks.core.method import Method
+from fedblocks.core.net import Net
+from fedblocks.data import Federation
+from fedblocks.engines.choose import choose
+from fedblocks.engines.federate import Engine, Setting
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.runs.choices import make
+from fedblocks.runs.config import Choice, Config, Group
+from fedblocks.runs.federations import federation_of, hold_out, placed
+from fedblocks.runs.source import Key
+from fedblocks.runs.store import Note
+
+ALL = "all"  # the group of the clients that belong to no other
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A run that could start."""
+
+    config: Config
+    setting: Setting
+    clients: list[int]  # that are trained on
+    unseen: list[int]  # that never are
+    cohort: int  # clients a round
+    engine: Engine
+    notes: list[Note]  # what a reader of the results should know
+
+
+def prepare(config: Config) -> Prepared:
+    """Make everything that a configuration describes, or say what does not fit."""
+    device, why_device = device_of(config)
+    federation = federation_of(config)
+    clients, unseen = hold_out(config, federation)
+    setting = _setting(config, federation.to(device))
+    _check_batches(config, setting)
+    with placed(config, ("method",)):
+        setting.start()  # blocks that cannot be shared show here
+    cohort = _cohort(config, len(clients))
+    engine, why_engine = engine_of(config, setting, cohort, device)
+    notes = [Note(f"device {device.type}: {why_device}"), Note(f"engine {engine.name}: {why_engine}")]
+    notes += [Note(text, "warning") for text in federation.warnings()]
+    return Prepared(config, setting, clients, unseen, cohort, engine, notes)
+
+
+def device_of(config: Config) -> tuple[torch.device, str]:
+    """The device, and why this one."""
+    available = torch.cuda.is_available()
+    if config.device == "cuda" and not available:
+        with placed(config, ("device",)):
+            raise UserError("torch finds no GPU", 'use device = "auto" or "cpu", or install a CUDA build of torch')
+    if config.device == "auto":
+        return torch.device("cuda" if available else "cpu"), "a GPU is there" if available else "torch finds no GPU"
+    return torch.device(config.device), "as configured"
+
+
+def engine_of(config: Config, setting: Setting, cohort: int, device: torch.device) -> tuple[Engine, str]:
+    """The engine, and why this one."""
+    if config.engine == "sequential":
+        return Sequential(), "as configured"
+    if config.engine == "vectorised":
+        return Vectorised(chunk=config.chunk), "as configured"
+    largest = max((method.net for method in setting.methods.values()), key=Net.size)
+    return choose(largest, device, cohort // len(setting.methods), config.chunk)
+
+
+def net_of(choice: Choice, federation: Federation) -> Net:
+    """A net that fits the federation; tried on two examples."""
+    shape = tuple(federation.x.shape[1:])
+    net: Net = make("net", choice.table, input_shape=shape, classes=federation.classes)
+    wanted = [2, *federation.y.shape[1:], federation.classes]
+    inputs = f"inputs of shape {list(shape)} ({str(federation.x.dtype).removeprefix('torch.')})"
+    try:
+        found = list(net(net.init(0), federation.x[:2].expand(2, *shape).cpu()).shape)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        message = f'net "{choice.name}" cannot take {inputs}: {reason}'
+        raise UserError(message, "choose a net for such inputs") from error
+    if found != wanted:
+        message = f'net "{choice.name}" turns two {inputs} into {found}; {federation.classes} classes need {wanted}'
+        raise UserError(message, "give the net as many outputs as there are classes, for every label of an example")
+    return net
+
+
+def _setting(config: Config, federation: Federation) -> Setting:
+    groups = [ALL] * federation.clients
+    for name, group in config.groups.items():
+        for client in _members(config, name, group, federation):
+            groups[client] = name
+    tables = {ALL: (config.net, config.method)} | {name: (g.net, g.method) for name, g in config.groups.items()}
+    used = {name: tables[name] for name in dict.fromkeys(groups)}
+    methods = {name: _method(config, name, *choices, federation) for name, choices in used.items()}
+    return Setting(methods, federation, config.seed, groups if config.groups else ())
+
+
+def _method(config: Config, group: str, net: Choice, method: Choice, federation: Federation) -> Method:
+    above: Key = () if group == ALL else ("groups", group)
+    with placed(config, (*above, "net")):
+        made = net_of(net, federation)
+    with placed(config, (*above, "method")):
+        found: Method = make("method", method.table, net=made)
+        _check_tags(method.name, found, federation)
+    return found
+
+
+def _check_tags(name: str, method: Method, federation: Federation) -> None:
+    for tag in method.tags:
+        if tag not in federation.tags:
+            message = f'"{name}" needs the tag "{tag}" of every client, which the data do not have'
+            raise DataError(message, "choose a shift or a data set that gives it")
+
+
+def _members(config: Config, name: str, group: Group, federation: Federation) -> list[int]:
+    """The clients of a group."""
+    if group.tag is None:
+        outside = [c for c in group.clients if not 0 <= c < federation.clients]
+        if outside:
+            with placed(config, ("groups", name, "clients")):
+                raise UserError(f"there is no client {outside[0]}", f"choose from 0..{federation.clients - 1}")
+        return list(group.clients)
+    if group.tag not in federation.tags:
+        with placed(config, ("groups", name, "tag")):
+            raise UserError(f'the data have no tag "{group.tag}"', nearest(group.tag, federation.tags))
+    found: list[int] = np.flatnonzero(federation.tags[group.tag] == group.value).tolist()
+    return found
+
+
+def _check_batches(config: Config, setting: Setting) -> None:
+    largest = int(setting.data.train.sizes.max())
+    smallest = min(method.batch_size for method in setting.methods.values())
+    if smallest > largest:
+        with placed(config, ("method", "batch_size")):
+            message = f"a batch of {smallest} is larger than the data of every client (at most {largest} rows)"
+            raise UserError(message, f"use {largest} for a whole client, or less")
+
+
+def _cohort(config: Config, clients: int) -> int:
+    size = config.cohort.size
+    if isinstance(size, float):
+        return max(1, round(size * clients))
+    if size > clients:
+        with placed(config, ("cohort", "size")):
+            raise UserError(f"{size} clients a round, but there are {clients} to train on", f"use at most {clients}")
+    return size

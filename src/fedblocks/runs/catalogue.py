@@ -1,0 +1,98 @@
+"""What there is to choose from, as plain values: methods with their options, data sets, partitions, shifts, nets."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.method import Method
+from fedblocks.data import DATASETS
+from fedblocks.runs.build import ALL, prepare
+from fedblocks.runs.choices import any_net, options
+from fedblocks.runs.options import REQUIRED, Option, plain
+from fedblocks.runs.presets import change, digits
+from fedblocks.runs.registry import Methods, kinds
+from fedblocks.runs.source import Source
+
+Entry = dict[str, Any]
+
+
+def methods() -> list[Entry]:
+    """Every method, with its paper and its options; one that cannot be imported says why."""
+    return [_method(name) for name in Methods()]
+
+
+def data() -> list[Entry]:
+    """Data sets, partitions and shifts."""
+    kind = {name: found.kind for name, found in DATASETS.items()}
+    about = {name: found.about for name, found in DATASETS.items()}
+    found: list[Entry] = []
+    for what, title in (("data", "data set"), ("partition", "partition"), ("shift", "shift")):
+        for name, target in kinds()[what].items():
+            text = about.get(name, _first_line(target)) if what == "data" else _first_line(target)
+            found.append({"name": name, "what": title, "about": text, "options": described(what, name)})
+            if what == "data":
+                found[-1]["inputs"] = kind.get(name, "any")
+    return found
+
+
+def described(kind: str, name: str) -> list[Entry]:
+    """The options of one choice."""
+    return [_option(option) for option in options(kind, name).values()]
+
+
+def check_method_name(name: str) -> str:
+    """The name, or the nearest ones that exist."""
+    if name not in Methods():
+        raise UserError(f'there is no method "{name}"', nearest(name, Methods()))
+    return name
+
+
+def method_on_digits(name: str, changes: Sequence[str]) -> Method:
+    """A method with a net for the digits, and changes such as `method.branches=4` or `net.name=cnn`."""
+    table = digits(check_method_name(name)).resolved()
+    config = change(table, Source("digits"), [_below_method(name, text) for text in changes])
+    return prepare(config).setting.methods[ALL]
+
+
+def _below_method(name: str, change: str) -> str:
+    """`branches=4` is short for `method.branches=4`."""
+    key = change.partition("=")[0].strip()
+    return f"method.{change}" if key in options("method", name) else change
+
+
+def _method(name: str) -> Entry:
+    try:
+        kind = Methods()[name]
+    except UserError as error:
+        return {"name": name, "error": error.message}
+    paper = getattr(kind, "paper", None)
+    about = {key: getattr(paper, key, None) or None for key in ("title", "authors", "year", "venue")}
+    entry = {"name": name, "about": _first_line(kind), **about, "personal_by": kind.personal_by}
+    return {**entry, "stateful": _stateful(kind), "options": described("method", name)}
+
+
+def _stateful(kind: type[Method]) -> bool | None:
+    """Whether clients keep something between rounds; unknown where a method needs a net of its own."""
+    try:
+        return kind(net=any_net()).stateful
+    except Exception:  # whatever other people's code does
+        return None
+
+
+def _option(option: Option) -> Entry:
+    required = option.default is REQUIRED
+    default = None if required else plain(option.default)
+    return {
+        "name": option.name,
+        "type": option.words,
+        "default": default,
+        "required": required,
+        "about": option.about,
+    }
+
+
+def _first_line(target: object) -> str:
+    return (inspect.getdoc(target) or "").partition("\n")[0]

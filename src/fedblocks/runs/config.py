@@ -1,0 +1,228 @@
+"""The configuration of a run: everything that decides its result, checked before anything starts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from fedblocks.core.errors import nearest
+from fedblocks.runs.choices import completed, method_problems
+from fedblocks.runs.options import Table
+from fedblocks.runs.problems import ConfigError, Path, Problem
+from fedblocks.runs.registry import SAVED
+from fedblocks.runs.source import Source
+
+EvaluatedPart = Literal["train", "validation", "test"]
+
+
+class Section(BaseModel):
+    """A table whose fields are known; anything else in it is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Choice(BaseModel):
+    """A table that names something and gives its options, e.g. {name = "pfedmb", branches = 4}."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+    @property
+    def table(self) -> Table:
+        """Name and options as plain values."""
+        return self.model_dump(mode="json")
+
+
+class Data(Section):
+    """Which examples there are, and who holds them."""
+
+    name: str = Field(description="a data set; `fedblocks data list` shows all")
+    options: dict[str, Any] = Field(default={}, description="options of the data set")
+    clients: int | None = Field(default=None, ge=1, description="how many clients, at least 1")
+    partition: Choice = Field(default=Choice(name="iid"), description='how rows are divided, e.g. {name = "iid"}')
+    shift: Choice | None = Field(default=None, description='a shift between clients, e.g. {name = "joint", groups = 4}')
+    split: tuple[float, float, float] = Field(
+        default=(0.7, 0.1, 0.2),
+        description="shares of a client's rows for training, validation and test, adding up to 1",
+    )
+    stratified: bool = Field(default=False, description="whether all parts of a client keep its label proportions")
+    seed: int = Field(default=0, ge=0, description="seed of partition, split and shift, at least 0")
+    unseen: float = Field(
+        default=0.0, ge=0, lt=1, description="share of clients never trained on, at least 0 and below 1"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Data:
+        if self.clients is None and self.name != SAVED and self.partition.name != "by_user":
+            raise ValueError("clients: say how many clients there are")
+        if min(self.split) < 0 or abs(sum(self.split) - 1) > 1e-6 or self.split[0] == 0:
+            raise ValueError(f"split: {list(self.split)} does not add up to 1 with a training share above 0")
+        return self
+
+
+class Cohort(Section):
+    """Who takes part in a round."""
+
+    size: int | float = Field(default=1.0, description="clients a round: a number (10), or a share (0.5; 1.0 is all)")
+
+    @model_validator(mode="after")
+    def _in_range(self) -> Cohort:
+        if self.size <= 0 or (isinstance(self.size, float) and self.size > 1):
+            raise ValueError(f"size: {self.size} is neither a number of clients nor a share in 0..1")
+        return self
+
+
+class Evaluation(Section):
+    """When models are tried, and on what."""
+
+    every: int = Field(default=1, ge=1, description="rounds between evaluations, at least 1")
+    parts: tuple[EvaluatedPart, ...] = Field(
+        default=("validation", "test"), min_length=1, description="parts of the data: train, validation, test"
+    )
+    local: bool = Field(default=False, description="whether to try the models right after local training, too")
+
+
+class Checkpoint(Section):
+    """What is kept to go on from after a kill."""
+
+    every: int | None = Field(default=None, ge=1, description="rounds between checkpoints, at least 1")
+    keep: int = Field(default=2, ge=2, description="checkpoints to keep, at least 2: one may be damaged")
+
+
+class Group(Section):
+    """Clients that differ from the others in net or method."""
+
+    clients: tuple[int, ...] = Field(default=(), description="client numbers")
+    tag: str | None = Field(default=None, description="a tag of the data, with `value`, instead of client numbers")
+    value: int | None = Field(default=None, description="the value of the tag")
+    net: Choice
+    method: Choice
+
+    @model_validator(mode="after")
+    def _says_who(self) -> Group:
+        if bool(self.clients) == (self.tag is not None) or (self.tag is None) != (self.value is None):
+            raise ValueError("clients: give client numbers, or a tag and its value")
+        return self
+
+
+class Config(Section):
+    """Everything that decides the result of a run."""
+
+    seed: int = Field(default=0, ge=0, description="seed of initial models, cohorts and batches, at least 0")
+    rounds: int = Field(ge=1, description="rounds of training, at least 1")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto, cpu or cuda")
+    engine: Literal["auto", "sequential", "vectorised"] = Field(
+        default="auto", description="auto, sequential or vectorised"
+    )
+    chunk: int = Field(default=64, ge=1, description="clients that the vectorised engine trains at once, at least 1")
+    allow_degenerate: bool = Field(default=False, description="allow settings that make a method another one")
+    data: Data
+    net: Choice
+    method: Choice
+    cohort: Cohort = Cohort()
+    evaluation: Evaluation = Evaluation()
+    checkpoint: Checkpoint = Checkpoint()
+    groups: dict[str, Group] = Field(default={}, description="groups of clients with another net or other options")
+
+    _source: Source = PrivateAttr(default_factory=Source)
+
+    @staticmethod
+    def of(table: Table, source: Source | None = None) -> Config:
+        """A checked configuration with no default left open, or ConfigError with everything that is wrong."""
+        source, problems = source or Source(), list[Problem]()
+        full = completed(table, problems)
+        problems += _method_problems(full, problems)
+        try:
+            config = Config.model_validate_json(json.dumps(_with_defaults(full), default=str), strict=True)
+        except ValidationError as error:
+            problems += _problems_of(error, {problem.path for problem in problems})
+        if problems:
+            raise ConfigError(problems, source)
+        config._source = source
+        return config
+
+    @property
+    def source(self) -> Source:
+        """Where it was written."""
+        return self._source
+
+    def resolved(self) -> Table:
+        """All values, as they are written to config.toml; reading them gives the same configuration."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self.resolved() == other.resolved()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _with_defaults(table: Table) -> Table:
+    """A short run is stored after every round, a long one about a hundred times."""
+    rounds, checkpoint = table.get("rounds"), table.get("checkpoint", {})
+    if isinstance(rounds, int) and isinstance(checkpoint, dict) and "every" not in checkpoint:
+        return {**table, "checkpoint": {**checkpoint, "every": max(1, rounds // 100)}}
+    return table
+
+
+def _method_problems(table: Table, told: list[Problem]) -> list[Problem]:
+    """What the methods say of themselves, unless something else is wrong with them."""
+    groups = table.get("groups")
+    tables: dict[Path, Any] = {("method",): table["method"]}
+    if isinstance(groups, dict):
+        tables |= {("groups", name, "method"): g.get("method") for name, g in groups.items() if isinstance(g, dict)}
+    sound = {path: t for path, t in tables.items() if not any(p.path[: len(path)] == path for p in told)}
+    allow = table.get("allow_degenerate") is True
+    return [p for path, one in sound.items() if isinstance(one, dict) for p in method_problems(one, path, allow)]
+
+
+def _problems_of(error: ValidationError, told: set[Path]) -> list[Problem]:
+    """Pydantic's errors as problems, one for each key that has none yet."""
+    found: dict[Path, Problem] = {}
+    for one in error.errors():
+        path = tuple(str(part) for part in one["loc"] if isinstance(part, str) and part not in ("int", "float"))
+        message = str(one["msg"])
+        if one["type"] == "value_error":  # from the checks above: "field: what is wrong"
+            name, _, message = message.removeprefix("Value error, ").partition(": ")
+            path = (*path, name)
+        if path not in told and path not in found:
+            found[path] = _problem(path, str(one["type"]), message, one.get("input"))
+    return list(found.values())
+
+
+def _problem(path: Path, kind: str, message: str, value: Any) -> Problem:
+    fields = _model_at(path[:-1]).model_fields
+    if kind in ("model_type", "model_attributes_type"):
+        return Problem(path, "it is missing" if value is None else "it is a table", f"write a table [{'.'.join(path)}]")
+    if kind == "extra_forbidden":
+        return Problem(path, "there is no such field", _belongs(path[-1]) or nearest(path[-1], fields))
+    about = fields[path[-1]].description if path[-1] in fields else None
+    if kind == "missing":
+        return Problem(path, "it is missing", about or f"add {'.'.join(path)}")
+    if kind != "value_error":
+        message = f"{json.dumps(value, default=str)}: {message.replace('Input should', 'it should')}"
+    return Problem(path, message, about or "see docs/configuration.md")
+
+
+def _belongs(name: str) -> str:
+    """Where a field of this name is at home, if it was only written in the wrong table."""
+    training = ("lr", "epochs", "batch_size", "optimizer")
+    models = {key: field.annotation for key, field in Config.model_fields.items()}
+    sections = [key for key, model in models.items() if name in getattr(model, "model_fields", {})]
+    tables = [f"[{key}]" for key in (["method"] if name in training else sections)]
+    if name in Config.model_fields:
+        tables.append("the top of the file, before all tables")
+    return f"it belongs to {' or '.join(tables)}" if tables else ""
+
+
+def _model_at(path: Path) -> type[BaseModel]:
+    """The model of the table at a path."""
+    model: Any = Config
+    for part in path:
+        field = model.model_fields.get(part)
+        kinds = [field.annotation, *get_args(field.annotation)] if field is not None else [Group]
+        model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), Group)
+    found: type[BaseModel] = model
+    return found

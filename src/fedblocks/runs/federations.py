@@ -1,0 +1,110 @@
+"""The federation that a configuration describes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.random import generator
+from fedblocks.data import PARTITIONS, SHIFTS, Federation, Partition, Pool, hidden_groups
+from fedblocks.runs.choices import make
+from fedblocks.runs.config import Config, Data
+from fedblocks.runs.registry import SAVED
+from fedblocks.runs.source import Key
+
+
+def federation_of(config: Config) -> Federation:
+    """The clients with their rows, checked."""
+    data = config.data
+    if data.name == SAVED:
+        with placed(config, ("data", "options", "path")):
+            federation = Federation.load(data.options["path"])
+    else:
+        federation = _divided(config)
+    if data.shift is not None:
+        with placed(config, ("data", "shift")):
+            seed = _accepted(SHIFTS[data.shift.name], {"seed": data.seed})
+            federation = make("shift", data.shift.table, federation=federation, **seed)
+    with placed(config, ("data",)):
+        return federation.check()
+
+
+def hold_out(config: Config, federation: Federation) -> tuple[list[int], list[int]]:
+    """The clients that are trained on, and the unseen ones."""
+    unseen = round(config.data.unseen * federation.clients)
+    if (unseen == 0 and config.data.unseen > 0) or unseen >= federation.clients:
+        with placed(config, ("data", "unseen")):
+            message = f"{config.data.unseen} of {federation.clients} clients leaves nobody on one side"
+            raise DataError(message, "leave at least one client on each side")
+    order = generator(config.data.seed, "hold_out").permutation(federation.clients)
+    return sorted(order[unseen:].tolist()), sorted(order[:unseen].tolist())
+
+
+@contextmanager
+def placed(config: Config, path: Key) -> Iterator[None]:
+    """Errors inside say where in the configuration the cause stands."""
+    try:
+        yield
+    except UserError as error:
+        message = f"{config.source.place(path)}: {'.'.join(path)}: {error.message}"
+        raise type(error)(message, error.fix) from error
+
+
+def _divided(config: Config) -> Federation:
+    data = config.data
+    with placed(config, ("data", "options")):
+        pool: Pool = make("data", {"name": data.name, **data.options})
+    with placed(config, ("data", "partition")):
+        partition = _partition(data, pool)
+    with placed(config, ("data",)):
+        return Federation.from_arrays(
+            pool.x,
+            pool.y,
+            partition,
+            split=data.split,
+            seed=data.seed,
+            stratified=data.stratified,
+            classes=pool.classes,
+            tags=_tags(data, pool, len(partition)),
+            about=pool.about,
+        )
+
+
+def _partition(data: Data, pool: Pool) -> Partition:
+    table, target = data.partition.table, PARTITIONS[data.partition.name]
+    given = {"clients": data.clients, "users": pool.users, "coarse": pool.coarse, "seed": data.seed}
+    accepted = _accepted(target, given)
+    if data.clients is not None and data.clients > len(pool.y):
+        raise DataError(
+            f"{data.clients} clients, but only {len(pool.y)} examples", "use fewer clients or more examples"
+        )
+    for name, what in (("users", "user ids"), ("coarse", "coarse labels")):
+        if name in accepted and accepted[name] is None:
+            fix = "choose another partition, or a data set that has them"
+            raise DataError(f'"{table["name"]}" needs {what}, which the data set "{data.name}" does not have', fix)
+    if isinstance(table.get("groups"), int) and data.clients is not None:
+        table["groups"] = hidden_groups(data.clients, table["groups"], data.seed).tolist()
+    if "users" in accepted:
+        found: Partition = make("partition", table, **accepted)
+    else:
+        found = make("partition", table, labels=pool.y, **accepted)
+    if data.clients is not None and len(found) != data.clients:
+        raise DataError(f"{len(found)} clients, but data.clients = {data.clients}", "leave data.clients out")
+    return found
+
+
+def _accepted(target: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that a function takes."""
+    return {name: value for name, value in values.items() if name in inspect.signature(target).parameters}
+
+
+def _tags(data: Data, pool: Pool, clients: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+    """The hidden group of every user, where the data set knows it."""
+    if pool.topics is None or data.partition.name != "by_user" or len(pool.topics) != clients:
+        return {}
+    return {"group": np.asarray(pool.topics, dtype=np.int64)}

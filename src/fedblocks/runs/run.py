@@ -1,0 +1,153 @@
+"""Runs: start one, resume one. The command `fedblocks run` does no more than this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+from fedblocks.core.errors import CheckpointError, DataError, Interrupted, UserError
+from fedblocks.core.state import State
+from fedblocks.runs import checkpoint
+from fedblocks.runs.build import Prepared, prepare
+from fedblocks.runs.config import Config
+from fedblocks.runs.environment import environment
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.progress import OnNote, OnRound, RoundDone
+from fedblocks.runs.result import RunResult, config_of, load_run
+from fedblocks.runs.rounds import cohort_of, play
+from fedblocks.runs.states import client_trees, shared_tree, state_of
+from fedblocks.runs.stopping import Stop
+from fedblocks.runs.store import Note
+
+RUNS = Path("runs")  # where runs go that were given no folder
+
+
+def run(
+    config: Config, out: str | Path | None = None, on_round: OnRound | None = None, on_note: OnNote | None = None
+) -> RunResult:
+    """Train as a configuration says, in a new folder; `on_round` and `on_note` are told what happens."""
+    prepared = prepare(config)
+    path = Path(out) if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
+    with RunFolder.create(path, config.resolved(), environment()) as folder:
+        _carry_out(folder, prepared, prepared.setting.start(), prepared.notes, on_round, on_note)
+    return load_run(path)
+
+
+def resume(path: str | Path, on_round: OnRound | None = None, on_note: OnNote | None = None) -> RunResult:
+    """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had happened."""
+    with RunFolder.open(Path(path)) as folder:
+        folder.claim()
+        if folder.status != "finished":
+            prepared = prepare(config_of(folder))
+            _check_same_data(folder, prepared)
+            state, notes = _last_state(folder, prepared)
+            folder.set_status("running")
+            _carry_out(folder, prepared, state, [*prepared.notes, *_changes(folder), *notes], on_round, on_note)
+    return load_run(path)
+
+
+def free_folder(stem: str) -> Path:
+    """The first of `runs/STEM-001`, `runs/STEM-002`, ... that does not exist."""
+    return next(path for number in count(1) if not (path := RUNS / f"{stem}-{number:03d}").exists())
+
+
+def _carry_out(
+    folder: RunFolder,
+    prepared: Prepared,
+    state: State,
+    notes: list[Note],
+    on_round: OnRound | None,
+    on_note: OnNote | None,
+) -> None:
+    """The rounds that are left, under a status that says how they ended."""
+    tell = on_note or (lambda note: None)
+    folder.store.set_meta("federation", prepared.setting.data.hash())
+    known = {row["text"] for row in folder.store.rows("SELECT text FROM notes")}
+    for note in notes:
+        tell(note)
+        if note.text not in known:
+            folder.store.note(note.text, note.level)
+    with _status(folder), Stop(tell) as stop:
+        _rounds(folder, prepared, state, stop, on_round, tell)
+
+
+def _rounds(
+    folder: RunFolder, prepared: Prepared, state: State, stop: Stop, on_round: OnRound | None, tell: OnNote
+) -> None:
+    """Each round is recorded before its checkpoint: a kill in between makes `resume` record it once more."""
+    config, changed = prepared.config, set[int]()
+    while state.round < config.rounds:
+        changed.update(cohort_of(prepared, state.round))
+        prepared, state, record = play(prepared, state)
+        folder.store.record_round(record)
+        last, stopping = state.round == config.rounds, stop.asked
+        if last or stopping or state.round % (config.checkpoint.every or 1) == 0:
+            _save(folder, config, state, changed)
+            changed = set()
+        for note in record.notes:
+            tell(note)
+        if on_round is not None:
+            on_round(RoundDone.of(record, config.rounds))
+        if stopping and not last:
+            raise KeyboardInterrupt
+
+
+def _save(folder: RunFolder, config: Config, state: State, changed: set[int]) -> None:
+    checkpoint.save(
+        folder.checkpoints,
+        state.round,
+        shared_tree(state),
+        client_trees(state),
+        changed,
+        keep=config.checkpoint.keep,
+        best_round=folder.store.best_round(),
+    )
+
+
+@contextmanager
+def _status(folder: RunFolder) -> Iterator[None]:
+    """How a run ended is written to its folder."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        folder.set_status("interrupted")
+        done = folder.store.last_round() or 0
+        raise Interrupted(f"stopped; round {done} is stored", f"go on with: fedblocks resume {folder.path}") from error
+    except BaseException:
+        with suppress(UserError):  # a full disk must not hide the first error
+            folder.set_status("failed")
+        raise
+    folder.set_status("finished")
+
+
+def _last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]]:
+    """Where to go on: the newest whole checkpoint, or the start if there has never been one."""
+    if not folder.checkpoints.is_dir() or not any(folder.checkpoints.glob("round-*")):
+        return prepared.setting.start(), []
+    loaded = checkpoint.load(folder.checkpoints)
+    notes = [Note(f"passed over a damaged checkpoint: {reason}", "warning") for reason in loaded.skipped]
+    state = state_of(loaded, prepared.setting.data.x.device)
+    start = prepared.setting.start()
+    if state.server.keys() != start.server.keys():
+        fix = "use the version of the program, and of the method, that started the run"
+        raise CheckpointError(f"the checkpoint of round {loaded.round} holds other blocks than the method has", fix)
+    if loaded.skipped:
+        notes.append(Note(f"going on from round {loaded.round}", "warning"))
+    return state, notes
+
+
+def _check_same_data(folder: RunFolder, prepared: Prepared) -> None:
+    recorded = folder.store.meta("federation")
+    if recorded is not None and recorded != prepared.setting.data.hash():
+        fix = "restore the data that the run was started with, or start a new run"
+        raise DataError("the data differ from those that the run was started with", fix)
+
+
+def _changes(folder: RunFolder) -> list[Note]:
+    """What differs from where the run was started and can change the last bits of its results."""
+    before, now = folder.environment, environment()
+    differ = [key for key in ("threads", "cpu", "devices", "versions") if before.get(key) != now.get(key)]
+    texts = [f"{key} {before.get(key)} -> {now.get(key)}" for key in differ]
+    return [Note(f"not where it was started, last bits may differ: {text}", "warning") for text in texts]

@@ -1,0 +1,95 @@
+"""The twenty invariants that every method must keep, and how to check one of your own."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fedblocks.core.errors import UserError, nearest
+from fedblocks.testing import learning, movement, participation, reductions, repeatability, traffic
+from fedblocks.testing.example import Example
+from fedblocks.testing.problems import Problem
+
+SHOWN = 6  # problems that a verdict tells; the others are counted
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """One thing that must hold, and how to find out."""
+
+    number: int
+    name: str
+    says: str
+    find: Callable[[Example], list[Problem]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """The verdict on one invariant."""
+
+    number: int
+    name: str
+    says: str
+    passed: bool
+    detail: str  # what differed, by how much, and where; or why it is excepted
+
+
+CHECKS: tuple[Invariant, ...] = (
+    Invariant(1, "engines_agree", "engines agree", repeatability.engines_agree),
+    Invariant(2, "resume", "a resumed run is an uninterrupted one", repeatability.resume),
+    Invariant(3, "client_order", "the order of clients does not matter", repeatability.client_order),
+    Invariant(4, "input_unchanged", "a round does not change its input", repeatability.input_unchanged),
+    Invariant(5, "absent_clients", "an absent client keeps its private blocks", participation.absent_clients),
+    Invariant(6, "padding", "padding has no effect", repeatability.padding),
+    Invariant(7, "named_blocks_move", "exactly the named blocks move", movement.named_blocks_move),
+    Invariant(8, "planned_bytes", "only planned blocks travel", traffic.planned_bytes),
+    Invariant(9, "empty_client", "an empty client has no effect", participation.empty_client),
+    Invariant(10, "broken_client", "a broken client is an absent one", participation.broken_client),
+    Invariant(11, "unwritten_slots", "a slot nobody writes is unchanged", traffic.unwritten_slots),
+    Invariant(12, "weights", "weights are sound and shares sum to 1", traffic.weights),
+    Invariant(13, "learn_from_each_other", "clients learn from each other", learning.learn_from_each_other),
+    Invariant(14, "no_dead_knobs", "every knob changes the outcome", learning.no_dead_knobs),
+    Invariant(15, "evaluation", "evaluation changes nothing", repeatability.evaluation_changes_nothing),
+    Invariant(16, "training_helps", "training helps", learning.training_helps),
+    Invariant(17, "statelessness", "clients keep what is private, and no more", participation.statelessness),
+    Invariant(18, "reviewed_plan", "the plan is the reviewed one", movement.reviewed_plan),
+    Invariant(19, "reductions", "the method reduces to simpler ones", reductions.reductions),
+    Invariant(20, "client_twice", "a client twice is a client of double weight", participation.client_twice),
+)
+
+
+def check_method(example: Example) -> Iterator[Check]:
+    """The verdicts on all invariants, each as soon as it is known."""
+    names = {invariant.name for invariant in CHECKS}
+    for key in example.exceptions:
+        if key.partition("/")[0] not in names:
+            raise UserError(f'the example excepts "{key}", which is no check', nearest(key, names))
+    for invariant in CHECKS:
+        yield run_check(invariant, example)
+
+
+def run_check(invariant: Invariant, example: Example) -> Check:
+    """The verdict on one invariant. An exception must be needed: one that excuses nothing fails."""
+    found = _found(invariant, example)
+    reasons = {k: why for k, why in example.exceptions.items() if k.partition("/")[0] == invariant.name}
+    excused = {key: [p for p in found if key in (invariant.name, f"{invariant.name}/{p.part}")] for key in reasons}
+    left = [p.text for p in found if all(p not in some for some in excused.values())]
+    left += [f'the exception "{key}" is not needed' for key, some in excused.items() if not some]
+    told = left or [f"excepted: {why}" for why in reasons.values()]
+    return Check(invariant.number, invariant.name, invariant.says, not left, _brief(told))
+
+
+def _found(invariant: Invariant, example: Example) -> list[Problem]:
+    """The problems; an error is one too, because a method that cannot be run keeps no invariant."""
+    try:
+        return invariant.find(example)
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{frame.filename}:{frame.lineno}"
+        return [Problem(f"{type(error).__name__}: {error} (at {where})")]
+
+
+def _brief(told: list[str]) -> str:
+    shown = [*told[:SHOWN], f"... and {len(told) - SHOWN} more"] if len(told) > SHOWN else told
+    return "\n".join(shown)

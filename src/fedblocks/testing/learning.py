@@ -1,0 +1,126 @@
+"""Checks 13, 14 and 16: clients learn, from each other, and every knob does something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from fedblocks.core.blocks import Federated
+from fedblocks.core.optimizers import SGD
+from fedblocks.core.state import State
+from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.testing.compare import Leaves, differences, judged
+from fedblocks.testing.example import Example
+from fedblocks.testing.federations import with_other_data_elsewhere
+from fedblocks.testing.problems import Problem
+from fedblocks.testing.rounds import run
+
+FELT = 1e-6  # a loss that changes by less than this share has not changed
+ROUNDS = 25  # in which training must help
+NEEDS: dict[str, dict[str, Any]] = {"keep_optimizer": {"optimizer": SGD(momentum=0.5)}}  # nothing to keep without
+TRAFFIC = "traffic"
+FALL = 0.9  # of the loss at the start
+
+
+def learn_from_each_other(example: Example) -> list[Problem]:
+    """Other people's data change my predictions exactly if something is shared."""
+    shares = any(isinstance(b, Federated) for m in example.methods().values() for b in m.blocks().values())
+    found: list[Problem] = []
+    for client in example.everybody[:2]:
+        scores = []
+        for federation in (example.federation, with_other_data_elsewhere(example.federation, client)):
+            setting = example.setting(federation)
+            state = run(setting, Sequential(), [example.everybody] * example.rounds).last
+            scores.append(judged(setting, state, Sequential(), [client]))
+        changed = differences(scores[1], scores[0], FELT)
+        if shares and not changed:
+            found.append(Problem(f"other data elsewhere change nothing for client {client}, yet blocks are shared"))
+        if not shares:
+            told = differences(scores[1], scores[0])
+            found += [Problem(f"nothing is shared, yet other data elsewhere change {text}") for text in told]
+    return found
+
+
+def no_dead_knobs(example: Example) -> list[Problem]:
+    """Every numeric hyper-parameter, sizes of pools included, changes how the models do."""
+    usual = _outcome(example, {})
+    return [
+        Problem(f"{name} = {value} {told}", name)
+        for name, value in _knobs(example).items()
+        if (told := _deadness(example, name, value, usual))
+    ]
+
+
+def _deadness(example: Example, name: str, value: Any, usual: Leaves) -> str:
+    partner = NEEDS.get(name)
+    before = _outcome(example, partner) if partner else usual
+    try:
+        after = _outcome(example, {**(partner or {}), name: value})
+    except Exception as error:
+        return f"cannot be run ({type(error).__name__}: {error}); name another value in `others`"
+    if not isinstance(value, bool):  # a switch may save traffic and nothing else; a number may not
+        before, after = ({k: v for k, v in some.items() if k != TRAFFIC} for some in (before, after))
+    now = next(iter(example.methods().values())).options()[name]
+    return "" if differences(after, before, FELT) else f"gives the same models as {name} = {now}"
+
+
+def _outcome(example: Example, changes: Mapping[str, Any]) -> Leaves:
+    """How the models do after some rounds with some options changed (losses, which every change moves), and traffic."""
+    setting = example.setting(**changes)
+    done = run(setting, Vectorised(), example.cohorts())
+    losses = {place: scores[2] for place, scores in judged(setting, done.last, Vectorised()).items()}
+    ways = [way for report in done.reports for way in (report.bytes_down, report.bytes_up)]
+    return {**losses, TRAFFIC: torch.tensor([sum(sum(row.values()) for row in way.values()) for way in ways])}
+
+
+def _knobs(example: Example) -> dict[str, Any]:
+    """Another value for every option that can have one."""
+    method = next(iter(example.methods().values()))
+    unknown = example.others.keys() - method.options().keys()
+    if unknown:
+        raise ValueError(f"{example.name} has no option {', '.join(sorted(unknown))}")
+    own = {name for group in example.groups.values() for name in group}
+    kinds = {f.name: str(f.type) for f in fields(method)}
+    guessed = {name: _other(value, kinds[name]) for name, value in method.options().items() if name not in own}
+    return {**{name: value for name, value in guessed.items() if value is not None}, **example.others}
+
+
+def _other(value: Any, kind: str) -> Any:
+    """Another value of the same kind; None for an option that is no number."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value * 1.5 if value else 0.1
+    if isinstance(value, SGD):
+        return SGD(momentum=0.5 if value.momentum == 0 else 0.0)
+    if callable(value):
+        return lambda round: 1.5 * value(round)
+    if value is None and "float" in kind:
+        return 0.037
+    return 3 if value is None and "int" in kind else None
+
+
+def training_helps(example: Example) -> list[Problem]:
+    """The personal loss on the test data falls."""
+    setting, engine = example.setting(), Vectorised()
+    state = setting.start()
+    start = lowest = _loss(example, setting, state)
+    for number in range(1, ROUNDS + 1):
+        state, _ = run_round(setting, state, example.everybody, engine)
+        if number % 5 == 0:
+            lowest = min(lowest, _loss(example, setting, state))
+        if lowest < FALL * start:
+            return []
+    return [Problem(f"the personal loss was {start:.4g} at the start and at best {lowest:.4g} in {ROUNDS} rounds")]
+
+
+def _loss(example: Example, setting: Setting, state: State) -> float:
+    scores = evaluate(setting, state, example.everybody, Vectorised())["personal"].values()
+    return sum(loss for _, _, loss in scores) / sum(scored for _, scored, _ in scores)

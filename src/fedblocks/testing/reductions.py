@@ -1,0 +1,113 @@
+"""Check 19: with some options a method is a simpler one, and with one client it is plain training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedblocks.core.blocks import Private, server_name
+from fedblocks.core.method import Method
+from fedblocks.core.optimizers import SGD
+from fedblocks.core.parts import Params
+from fedblocks.core.random import derive
+from fedblocks.core.schedules import at
+from fedblocks.core.state import State
+from fedblocks.engines.federate import Engine, Setting
+from fedblocks.engines.orders import batches
+from fedblocks.testing.compare import Leaves, close, differences
+from fedblocks.testing.example import Alone, Example, Reduction
+from fedblocks.testing.problems import Problem, problems
+from fedblocks.testing.rigged import Rigged, recast
+from fedblocks.testing.rounds import ENGINES, run
+
+
+def reductions(example: Example) -> list[Problem]:
+    """Every reduction that the example knows of holds, to the precision of its numbers."""
+    if not example.reductions:
+        return [Problem("no reduction is given: with which options is this method a simpler one?")]
+    found: list[Problem] = []
+    for reduction in example.reductions:
+        for plain in ENGINES:
+            engine = Rigged(plain, recast({}, phases_alike=True))
+            if isinstance(reduction, Alone):
+                told = _alone(example, reduction, engine)
+            else:
+                told = _reduced(example, reduction, engine)
+            found += problems(told, f"{reduction.says}, {plain.name}")
+    return found
+
+
+def _reduced(example: Example, reduction: Reduction, engine: Engine) -> list[str]:
+    ours = example.setting(**reduction.options)
+    theirs = Setting.of(_with_common_options(example, reduction), example.federation, example.seed)
+    last = [run(setting, engine, example.cohorts()).last for setting in (ours, theirs)]
+    told: list[str] = []
+    for own, other in reduction.blocks.items():
+        mine, reference = _held(ours, last[0], own), _held(theirs, last[1], other)
+        told += differences(mine, {place: v for place, v in reference.items() if place in mine}, close(ours))
+    return told
+
+
+def _with_common_options(example: Example, reduction: Reduction) -> Method:
+    """The other method with the options that it has in common with ours."""
+    known = {f.name for f in fields(reduction.equals)} if is_dataclass(reduction.equals) else set(example.options)
+    common = {name: value for name, value in example.options.items() if name in known}
+    return reduction.equals(**{**common, **reduction.theirs})
+
+
+def _held(setting: Setting, state: State, name: str) -> Leaves:
+    """The copies of a block: on the server its first slot, on clients one each."""
+    method = next(iter(setting.methods.values()))
+    block = method.blocks()[name]
+    if isinstance(block, Private):
+        return {f'client {c}, tensor "{k}"': v for c, own in state.private.items() for k, v in own[name].items()}
+    return {f'server, tensor "{k}"': v[0] for k, v in state.server[server_name(name, block)].items()}
+
+
+def _alone(example: Example, alone: Alone, engine: Engine) -> list[str]:
+    """One client for some rounds against a module and `torch.optim`."""
+    client = int(example.federation.train.sizes.argmax())
+    setting = example.setting(example.federation.subset([client]), [client], **alone.options)
+    state = run(setting, engine, [[0]] * example.rounds).last
+    method = next(iter(setting.methods.values()))
+    ours: Leaves = {}
+    for name in alone.blocks:
+        ours |= {place.split(", ")[1]: value for place, value in _held(setting, state, name).items()}
+    expected = {f'tensor "{k}"': v for k, v in plain_training(method, setting, example.rounds).items()}
+    return differences(ours, expected, close(setting))
+
+
+def plain_training(method: Method, setting: Setting, rounds: int) -> Params:
+    """The method's net, trained on client 0 with `torch.optim.SGD` in an ordinary loop."""
+    module = method.net.make().to(method.net.dtype).train()
+    module.load_state_dict(method.net.init(derive(setting.seed, "init", 0)), strict=False)
+    rows = torch.from_numpy(setting.data.train[0])
+    x, y = setting.data.x[rows], setting.data.y[rows]
+    for number in range(rounds):
+        _epochs(module, method, x, y, _order(method, setting, number, len(rows)), number)
+    state: dict[str, Tensor] = module.state_dict()
+    return {name: state[name] for name in method.net.names}
+
+
+def _order(method: Method, setting: Setting, number: int, count: int) -> Sequence[Any]:
+    return batches(method, method.phases()[-1], 0, count, setting.seed, number, 0, "train")
+
+
+def _epochs(module: nn.Module, method: Method, x: Tensor, y: Tensor, order: Sequence[Any], number: int) -> None:
+    chosen = method.optimizer
+    if not isinstance(chosen, SGD):
+        raise TypeError("a reduction to plain training needs the SGD optimizer in its options")
+    optimizer = torch.optim.SGD(
+        module.parameters(), at(method.lr, number),
+        momentum=chosen.momentum, nesterov=chosen.nesterov, weight_decay=chosen.weight_decay,
+    )  # fmt: skip
+    for index in order:
+        optimizer.zero_grad()
+        logits = module(x[index])
+        F.cross_entropy(logits.movedim(-1, 1), y[index]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()

@@ -1,0 +1,261 @@
+"""The commands: what they print, for people and for programs, and how they end."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from fedblocks.cli import app, main
+from fedblocks.cli.output import clean
+from fedblocks.cli.watch import sparkline
+from fedblocks.methods import METHODS
+from fedblocks.methods.fedavg import FedAvg
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+SMALL = ["--set", "rounds=2", "--set", "data.clients=4", "--set", "data.partition.name=iid", "--set", "method.epochs=1"]
+
+
+class Done:
+    """What a command printed, and its exit code."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def fedblocks(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a command in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def running(*words: str) -> Done:
+        with pytest.raises(SystemExit) as stop:
+            main(list(words))
+        captured = capsys.readouterr()
+        return Done(int(stop.value.code or 0), captured.out, captured.err)
+
+    return running
+
+
+def test_methods_are_listed_for_people_and_as_json(fedblocks: Any) -> None:
+    shown = fedblocks("methods")
+    assert shown.code == 0
+    assert all(name in shown.out for name in METHODS)
+    found = {entry["name"]: entry for entry in fedblocks("methods", "--json").json}
+    assert set(METHODS) <= set(found)
+    assert found["pfedmb"]["year"] == 2022
+    assert {option["name"] for option in found["pfedmb"]["options"]} >= {"lr", "branches", "alpha_lr"}
+
+
+def test_a_plan_names_every_block(fedblocks: Any) -> None:
+    shown = fedblocks("plan", "pfedmb", "--set", "branches=5")
+    assert shown.code == 0
+    for words in ("block", "home", "client sees", "client writes", "phases", "alpha", "5 slots", "train 1:"):
+        assert words in shown.out
+    found = fedblocks("plan", "fedper", "--json").json
+    assert {block["name"]: block["home"] for block in found["blocks"]} == {"body": "server", "head": "client"}
+
+
+def test_a_check_prints_every_verdict(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = fedblocks("check", "fedavg", "--json").json
+    assert [verdict["number"] for verdict in found] == list(range(1, 21))
+    assert all(verdict["name"] for verdict in found)
+    assert all(verdict["passed"] for verdict in found), [v for v in found if not v["passed"]]
+
+
+def test_a_failed_check_ends_with_code_6(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedblocks import testing
+    from fedblocks.testing import Check
+
+    verdicts = [Check(1, "a", "this holds", True, ""), Check(2, "b", "this does not", False, "off by 3")]
+    monkeypatch.setattr(testing, "check_method", lambda example: iter(verdicts))
+    shown = fedblocks("check", "fedavg")
+    assert shown.code == 6
+    assert "ok      this holds" in shown.out and "FAILED  this does not" in shown.out and "off by 3" in shown.out
+    assert "1 of 2 invariants hold" in shown.out
+
+
+def test_a_run_prints_a_line_a_round_and_a_table(fedblocks: Any) -> None:
+    shown = fedblocks("run", "digits-fedavg", *SMALL, "--set", "evaluation.every=1", "--out", "here")
+    assert shown.code == 0, shown.err
+    lines = [line for line in shown.out.splitlines() if line.startswith("fedavg  round")]
+    assert [line.split()[2] for line in lines] == ["1/2", "2/2"]
+    assert "bottom decile" in shown.out and "best by validation" in shown.out
+    assert "finished: 2 rounds" in shown.out and "in here" in shown.out
+    assert Path("here/config.toml").is_file()
+
+
+def test_the_result_of_a_run_is_json_and_nothing_else(fedblocks: Any) -> None:
+    done = fedblocks("run", "digits-fedavg", *SMALL, "--out", "a", "--json")
+    assert done.json["name"] == "a" and done.json["status"] == "finished" and done.json["rounds"] == 2
+    assert set(done.json["last"]) == {"round", "test", "validation"}
+    assert "round 1/2" in done.err
+    again = fedblocks("resume", "a", "--json", "--reference", "a").json
+    assert again["share_below_reference"] == 0.0
+    assert "was finished already" in fedblocks("resume", "a").out
+
+
+def test_data_are_listed_previewed_and_saved(fedblocks: Any) -> None:
+    listed = {(entry["what"], entry["name"]) for entry in fedblocks("data", "list", "--json").json}
+    assert {("data set", "digits"), ("partition", "dirichlet_labels"), ("shift", "joint")} <= listed
+    assert "dirichlet_labels" in fedblocks("data", "list").out
+    shown = fedblocks("data", "preview", "digits-fedavg", "--most", "2")
+    assert "client-1" in shown.out and "... and 18 more clients" in shown.out
+    saved = fedblocks("data", "save", "digits-fedavg", "--out", "digits.npz", "--json").json
+    table = {"rounds": 1, "net": "mlp", "method": {"name": "fedavg", "batch_size": 8}}
+    table["data"] = {"name": "saved", "options": {"path": "digits.npz"}}
+    Path("own.toml").write_text(tomli_w.dumps(table))
+    assert fedblocks("data", "preview", "own.toml", "--json").json["federation"]["hash"] == saved["hash"]
+    assert saved["clients"] == 20
+
+
+def test_the_quickstart_trains_four_methods_and_prints_a_table(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedblocks.runs import presets
+
+    def short(what: str, changes: list[str]) -> Any:
+        return presets.change(presets.PRESETS[what]().resolved(), presets.Source(what), [*changes, *SMALL[1::2]])
+
+    monkeypatch.setattr(presets, "read_config", short)
+    shown = fedblocks("quickstart", "--out", "q")
+    assert shown.code == 0, shown.err
+    for words in ("accuracy, mean", "bottom decile", "worst client", "MB", "seconds", "fedavg", "fedper", "ditto"):
+        assert words in shown.out
+    rows = fedblocks("quickstart", "--json").json
+    assert {row["name"] for row in rows} == {"fedavg", "fedper", "ditto", "pfedmb"}
+    assert all(row["megabytes"] > 0 and 0 <= row["bottom_decile"] <= row["mean"] <= 1 for row in rows)
+    assert Path("runs/quickstart-001/pfedmb/config.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["run", "digits-fedagv"], 2, ['there is no preset or file "digits-fedagv"', "fix: ", "digits-fedavg"]),
+        (["run", "digits-fedavg", "--set", "rounds=0"], 2, ["--set rounds: rounds", "fix: "]),
+        (["run", "digits-fedavg", "--set", "method.lerning_rate=1"], 2, ["method.lerning_rate", "fix: "]),
+        (["plan", "fedavgg"], 2, ['there is no method "fedavgg"', '"fedavg"']),
+        (["check", "fedavgg"], 2, ['there is no method "fedavgg"', '"fedavg"']),
+        (["run", "digits-fedavg", "--set", "data.clients=5000"], 3, ["5000 clients", "fix: "]),
+        (["run", "digits-fedavg", "--out", "file"], 4, ["file", "fix: "]),
+        (["run", "digits-fedavg", "--out", "full"], 4, ["full is not empty", "fix: "]),
+        (["resume", "nowhere"], 4, ["nowhere does not exist", "fix: "]),
+        (["data", "save", "digits-fedavg", "--out", "no/such/folder.npz"], 3, ["cannot write", "fix: "]),
+        (["run"], 2, ["CONFIG"]),
+        (["nonsense"], 2, ["nonsense"]),
+    ],
+)
+def test_a_mistake_ends_with_its_code_and_one_block(
+    fedblocks: Any, words: list[str], code: int, said: list[str]
+) -> None:
+    Path("file").write_text("")
+    Path("full").mkdir()
+    Path("full/other").write_text("")
+    done = fedblocks(*words)
+    assert done.code == code
+    assert "Traceback" not in done.out + done.err
+    for text in said:
+        assert text in done.err
+
+
+def test_debug_shows_the_traceback_wherever_it_stands(fedblocks: Any) -> None:
+    for words in (["--debug", "resume", "nowhere"], ["resume", "nowhere", "--debug"]):
+        done = fedblocks(*words)
+        assert done.code == 4
+        assert "Traceback" in done.err and "fix: " in done.err
+
+
+def test_an_unexpected_error_is_short_and_ends_with_code_1(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedblocks.runs import catalogue
+
+    def broken() -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(catalogue, "methods", broken)
+    done = fedblocks("methods")
+    assert done.code == 1
+    assert "unexpected ZeroDivisionError: oh" in done.err and "--debug" in done.err
+    assert "Traceback" not in done.err
+    with pytest.raises(ZeroDivisionError):
+        main(["methods", "--debug"])
+
+
+def test_ctrl_c_outside_a_run_ends_with_code_130(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedblocks.runs import catalogue
+
+    def slow() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalogue, "methods", slow)
+    assert fedblocks("methods").code == 130
+
+
+def test_foreign_names_cannot_play_tricks_on_a_terminal(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tricky(FedAvg):
+        """[bold red]trick\x1b[2J"""
+
+    monkeypatch.setitem(METHODS, "tricky[/]\x1b[31m", Tricky)
+    shown = fedblocks("methods")
+    assert shown.code == 0
+    assert "[bold red]trick\\x1b[2J" in shown.out and "tricky[/]\\x1b[31m" in shown.out
+    assert not CONTROL.search(shown.out)
+    assert not CONTROL.search(fedblocks("run", "no\x1b[2Jfile").err)
+    assert clean("a\tb\x07\nc") == "a\\tb\\x07\nc"
+
+
+def test_the_curve_of_a_run_goes_from_its_lowest_to_its_highest_value() -> None:
+    assert sparkline([0.0, 0.5, 1.0]) == "▁▄█"
+    assert sparkline([]) == "" and sparkline([0.3, 0.3]) == "▁▁"
+
+
+COMMAND = [sys.executable, "-m", "fedblocks", "run", "digits-fedavg", *SMALL, "--out"]
+
+
+def test_piped_output_has_no_control_characters(tmp_path: Path) -> None:
+    done = subprocess.run([*COMMAND, "a"], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "round 2/2" in done.stdout
+    assert not CONTROL.search(done.stdout + done.stderr)
+
+
+def on_a_terminal(words: list[str], folder: Path, **environment: str) -> str:
+    """What a command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
+    child = subprocess.Popen(
+        words, stdout=theirs, stderr=theirs, stdin=theirs, cwd=folder, env={**env, "TERM": "xterm", **environment}
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    assert child.wait() == 0, shown.decode()
+    return shown.decode()
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
+
+
+def test_a_terminal_gets_a_live_line_and_no_colours_if_unwanted(tmp_path: Path) -> None:
+    coloured = on_a_terminal([*COMMAND, "a"], tmp_path)
+    assert "2/2" in coloured and "\x1b[2K" in coloured  # a line that is rewritten
+    assert COLOUR.search(coloured)
+    plain = on_a_terminal([*COMMAND, "b"], tmp_path, NO_COLOR="1")
+    assert "2/2" in plain
+    assert not COLOUR.search(plain)
+
+
+def test_the_version_is_shown(fedblocks: Any) -> None:
+    assert re.fullmatch(r"fedblocks \d+\.\d+\.\d+\n", fedblocks("--version").out)
+    assert app.UNEXPECTED == 1

@@ -1,0 +1,100 @@
+"""In the examples the mechanisms of the methods are active: a check of something that never happens is no check."""
+
+import pytest
+import torch
+
+from fedblocks.core.errors import UserError
+from fedblocks.core.state import State
+from fedblocks.engines.federate import run_round
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods import FedAvg
+from fedblocks.testing import CHECKS, EXAMPLES, Example, check_method, example_for, run_check, small_federation
+from fedblocks.testing.compare import differences, state_leaves
+from fedblocks.testing.rounds import run
+from fedblocks.testing.storage import from_bytes, to_bytes
+
+
+def after_rounds(example: Example) -> State:
+    return run(example.setting(), Vectorised(), [example.everybody] * example.rounds).last
+
+
+def test_clients_of_the_small_federation_are_of_unequal_sizes_and_two_kinds() -> None:
+    federation = small_federation()
+    assert federation.clients == 6
+    assert len(set(federation.train.sizes.tolist())) == 6
+    centres = [[federation.x[r][federation.y[r] == 2].mean(0) for r in federation.test][c] for c in (0, 1)]
+    assert (centres[0] - centres[1]).norm() > 1  # the two kinds mean different things by class 2
+
+
+def test_ifca_clients_choose_different_clusters() -> None:
+    example = EXAMPLES["ifca"]()
+    setting, state = example.setting(), after_rounds(example)
+    job = setting.job("all", example.everybody, state, setting.methods["all"].phases(), True, "train")
+    chosen = Sequential().train(job).weights["clusters"].argmax(1)
+    assert chosen.unique().tolist() == [0, 1]
+
+
+def test_fedem_mixtures_differ_between_clients() -> None:
+    mixtures = [own["mixture"]["value"] for own in after_rounds(EXAMPLES["fedem"]()).private.values()]
+    assert torch.stack(mixtures).std(0).max() > 0.02
+
+
+def test_pfedmb_branch_weights_differ_between_clients() -> None:
+    alphas = [own["alpha"]["value"].softmax(-1) for own in after_rounds(EXAMPLES["pfedmb"]()).private.values()]
+    assert torch.stack(alphas).std(0).max() > 0.02
+
+
+def test_a_state_comes_back_from_bytes_as_it_was() -> None:
+    example = EXAMPLES["ditto"]()
+    state, _ = run_round(example.setting(), example.setting().start(), [0, 3], Sequential())
+    again = from_bytes(*to_bytes(state))
+    assert differences(state_leaves(again), state_leaves(state)) == []
+    assert list(again.private) == [0, 3]
+
+
+def test_a_difference_is_told_with_its_size_and_its_place() -> None:
+    a, b = torch.zeros(2, 3), torch.zeros(2, 3)
+    b[1, 2] = 0.5
+    assert differences({"w": a}, {"w": b}) == ["w: differs by up to 0.5, at [1, 2]: 0 instead of 0.5"]
+    assert differences({"w": a}, {"w": b}, tolerance=0.5) == []
+    assert differences({"w": a}, {"v": b}) == ["w: only in the first", "v: only in the second"]
+    assert "shape [2, 3], not torch.float32 of shape [3]" in differences({"w": a}, {"w": torch.zeros(3)})[0]
+
+
+def test_nan_equals_nothing_whatever_the_tolerance() -> None:
+    nan = torch.tensor([float("nan")])
+    assert differences({"w": nan}, {"w": nan.clone()}, tolerance=1.0)
+
+
+def plan_check(**options: object) -> object:
+    invariant = next(i for i in CHECKS if i.name == "reviewed_plan")
+    return run_check(invariant, example_for(FedAvg, **options))
+
+
+def test_a_method_without_a_reviewed_plan_is_told_so() -> None:
+    check = plan_check()
+    assert check.passed
+    assert check.detail == "excepted: no reviewed plan was given"
+
+
+def test_an_exception_that_is_not_needed_fails() -> None:
+    invariant = next(i for i in CHECKS if i.name == "weights")
+    check = run_check(invariant, example_for(FedAvg, exceptions={"weights": "I would rather not"}))
+    assert not check.passed
+    assert check.detail == 'the exception "weights" is not needed'
+
+
+def test_an_exception_for_a_check_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(UserError, match="wieghts"):
+        next(check_method(example_for(FedAvg, exceptions={"wieghts": "a slip"})))
+
+
+def test_an_error_in_a_method_is_a_failed_check_that_says_where() -> None:
+    def broken(**options: object) -> FedAvg:
+        raise ZeroDivisionError("no clients today")
+
+    check = run_check(CHECKS[0], example_for(broken))
+    assert not check.passed
+    assert "ZeroDivisionError: no clients today (at " in check.detail
+    assert "test_examples.py:" in check.detail

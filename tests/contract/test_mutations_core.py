@@ -1,0 +1,118 @@
+"""Bugs planted in the core and the engines: the contract checks of our own methods catch each."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedblocks.core import aggregate, optimizers
+from fedblocks.core.aggregate import Upload, Uploads
+from fedblocks.core.gate import Refusal
+from fedblocks.core.parts import Blocks, Params
+from fedblocks.engines import federate, sequential
+from fedblocks.engines.job import Trained
+from fedblocks.testing import EXAMPLES, Example
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def previous_client(patch: pytest.MonkeyPatch) -> None:
+    """A client starts from what the one before it learnt (FedMN, run_fedmd.py)."""
+    honest, last = sequential.train_locally, {}
+
+    def train_locally(job: object, local: object, sent: Blocks, *rest: object) -> Trained:
+        trained = honest(job, local, {**sent, **last}, *rest)
+        last.update(trained.blocks)
+        return trained
+
+    patch.setattr(sequential, "train_locally", train_locally)
+
+
+def unused_becomes_zero(patch: pytest.MonkeyPatch) -> None:
+    """A slot that nobody wrote is averaged over nobody (FedMN, averaging.py)."""
+    honest = aggregate.reduce_slots
+
+    def reduce_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
+        new, written = honest({k: torch.zeros_like(v) for k, v in old.items()}, upload)
+        return new, torch.ones_like(written)
+
+    patch.setattr(aggregate, "reduce_slots", reduce_slots)
+
+
+def nan_is_averaged(patch: pytest.MonkeyPatch) -> None:
+    """The door is open to everybody."""
+
+    def admit(uploads: Uploads, private: Blocks, ids: Tensor) -> tuple[Tensor, list[Refusal]]:
+        return torch.ones(len(ids), dtype=torch.bool), []
+
+    patch.setattr(federate, "admit", admit)
+
+
+def uniform_weights(patch: pytest.MonkeyPatch) -> None:
+    """Clients count alike, an empty one too."""
+    honest = aggregate._weights
+    patch.setattr(aggregate, "_weights", lambda *args: torch.ones_like(honest(*args)))
+
+
+def everybody_is_written(patch: pytest.MonkeyPatch) -> None:
+    """What the first client learnt is stored for client 0 and its neighbours, absent or not."""
+    honest = federate._private_by_client
+
+    def private_by_client(private: Blocks, ids: list[int], good: Tensor) -> dict[int, Blocks]:
+        found = honest(private, ids, good)
+        return {**dict.fromkeys(range(6), next(iter(found.values()))), **found} if found else {}
+
+    patch.setattr(federate, "_private_by_client", private_by_client)
+
+
+def one_copy_counted(patch: pytest.MonkeyPatch) -> None:
+    """Traffic is counted as if every pool were a single model."""
+    honest = Upload.bytes_up
+    patch.setattr(Upload, "bytes_up", lambda upload: honest(replace(upload, weights=upload.weights[:, :1])))
+
+
+def shares_exceed_one(patch: pytest.MonkeyPatch) -> None:
+    """Averages are a hundredth too large."""
+    honest = aggregate.reduce_slots
+
+    def reduce_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
+        new, written = honest(old, upload)
+        return {k: 1.01 * v for k, v in new.items()}, written
+
+    patch.setattr(aggregate, "reduce_slots", reduce_slots)
+
+
+def uphill(patch: pytest.MonkeyPatch) -> None:
+    """A wrong sign."""
+    honest = optimizers.SGD.step
+    patch.setattr(optimizers.SGD, "step", lambda self, params, grads, memory, lr, count: honest(
+        self, params, grads, memory, -lr, count
+    ))  # fmt: skip
+
+
+PLANTED: list[tuple[Plant, str, int]] = [
+    (previous_client, "fedavg", 1),
+    (unused_becomes_zero, "ifca", 11),
+    (nan_is_averaged, "fedavg", 10),
+    (nan_is_averaged, "local", 10),
+    (uniform_weights, "fedavg", 9),
+    (uniform_weights, "fedem", 20),
+    (everybody_is_written, "ditto", 5),
+    (one_copy_counted, "pfedmb", 8),
+    (one_copy_counted, "fedem", 8),
+    (shares_exceed_one, "fedavg", 12),
+    (uphill, "fedavg", 16),
+    (uphill, "fedper", 19),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "method", "number"), PLANTED, ids=lambda value: getattr(value, "__name__", str(value))
+)
+def test_a_bug_planted_in_the_core_is_caught(
+    plant: Plant, method: str, number: int, monkeypatch: pytest.MonkeyPatch, verdict: Callable[[Example, int], str]
+) -> None:
+    plant(monkeypatch)
+    assert verdict(EXAMPLES[method](), number)

@@ -1,0 +1,359 @@
+"""FedMN: the limit cases of its paper, what travels, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedblocks.core.errors import UserError
+from fedblocks.core.modules import ModularNet, modular, started_from
+from fedblocks.core.net import Net
+from fedblocks.core.parts import Blocks
+from fedblocks.core.random import uniform
+from fedblocks.core.schedules import at
+from fedblocks.core.state import State
+from fedblocks.engines.federate import Report, Setting, evaluate, run_round
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods.fedavg import FedAvg
+from fedblocks.methods.fedmn import FedMN
+from fedblocks.methods.fedmn_parts import concrete, connected, edges, matrices, reached
+from fedblocks.nets.convolutional import cnn
+from fedblocks.testing.compare import differences, state_leaves
+from fedblocks.testing.federations import CLASSES, FEATURES, SIZES, small_federation, small_net
+
+EVERYBODY = list(range(len(SIZES)))
+SMALL: dict[str, object] = {"widths": (6, 5), "dropout": 0.0, "summary_width": 4, "label_width": 3}
+POOLS = ("encoders", "modules.2", "outputs")
+
+
+def small(**options: object) -> FedMN:
+    return FedMN(**{"net": small_net(), "lr": 0.2, "epochs": 2, "batch_size": 4, **SMALL, **options})  # type: ignore[arg-type]
+
+
+def biased(state: State, bias: Tensor) -> State:
+    """The same state with a router that says this of every client."""
+    router = {k: torch.zeros_like(v) for k, v in state.server["router"].items()} | {"gates.bias": bias[None].double()}
+    return replace(state, server={**state.server, "router": router})
+
+
+def one_round(method: FedMN, bias: Tensor | None = None) -> tuple[State, State, Report]:
+    setting = Setting.of(method, small_federation())
+    before = setting.start() if bias is None else biased(setting.start(), bias)
+    return before, *run_round(setting, before, EVERYBODY, Sequential())
+
+
+def client_blocks(method: FedMN, gates: Tensor) -> Blocks:
+    """What a client with every module would hold."""
+    server = Setting.of(method, small_federation()).start().server
+    return {name: server[name] for name in method.layers} | {"gates": {"value": gates.double()}}
+
+
+@pytest.mark.parametrize(("modules", "count"), [((2, 2, 2), 10), ((3, 3, 3), 21), ((1, 4, 3), 19), ((3, 2), 8)])
+def test_a_pool_has_a_gate_for_each_edge_and_each_output(modules: tuple[int, ...], count: int) -> None:
+    assert edges(modules) == count
+    assert [m.shape for m in matrices(torch.zeros(count), modules)] == [(b, a) for a, b in pairwise((*modules, 1))]
+
+
+def test_open_gates_and_equal_modules_are_the_plain_net() -> None:
+    method = small(modules=(2, 3, 2))
+    blocks = client_blocks(method, torch.ones(edges(method.modules)))
+    equal = {n: {k: v[:1].expand_as(v) for k, v in b.items()} if n in POOLS else b for n, b in blocks.items()}
+    plain = {k: v[0] for name in POOLS for k, v in equal[name].items()}
+    x = small_federation().x
+    assert torch.allclose(method.predict(equal, x), method.path(plain, x), atol=1e-12)
+
+
+def test_modules_that_are_not_reached_change_no_logit_and_get_no_gradient() -> None:
+    """Gates of (2, 2, 2): the second middle block has no way in; the second output has one way in, from it."""
+    method = small()
+    gates = torch.tensor([1, 1, 0, 0, 1, 1, 0, 1, 1, 1.0])
+    blocks = client_blocks(method, gates)
+    for name in POOLS:
+        blocks[name] = {k: v.clone().requires_grad_() for k, v in blocks[name].items()}
+    x = small_federation().x
+    logits = method.predict(blocks, x)
+    logits.square().sum().backward()
+    for name in ("modules.2", "outputs"):
+        assert all(v.grad is not None and v.grad[0].any() and not v.grad[1].any() for v in blocks[name].values())
+    other = {n: {k: torch.cat([v[:1], v[1:] + 7]) for k, v in blocks[n].items()} for n in ("modules.2", "outputs")}
+    assert torch.equal(method.predict({**blocks, **other}, x), logits)
+
+
+def test_modules_of_a_pool_start_different_and_share_no_memory() -> None:
+    server = Setting.of(small(modules=(3, 3, 3)), small_federation()).start().server
+    for name in POOLS:
+        for value in server[name].values():
+            assert value.is_contiguous()
+            for slot in (1, 2):
+                assert not torch.equal(value[0], value[slot])
+
+
+def test_open_gates_average_every_module_like_fedavg() -> None:
+    open_gates = torch.full((10,), 40.0)
+    _, printed, _ = one_round(small(normalise_blocks=False), open_gates)
+    before, after, report = one_round(small(), open_gates)
+    assert not differences(state_leaves(printed), state_leaves(after), 1e-12)
+    setting = Setting.of(small(), small_federation())
+    apart = [run_round(setting, before, [client], Sequential())[0] for client in EVERYBODY]
+    for name in POOLS:
+        for key, value in after.server[name].items():
+            mean = sum(n * s.server[name][key] for n, s in zip(SIZES, apart, strict=True)) / sum(SIZES)
+            assert torch.allclose(value, mean, atol=1e-12)
+    assert set(report.bytes_down["modules.2"].values()) == {2 * (6 * 5 + 5) * 8}
+
+
+def second_middle_block_closed() -> Tensor:
+    bias = torch.full((10,), 40.0)
+    bias[2:4] = -40  # the edges into it
+    return bias
+
+
+def test_a_block_nobody_chose_is_unchanged() -> None:
+    before, after, _ = one_round(small(), second_middle_block_closed())
+    for key, value in after.server["modules.2"].items():
+        assert torch.equal(value[1], before.server["modules.2"][key][1])
+        assert not torch.equal(value[0], before.server["modules.2"][key][0])
+
+
+def test_the_printed_average_makes_a_block_nobody_chose_zero() -> None:
+    _, after, _ = one_round(small(normalise_blocks=False), second_middle_block_closed())
+    assert all(not v[1].any() and v[0].any() for v in after.server["modules.2"].values())
+
+
+def test_a_gradient_reaches_every_tensor_of_the_router_and_every_gate() -> None:
+    for options in ({}, {"gate_mode": "soft"}):
+        before, after, _ = one_round(small(modules=(2, 3, 2), **options))
+        moved = {k: v != before.server["router"][k] for k, v in after.server["router"].items()}
+        assert all(m.any() for m in moved.values())
+        assert moved["gates.bias"].all()
+
+
+def test_hard_choices_are_as_frequent_as_the_router_says_at_every_temperature() -> None:
+    logits = torch.tensor([-2.0, -0.5, 0.0, 1.0, 3.0])
+    draws = 40_000
+    noise = uniform(torch.tensor(5), (draws, 5))
+    for temperature in (1.0, 0.1):
+        seen = (concrete(logits, noise, temperature) > 0.5).float().mean(0)
+        chance = torch.sigmoid(logits)
+        assert ((seen - chance).abs() < 4 * (chance * (1 - chance) / draws).sqrt()).all()  # four standard errors
+
+
+def test_the_temperature_goes_from_1_to_a_tenth_in_150_rounds() -> None:
+    temperature = small().temperature
+    assert [at(temperature, t) for t in (0, 75, 150, 200)] == pytest.approx([1.0, 0.1**0.5, 0.1, 0.1])
+
+
+def test_where_no_output_is_reached_the_most_probable_path_is_opened() -> None:
+    """(2, 2, 2), everything closed: the prediction takes output 1, which takes block 0, which takes encoder 1."""
+    logits = torch.tensor([-3, -2, -1, -1, -1, -5, -4, -6, -7, -2.0])
+    assert connected(torch.zeros(10), logits, (2, 2, 2)).nonzero().flatten().tolist() == [1, 6, 9]
+
+
+def test_the_fallback_opens_no_more_than_it_must() -> None:
+    """Output 1 is reached and only its last gate is closed; and choices that reach an output are left alone."""
+    logits = torch.tensor([-3, -2, -1, -1, -1, -5, -4, -6, -7, -2.0])
+    closed = torch.tensor([1, 0, 0, 0, 0, 0, 1, 0, 0, 0.0])
+    assert connected(closed, logits, (2, 2, 2)).nonzero().flatten().tolist() == [0, 6, 9]
+    opened = torch.tensor([1, 0, 0, 0, 1, 0, 0, 0, 1, 0.0])
+    assert torch.equal(connected(opened, logits, (2, 2, 2)), opened)
+
+
+def test_every_draw_reaches_the_prediction() -> None:
+    for key in range(200):
+        noise = uniform(torch.tensor(key), (2, edges((1, 4, 3))))
+        hard = connected((noise[0] > 0.8).float(), noise[1], (1, 4, 3))
+        assert reached(matrices(hard, (1, 4, 3)))[-1].tolist() == [1.0]
+
+
+def sizes_of(method: FedMN) -> Mapping[str, int]:
+    """Bytes of one slot of each block, from the shapes of the small net's pool: 6-5-6 encoders, 6-5 and 5-classes."""
+    encoder = FEATURES * 5 + 5 + 5 * 6 + 6
+    gates = edges(method.modules)
+    router = FEATURES * 5 + 5 + 5 * 4 + 4 + CLASSES * 3 + 3 + 7 * gates + gates
+    count = {"encoders": encoder, "modules.2": 6 * 5 + 5, "outputs": 5 * CLASSES + CLASSES, "router": router}
+    return {name: 8 * number for name, number in count.items()}  # float64
+
+
+@pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=4)], ids=lambda e: e.name)
+def test_exactly_the_active_modules_the_encoders_and_the_router_travel(engine: Sequential | Vectorised) -> None:
+    method = small(modules=(2, 4, 3))
+    setting = Setting.of(method, small_federation())
+    state = setting.start()
+    _, report = run_round(setting, state, EVERYBODY, engine)
+    job = setting.job("all", EVERYBODY, state, method.phases(), True, "train")
+    active, one = engine.train(job).wanted, sizes_of(method)
+    assert 0 < active["modules.2"].sum() < active["modules.2"].numel()  # some modules stay away
+    for row, client in enumerate(EVERYBODY):
+        sent = {"router": 1, "encoders": 2} | {n: int(active[n][row].sum()) for n in ("modules.2", "outputs")}
+        slots = {"router": 1, "encoders": 2, "modules.2": 4, "outputs": 3}
+        for name, copies in sent.items():
+            assert report.bytes_down[name][client] == copies * one[name]
+            assert report.bytes_up[name][client] == copies * one[name] + 8 * slots[name]  # a weight for each slot
+    assert report.bytes_down.keys() == report.bytes_up.keys() == {"router", "encoders", "modules.2", "outputs"}
+
+
+def test_soft_gates_bring_every_module() -> None:
+    _, _, report = one_round(small(gate_mode="soft"))
+    assert set(report.bytes_down["outputs"].values()) == {2 * sizes_of(small())["outputs"]}
+
+
+def test_gates_differ_between_clients_in_training_and_are_the_same_twice_in_evaluation() -> None:
+    method = small()
+    setting = Setting.of(method, small_federation())
+    state = setting.start()
+    job = setting.job("all", EVERYBODY, state, method.phases(), True, "train")
+    wanted = Vectorised().train(job).wanted
+    assert len({tuple(row.tolist()) for row in torch.cat(list(wanted.values()), 1)}) > 1
+    later = replace(state, round=9)  # other noise
+    for gate, same in (("mode", True), ("soft", True), ("sample", False)):
+        setting = Setting.of(small(eval_gate=gate), small_federation())
+        scores = [evaluate(setting, s, EVERYBODY, Sequential()) for s in (state, later)]
+        assert (scores[0] == scores[1]) is same
+    assert evaluate(setting, state, EVERYBODY, Sequential()) == evaluate(setting, state, EVERYBODY, Sequential())
+
+
+def test_a_new_client_has_the_gates_of_any_other_evaluation() -> None:
+    method = small()
+    setting = Setting.of(method, small_federation())
+    _, state, _ = one_round(method)
+    usual, joining = (evaluate(setting, state, EVERYBODY, Sequential(), joining=j) for j in (False, True))
+    assert usual == joining
+
+
+def test_noise_of_each_step_changes_what_soft_gates_learn() -> None:
+    states = [one_round(small(gate_mode="soft", noise_per=per))[1] for per in ("round", "step")]
+    assert differences(state_leaves(states[0]), state_leaves(states[1]), 1e-6)
+
+
+class Residual(nn.Module):
+    """Somebody's own net, no chain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.classify = nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classify(x + torch.tanh(self.inside(x)))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recur, self.classify = nn.LSTM(3, 5, batch_first=True), nn.Linear(5, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classify(self.recur(x.reshape(len(x), 2, 3))[0][:, -1])
+
+
+def image_net() -> Net:
+    net = cnn((1, 4, 4), CLASSES, channels=(2, 3), hidden=5, batch_norm=True)
+    pad = nn.Sequential(nn.ZeroPad1d((0, 10)), nn.Unflatten(1, (1, 4, 4)))
+    return Net.of(lambda: nn.Sequential(*pad, *net.make()), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [Net.of(Residual, dtype=torch.float64), Net.of(Recurrent, dtype=torch.float64), image_net()],
+    ids=["residual", "recurrent", "batch norm"],
+)
+def test_any_net_with_a_dense_last_layer_is_an_encoder_and_engines_agree(net: Net) -> None:
+    method = small(net=net, dropout=0.3)
+    states = []
+    for engine in (Sequential(), Vectorised(chunk=4)):
+        setting = Setting.of(method, small_federation())
+        state = setting.start()
+        for _ in range(2):
+            state, report = run_round(setting, state, EVERYBODY, engine)
+            assert report.refusals == []
+        states.append(state)
+    assert not differences(state_leaves(states[0]), state_leaves(states[1]), 1e-9)
+
+
+def test_pre_trained_weights_start_every_encoder_and_the_router_but_for_their_last_layers() -> None:
+    net, data = small_net(), small_federation()
+    setting = Setting.of(FedAvg(net, lr=0.2), data)
+    state = setting.start()
+    for _ in range(2):
+        state, _ = run_round(setting, state, EVERYBODY, Sequential())
+    trained = {k: v[0] for k, v in state.server["model"].items()}
+    start = Setting.of(small(net=started_from(net, trained)), data).start().server
+    for key in ("0.weight", "0.bias"):
+        for encoder in start["encoders"][f"0.0.{key}"]:
+            assert torch.equal(encoder, trained[key])
+        assert torch.equal(start["router"][f"inputs.{key}"][0], trained[key])
+    last = start["encoders"]["0.0.2.weight"]
+    assert last.shape == (2, 6, 5) and not torch.equal(last[0], last[1])
+
+
+def test_weights_of_another_net_are_refused() -> None:
+    with pytest.raises(UserError, match="not those of this net"):
+        started_from(small_net(), {"0.weight": torch.zeros(5, FEATURES)})
+
+
+def test_the_blocks_first_weights_can_be_drawn_as_the_released_code_draws_them() -> None:
+    server = Setting.of(small(spread=0.01, widths=(60, 50)), small_federation()).start().server
+    weight, bias = server["modules.2"]["1.0.weight"], server["modules.2"]["1.0.bias"]
+    assert float(weight.std()) == pytest.approx(0.01, rel=0.05) and not bias.any()
+
+
+def test_a_modular_net_brings_its_own_modules() -> None:
+    layers = [lambda: nn.Linear(FEATURES, 7), lambda: nn.Sequential(nn.Tanh(), nn.Linear(7, CLASSES))]
+    net = ModularNet(layers, lambda width: nn.Linear(FEATURES, width), torch.float64)
+    method = FedMN(net, modules=(2, 3), summary_width=4, label_width=3, batch_size=4)
+    before, after, report = one_round(method)
+    assert [tuple(v.shape) for v in after.server["outputs"].values()] == [(3, CLASSES, 7), (3, CLASSES)]
+    assert report.refusals == [] and differences(state_leaves(before), state_leaves(after), 1e-6)
+
+
+def test_one_path_is_told_to_be_fedavg() -> None:
+    assert small(modules=(1, 1, 1)).degenerate() == ["modules = (1, 1, 1) leaves one path: FedAvg on that net"]
+    assert small(modules=(1, 2, 1)).degenerate() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"modules": (2, 0, 2)}, r"modules = \(2, 0, 2\): layer 2 is empty"),
+        ({"modules": (2,)}, "two layers"),
+        ({"widths": (6,)}, r"widths = \(6,\) do not fit"),
+        ({"widths": (6, 0)}, "do not fit"),
+        ({"gate_mode": "hard"}, 'gate_mode = "hard" is not known'),
+        ({"eval_gate": "modes"}, 'eval_gate = "modes" is not known'),
+        ({"noise_per": "step"}, "modules that were not sent"),
+        ({"router_samples": -1}, "must not be negative"),
+        ({"net": modular(small_net(), (6, 5))}, "has its own widths"),
+        ({"net": modular(small_net(), (6, 5)), "modules": (2, 2), "widths": None, "dropout": None}, "3"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        small(**options)
+
+
+def test_a_net_whose_last_layer_is_not_dense_is_refused() -> None:
+    net = Net.of(lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.LayerNorm(5)), dtype=torch.float64)
+    with pytest.raises(UserError, match="is a LayerNorm and not a dense layer"):
+        small(net=net).blocks()
+
+
+def test_a_modular_net_of_one_layer_or_with_an_empty_one_is_refused() -> None:
+    dense = partial(nn.Linear, FEATURES, CLASSES)
+    for layers in ([dense], [dense, nn.ReLU, dense]):
+        with pytest.raises(UserError, match="a modular net needs"):
+            ModularNet(layers, lambda width: nn.Linear(FEATURES, width))
+
+
+def test_the_router_looks_at_as_many_examples_as_it_is_told() -> None:
+    """With 5 of a client's examples its gradient is another one than with all; with more than there are, the same."""
+    all_of_them, many, few = (one_round(small(router_samples=n))[1].server["router"] for n in (0, 99, 5))
+    for key, value in all_of_them.items():
+        assert np.allclose(value, many[key], atol=1e-12)
+    assert not np.allclose(all_of_them["gates.weight"], few["gates.weight"], atol=1e-9)

@@ -1,0 +1,95 @@
+"""ModFL on digits whose clients have hidden groups: cohorts are found, and newcomers find theirs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedblocks.core.state import State
+from fedblocks.data.digits import digits
+from fedblocks.data.federation import Federation
+from fedblocks.data.partitions import iid
+from fedblocks.data.shifts import joint
+from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods.modfl import ModFL
+from fedblocks.nets import mlp
+
+ENGINE = Vectorised()
+CLIENTS, GROUPS = 12, 3
+
+
+@pytest.fixture(scope="module")
+def shifted() -> Federation:
+    x, y = digits()
+    even = Federation.from_arrays(x, y, iid(y.numpy(), CLIENTS, seed=1), seed=1)
+    return joint(even, GROUPS, seed=1)
+
+
+def modfl(hidden: tuple[int, ...] = (32, 16), **options: Any) -> ModFL:
+    net = mlp((1, 8, 8), 10, hidden=hidden)
+    return ModFL(net, lr=0.1, epochs=2, batch_size=16, operations=GROUPS, cohorts="found", warmup=4, **options)
+
+
+def play(setting: Setting, cohorts: list[list[int]]) -> State:
+    state = setting.start()
+    for clients in cohorts:
+        state, _ = run_round(setting, state, clients, ENGINE)
+    return state
+
+
+def members(state: State) -> np.ndarray:
+    return state.server["membership"]["value"].squeeze(1).long().numpy()
+
+
+def as_hidden(found: np.ndarray, hidden: np.ndarray) -> bool:
+    """Whether two ways to group clients are the same, whatever the groups are called."""
+    pairs = set(zip(found.tolist(), hidden.tolist()))
+    return len(pairs) == len(set(found.tolist())) == len(set(hidden.tolist()))
+
+
+def test_cohorts_are_the_hidden_groups(shifted: Federation) -> None:
+    state = play(Setting.of(modfl(), shifted, 0), [list(range(CLIENTS))] * 4)
+    assert as_hidden(members(state), shifted.tags["group"])
+
+
+def test_a_client_that_missed_the_warm_up_takes_the_module_of_lowest_loss(shifted: Federation) -> None:
+    setting = Setting.of(modfl(), shifted, 0)
+    late = CLIENTS - 1
+    state = play(setting, [list(range(late))] * 8)
+    assert members(state)[late] == -1
+    as_new = evaluate(setting, state, [late], ENGINE, joining=True)["personal"][late]
+    groups = shifted.tags["group"].tolist()
+    known = {"value": state.server["membership"]["value"].clone()}
+    known["value"][late] = known["value"][groups.index(groups[late])]  # the cohort of another of its hidden group
+    told = replace(state, server={**state.server, "membership": known})
+    assert evaluate(setting, told, [late], ENGINE)["personal"][late] == pytest.approx(as_new)
+    state, report = run_round(setting, state, [0, late], ENGINE)
+    assert as_hidden(members(state), shifted.tags["group"])
+    one = 4 * (16 * 10 + 10)
+    assert report.bytes_down["operation"] == {0: GROUPS * one, late: GROUPS * one}  # one of them has to choose
+    _, report = run_round(setting, state, [0, late], ENGINE)
+    assert report.bytes_down["operation"] == {0: one, late: one}
+
+
+def test_another_architecture_joins_the_cohorts_that_the_first_has_found(shifted: Federation) -> None:
+    methods = {"small": modfl(configuration="small"), "large": modfl((48, 16), configuration="large")}
+    groups = ["small" if client < 8 else "large" for client in range(CLIENTS)]
+    setting = Setting(methods, shifted, 0, groups)
+    state = play(setting, [list(range(CLIENTS))] * 4)
+    assert (members(state)[:8] >= 0).all() and (members(state)[8:] == -1).all()
+    state, _ = run_round(setting, state, range(CLIENTS), ENGINE)
+    assert as_hidden(members(state), shifted.tags["group"])
+
+
+def test_found_cohorts_do_better_than_one_model_for_all(shifted: Federation) -> None:
+    """One operation module for everybody cannot serve groups that mean other things by the same label."""
+    right = {}
+    for operations in (1, GROUPS):
+        setting = Setting.of(replace(modfl((64,)), operations=operations), shifted, 0)
+        found = evaluate(setting, play(setting, [list(range(CLIENTS))] * 12), range(CLIENTS), ENGINE)["personal"]
+        right[operations] = np.mean([correct / scored for correct, scored, _ in found.values()])
+    assert right[GROUPS] > right[1] + 0.2

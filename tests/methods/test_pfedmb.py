@@ -1,0 +1,283 @@
+"""pFedMB's limit cases, its compressed upload, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedblocks.core.arithmetic import mix
+from fedblocks.core.blocks import Pool, Shared
+from fedblocks.core.errors import UserError
+from fedblocks.core.net import Net
+from fedblocks.core.optimizers import SGD, Adam
+from fedblocks.core.plan import plan
+from fedblocks.core.state import State
+from fedblocks.data.federation import Federation
+from fedblocks.data.rows import Rows
+from fedblocks.engines.federate import Report, Setting, evaluate, run_round
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods.branches import without_small
+from fedblocks.methods.fedavg import FedAvg
+from fedblocks.methods.pfedmb import PFedMB
+
+SIZES = (11, 4, 7, 9)
+ENGINES = [Sequential(), Vectorised(chunk=3)]
+
+
+def conv_net(dtype: torch.dtype = torch.float64) -> Net:
+    """A convolution with its norm, and a dense layer: 6 x 6 images, 3 classes."""
+
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))
+
+    return Net.of(make, dtype=dtype)
+
+
+def dense_net() -> Net:
+    """No norms, whose scales all clients would share."""
+    return Net.of(lambda: nn.Sequential(nn.Flatten(), nn.Linear(36, 3)), dtype=torch.float64)
+
+
+def federation(dtype: torch.dtype = torch.float64, sizes: tuple[int, ...] = SIZES) -> Federation:
+    draw = np.random.Generator(np.random.PCG64(2))
+    cuts = np.split(np.arange(2 * sum(sizes)), np.cumsum([s for s in sizes for _ in range(2)])[:-1])
+    x = torch.from_numpy(draw.normal(size=(2 * sum(sizes), 1, 6, 6))).to(dtype)
+    y = torch.from_numpy(draw.integers(0, 3, 2 * sum(sizes)))
+    return Federation(x, y, Rows.of(cuts[::2]), Rows.none(len(sizes)), Rows.of(cuts[1::2]), classes=3)
+
+
+def pfedmb(net: Net | None = None, **options: Any) -> PFedMB:
+    usual: dict[str, Any] = {"lr": 0.1, "epochs": 2, "batch_size": 4, "branches": 3, "alpha_lr": 0.5}
+    return PFedMB(net or conv_net(), **{**usual, **options})
+
+
+def play(method: PFedMB | FedAvg, rounds: int = 2, engine: Any = ENGINES[0], **at: Any) -> tuple[State, Report]:
+    setting = Setting.of(method, at.get("data") or federation(method.net.dtype), seed=1)
+    state = at.get("start") or setting.start()
+    for _ in range(rounds):
+        state, report = run_round(setting, state, range(setting.data.clients), engine)
+        assert report.refusals == []
+    return state, report
+
+
+def with_alpha(state: State, rows: Tensor) -> State:
+    """Every client starts with these weights: [clients, rows, branches]."""
+    return replace(state, private={i: {"alpha": {"value": row}} for i, row in enumerate(rows)})
+
+
+def alphas(method: PFedMB, state: State) -> Tensor:
+    """[clients, layers, branches]."""
+    return torch.stack([torch.stack(list(method.alpha(own).values())) for own in state.private.values()])
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda e: e.name)
+@pytest.mark.parametrize("param", ["softmax", "projection"])
+def test_one_branch_is_fedavg(param: str, engine: Any) -> None:
+    # FedAvg's batches are those of its phase 0; pFedMB's weights train in phase 1. One batch a client makes them alike.
+    whole = {"batch_size": 20}
+    one, _ = play(pfedmb(branches=1, alpha_param=param, **whole), engine=engine)
+    plain, _ = play(FedAvg(conv_net(), lr=0.1, epochs=2, **whole), engine=engine)
+    for block in ("layers.0", "layers.4", "rest"):
+        for name, value in one.server[block].items():
+            torch.testing.assert_close(value, plain.server["model"][name], rtol=0, atol=1e-12)
+
+
+def test_mixing_weights_is_mixing_outputs_for_dense_layers_and_convolutions() -> None:
+    draw = torch.Generator().manual_seed(0)
+    alpha = torch.softmax(torch.randn(3, generator=draw), 0)
+    dense = {"weight": torch.randn(3, 5, 7, generator=draw), "bias": torch.randn(3, 5, generator=draw)}
+    kernel = {"weight": torch.randn(3, 4, 2, 3, 3, generator=draw), "bias": torch.randn(3, 4, generator=draw)}
+    for stack, layer, x in (
+        (dense, F.linear, torch.randn(6, 7, generator=draw)),
+        (kernel, F.conv2d, torch.randn(6, 2, 8, 8, generator=draw)),
+    ):
+        outputs = sum(alpha[b] * layer(x, stack["weight"][b], stack["bias"][b]) for b in range(3))
+        torch.testing.assert_close(layer(x, **mix(stack, alpha)), outputs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda e: e.name)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["double", "single"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        SGD(),
+        SGD(momentum=0.9),
+        SGD(momentum=0.9, weight_decay=5e-3),
+        SGD(momentum=0.8, nesterov=True, weight_decay=0.05),
+    ],
+    ids=["sgd", "momentum", "momentum and decay", "nesterov and decay"],
+)
+def test_a_compressed_upload_gives_the_same_server_state(optimizer: SGD, dtype: torch.dtype, engine: Any) -> None:
+    options: dict[str, Any] = {"optimizer": optimizer, "lr": 0.05}
+    full, before = play(pfedmb(conv_net(dtype), **options), rounds=1, engine=engine)
+    small, after = play(pfedmb(conv_net(dtype), compressed_upload=True, **options), rounds=1, engine=engine)
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-6
+    for block in full.server:
+        for name, value in full.server[block].items():
+            torch.testing.assert_close(small.server[block][name], value, rtol=0, atol=tolerance)
+    assert torch.equal(alphas(pfedmb(), full), alphas(pfedmb(), small))
+    number = 8 if dtype == torch.float64 else 4
+    layers = (2 * 9 + 2) + (32 * 3 + 3)  # numbers of the convolution and of the dense layer
+    rest = number * 8 + 8  # two scales, two shifts, four statistics; and its weight
+    decay = number + 8 if optimizer.weight_decay else 0  # what weight decay left of a branch, and its weight
+    for client in range(len(SIZES)):
+        up = sum(by_client[client] for by_client in after.bytes_up.values())
+        assert up == number * layers + 8 * 3 * 2 + rest + decay  # P, and B weights for each of L layers
+        assert sum(b[client] for b in before.bytes_up.values()) == 3 * number * layers + 8 * 3 * 2 + rest
+
+
+def test_a_compressed_upload_skips_branches_that_nobody_uses() -> None:
+    options: dict[str, Any] = {"alpha_param": "projection", "alpha_epochs": 0, "branches": 2}
+    start = Setting.of(pfedmb(**options), federation(), 1).start()
+    one_hot = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(len(SIZES), 2, 2)
+    full, _ = play(pfedmb(**options), start=with_alpha(start, one_hot))
+    small, _ = play(pfedmb(compressed_upload=True, **options), start=with_alpha(start, one_hot))
+    for name, value in full.server["layers.0"].items():
+        assert torch.equal(value[1], start.server["layers.0"][name][1])
+        torch.testing.assert_close(small.server["layers.0"][name], value, rtol=0, atol=1e-12)
+
+
+def test_a_step_moves_the_merged_weight_by_the_squared_norm_of_alpha() -> None:
+    method = pfedmb(epochs=1, batch_size=20, alpha_epochs=0)
+    data = federation(sizes=(9,))
+    start = Setting.of(method, data, 1).start()
+    logits = torch.tensor([[[0.5, -1.0, 2.0], [0.0, 0.3, 0.1]]], dtype=torch.float64)
+    state, _ = play(method, 1, data=data, start=with_alpha(start, logits))
+    alpha = method.alpha({"alpha": {"value": logits[0]}})
+    old = {name: mix(start.server[name], weights) for name, weights in alpha.items()}
+    whole = {**old["layers.0"], **old["layers.4"], **{k: v[0] for k, v in start.server["rest"].items()}}
+    module = conv_net().make().double().train()
+    module.load_state_dict(whole, strict=False)
+    rows = torch.from_numpy(np.array(data.train[0]))
+    F.cross_entropy(module(data.x[rows]), data.y[rows]).backward()
+    slope = {name: p.grad for name, p in module.named_parameters()}
+    for name, weights in alpha.items():
+        for key, value in mix(state.server[name], weights).items():
+            expected = old[name][key] - 0.1 * weights.square().sum() * slope[key]
+            torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scope", ["layer", "model"])
+@pytest.mark.parametrize(("param", "lr"), [("softmax", 5.0), ("projection", 2.0)])
+def test_alpha_stays_on_the_simplex(param: str, lr: float, scope: str) -> None:
+    method = pfedmb(alpha_param=param, alpha_lr=lr, alpha_scope=scope)
+    state, _ = play(method)
+    found = alphas(method, state)
+    assert found.min() >= 0
+    torch.testing.assert_close(found.sum(-1), torch.ones(len(SIZES), 2, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert not torch.allclose(found, torch.full_like(found, 1 / 3))
+    assert torch.equal(found[:, 0], found[:, 1]) == (scope == "model")
+    assert (found == 0).any() == (param == "projection")
+
+
+def test_one_hot_alphas_are_clustered_averaging() -> None:
+    """Clients 0 and 2 rely on branch 0, clients 1 and 3 on branch 1: each branch is FedAvg among its own."""
+    method = pfedmb(dense_net(), alpha_param="projection", alpha_epochs=0, branches=2, batch_size=20)
+    start = Setting.of(method, federation(), 1).start()
+    relies = torch.eye(2, dtype=torch.float64)[[0, 1, 0, 1]][:, None]  # [clients, layers, branches]
+    branches, _ = play(method, start=with_alpha(start, relies))
+    setting = Setting.of(FedAvg(dense_net(), lr=0.1, epochs=2, batch_size=20), federation(), 1)
+    for branch, members in enumerate(([0, 2], [1, 3])):
+        first = {k: v[branch][None] for k, v in start.server["layers.1"].items()}
+        alone = replace(setting.start(), server={"model": first})
+        for _ in range(2):
+            alone, _ = run_round(setting, alone, members, ENGINES[0])
+        for name, value in branches.server["layers.1"].items():
+            torch.testing.assert_close(value[branch], alone.server["model"][name][0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("param", ["softmax", "projection"])
+def test_equal_branches_never_separate(param: str) -> None:
+    method = pfedmb(alpha_param=param)
+    start = Setting.of(method, federation(), 1).start()
+    alike = {n: {k: v[:1].expand_as(v).clone() for k, v in block.items()} for n, block in start.server.items()}
+    state, _ = play(method, start=replace(start, server=alike))
+    found = alphas(method, state)
+    torch.testing.assert_close(found, torch.full_like(found, 1 / 3), rtol=0, atol=1e-12)
+
+
+def test_branches_start_apart() -> None:
+    start = Setting.of(pfedmb(), federation(), 1).start().server["layers.0"]["0.weight"]
+    assert not torch.allclose(start[0], start[1]) and not torch.allclose(start[1], start[2])
+
+
+def test_only_the_named_layers_have_branches() -> None:
+    method = pfedmb(branched=("4",))
+    layout = method.blocks()
+    assert [name for name, block in layout.items() if isinstance(block, Pool)] == ["layers.4"]
+    assert isinstance(layout["rest"], Shared) and "0.weight" in method.rest.names
+    states = [play(method, engine=engine)[0] for engine in ENGINES]
+    for name, value in states[0].server["rest"].items():
+        torch.testing.assert_close(value, states[1].server["rest"][name], rtol=0, atol=1e-12)
+    start = Setting.of(method, federation(), 1).start()
+    assert not torch.equal(states[0].server["rest"]["0.weight"], start.server["rest"]["0.weight"])
+    assert states[0].private[0]["alpha"]["value"].shape == (1, 3)
+
+
+def test_small_weights_are_dropped_and_the_largest_never_is() -> None:
+    weights = torch.tensor([0.5, 0.3, 0.2])
+    torch.testing.assert_close(without_small(weights, 0.25), torch.tensor([0.625, 0.375, 0.0]))
+    torch.testing.assert_close(without_small(weights, 0.9), torch.tensor([1.0, 0.0, 0.0]))
+    assert without_small(weights, 0.0) is weights
+
+
+def test_dropping_changes_evaluations_and_not_training() -> None:
+    data, logits = federation(), torch.tensor([[2.0, 0.0, -1.0]], dtype=torch.float64).expand(len(SIZES), 2, 3)
+    found = []
+    for drop in (0.0, 0.2):
+        method = pfedmb(drop_below=drop, finetune="none")
+        setting = Setting.of(method, data, 1)
+        state, _ = play(method, start=with_alpha(setting.start(), logits))
+        found.append((state, evaluate(setting, state, range(4), ENGINES[0])["personal"][0]))
+    assert torch.equal(found[0][0].server["layers.0"]["0.weight"], found[1][0].server["layers.0"]["0.weight"])
+    assert found[0][1][2] != found[1][1][2]
+
+
+def test_more_branches_than_clients_are_allowed() -> None:
+    state, _ = play(pfedmb(branches=6))
+    assert len(state.server["layers.0"]["0.weight"]) == 6
+
+
+def test_the_plan_says_how_branches_are_averaged() -> None:
+    writes = {how: plan(pfedmb(averaging=how)).rows[0]["writes"] for how in ("alpha", "plain")}
+    assert writes == {"alpha": "n x alpha", "plain": "n"}
+    assert plan(pfedmb(compressed_upload=True)).rows[0]["writes"] == "n x alpha, from change of layers.0"
+
+
+def test_a_new_client_finds_its_branches_whatever_is_fine_tuned() -> None:
+    trains = {how: [p.train[0] for p in pfedmb(finetune=how).joining()] for how in ("alpha+W", "W", "none")}
+    assert trains == {"alpha+W": ["alpha", "layers.0"], "W": ["alpha", "layers.0"], "none": ["alpha"]}
+    tunes = {how: [p.train[0] for p in pfedmb(finetune=how).adaptation()] for how in ("alpha+W", "W", "none")}
+    assert tunes == {"alpha+W": ["alpha", "layers.0"], "W": ["layers.0"], "none": []}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"branches": 0}, "branches = 0"),
+        ({"alpha_param": "sofmax"}, 'alpha_param = "sofmax" is not known.*softmax'),
+        ({"alpha_scope": "net"}, "alpha_scope"),
+        ({"averaging": "mean"}, "averaging"),
+        ({"finetune": "alpha"}, "finetune"),
+        ({"drop_below": 1.0}, "drop_below"),
+        ({"branched": ("7",)}, 'no linear layer "7"'),
+        ({"branched": ()}, "names no layer"),
+        ({"compressed_upload": True, "optimizer": Adam()}, "not exact with Adam"),
+        ({"compressed_upload": True, "keep_optimizer": True}, "not exact with keep_optimizer"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=f"(?s){told}"):
+        pfedmb(**options)
+
+
+def test_one_branch_is_told_to_be_fedavg() -> None:
+    assert pfedmb(branches=1).degenerate() == ["branches = 1 makes pFedMB FedAvg"]
+    assert pfedmb().degenerate() == []

@@ -1,0 +1,118 @@
+"""FedRecon against its paper, in float64; its limit cases and its refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedblocks.core.errors import UserError
+from fedblocks.core.net import Net
+from fedblocks.core.optimizers import SGD
+from fedblocks.data.rows import Rows
+from fedblocks.engines.federate import Engine
+from fedblocks.methods.fedavg import FedAvg
+from fedblocks.methods.fedopt import FedYogi
+from fedblocks.methods.fedrecon import FedRecon
+
+from .fedrecon import run
+from .harness import BATCH, ENGINES, SIZES, agrees, federation, mlp, mlp_net, play, task_of
+from .plain import Descent
+from .texts import text_net, texts
+
+LR, RECON_LR = 0.1, 0.3
+
+# options of the method, and of the oracle
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "the head": ({}, {}),
+    "the head from zero": ({"local_init": "zero"}, {"zero": True}),
+    "another module": ({"local": "2"}, {"local": ("2.",)}),
+    "all the data for both": ({"split_data": False}, {"halves": False}),
+    "steps and a server step": ({"recon_steps": 7, "server_lr": 0.6}, {"server_lr": 0.6}),
+    "yogi": ({"server_rule": "yogi", "server_lr": 0.05}, {"yogi": True, "server_lr": 0.05}),
+}
+each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
+
+
+@each_engine
+@pytest.mark.parametrize("case", CASES)
+def test_two_rounds_are_those_of_the_paper(case: str, engine: Engine) -> None:
+    own, told = CASES[case]
+    settings: dict[str, Any] = {"lr": LR, "recon_lr": RECON_LR, "epochs": 2, "optimizer": SGD(momentum=0.5)}
+    method = FedRecon(mlp_net(), batch_size=BATCH, recon_epochs=3, **settings, **own)
+    expected = run(task_of(method), Descent(LR, 0.5), Descent(RECON_LR, 0.5), **told)
+    agrees(method, expected, engine)
+
+
+@each_engine
+@pytest.mark.parametrize("rule", ["average", "yogi"])
+def test_fedrecon_with_nothing_local_is_fedopt(rule: str, engine: Engine) -> None:
+    settings: dict[str, Any] = {"net": mlp_net(), "lr": LR, "epochs": 2, "batch_size": BATCH}
+    method = FedRecon(local="", split_data=False, server_rule=rule, server_lr=0.05 if rule == "yogi" else 1, **settings)
+    other = FedYogi(server_lr=0.05, **settings) if rule == "yogi" else FedAvg(**settings)
+    assert method.degenerate() and method.adaptation() == []
+    found, expected = (play(m, engine)[1].server for m in (method, other))
+    for name, value in expected["model"].items():
+        torch.testing.assert_close(found["shared"][name], value, rtol=0, atol=1e-12)
+
+
+@each_engine
+def test_with_nothing_local_the_halves_leave_fedavg_on_the_query_examples(engine: Engine) -> None:
+    settings: dict[str, Any] = {"net": mlp_net(), "lr": LR, "batch_size": max(SIZES)}  # one batch: its order is no matter
+    data = federation()
+    query = Rows.of([rows[(len(rows) + 1) // 2 :] for rows in data.train])
+    _, found = play(FedRecon(local="", **settings), engine, data)
+    _, expected = play(FedAvg(**settings), engine, replace(data, train=query))
+    for name, value in expected.server["model"].items():
+        torch.testing.assert_close(found.server["shared"][name], value, rtol=0, atol=1e-12)
+
+
+@each_engine
+def test_a_client_weighs_as_much_as_the_tokens_of_its_query_half(engine: Engine) -> None:
+    """With lr 0 on the shared part nothing moves; the weights themselves are what `writes` says."""
+    data, method = texts(), FedRecon(text_net(), lr=0.0, batch_size=BATCH)
+    found: dict[int, float] = {}
+    from fedblocks.engines.federate import Setting
+
+    setting = Setting.of(method, data, 7)
+    job = setting.job("all", [0, 1, 3], setting.start(), method.phases(), True, "train")
+    for client, weight in zip([0, 1, 3], engine.train(job).weights["shared"][:, 0].tolist(), strict=True):
+        found[client] = weight
+    y = data.y.numpy()
+    halves = {i: data.train[i][(len(data.train[i]) + 1) // 2 :] for i in found}
+    assert found == {i: float(np.sum(y[rows] != -100)) for i, rows in halves.items()}
+
+
+def test_the_local_part_is_no_part_of_the_state_and_is_the_same_anew_every_round() -> None:
+    setting, state = play(FedRecon(mlp_net(), lr=LR, batch_size=BATCH), ENGINES["sequential"])
+    assert state.private == {} and set(state.server) == {"shared"}
+    assert set(state.server["shared"]) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+
+
+def test_a_named_cut_of_the_net_can_be_reconstructed() -> None:
+    net = Net.of(mlp, blocks={"middle": ["2"], "ends": ["0", "4"]}, dtype=torch.float64)
+    assert set(FedRecon(net, local="ends").personal.names) == {"0.weight", "0.bias", "4.weight", "4.bias"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"local": "5"}, 'no module "5"'),
+        ({"local_init": "ones"}, '"ones" is not known'),
+        ({"server_rule": "sgd"}, '"sgd" is not known'),
+        ({"server_lr": 0.0}, "server_lr"),
+        ({"recon_epochs": -1}, "must not be negative"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_a_fix(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        FedRecon(mlp_net(), **wrong)
+    assert error.value.fix
+
+
+def test_a_net_that_is_all_local_is_refused() -> None:
+    with pytest.raises(UserError, match="nothing to share"):
+        FedRecon(Net.of(mlp, blocks={"all": ["0", "2", "4"]}), local="all")

@@ -1,0 +1,65 @@
+"""Flow against the poster: two rounds and an inference equal the algorithm by hand, in float64."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from fedblocks.core.optimizers import SGD
+from fedblocks.core.random import derive
+from fedblocks.methods.flow import Flow
+
+from .autograd import Params
+from .flow import IMAGE, TEXT, Options, run
+from .harness import BATCH, ENGINES, SEED, agrees, mlp_net, task_of
+from .plain import Outcome
+from .texts import agrees_on_texts, text_net, text_task
+
+# options of the method, and of the oracle
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "the poster": ({}, {}),
+    "a slower router and momentum": (
+        {"router_pace": 0.25, "optimizer": SGD(momentum=0.8)}, {"theta_lr": 0.05, "momentum": 0.8},
+    ),
+    "halves, hard routes": ({"split_data": True, "eval_routing": "hard", "tau": 0.1}, {"hard": True, "tau": 0.1}),
+    "a router that starts anew": ({"router_scope": "local_reinit"}, {"reinit": True}),
+    "the shared net alone": ({"global_update_path": "global_only"}, {"through_mixture": False}),
+    "more epochs": ({"local_epochs": 2, "epochs": 2, "router_epochs": 3}, {}),
+}  # fmt: skip
+TEXT_CASES = {
+    **CASES,
+    "one embedding": ({"tune_local_embedding": False}, {"own_embedding": False}),
+    "two cells": ({"mix_cell": False}, {"mix_cell": False}),
+}
+
+
+def theta(method: Flow) -> Params:
+    return method.routers["router"].init(derive(SEED, "init", 0))
+
+
+@cache
+def on_a_chain(case: str) -> tuple[Flow, Outcome]:
+    own, told = CASES[case]
+    method = Flow(mlp_net(), lr=0.2, batch_size=BATCH, **own)
+    return method, run(task_of(method), theta(method), IMAGE, Options(**{"lr": 0.2, "theta_lr": 0.2, **told}))
+
+
+@cache
+def on_texts(case: str) -> tuple[Flow, Outcome]:
+    own, told = TEXT_CASES[case]
+    method = Flow(text_net(), lr=0.2, batch_size=BATCH, **own)
+    return method, run(text_task(method), theta(method), TEXT, Options(**{"lr": 0.2, "theta_lr": 0.2, **told}))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", CASES)
+def test_two_rounds_on_a_chain_are_the_direct_analogue_of_the_poster(case: str, engine: str) -> None:
+    agrees(*on_a_chain(case), ENGINES[engine])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", TEXT_CASES)
+def test_two_rounds_on_texts_are_those_of_the_poster(case: str, engine: str) -> None:
+    agrees_on_texts(*on_texts(case), ENGINES[engine])

@@ -1,0 +1,226 @@
+"""ModFL against the paper, its limit cases, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedblocks.core.errors import UserError
+from fedblocks.core.net import Net
+from fedblocks.core.optimizers import SGD
+from fedblocks.core.plan import plan
+from fedblocks.core.random import derive
+from fedblocks.core.state import State
+from fedblocks.data.federation import Federation
+from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.methods.fedavg import FedAvg
+from fedblocks.methods.fedper import FedPer
+from fedblocks.methods.linkage import alike, complete_linkage
+from fedblocks.methods.modfl import ModFL
+
+from . import modfl
+from .harness import BATCH, CLASSES, COHORTS, ENGINES, FEATURES, SEED, SIZES, counts, federation, mlp_net, task_of
+from .plain import Descent, Params
+
+USE = (0, 1, 0, 1, 2, 2)  # cohort 2 has an empty client and one that never takes part
+DEVICE = ("old", "new", "new", "old", "old", "new")
+EVERYBODY = tuple(range(len(SIZES)))
+OTHER_NAMES = {"1": "0", "3": "2", "5": "4"}  # layers of the wide net, and of plain.py
+
+
+def tagged(use: tuple[int, ...] = USE) -> Federation:
+    return replace(federation(), tags={"operation": np.array(use)})
+
+
+def wide_net(features: int = 6) -> Net:
+    """Another architecture, whose layers have other names; its operation module is that of the small net."""
+
+    def make() -> nn.Module:
+        body = [nn.Identity(), nn.Linear(FEATURES, 9), nn.ReLU(), nn.Linear(9, features), nn.ReLU()]
+        return nn.Sequential(*body, nn.Linear(features, CLASSES))
+
+    return Net.of(make, dtype=torch.float64)
+
+
+def made(net: Net | None = None, **options: Any) -> ModFL:
+    usual: dict[str, Any] = {"lr": 0.1, "epochs": 2, "batch_size": BATCH, "optimizer": SGD(momentum=0.5)}
+    return ModFL(net or mlp_net(), **{**usual, **options})
+
+
+DESCENT = Descent(0.1, momentum=0.5)
+
+
+def generations(wide: Net | None = None, **options: Any) -> Setting:
+    methods = {"old": made(configuration="old"), "new": made(wide or wide_net(), configuration="new", **options)}
+    return Setting(methods, tagged(), SEED, groups=DEVICE)
+
+
+def play(setting: Setting, engine: Any, cohorts: tuple[tuple[int, ...], ...] = COHORTS) -> State:
+    state = setting.start()
+    for cohort in cohorts:
+        state, report = run_round(setting, state, cohort, engine)
+        assert report.refusals == []
+    return state
+
+
+def same(found: dict[str, torch.Tensor], slot: int, expected: Params) -> None:
+    """A slot of the server, whose names may lack the path of the head, and the oracle's tensors, in their order."""
+    assert len(found) == len(expected)
+    for value, wanted in zip(found.values(), expected.values(), strict=True):
+        np.testing.assert_allclose(value[slot].numpy(), wanted, rtol=0, atol=1e-10)
+
+
+def same_answers(setting: Setting, state: State, expected: modfl.Modules, engine: Any) -> None:
+    found = evaluate(setting, state, EVERYBODY, engine)["personal"]
+    for client, z in expected.logits.items():
+        right, scored, loss = counts(z, setting.data.y.numpy()[setting.data.test[client]])
+        assert found[client][:2] == (right, scored)
+        assert found[client][2] == pytest.approx(loss, abs=1e-9)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_two_architectures_average_their_operation_modules_together(engine: str) -> None:
+    setting = generations()
+    wide = {
+        f"{OTHER_NAMES[k.split('.')[0]]}.{k.split('.')[1]}": v.numpy()
+        for k, v in wide_net().init(derive(SEED, "init", 0)).items()
+    }
+    task = task_of(setting.methods["old"])
+    device = {i: int(name == "new") for i, name in enumerate(DEVICE)}
+    expected = modfl.run(task, DESCENT, [task.start[0], wide], device, dict(enumerate(USE)))
+    state = play(setting, ENGINES[engine])
+    assert state.server.keys() == {"configuration/old", "configuration/new", "operation"}
+    same(state.server["configuration/old"], 0, expected.configurations[0])
+    same(state.server["configuration/new"], 0, expected.configurations[1])
+    for cohort, operation in enumerate(expected.operations):
+        same(state.server["operation"], cohort, operation)
+    same_answers(setting, state, expected, ENGINES[engine])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("warmup", [1, 2])
+def test_cohorts_are_found_where_operation_modules_change_alike(warmup: int, engine: str) -> None:
+    method = made(cohorts="found", operations=2, warmup=warmup)
+    setting = Setting.of(method, federation(), SEED)
+    expected = modfl.run_found(task_of(method), DESCENT, operations=2, warmup=warmup)
+    state = play(setting, ENGINES[engine])
+    same(state.server["configuration"], 0, expected.configurations[0])
+    for cohort, operation in enumerate(expected.operations):
+        same(state.server["operation"], cohort, operation)
+    known = [expected.use.get(i, -1) for i in EVERYBODY]
+    assert state.server["membership"]["value"].squeeze(1).tolist() == known
+    assert set(known) == {-1, 0, 1}
+    same_answers(setting, state, expected, ENGINES[engine])
+
+
+def test_operation_modules_start_alike() -> None:
+    weight = generations().start().server["operation"]["weight"]
+    assert len(weight) == 3 and torch.equal(weight[0], weight[1]) and torch.equal(weight[1], weight[2])
+
+
+def test_tasks_have_operation_modules_of_their_own() -> None:
+    methods = {"old": made(task="braking"), "new": made(wide_net(), configuration="new", task="steering")}
+    server = Setting(methods, tagged(), SEED, groups=DEVICE).start().server
+    assert server.keys() == {"configuration", "configuration/new", "operation/braking", "operation/steering"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_configuration_and_one_operation_cohort_is_fedavg(engine: str) -> None:
+    data = tagged((0,) * len(SIZES))
+    ours = play(Setting.of(made(operations=1), data, SEED), ENGINES[engine])
+    plain = FedAvg(mlp_net(), lr=0.1, epochs=2, batch_size=BATCH, optimizer=SGD(momentum=0.5))
+    theirs = play(Setting.of(plain, data, SEED), ENGINES[engine]).server["model"]
+    both = {**ours.server["configuration"], **{f"4.{k}": v for k, v in ours.server["operation"].items()}}
+    assert both.keys() == theirs.keys()
+    for name, value in theirs.items():
+        torch.testing.assert_close(both[name], value, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_operation_cohort_for_each_client_is_fedper(engine: str) -> None:
+    data = tagged(EVERYBODY)
+    ours = play(Setting.of(made(operations=len(SIZES)), data, SEED), ENGINES[engine])
+    personal = FedPer(mlp_net(), lr=0.1, epochs=2, batch_size=BATCH, optimizer=SGD(momentum=0.5))
+    theirs = play(Setting.of(personal, data, SEED), ENGINES[engine])
+    for name, value in theirs.server["body"].items():
+        torch.testing.assert_close(ours.server["configuration"][name], value, rtol=0, atol=1e-12)
+    for client, own in theirs.private.items():
+        for name, value in own["head"].items():
+            found = ours.server["operation"][name.removeprefix("4.")][client]
+            torch.testing.assert_close(found, value, rtol=0, atol=1e-12)
+
+
+def test_a_client_is_sent_and_sends_one_configuration_and_one_operation_module() -> None:
+    setting = Setting.of(made(), tagged(), SEED)
+    _, report = run_round(setting, setting.start(), EVERYBODY, ENGINES["vectorised"])
+    body, operation = 8 * (FEATURES * 7 + 7 + 7 * 6 + 6), 8 * (6 * CLASSES + CLASSES)
+    assert report.bytes_down["configuration"][0] == body and report.bytes_down["operation"][0] == operation
+    assert report.bytes_up["operation"][0] == operation + 8 * 3  # and a weight for each cohort
+    assert "membership" not in report.bytes_down
+
+
+def test_groups_keep_the_order_of_their_first_members() -> None:
+    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [-1.0, 0.0], [0.1, 2.0]])
+    assert alike(rows, 3).tolist() == [0, 1, 0, 2, 1]
+    assert alike(rows, 9).tolist() == [0, 1, 2, 3, 4]
+    assert complete_linkage(np.ones((3, 3)), 1).tolist() == [0, 0, 0]
+
+
+def test_an_unknown_and_an_empty_client_disturb_no_clustering() -> None:
+    setting = Setting.of(made(cohorts="found", operations=2, warmup=1), federation(), SEED)
+    with_empty = play(setting, ENGINES["sequential"], cohorts=((0, 1, 2, 3, 4),))
+    without = play(setting, ENGINES["sequential"], cohorts=((0, 1, 2, 3),))
+    assert torch.equal(with_empty.server["membership"]["value"], without.server["membership"]["value"])
+    for name, value in without.server["operation"].items():
+        torch.testing.assert_close(with_empty.server["operation"][name], value, rtol=0, atol=1e-12)
+
+
+def test_more_cohorts_than_clients_leave_the_others_as_they_are() -> None:
+    setting = Setting.of(made(cohorts="found", operations=4, warmup=1), federation(), SEED)
+    state = play(setting, ENGINES["sequential"], cohorts=((0, 1),))
+    weight = state.server["operation"]["weight"]
+    assert not torch.equal(weight[0], weight[1]) and torch.equal(weight[2], weight[3])
+
+
+def test_a_lonely_client_is_remarked_and_not_refused() -> None:
+    assert made().remarks({"operation": torch.tensor([0, 1, 0, 2, 1])}) == [
+        "client 3 is alone in its operation cohort, which makes its operation module a private one, as in FedPer"
+    ]
+    assert made(cohorts="found").remarks({}) == []
+
+
+def test_modules_that_do_not_fit_together_are_refused_by_name_and_shape() -> None:
+    with pytest.raises(UserError, match=r'group "new" shares "operation".*"weight" is \[3, 4, 7\].* \[3, 4, 6\]'):
+        generations(wide_net(features=7)).start()
+    with pytest.raises(UserError, match=r'"bias" is \[5, 4\], in the other group \[3, 4\]'):
+        generations(operations=5).start()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"operations": 0}, "operations = 0"), ({"cohorts": "guessed"}, "guessed"), ({"warmup": 0}, "warmup = 0")],
+)
+def test_what_cannot_be_meant_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        made(**options)
+
+
+def test_clients_without_a_known_cohort_are_refused_by_name() -> None:
+    for data, told in (
+        (federation(), 'no tag "operation"'),
+        (tagged((0, 1, 2, 3, 0, 0)), "client 3 is of operation cohort 3"),
+        (tagged((0, 1, -1, 0, 0, 0)), "client 2 is of operation cohort -1"),
+    ):
+        setting = Setting.of(made(), data, SEED)
+        with pytest.raises(UserError, match=told):
+            run_round(setting, setting.start(), EVERYBODY, ENGINES["sequential"])
+
+
+def test_a_plan_needs_tags_only_where_cohorts_are_given() -> None:
+    assert made().tags == ("operation",) and made(cohorts="found").tags == ()
+    assert [row["block"] for row in plan(made(cohorts="found")).rows][-1] == "membership"

@@ -1,0 +1,70 @@
+"""A federation of tiny texts for the oracles of recurrent methods, and the comparison on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from fedblocks.core.method import Method
+from fedblocks.core.net import Net
+from fedblocks.core.random import derive
+from fedblocks.data.federation import Federation
+from fedblocks.data.rows import Rows
+from fedblocks.engines.federate import Engine, evaluate
+from fedblocks.nets.text import next_word
+
+from .autograd import IGNORE
+from .harness import COHORTS, SEED, SIZES, TEST_SIZES, TOLERANCE, _batches, _numbered, _numpy, _same, counts, play
+from .plain import Outcome, Task
+
+WORDS, STEPS = 9, 5
+
+
+def text_net() -> Net:
+    made = next_word((STEPS,), WORDS, embedding=3, hidden=4, projection=5)
+    return Net.of(made.make, dtype=torch.float64, input_shape=(STEPS,))
+
+
+def texts() -> Federation:
+    """Each client counts in steps of its own; every third text is short: padded with 0, not scored there."""
+    draw = np.random.Generator(np.random.PCG64(5))
+    train, rows = _numbered(SIZES, 0)
+    test, rows = _numbered(TEST_SIZES, rows)
+    owner = np.empty(rows, dtype=np.int64)
+    for client, own in enumerate(zip(train, test)):
+        owner[np.concatenate(own)] = client
+    first = draw.integers(0, WORDS - 1, rows)
+    tokens = 1 + (first[:, None] + (1 + owner % 3)[:, None] * np.arange(STEPS + 1)) % (WORDS - 1)
+    tokens[::3, 3:] = 0
+    x, y = tokens[:, :-1], np.where(tokens[:, 1:] == 0, IGNORE, tokens[:, 1:])
+    parts = Rows.of(train), Rows.none(len(SIZES)), Rows.of(test)
+    return Federation(torch.from_numpy(x), torch.from_numpy(y), *parts, classes=WORDS)
+
+
+def text_task(method: Method, slots: int = 2) -> Task:
+    data = texts()
+    x, y = data.x.numpy(), data.y.numpy()
+    return Task(
+        [_numpy(method.net.init(derive(SEED, "init", slot))) for slot in range(slots)],
+        train=[(x[rows], y[rows]) for rows in data.train],
+        test=[(x[rows], y[rows]) for rows in data.test],
+        rounds=[{i: _batches(method, t, i, SIZES[i]) for i in cohort} for t, cohort in enumerate(COHORTS)],
+        adapting={i: _batches(method, len(COHORTS), i, SIZES[i], adapting=True) for i in range(len(SIZES))},
+    )
+
+
+def agrees_on_texts(method: Method, expected: Outcome, engine: Engine) -> None:
+    """Server slots and evaluations of the library are those of the oracle, and clients keep nothing."""
+    setting, state = play(method, engine, texts())
+    assert state.server.keys() == expected.server.keys() and state.private == {}
+    for block, slots in expected.server.items():
+        for slot, params in enumerate(slots):
+            _same(f"slot {slot} of {block}", {k: v[slot] for k, v in state.server[block].items()}, params)
+    found = evaluate(setting, state, range(len(SIZES)), engine)
+    assert found.keys() == expected.logits.keys()
+    for view, by_client in expected.logits.items():
+        for client, z in by_client.items():
+            y = setting.data.y.numpy()[setting.data.test[client]]
+            right, scored, loss = counts(z[y != IGNORE], y[y != IGNORE])
+            assert found[view][client][:2] == (right, scored)
+            assert abs(found[view][client][2] - loss) < TOLERANCE * max(1, loss)
