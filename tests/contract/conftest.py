@@ -6,8 +6,6 @@ import pytest
 
 from fedblocks.testing import CHECKS, Example, run_check
 
-Caught = Callable[[Example, int], bool]
-
 
 @pytest.fixture
 def verdict() -> Callable[[Example, int], str]:

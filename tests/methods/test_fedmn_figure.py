@@ -41,7 +41,7 @@ def test_the_pool_of_the_emnist_table_has_the_papers_sizes() -> None:
     method = FedMN(femnist_cnn((1, 28, 28), 62), modules=(3, 3, 3))
     sizes = [count(stage) for stage in method.path.stages]
     assert sizes == [3_200_384, 131_328, 15_934]
-    assert 3 * sum(sizes) + count(method.router.net) == 12_464_653
+    assert 3 * sum(sizes) + count(method.router.net) == 12_464_591
 
 
 def test_the_figure_has_pools_of_8_9_and_10_blocks() -> None:
@@ -97,7 +97,7 @@ def test_on_larger_images_that_holds_only_if_the_router_is_not_counted() -> None
     assert travelled(fedmn, "router")[0] < travelled(fedavg)[0]
 
 
-def test_a_closed_gate_can_save_little_where_encoders_are_large() -> None:
-    """Spec: at most 3.2 % of the CIFAR-10 message, if one middle block and one output are all that is left."""
-    path = modular(mobilenet_v2((3, 32, 32), 10))
-    assert sum(count(stage) for stage in path.stages[1:]) / 8_417_758 == pytest.approx(0.016, abs=0.001)
+def test_closed_gates_can_save_little_where_encoders_are_large() -> None:
+    """Spec: at most 3.2 % of the 8,417,758 numbers of the CIFAR-10 table, encoders and router being always sent."""
+    closable = 2 * sum(count(stage) for stage in modular(mobilenet_v2((3, 32, 32), 10)).stages[1:])
+    assert closable / 8_417_758 == pytest.approx(0.032, abs=0.0005)

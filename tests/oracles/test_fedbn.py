@@ -22,7 +22,7 @@ each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGIN
 
 def normed(norm: nn.Module) -> Net:
     layers = (nn.Linear(FEATURES, 6, bias=False), norm, nn.ReLU(), nn.Linear(6, 4))
-    return Net.of(lambda: nn.Sequential(*layers), dtype=torch.float64)
+    return Net.of(nn.Sequential(*layers), dtype=torch.float64)
 
 
 @each_engine

@@ -47,7 +47,7 @@ def test_the_contrast_moves_the_model_from_the_second_round_on() -> None:
 def test_statistics_move_once_in_a_step() -> None:
     """Logits and features come from one pass: with strength 0 the running statistics are FedAvg's."""
     layers = (nn.Linear(FEATURES, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4))
-    net = Net.of(lambda: nn.Sequential(*layers), dtype=torch.float64)
+    net = Net.of(nn.Sequential(*layers), dtype=torch.float64)
     options = {**COMMON, "net": net, "batch_size": 7}  # no batch of a single example
     found = [play(m, ENGINES["vectorised"])[1] for m in (Moon(**options, strength=0.0), FedAvg(**options))]
     for key, value in found[1].server["model"].items():

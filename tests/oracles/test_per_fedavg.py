@@ -80,7 +80,7 @@ def test_a_batch_of_one_example_serves_for_all_parts(engine: Any) -> None:
 def test_running_statistics_move_once_in_a_step(variant: str, parts: int, engine: Any) -> None:
     """Only by the pass on the second part of a batch, with the momentum of 0.1; inner slopes leave them alone."""
     layers = (nn.Linear(FEATURES, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4))
-    net = Net.of(lambda: nn.Sequential(*layers), dtype=torch.float64)
+    net = Net.of(nn.Sequential(*layers), dtype=torch.float64)
     options = {**COMMON, "net": net, "epochs": 1, "batch_size": SIZES[0]}
     method = PerFedAvg(**options, inner_lr=0.0, variant=variant)
     _, state = play(method, engine, cohorts=((0,),))

@@ -87,7 +87,7 @@ def test_only_the_made_model_travels() -> None:
 @pytest.mark.parametrize("statistics", ["average", "local"])
 def test_running_statistics_are_not_made_but_measured(statistics: str) -> None:
     layers = (nn.Linear(FEATURES, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4))
-    net = Net.of(lambda: nn.Sequential(*layers), dtype=torch.float64)
+    net = Net.of(nn.Sequential(*layers), dtype=torch.float64)
     method = PFedHN(**{**COMMON, "net": net, "batch_size": 7}, statistics=statistics)
     found = [play(method, engine)[1] for engine in ENGINES.values()]
     for state in found:

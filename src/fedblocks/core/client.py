@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -40,9 +40,8 @@ class Client:
     local: Local
 
     @property
-    def round(self) -> int:
-        """Rounds before this one."""
-        self.local.seen.add("round")
+    def round(self) -> int | Tensor:
+        """Rounds before this one: a number, or a tensor where a captured graph reads it anew."""
         return self.local.round
 
     @property
@@ -87,11 +86,10 @@ class Local:
 
     source: Source
     tensors: dict[str, Any]  # the tensor fields of Client
-    round: int
+    round: int | Tensor
     training: bool
     each: Each  # identity for one client, vmap for a stack
     keep_optimizer: bool = False  # local optimizers go on from what the client kept
-    seen: set[str] = field(default_factory=set)  # what losses looked at that a captured graph cannot follow
 
     @property
     def mapped(self) -> bool:
@@ -115,7 +113,7 @@ class Local:
         """The first clients of a stack."""
         if count is None or count == len(self.tensors["size"]):
             return self
-        return replace(self, tensors=first(self.tensors, count))  # `seen` stays the same set
+        return replace(self, tensors=first(self.tensors, count))
 
 
 def first(tree: Any, count: int) -> Any:

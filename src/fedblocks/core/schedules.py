@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+from torch import Tensor
+
+Number = TypeVar("Number", float, Tensor)  # a tensor where a captured graph reads the round anew
 
 
 class Schedule(Protocol):
     """A number as a function of the round."""
 
-    def __call__(self, round: int) -> float: ...
+    def __call__(self, round: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,9 @@ class Milestones:
     rounds: tuple[int, ...]
     factor: float = 0.1
 
-    def __call__(self, round: int) -> float:
-        return self.start * self.factor ** sum(round >= r for r in self.rounds)
+    def __call__(self, round: Number) -> Number:
+        passed: Any = sum(round >= r for r in self.rounds)
+        return self.start * self.factor**passed  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,12 @@ class Exponential:
     end: float
     rounds: int
 
-    def __call__(self, round: int) -> float:
-        share = min(round / self.rounds, 1.0)
-        return float(self.start * (self.end / self.start) ** share)
+    def __call__(self, round: Number) -> Number:
+        share: Any = round / self.rounds
+        share = share.clamp(max=1.0) if isinstance(share, Tensor) else min(share, 1.0)
+        return self.start * (self.end / self.start) ** share  # type: ignore[no-any-return]
 
 
-def at(value: float | Schedule, round: int) -> float:
-    """The value of a number or a schedule in this round."""
-    return float(value(round)) if callable(value) else float(value)
+def at(value: float | Schedule, round: Any) -> Any:
+    """The value of a number or a schedule in this round: a number, or a tensor if the round is one."""
+    return value(round) if callable(value) else float(value)

@@ -81,7 +81,8 @@ def record(stretch: Stretch, step: Step) -> Graph:
     """One step recorded on copies of its own."""
     device = step.index.device
     rates = [torch.zeros((), device=device, dtype=torch.float32) for _ in stretch.rates]
-    local = replace(stretch.local, tensors=_copied(stretch.local.tensors), seen=set())
+    round = torch.zeros((), device=device, dtype=torch.float32)
+    local = replace(stretch.local, tensors=_copied(stretch.local.tensors), round=round)
     own = replace(
         stretch,
         blocks=_copied(stretch.blocks),
@@ -103,8 +104,6 @@ def record(stretch: Stretch, step: Step) -> Graph:
         for _ in range(_WARM_UP):
             body()
     torch.cuda.current_stream().wait_stream(side)
-    if "round" in local.seen:
-        raise RuntimeError("the loss depends on the round")
     recording = torch.cuda.CUDAGraph()
     with torch.cuda.graph(recording):
         body()
@@ -134,7 +133,8 @@ def _copied(tree: Any) -> Any:
 
 
 def _values(stretch: Stretch) -> list[Any]:
-    return [stretch.blocks, stretch.start, stretch.local.tensors, stretch.memories, stretch.rates]
+    local = stretch.local
+    return [stretch.blocks, stretch.start, local.tensors, local.round, stretch.memories, stretch.rates]
 
 
 def _trained(stretch: Stretch) -> list[Any]:
@@ -149,7 +149,7 @@ def _fill(to: Any, values: Any) -> None:
     elif isinstance(to, list):
         for buffer, value in zip(to, values, strict=True):
             _fill(buffer, value)
-    elif isinstance(values, float):
+    elif isinstance(values, int | float):
         to.fill_(values)
     elif to.dim() and to.stride(0) == 0:
         to[:1].copy_(values[:1])

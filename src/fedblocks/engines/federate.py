@@ -167,6 +167,7 @@ def evaluate(
     them as clients that never took part.
     """
     found: dict[str, dict[int, tuple[float, float, float]]] = {}
+    state = replace(state, private={}) if joining else state  # who never took part has kept nothing
     for group, ids in setting.members(clients).items():
         method = setting.methods[group]
         phases = method.joining() if joining else method.adaptation()

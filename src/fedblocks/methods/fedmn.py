@@ -53,6 +53,9 @@ class FedMN(Method):
     label_width: int = 64  # of what it sees of a label
     unit_length: bool = True  # the router scales each example's summary to length 1
     router_relu: bool = True  # and leaves out negative numbers
+    router_lr: float | Schedule | None = (
+        None  # of a router that steps after the modules; default: with them, at their lr
+    )
     router_samples: int = 256  # examples that the router looks at in a step; 0: all
     gate_mode: str = "st_hard"  # "st_hard": hard choices, soft gradients; "soft": relaxed choices, every module travels
     noise_per: str = "round"  # "round": one draw of the gates; "step": a new one for each batch, soft gates only
@@ -106,7 +109,9 @@ class FedMN(Method):
         return {**blocks, "gates": {"value": self.decide(blocks["router"], client), "temperature": temperature}}
 
     def phases(self) -> list[Phase]:
-        return [Phase((self.step(*self.layers, "router"),), self.epochs)]
+        if self.router_lr is None:
+            return [Phase((self.step(*self.layers, "router"),), self.epochs)]
+        return [Phase((self.step(*self.layers), self.step("router", lr=self.router_lr)), self.epochs)]
 
     def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         logits = self.router.of_step(blocks["router"], batch)

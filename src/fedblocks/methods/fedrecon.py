@@ -16,7 +16,7 @@ from fedblocks.core.method import Method, Paper, join
 from fedblocks.core.net import Piece
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import IGNORE, Phase
-from fedblocks.core.rules import Adagrad, Adam, MovingAverage, Rule, Yogi
+from fedblocks.core.rules import Adagrad, Adam, Average, MovingAverage, Rule, Yogi
 from fedblocks.core.schedules import Schedule
 from fedblocks.methods.routed import one_of
 
@@ -70,7 +70,8 @@ class FedRecon(Method):
         return self.net.piece(set(self.net.names) - set(self.personal.names))
 
     def blocks(self) -> dict[str, Block]:
-        rule: Rule = RULES[self.server_rule](self.server_lr)
+        plain = self.server_rule == "average" and self.server_lr == 1
+        rule: Rule = Average() if plain else RULES[self.server_rule](self.server_lr)
         local: dict[str, Block] = {"local": Fresh(self.personal)} if self.personal.names else {}
         return {"shared": Shared(self.common, rule=rule), **local}
 

@@ -33,7 +33,7 @@ def digits(method: str, lr: float = 0.3, **options: Any) -> Config:
     )
 
 
-# Learning rates of 0.1, 0.3 and 0.6, and the strengths and rates below, were compared on validation data.
+# Chosen by validation accuracy after 40 rounds among lr 0.1, 0.3, 0.6, epochs 1, 3, strength 0.1, 1, alpha_lr 0.3, 1, 3.
 PRESETS: dict[str, Callable[[], Config]] = {
     "digits-local": partial(digits, "local", lr=0.6),
     "digits-fedavg": partial(digits, "fedavg", lr=0.6),

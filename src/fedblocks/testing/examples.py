@@ -34,6 +34,7 @@ from fedblocks.methods.pfedme import PFedMe
 from fedblocks.testing.example import Alone, Example, Make, Reduction
 from fedblocks.testing.extras import extras
 from fedblocks.testing.federations import small_federation, small_net
+from fedblocks.testing.routes import routes
 
 USUAL: dict[str, Any] = {"lr": 0.2, "epochs": 1, "batch_size": 4}  # several batches each, most with a part left over
 UNKNOWN = {
@@ -103,7 +104,7 @@ def ours(
 
 _DECAY = SGD(weight_decay=5e-4)  # the default of mean-regularised multi-task learning
 _BETAS = {"beta1": 0.5, "beta2": 0.5}
-_QUICK = {"server_lr": 0.05, "tau": 0.05}  # of a size with the changes
+_QUICK: dict[str, Any] = {"server_lr": 0.05, "tau": 0.05}  # of a size with the changes
 _LAYERS = {"layers.0": "model", "layers.2": "model"}
 _PATH = modular(small_net(), (6, 5), dropout=0.0)  # FedMN's encoder, middle block and output
 _POOL: dict[str, Any] = {"widths": (6, 5), "dropout": 0.0, "summary_width": 4, "label_width": 3}
@@ -208,4 +209,4 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
         **_POOL,
     ),
 }  # fmt: skip
-EXAMPLES |= extras()
+EXAMPLES |= extras() | routes()

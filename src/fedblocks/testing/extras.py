@@ -28,7 +28,7 @@ COUNTED = "clients are counted, so that two are not one with twice the data"
 def normed_net() -> Net:
     """A perceptron with a batch normalisation, before which no bias can learn."""
     layers = (nn.Linear(FEATURES, 5, bias=False), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, CLASSES))
-    return Net.of(lambda: nn.Sequential(*layers), dtype=torch.float64)
+    return Net.of(nn.Sequential(*layers), dtype=torch.float64)
 
 
 def is_local(says: str, **options: Any) -> Reduction:
@@ -68,11 +68,14 @@ def extras() -> dict[str, Callable[[], Example]]:
         ),
         "scaffold": ours(
             "scaffold", Scaffold, Alone(("model",)), others={"weigh_by": "clients"},
-            exceptions={"no_dead_knobs": "momentum, which a check of every knob needs, is refused", "client_twice": COUNTED},
+            exceptions={
+                "no_dead_knobs": "any optimizer but plain SGD, which has nothing to keep, is refused",
+                "client_twice": COUNTED,
+            },
         ),
         "moon": ours("moon", Moon, is_fedavg("strength 0", {"model": "model"}, strength=0.0)),
         "fedbn": ours(
-            "fedbn", FedBN, Alone(("rest", "norms")), net=normed_net(), batch_size=3,  # no batch of a single example
+            "fedbn", FedBN, Alone(("rest", "norms")), net=normed_net(), batch_size=8,  # no batch of a single example
             exceptions={"client_twice": "the variance of examples that are there twice is estimated otherwise"},
         ),
         "fedala": ours(

@@ -1,0 +1,138 @@
+"""Writes what the documentation can take from the code: plan tables in the method pages, and the table of methods.
+
+    python docs/generate.py            write the pages
+    python docs/generate.py --checks   also run the contract checks of every method (minutes) and store the counts
+    python docs/generate.py --stale    write nothing; name the pages that are out of date and fail if there are any
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedblocks.core.method import Method
+from fedblocks.core.net import Net
+from fedblocks.core.plan import plan
+from fedblocks.data.federation import Federation
+from fedblocks.data.partitions import iid
+from fedblocks.engines.federate import Report, Setting, run_round
+from fedblocks.engines.sequential import Sequential
+from fedblocks.methods import METHODS
+from fedblocks.testing import CHECKS, EXAMPLES, check_method, plan_text
+
+PAGES = Path(__file__).parent / "methods"
+COUNTS = PAGES / "checks.json"
+CLIENTS, EXAMPLES_EACH = 4, 64
+
+
+def lenet() -> Net:
+    """The net of the pFedMB paper, on 32x32 colour images."""
+
+    def make() -> nn.Module:
+        first = [nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
+        dense = [nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)]
+        return nn.Sequential(*first, *dense)
+
+    return Net.of(make, input_shape=(3, 32, 32))
+
+
+def federation(tags: tuple[str, ...]) -> Federation:
+    """Four clients of 64 random images: enough to count, nothing to learn."""
+    count = CLIENTS * EXAMPLES_EACH * 2
+    noise = torch.Generator().manual_seed(0)
+    x, y = torch.randn(count, 3, 32, 32, generator=noise), torch.arange(count) % 10
+    made = Federation.from_arrays(x, y, iid(y.numpy(), CLIENTS, seed=0), split=(0.5, 0.25, 0.25))
+    cohorts = {name: np.arange(CLIENTS, dtype=np.int64) % 2 for name in tags}
+    return Federation(made.x, made.y, made.train, made.validation, made.test, made.classes, made.names, cohorts)
+
+
+def measured(method: Method) -> tuple[int, int]:
+    """(bytes, floating-point operations) of one round."""
+    setting = Setting.of(method, federation(type(method).tags))
+    with FlopCounterMode(display=False) as counter:
+        _, report = run_round(setting, setting.start(), range(CLIENTS), Sequential())
+    return traffic(report), counter.get_total_flops()
+
+
+def traffic(report: Report) -> int:
+    both = (*report.bytes_down.values(), *report.bytes_up.values())
+    return sum(sum(by_client.values()) for by_client in both)
+
+
+def index() -> str:
+    """The table of all methods."""
+    base_bytes, base_flops = measured(METHODS["fedavg"](lenet(), batch_size=16))
+    counts = json.loads(COUNTS.read_text()) if COUNTS.is_file() else {}
+    lines = [HEAD]
+    for name, kind in METHODS.items():
+        method = kind(lenet(), batch_size=16)
+        sent, flops = measured(method)
+        homes = ", ".join(f"{row['block']}: {row['home']}" for row in brief(plan(method).rows))
+        state = "yes" if method.stateful else "no"
+        ratio = f"{sent / base_bytes:.2f} | {flops / base_flops:.2f} | {counts.get(name, '-')}"
+        lines.append(f"| [{name}]({name}.md) | {kind.personal_by} | {homes} | {state} | {ratio} |")
+    return "\n".join(lines) + "\n"
+
+
+def brief(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Blocks that are alike but for a number or a layer's name, as one row."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        family = row["block"].partition(".")[0]
+        found.setdefault((family, row["home"]), {**row, "block": family})
+    return list(found.values())
+
+
+HEAD = """# Methods
+
+Made by `docs/generate.py`; do not edit. Bytes and arithmetic are those of one round relative to FedAvg, with every method's default options, on
+four clients of 64 examples (batches of 16, one epoch) and the LeNet of the pFedMB paper. Checks: contract checks passed, of those that apply.
+
+| method | personal by | block: home | client state | bytes | arithmetic | checks |
+|---|---|---|---|---|---|---|"""
+
+
+def with_plan(name: str, text: str) -> str:
+    """A method's page with its plan table between the markers."""
+    marker, end = f"<!-- plan:{name} -->", "<!-- /plan -->"
+    before, found, after = text.partition(marker)
+    if not found:
+        raise SystemExit(f"docs/methods/{name}.md has no line {marker}")
+    after = after.partition(end)[2] if end in after else after
+    table = plan_text(EXAMPLES[name]().make())
+    return f"{before}{marker}\n\n```\n{table.rstrip()}\n```\n\n{end}\n\n{after.lstrip()}"
+
+
+def pages() -> dict[Path, str]:
+    found = {PAGES / f"{name}.md": with_plan(name, (PAGES / f"{name}.md").read_text()) for name in METHODS}
+    return {**found, PAGES / "index.md": index()}
+
+
+def store_checks() -> None:
+    counts = {}
+    for name in METHODS:
+        verdicts = list(check_method(EXAMPLES[name]()))
+        counts[name] = f"{sum(v.passed for v in verdicts)}/{len(verdicts)}"
+        print(name, counts[name], f"of {len(CHECKS)} invariants", flush=True)
+    COUNTS.write_text(json.dumps(counts, indent=1) + "\n")
+
+
+def main() -> None:
+    if "--checks" in sys.argv:
+        store_checks()
+    stale = [path.name for path, text in pages().items() if not path.is_file() or path.read_text() != text]
+    if "--stale" in sys.argv:
+        sys.exit(f"out of date: {', '.join(stale)}; run python docs/generate.py" if stale else 0)
+    for path, text in pages().items():
+        path.write_text(text)
+    print(f"wrote {len(stale)} pages" if stale else "all pages are up to date")
+
+
+if __name__ == "__main__":
+    main()
