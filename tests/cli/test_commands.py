@@ -77,7 +77,10 @@ def test_a_check_gives_a_verdict_on_each_invariant(fedblocks: Any, monkeypatch: 
 
 
 def test_a_failed_check_ends_with_code_6(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    verdicts = [contract.Check(1, "a", "this holds", True, ""), contract.Check(2, "b", "this does not", False, "off by 3")]
+    verdicts = [
+        contract.Check(1, "a", "this holds", True, ""),
+        contract.Check(2, "b", "this does not", False, "off by 3"),
+    ]
     monkeypatch.setattr(testing, "check_method", lambda example: iter(verdicts))
     shown = fedblocks("check", "fedavg")
     assert shown.code == 6

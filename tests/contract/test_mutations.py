@@ -134,14 +134,6 @@ class UniformProx(FedProx):
 
 
 @frozen
-class RootWeights(FedAvg):
-    """Clients count by the square root of their data."""
-
-    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        return {"model": client.size.sqrt()[None]}
-
-
-@frozen
 class NegativeWeights(FedAvg):
     """Some clients are subtracted."""
 
@@ -273,7 +265,6 @@ BUGS: list[tuple[Callable[[], Example], tuple[int, ...]]] = [
     (lambda: example_for(RoutedWithoutGradient), (7,)),
     (lambda: example_for(SplitByPosition), (3, 9)),
     (lambda: as_in("fedprox", UniformProx), (9, 19, 20)),
-    (lambda: as_in("fedavg", RootWeights), (20,)),
     (lambda: as_in("fedavg", NegativeWeights), (12,)),
     (lambda: as_in("fedavg", PaddingCounts), (1, 6, 19)),
     (lambda: as_in("fedper", SharedHead), (18,)),
@@ -289,9 +280,7 @@ BUGS: list[tuple[Callable[[], Example], tuple[int, ...]]] = [
 
 
 CASES = [
-    pytest.param(make, number, id=f"{getattr(make().method, '__name__', '')}-{number}")
-    for make, numbers in BUGS
-    for number in numbers
+    pytest.param(make, n, id=f"{getattr(make().method, '__name__', '')}-{n}") for make, numbers in BUGS for n in numbers
 ]
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedblocks.core.errors import UserError
-from fedblocks.core.modules import ModularNet, modular, started_from
-from fedblocks.core.net import Net
 from fedblocks.core.parts import Blocks
 from fedblocks.core.random import uniform
 from fedblocks.core.schedules import at
@@ -22,10 +18,8 @@ from fedblocks.core.state import State
 from fedblocks.engines.federate import Report, Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedmn import FedMN
 from fedblocks.methods.fedmn_parts import concrete, connected, edges, matrices, reached
-from fedblocks.nets.convolutional import cnn
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.federations import CLASSES, FEATURES, SIZES, small_federation, small_net
 
@@ -233,127 +227,17 @@ def test_noise_of_each_step_changes_what_soft_gates_learn() -> None:
     assert differences(state_leaves(states[0]), state_leaves(states[1]), 1e-6)
 
 
-class Residual(nn.Module):
-    """Somebody's own net, no chain."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inside, self.classify = nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.classify(x + torch.tanh(self.inside(x)))
-
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.recur, self.classify = nn.LSTM(3, 5, batch_first=True), nn.Linear(5, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.classify(self.recur(x.reshape(len(x), 2, 3))[0][:, -1])
-
-
-def image_net() -> Net:
-    net = cnn((1, 4, 4), CLASSES, channels=(2, 3), hidden=5, batch_norm=True)
-    pad = nn.Sequential(nn.ZeroPad1d((0, 10)), nn.Unflatten(1, (1, 4, 4)))
-    return Net.of(lambda: nn.Sequential(*pad, *net.make()), dtype=torch.float64)
-
-
-@pytest.mark.parametrize(
-    "net",
-    [Net.of(Residual, dtype=torch.float64), Net.of(Recurrent, dtype=torch.float64), image_net()],
-    ids=["residual", "recurrent", "batch norm"],
-)
-def test_any_net_with_a_dense_last_layer_is_an_encoder_and_engines_agree(net: Net) -> None:
-    method = small(net=net, dropout=0.3)
-    states = []
-    for engine in (Sequential(), Vectorised(chunk=4)):
-        setting = Setting.of(method, small_federation())
-        state = setting.start()
-        for _ in range(2):
-            state, report = run_round(setting, state, EVERYBODY, engine)
-            assert report.refusals == []
-        states.append(state)
-    assert not differences(state_leaves(states[0]), state_leaves(states[1]), 1e-9)
-
-
-def test_pre_trained_weights_start_every_encoder_and_the_router_but_for_their_last_layers() -> None:
-    net, data = small_net(), small_federation()
-    setting = Setting.of(FedAvg(net, lr=0.2), data)
-    state = setting.start()
-    for _ in range(2):
-        state, _ = run_round(setting, state, EVERYBODY, Sequential())
-    trained = {k: v[0] for k, v in state.server["model"].items()}
-    start = Setting.of(small(net=started_from(net, trained)), data).start().server
-    for key in ("0.weight", "0.bias"):
-        for encoder in start["encoders"][f"0.0.{key}"]:
-            assert torch.equal(encoder, trained[key])
-        assert torch.equal(start["router"][f"inputs.{key}"][0], trained[key])
-    last = start["encoders"]["0.0.2.weight"]
-    assert last.shape == (2, 6, 5) and not torch.equal(last[0], last[1])
-
-
-def test_weights_of_another_net_are_refused() -> None:
-    with pytest.raises(UserError, match="not those of this net"):
-        started_from(small_net(), {"0.weight": torch.zeros(5, FEATURES)})
-
-
-def test_the_blocks_first_weights_can_be_drawn_as_the_released_code_draws_them() -> None:
-    server = Setting.of(small(spread=0.01, widths=(60, 50)), small_federation()).start().server
-    weight, bias = server["modules.2"]["1.0.weight"], server["modules.2"]["1.0.bias"]
-    assert float(weight.std()) == pytest.approx(0.01, rel=0.05) and not bias.any()
-
-
-def test_a_modular_net_brings_its_own_modules() -> None:
-    layers = [lambda: nn.Linear(FEATURES, 7), lambda: nn.Sequential(nn.Tanh(), nn.Linear(7, CLASSES))]
-    net = ModularNet(layers, lambda width: nn.Linear(FEATURES, width), torch.float64)
-    method = FedMN(net, modules=(2, 3), summary_width=4, label_width=3, batch_size=4)
-    before, after, report = one_round(method)
-    assert [tuple(v.shape) for v in after.server["outputs"].values()] == [(3, CLASSES, 7), (3, CLASSES)]
-    assert report.refusals == [] and differences(state_leaves(before), state_leaves(after), 1e-6)
-
-
-def test_one_path_is_told_to_be_fedavg() -> None:
-    assert small(modules=(1, 1, 1)).degenerate() == ["modules = (1, 1, 1) leaves one path: FedAvg on that net"]
-    assert small(modules=(1, 2, 1)).degenerate() == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"modules": (2, 0, 2)}, r"modules = \(2, 0, 2\): layer 2 is empty"),
-        ({"modules": (2,)}, "two layers"),
-        ({"widths": (6,)}, r"widths = \(6,\) do not fit"),
-        ({"widths": (6, 0)}, "do not fit"),
-        ({"gate_mode": "hard"}, 'gate_mode = "hard" is not known'),
-        ({"eval_gate": "modes"}, 'eval_gate = "modes" is not known'),
-        ({"noise_per": "step"}, "modules that were not sent"),
-        ({"router_samples": -1}, "must not be negative"),
-        ({"net": modular(small_net(), (6, 5))}, "has its own widths"),
-        ({"net": modular(small_net(), (6, 5)), "modules": (2, 2), "widths": None, "dropout": None}, "3"),
-    ],
-)
-def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        small(**options)
-
-
-def test_a_net_whose_last_layer_is_not_dense_is_refused() -> None:
-    net = Net.of(lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.LayerNorm(5)), dtype=torch.float64)
-    with pytest.raises(UserError, match="is a LayerNorm and not a dense layer"):
-        small(net=net).blocks()
-
-
-def test_a_modular_net_of_one_layer_or_with_an_empty_one_is_refused() -> None:
-    dense = partial(nn.Linear, FEATURES, CLASSES)
-    for layers in ([dense], [dense, nn.ReLU, dense]):
-        with pytest.raises(UserError, match="a modular net needs"):
-            ModularNet(layers, lambda width: nn.Linear(FEATURES, width))
-
-
 def test_the_router_looks_at_as_many_examples_as_it_is_told() -> None:
     """With 5 of a client's examples its gradient is another one than with all; with more than there are, the same."""
     all_of_them, many, few = (one_round(small(router_samples=n))[1].server["router"] for n in (0, 99, 5))
     for key, value in all_of_them.items():
         assert np.allclose(value, many[key], atol=1e-12)
     assert not np.allclose(all_of_them["gates.weight"], few["gates.weight"], atol=1e-9)
+
+
+def test_a_learning_rate_of_its_own_moves_the_router_alone() -> None:
+    """Hard gates are decided before training, so that in one round the modules do not notice."""
+    together, apart = one_round(small())[1].server, one_round(small(router_lr=0.9))[1].server
+    for name in POOLS:
+        assert all(torch.allclose(v, apart[name][k], atol=1e-12) for k, v in together[name].items())
+    assert all(not torch.allclose(v, apart["router"][k], atol=1e-9) for k, v in together["router"].items())

@@ -44,5 +44,3 @@ def run(task: Task, theta: Params, kind: Kind, o: Options, tune_lr: float) -> Ou
     branches = [arrays(part(net, FIRST)), arrays(part(net, SECOND))]
     server = {"common": [arrays(part(net, COMMON))], "branches": branches, "router": [arrays(part(net, THETA))]}
     return Outcome(server, {}, {"personal": answers})
-
-

@@ -93,7 +93,8 @@ def tuned(w: Params, batches, data: Data, kind: Kind, o: Options) -> Params:
     """1: w^l starts as a copy of (emb^g, enc^g), and learns through dec^g."""
     names = kind.encoder if o.own_embedding else kind.enc_only
     local = {k: v for k, v in w.items() if k.startswith(names)}
-    return descend(local, batches, lambda v, b: entropy(kind.logits({**w, **v}, data.x[b]), data.y[b]), o.rates, o.momentum)
+    loss = lambda v, b: entropy(kind.logits({**w, **v}, data.x[b]), data.y[b])
+    return descend(local, batches, loss, o.rates, o.momentum)
 
 
 def theta_of(both: Params) -> Params:
@@ -115,10 +116,10 @@ def together(w: Params, theta: Params, local: Params, batches, data: Data, kind:
         return descend(both, batches, personal, o.rates, o.momentum)
     assert o.momentum == 0  # each batch is a descent of its own here
     for b in batches:
-        route = descend({k: v for k, v in both.items() if k.startswith(THETA)}, [b],
-                        lambda v, b: personal({**both, **v}, b), o.rates)  # fmt: skip
-        both = {**both, **route}
-        both |= descend(w_of(both), [b], lambda v, b: entropy(kind.logits(v, data.x[b]), data.y[b]), o.rates)
+        route, w = {k: v for k, v in both.items() if k.startswith(THETA)}, w_of(both)
+        route = descend(route, [b], lambda v, b, w=w: personal({**w, **v}, b), o.rates)
+        w = descend(w, [b], lambda v, b: entropy(kind.logits(v, data.x[b]), data.y[b]), o.rates)
+        both = {**route, **w}
     return both
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .autograd import Data, Params, arrays, dense, descend, entropy, lstm, mean, mlp_logits, tensors, text_logits, words
-from .plain import Batches, Outcome, Task
+from .plain import Batches, Ints, Outcome, Task
 
 Policies = dict[str, Params]  # block -> parameters
 Routed = Callable[..., tuple[Tensor, Tensor]]  # logits, and p_global of all routes that count: [number]
@@ -72,7 +72,9 @@ def tuned(w: Params, batches: Batches, data: Data, kind: Kind, lr: float) -> Par
     return descend(w, batches, lambda v, b: entropy(kind.logits(v, data.x[b]), data.y[b]), {"": lr})
 
 
-def policy_step(policies: Policies, w: Params, local: Params, b, data: Data, kind: Kind, lr: float, lam: float) -> Policies:
+def policy_step(
+    policies: Policies, w: Params, local: Params, b: Ints, data: Data, kind: Kind, lr: float, lam: float
+) -> Policies:
     """CE(personalised) + lambda mean(-log(p_global^2 + 1e-6))."""
     flat = {f"{n}/{k}": v for n, p in policies.items() for k, v in p.items()}
     split = lambda v: {n: {k.removeprefix(f"{n}/"): t for k, t in v.items() if k.startswith(f"{n}/")} for n in policies}

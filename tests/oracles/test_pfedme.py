@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
 from fedblocks.engines.federate import evaluate
 from fedblocks.methods.fedavg import FedAvg
@@ -17,7 +19,7 @@ from fedblocks.methods.mean_reg_mtl import MeanRegMTL
 from fedblocks.methods.pfedme import PFedMe
 
 from . import mean_reg_mtl, pfedme
-from .harness import BATCH, COHORTS, ENGINES, SIZES, agrees, apart, mlp_net, play, task_of
+from .harness import BATCH, COHORTS, ENGINES, FEATURES, SIZES, agrees, apart, mlp_net, play, task_of
 from .plain import Descent
 
 COMMON: dict[str, Any] = {"net": mlp_net(), "epochs": 2, "batch_size": BATCH}
@@ -81,6 +83,17 @@ def test_what_is_reported_as_personal_is_the_personal_model() -> None:
     setting, state = play(PFedMe(**COMMON, **OWN, local_rounds=4), ENGINES["vectorised"])
     found = evaluate(setting, state, [0, 1, 2], ENGINES["vectorised"])
     assert all(abs(found["personal"][i][2] - found["shared"][i][2]) > 1e-3 for i in (0, 1, 2))
+
+
+def test_the_shared_model_has_the_running_statistics_of_the_personal_ones() -> None:
+    layers = (nn.Linear(FEATURES, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
+    options = {**COMMON, **OWN, "net": Net.of(nn.Sequential(*layers), dtype=torch.float64), "batch_size": 7}
+    for engine in ENGINES.values():
+        _, state = play(PFedMe(**options, local_rounds=4), engine, cohorts=((0, 1),))
+        own = [state.private[i]["personal"]["1.running_var"] for i in (0, 1)]
+        mean = (SIZES[0] * own[0] + SIZES[1] * own[1]) / (SIZES[0] + SIZES[1])
+        torch.testing.assert_close(state.server["shared"]["1.running_var"][0], mean, rtol=0, atol=1e-12)
+        assert (mean - 1).abs().max() > 1e-3
 
 
 def test_a_new_client_of_pfedme_only_solves_for_its_personal_model() -> None:

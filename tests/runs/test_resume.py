@@ -207,6 +207,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
         "net": {"name": "mlp", "hidden": [6]},
         "method": {"name": "pfedmb", "batch_size": 8, "branches": 2},
         "cohort": {"size": 3},
+        "evaluation": {"every": 3},
         "checkpoint": {"every": 2},
     }
     (root / "config.toml").write_text(tomli_w.dumps(table))

@@ -49,6 +49,14 @@ def test_a_run_is_a_folder_that_says_everything(small: Table, tmp_path: Path) ->
     assert load_run(tmp_path / "run").as_json() == result.as_json()
 
 
+def test_a_run_has_the_threads_that_it_was_given_and_gives_them_back(small: Table, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    seen: list[int] = []
+    run(Config.of(small | {"threads": before + 1}), tmp_path / "run", lambda done: seen.append(torch.get_num_threads()))
+    assert seen == [before + 1] * 3 and torch.get_num_threads() == before
+    assert json.loads((tmp_path / "run" / "env.json").read_text())["threads"] == before + 1
+
+
 def test_a_run_is_the_rounds_that_its_engine_plays(small: Table, tmp_path: Path) -> None:
     result = run(Config.of(small), tmp_path / "run")
     prepared = prepare(Config.of(small))

@@ -25,7 +25,7 @@ def edges(modules: Sequence[int]) -> int:
 def matrices(gates: Tensor, modules: Sequence[int]) -> list[Tensor]:
     """The gates layer by layer, [modules, modules of the layer before]; the prediction is a last layer of one."""
     shapes = [(after, before) for before, after in pairwise((*modules, 1))]
-    parts = gates.split([math.prod(shape) for shape in shapes])
+    parts = torch.split(gates, [math.prod(shape) for shape in shapes])
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedblocks.core.blocks import Block, Private, Shared
+from fedblocks.core.client import Client
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
 from fedblocks.core.optimizers import SGD
-from fedblocks.core.parts import Blocks
+from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Phase, Pull, Update
 from fedblocks.core.rules import MovingAverage
 from fedblocks.core.schedules import Schedule
@@ -67,6 +68,11 @@ class PFedMe(Pair):
     def follow(self) -> Update:
         pull = Pull("shared", to="personal", strength=self.strength, live=True)
         return Update(("shared",), None, self.lr, SGD(), pull)
+
+    def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
+        """The shared copy never sees data: its running statistics are those of the personal model."""
+        seen = {name: value for name, value in blocks["personal"].items() if is_statistic(name)}
+        return {**blocks, "shared": {**blocks["shared"], **seen}}
 
     def degenerate(self) -> list[str]:
         return ["strength = 0 never moves pFedMe's shared model"] if self.strength == 0 else []

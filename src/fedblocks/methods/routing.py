@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net, Piece
-from fedblocks.core.optimizers import Count, Memory, Optimizer
+from fedblocks.core.optimizers import Count, Memory, Optimizer, Rate
 from fedblocks.core.parts import Params
 from fedblocks.core.recurrent import Unrolled
 
@@ -131,7 +131,7 @@ class Paced:
     def memory(self, params: list[Tensor]) -> Memory:
         return self.base.memory(params)
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: float, count: Count) -> None:
+    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
         for part, rate in ((slice(self.first), lr * self.pace), (slice(self.first, None), lr)):
             if params[part]:
                 own = {name: values[part] for name, values in memory.items()}

@@ -117,6 +117,7 @@ class Config(Section):
     engine: Literal["auto", "sequential", "vectorised"] = Field(
         default="auto", description="auto, sequential or vectorised"
     )
+    threads: int | None = Field(default=None, ge=1, description="CPU threads, at least 1; default: torch's own choice")
     chunk: int = Field(default=64, ge=1, description="clients that the vectorised engine trains at once, at least 1")
     allow_degenerate: bool = Field(default=False, description="allow settings that make a method another one")
     data: Data

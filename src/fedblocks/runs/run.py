@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+import torch
+
 from fedblocks.core.errors import CheckpointError, DataError, Interrupted, UserError
 from fedblocks.core.state import State
 from fedblocks.runs import checkpoint
@@ -30,7 +32,7 @@ def run(
     """Train as a configuration says, in a new folder; `on_round` and `on_note` are told what happens."""
     prepared = prepare(config)
     path = Path(out) if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
-    with RunFolder.create(path, config.resolved(), environment()) as folder:
+    with threads(config.threads), RunFolder.create(path, config.resolved(), environment()) as folder:
         _carry_out(folder, prepared, prepared.setting.start(), prepared.notes, on_round, on_note)
     return load_run(path)
 
@@ -44,8 +46,20 @@ def resume(path: str | Path, on_round: OnRound | None = None, on_note: OnNote | 
             _check_same_data(folder, prepared)
             state, notes = _last_state(folder, prepared)
             folder.set_status("running")
-            _carry_out(folder, prepared, state, [*prepared.notes, *_changes(folder), *notes], on_round, on_note)
+            with threads(prepared.config.threads):
+                _carry_out(folder, prepared, state, [*prepared.notes, *_changes(folder), *notes], on_round, on_note)
     return load_run(path)
+
+
+@contextmanager
+def threads(number: int | None) -> Iterator[None]:
+    """Run on this many CPU threads, and on as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def free_folder(stem: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from fedblocks.core.state import State
 from fedblocks.engines.federate import Engine, Report, Setting, evaluate
 
 Leaves = dict[str, Tensor]  # a place in words -> the tensor there
-Where = Callable[[str], bool]
 
 CLOSE = {torch.float64: 1e-9, torch.float32: 1e-5}  # what another order of additions may do
 

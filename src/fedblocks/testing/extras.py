@@ -38,7 +38,12 @@ def is_local(says: str, **options: Any) -> Reduction:
 
 def extras() -> dict[str, Callable[[], Example]]:
     """By the name of the method."""
-    from fedblocks.testing.examples import is_fedavg, ours
+    return _personal() | _corrected()
+
+
+def _personal() -> dict[str, Callable[[], Example]]:
+    """Each client has a model of its own, made on the server or with its help."""
+    from fedblocks.testing.examples import ours
 
     return {
         "fedfomo": ours(
@@ -54,6 +59,22 @@ def extras() -> dict[str, Callable[[], Example]]:
             "heur_fedamp", HeurFedAMP, is_local("an own share of 1 without a pull", own_share=1.0, strength=0.0),
             strength=0.5, others={"start": "model"}, exceptions={"client_twice": COUNTED},
         ),
+        "pfedhn": ours(
+            "pfedhn", PFedHN, hidden=8, hidden_layers=2, server_lr=0.1, clip=0.05,
+            exceptions={
+                "client_order": "a client's number decides where its embedding starts",
+                "client_twice": COUNTED,
+                "reductions": "a model that another network makes is no other method's",
+            },
+        ),
+    }  # fmt: skip
+
+
+def _corrected() -> dict[str, Callable[[], Example]]:
+    """One model is shared; what clients do to it, or with it, is not FedAvg's."""
+    from fedblocks.testing.examples import is_fedavg, ours
+
+    return {
         "per_fedavg": ours(
             "per_fedavg", PerFedAvg,
             Reduction(
@@ -85,14 +106,6 @@ def extras() -> dict[str, Callable[[], Example]]:
                 "named_blocks_move/mixing": "in its first round a client has nothing to mix",
                 "named_blocks_move/local": "adaptation mixes and does not train",
                 "client_twice": "other examples are drawn to learn the mixing",
-            },
-        ),
-        "pfedhn": ours(
-            "pfedhn", PFedHN, hidden=8, hidden_layers=2, server_lr=0.1, clip=0.05,
-            exceptions={
-                "client_order": "a client's number decides where its embedding starts",
-                "client_twice": COUNTED,
-                "reductions": "a model that another network makes is no other method's",
             },
         ),
     }  # fmt: skip

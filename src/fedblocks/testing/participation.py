@@ -28,9 +28,8 @@ def absent_clients(example: Example) -> list[Problem]:
     found = [] if example.cohort < example.federation.clients else [Problem("nobody is ever absent in this example")]
     for engine in ENGINES:
         setting = example.setting()
-        state = run(setting, engine, [example.everybody]).last
-        for start in (setting.start(), state):
-            before = replace(start, round=1)
+        for start in (setting.start(), run(setting, engine, [example.everybody]).last):
+            before = start
             for clients in example.cohorts():
                 after, _ = run_round(setting, before, clients, engine)
                 away = [c for c in example.everybody if c not in clients]
@@ -56,7 +55,7 @@ def empty_client(example: Example) -> list[Problem]:
         absent = run(setting, engine, cohorts)
         there = run(example.setting(federation, origins), engine, [[0, *clients] for clients in cohorts])
         refused = [f"{r.detail} ({r.reason})" for report in there.reports for r in report.refusals]
-        told = [f"client {0} was refused: {text}" for text in refused]
+        told = [f"somebody was refused: {text}" for text in refused]
         told += differences(_of_others(there.last, 0), _of_others(absent.last, 0), close(setting))
         others = list(range(1, federation.clients))
         told += differences(

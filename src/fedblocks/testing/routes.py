@@ -59,7 +59,8 @@ def routes() -> dict[str, Callable[[], Example]]:
         "flow_v2": ours(
             "flow_v2", FlowV2, alone("the shared net on all data", split_data=False),
             net=recurrent_net(), lr=0.5, local_epochs=2, router_epochs=2, strength=0.1,
-            policy=(4,), step_policy=(5,), dense_policy=(4, 3), policy_dropout=0.0,  # noise is another one for a client twice
+            policy_dropout=0.0,  # noise is another one for a client twice
+            policy=(4,), step_policy=(5,), dense_policy=(4, 3),
             eval_routing="soft",  # what moves a route a little moves these, and hard choices not yet
             others={"eval_routing": "hard", "step_policy": (4,), "dense_policy": (3, 3)},
         ),

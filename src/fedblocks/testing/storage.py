@@ -15,10 +15,10 @@ Path = tuple[str, ...]
 
 def to_bytes(state: State) -> tuple[bytes, str]:
     """All tensors as safetensors, and where each belongs as JSON."""
-    paths, tensors = zip(*_flattened(state), strict=True) if _flattened(state) else ((), ())
-    named = {str(number): tensor.detach().clone().contiguous() for number, tensor in enumerate(tensors)}
-    rules, clients = list(state.memory), list(state.private)
-    return safetensors.torch.save(named), json.dumps([state.round, list(state.server), rules, clients, paths])
+    leaves = _flattened(state)
+    named = {str(number): tensor.detach().clone().contiguous() for number, (_, tensor) in enumerate(leaves)}
+    names = [list(state.server), list(state.memory), list(state.private)]  # some may hold no tensor
+    return safetensors.torch.save(named), json.dumps([state.round, *names, [path for path, _ in leaves]])
 
 
 def from_bytes(tensors: bytes, header: str) -> State:
