@@ -165,18 +165,6 @@ class WrongBlock(Ditto):
         return [Phase((self.step("personal"),), self.epochs), *self.joining()]
 
 
-@frozen
-class MovesAnother(Ditto):
-    """A projection of one block writes to another as well."""
-
-    def phases(self) -> list[Phase]:
-        first, second = super().phases()
-        return [first, replace(second, updates=(replace(second.updates[0], project=self.shrink),))]
-
-    def shrink(self, blocks: Blocks) -> Blocks:
-        return {**blocks, "personal": {k: 0.9 * v for k, v in blocks["shared"].items()}}
-
-
 @dataclass(frozen=True)
 class MomentumOutside:
     """The server's momentum lives in the program instead of the state (Flower, fedopt.py)."""
@@ -269,7 +257,6 @@ BUGS: list[tuple[Callable[[], Example], tuple[int, ...]]] = [
     (lambda: as_in("fedavg", PaddingCounts), (1, 6, 19)),
     (lambda: as_in("fedper", SharedHead), (18,)),
     (lambda: as_in("ditto", WrongBlock), (18, 19)),
-    (lambda: as_in("ditto", MovesAnother), (7,)),
     (lambda: as_in("fedavg", HiddenMomentum), (1, 2, 3, 6, 9, 10)),
     (lambda: as_in("fedavg", MutatesItsInput), (4,)),
     (lambda: as_in("pfedmb", NeverTrained), (14, 18)),

@@ -26,7 +26,7 @@ from fedblocks.methods.flow_v2 import FlowV2
 from fedblocks.methods.routing import Paced
 from fedblocks.nets import cnn, lstm, mlp, next_word
 
-SMALL: dict[str, Any] = {"policy": (6, 5), "step_policy": (6, 5), "dense_policy": (6, 5, 4)}
+SMALL: dict[str, Any] = {"policy": (6, 5), "step_policy": (6, 5), "dense_policy": (6, 5, 4), "local_epochs": 1}
 NETS = {
     "dense": mlp((1, 6, 6), 3, hidden=(5,)),
     "convolutional": cnn((1, 6, 6), 3, channels=(2, 3), hidden=4, batch_norm=True),

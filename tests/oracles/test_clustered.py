@@ -17,8 +17,9 @@ from fedblocks.core.state import State
 from fedblocks.engines.federate import evaluate, run_round
 from fedblocks.engines.orders import batches
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.methods.clustered import Clustered, complete_linkage
+from fedblocks.methods.clustered import Clustered
 from fedblocks.methods.fedavg import FedAvg
+from fedblocks.methods.linkage import complete_linkage
 
 from . import clustered
 from .harness import BATCH, COHORTS, ENGINES, SEED, SIZES, agrees, federation, mlp_net, play, task_of
@@ -181,8 +182,8 @@ def test_complete_linkage_judges_groups_by_their_least_similar_members() -> None
             [-0.9, 0.7, 0.1, 0.1, 1.0],
         ]
     )
-    assert complete_linkage(similarity).tolist() == [False, False, True, True, True]
-    assert complete_linkage(np.eye(2)).tolist() == [False, True]
+    assert complete_linkage(similarity, 2).tolist() == [0, 0, 1, 1, 1]
+    assert complete_linkage(np.eye(2), 2).tolist() == [0, 1]
 
 
 def test_complete_linkage_is_that_of_scipy() -> None:
@@ -194,7 +195,7 @@ def test_complete_linkage_is_that_of_scipy() -> None:
         similarity = rows @ rows.T
         tree = hierarchy.linkage(1 - similarity[np.triu_indices(size, 1)], "complete")
         theirs = hierarchy.fcluster(tree, 2, "maxclust")
-        assert complete_linkage(similarity).tolist() == (theirs != theirs[0]).tolist()
+        assert complete_linkage(similarity, 2).tolist() == (theirs != theirs[0]).astype(int).tolist()
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,6 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(small: Table, tmp_path: Pa
         run(Config.of(small), tmp_path / "run")
 
 
-@pytest.mark.xfail(strict=True, reason="RunFolder and RunStore.create do not know SQLite's journal yet")
 def test_a_run_killed_while_its_record_was_made_is_started_again(small: Table, tmp_path: Path) -> None:
     for name in ("env.json", "run.lock", "run.sqlite", "run.sqlite-journal"):
         (tmp_path / name).write_bytes(b"")

@@ -29,7 +29,7 @@ class Client:
     """One client as its method sees it. Its data are looked up only when a method asks for them."""
 
     source: Source
-    rows: Tensor  # [examples], rows of the source; padded with 0
+    rows: Tensor  # [examples], rows of the source; padding repeats one
     size: Tensor  # [], how many of them are real
     validation_rows: Tensor  # [examples]
     validation_size: Tensor  # []
@@ -51,7 +51,9 @@ class Client:
 
     @property
     def x(self) -> Tensor:
-        return self.source.x[self.rows]
+        """[examples, ...]; zero where it is padding, so that nothing of another client shows through."""
+        x = self.source.x[self.rows]
+        return torch.where(self.mask.view(-1, *[1] * (x.dim() - 1)) > 0, x, 0)
 
     @property
     def y(self) -> Tensor:

@@ -51,7 +51,8 @@ def train(phases: Sequence[Phase], start: Blocks, local: Local, orders: Orders, 
     blocks = start
     for number, (phase, order) in enumerate(zip(phases, orders, strict=True)):
         if phase.begin is not None:
-            blocks = local.each(phase.begin)(blocks)
+            begun = local.each(phase.begin)(blocks)
+            blocks = {**blocks, **{name: begun[name] for name in phase.train}}
         blocks = {n: {k: v.clone() for k, v in b.items()} if n in phase.train else b for n, b in blocks.items()}
         names = [f"{OPTIMIZER}{number}/{turn}" for turn in range(len(phase.updates))]
         memories = [_memory(update, blocks, name, local) for update, name in zip(phase.updates, names, strict=True)]
@@ -112,8 +113,8 @@ def _apply(
     with torch.no_grad():
         update.optimizer.step([p for _, _, p in params], grads, memory, rate, _counted(memory, count))
         if update.project is not None:
-            moved = {name: blocks[name] for name in update.train}
-            _copy(blocks, local.each(update.project)(moved))
+            projected = local.each(update.project)({name: blocks[name] for name in update.train})
+            _copy(blocks, {name: projected[name] for name in update.train})
 
 
 def _gradients(update: Update, blocks: Blocks, batch: dict[str, Tensor], local: Local, step: Step) -> list[Tensor]:

@@ -92,7 +92,7 @@ class Phase:
     epochs: int = 1
     on: str = "all"  # "all", "support" (the first half of a client's examples), "query" (the other half)
     steps: int | None = None  # this many batches instead of whole epochs
-    begin: Callable[[Blocks], Blocks] | None = None  # on the client, before the first step of this phase
+    begin: Callable[[Blocks], Blocks] | None = None  # new values for the trained blocks, before the first step
 
     @property
     def train(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedblocks.core.parts import Blocks, Params
+from fedblocks.core.parts import Blocks, Params, is_statistic
 
 
 class Rule(Protocol):
@@ -40,7 +40,8 @@ class MovingAverage:
         return {}
 
     def apply(self, memory: Blocks, old: Params, mean: Params) -> tuple[Blocks, Params]:
-        return memory, {name: torch.lerp(old[name], value, self.beta) for name, value in mean.items()}
+        moved = {name: torch.lerp(old[name], mean[name], self.beta) for name in _moved(old)}
+        return memory, {**mean, **moved}
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Adaptive:
     tau: float = 1e-3  # degree of adaptivity; the second moment starts at tau squared
 
     def memory(self, old: Params) -> Blocks:
-        floats = {name: value for name, value in old.items() if value.is_floating_point()}
+        floats = {name: old[name] for name in _moved(old)}
         second = {name: torch.full_like(value, self.tau**2) for name, value in floats.items()}
         return {"first": {name: torch.zeros_like(value) for name, value in floats.items()}, "second": second}
 
@@ -92,3 +93,8 @@ class Yogi(Adaptive):
 
     def second_moment(self, old: Tensor, square: Tensor) -> Tensor:
         return old - (1 - self.beta2) * square * torch.sign(old - square)
+
+
+def _moved(old: Params) -> list[str]:
+    """What a rule moves: parameters. Running statistics are no directions, and are averaged."""
+    return [name for name, value in old.items() if value.is_floating_point() and not is_statistic(name)]

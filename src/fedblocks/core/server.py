@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedblocks.core.blocks import (
     Block,
+    Federated,
     Fresh,
     Made,
     Mixture,
@@ -120,10 +121,11 @@ def own_server(layout: dict[str, Block], server: Blocks) -> Blocks:
 
 
 def bytes_per_slot(method: Method, state: State) -> dict[str, int]:
-    """The size of one slot of every block that lives on the server."""
+    """The size of one slot of every block that travels."""
     skip = method.statistics == "local"
-    own = own_server(method.blocks(), state.server)
-    return {name: count_bytes({k: v[0] for k, v in slots.items()}, skip) for name, slots in own.items() if slots}
+    layout = method.blocks()
+    own = {name: state.server[server_name(name, b)] for name, b in layout.items() if isinstance(b, Federated)}
+    return {name: count_bytes({k: v[0] for k, v in slots.items()}, skip) for name, slots in own.items()}
 
 
 def _bytes_down(method: Method, slots: Params, read: Read, cohort: Cohort) -> Tensor:

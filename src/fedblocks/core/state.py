@@ -91,6 +91,12 @@ def check_statistics(method: Method) -> None:
     if method.statistics not in ("average", "local", "refuse"):
         raise UserError(f'statistics = "{method.statistics}" is not known', 'use "average", "local" or "refuse"')
     found = [name for name in method.net.names if is_statistic(name)]
+    copied = [n for n, b in method.blocks().items() if isinstance(b, Pool) and (b.of is not None or b.on_request)]
+    if method.statistics == "local" and found and copied:
+        raise UserError(
+            f'statistics = "local" has no meaning for "{copied[0]}", of which a client sees changing slots',
+            'use statistics = "average"',
+        )
     if method.statistics == "refuse" and found:
         layer = found[0].rpartition(".")[0]
         raise UserError(f"net has running statistics ({layer})", "use GroupNorm, or track_running_stats=False")

@@ -106,11 +106,12 @@ class Job:
 
 
 def padded(rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The rows of some clients, [clients, longest] padded with 0, and how many are real, [clients]."""
+    """The rows of some clients, [clients, longest], and how many are real, [clients]; padding repeats an own row."""
     found = [rows[i] for i in ids]
     table = np.zeros((len(found), max(1, *(len(f) for f in found))), dtype=np.int64)
     for c, own in enumerate(found):
         table[c, : len(own)] = own
+        table[c, len(own) :] = own[0] if len(own) else 0
     sizes = torch.tensor([len(f) for f in found], dtype=dtype, device=device)
     return torch.from_numpy(table).to(device), sizes
 

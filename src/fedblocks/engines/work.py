@@ -67,7 +67,8 @@ def _counts(view: View, local: Local) -> Mapped:
             logits = view(blocks, x)
         losses, labels = summed_losses(logits, y)
         right = ((logits.argmax(-1) == y) & (y != IGNORE)).flatten(1).sum(1) if y.dim() > 1 else logits.argmax(-1) == y
-        return torch.stack([(value.double() * real).sum() for value in (right, labels, losses)])
+        counted = [torch.where(real > 0, value.double(), 0) for value in (right, labels, losses)]
+        return torch.stack([value.sum() for value in counted])
 
     return counts
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,6 +18,7 @@ from fedblocks.core.method import Method, Paper
 from fedblocks.core.parts import Blocks, Value, is_statistic
 from fedblocks.core.phases import Phase, summed_losses
 from fedblocks.core.server import Cohort
+from fedblocks.methods.linkage import alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,22 +135,6 @@ def lighter_half(changes: Tensor, weights: Tensor) -> Tensor:
 
     Equal weights are told apart by the groups' changes, so that the numbers of clients never matter.
     """
-    rows = F.normalize(changes.double(), dim=1)
-    far = torch.from_numpy(complete_linkage((rows @ rows.T).cpu().numpy())).to(changes.device)
+    far = alike(changes, groups=2) == 1
     heaviness = [(float(weights[half].sum()), float(changes[half].sum(0).norm())) for half in (~far, far)]
     return far if heaviness[0] >= heaviness[1] else ~far
-
-
-def complete_linkage(similarity: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Merge the two groups whose least similar members are the most similar, until two are left; True: the second."""
-    groups = [[i] for i in range(len(similarity))]
-    closest = similarity.copy()
-    np.fill_diagonal(closest, -np.inf)
-    while len(groups) > 2:
-        a, b = sorted(np.unravel_index(closest.argmax(), closest.shape))
-        closest[a] = closest[:, a] = np.minimum(closest[a], closest[b])
-        closest = np.delete(np.delete(closest, b, 0), b, 1)
-        groups[a] += groups.pop(b)
-    far = np.ones(len(similarity), dtype=np.bool_)
-    far[groups[0]] = False
-    return far

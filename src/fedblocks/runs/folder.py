@@ -14,12 +14,13 @@ import tomli_w
 
 from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.environment import alive, started, sync
-from fedblocks.runs.store import RunStore
+from fedblocks.runs.store import SUFFIXES, RunStore
 
 Status: TypeAlias = Literal["running", "finished", "interrupted", "failed"]
 
 CONFIG, ENVIRONMENT, STORE, LOCK = "config.toml", "env.json", "run.sqlite", "run.lock"
-BEFORE_CONFIG = {LOCK, ENVIRONMENT, STORE, f"{STORE}-wal", f"{STORE}-shm", f".{ENVIRONMENT}.tmp", f".{CONFIG}.tmp"}
+SIDE_FILES = {f"{STORE}{suffix}" for suffix in SUFFIXES}
+BEFORE_CONFIG = {LOCK, ENVIRONMENT, f".{ENVIRONMENT}.tmp", f".{CONFIG}.tmp"} | SIDE_FILES
 
 
 class RunFolder:

@@ -20,6 +20,7 @@ Part: TypeAlias = Literal["train", "validation", "test", "unseen"]
 Reference: TypeAlias = Mapping[int, float]  # client -> its accuracy in another run
 Summary: TypeAlias = dict[str, float | None]
 
+SUFFIXES = ("", "-wal", "-shm", "-journal")  # SQLite's own files beside the record's
 VERSION = 1  # of the tables below, kept in SQLite's user_version
 SCHEMA = """
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, seconds REAL NOT NULL, clients INTEGER NOT NULL,
@@ -124,7 +125,7 @@ class RunStore:
     def create(cls, path: Path) -> RunStore:
         """A store without rounds; what stood at `path` is replaced."""
         with _readable_errors(path):
-            for suffix in ("", "-wal", "-shm"):
+            for suffix in SUFFIXES:
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             with closing(sqlite3.connect(path)) as db:
                 db.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer

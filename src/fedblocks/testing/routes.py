@@ -17,12 +17,12 @@ from fedblocks.nets.recurrent import LastStep, Recurrent
 from fedblocks.testing.example import Example, Reduction
 from fedblocks.testing.federations import CLASSES, FEATURES
 
-STEPS = 3
+STEPS = 2
 WHOLE = {"batch_size": 20}  # one batch holds all of a client, so that its order does not matter
 
 
 def recurrent_net() -> Net:
-    """The features as steps of two numbers, embedded, read by an LSTM, decoded after the last step."""
+    """The features as two steps of three numbers, embedded, read by an LSTM, decoded after the last step."""
 
     def make() -> nn.Module:
         before = [nn.Unflatten(1, (STEPS, FEATURES // STEPS)), nn.Linear(FEATURES // STEPS, 3), Recurrent(3, 4, 1)]
@@ -58,7 +58,7 @@ def routes() -> dict[str, Callable[[], Example]]:
         ),
         "flow_v2": ours(
             "flow_v2", FlowV2, alone("the shared net on all data", split_data=False),
-            net=recurrent_net(), lr=0.5, local_epochs=2, router_epochs=2, strength=0.1,
+            net=recurrent_net(), lr=1.0, local_epochs=2, router_epochs=1, strength=0.1,
             policy_dropout=0.0,  # noise is another one for a client twice
             policy=(4,), step_policy=(5,), dense_policy=(4, 3),
             eval_routing="soft",  # what moves a route a little moves these, and hard choices not yet

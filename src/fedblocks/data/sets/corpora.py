@@ -1,0 +1,130 @@
+"""Small real texts by user in compact files: Reddit comments of early 2006, and Shakespeare's roles."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedblocks.core.errors import DataError
+from fedblocks.data.partition import positive
+from fedblocks.data.sets.divided import DividedPool, kept
+from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.leaf_text import Unit, steps_of, units
+from fedblocks.data.sets.text import Corpus, Texts, choose_users
+from fedblocks.data.splits import Fractions
+
+ABOUT = "docs/data-sets.md, compact files"
+REDDIT = FileSet(
+    "reddit_2006",
+    ABOUT,
+    (
+        Source(
+            "compact",
+            (
+                File(
+                    "reddit_2006q1_users.json.xz",
+                    1_520_560,
+                    "e84f88fd89655e331083871654fe65ebe9b157e9617fdfe456ddbe83bf9283bd",
+                ),
+            ),
+        ),
+    ),
+)
+SHAKESPEARE = FileSet(
+    "shakespeare_roles",
+    ABOUT,
+    (
+        Source(
+            "compact",
+            (
+                File(
+                    "shakespeare_roles.json.xz",
+                    1_361_272,
+                    "44a6ff5edf19b5017c6d2103818c83b6f10cefdd1a3df59f9fcfb6de0f7127a1",
+                ),
+            ),
+        ),
+    ),
+)
+
+
+def reddit_2006(
+    users: int | None = None,  # how many users, at random; None: all that have enough comments
+    least: int = 5,  # comments that a user must have
+    words: int = 10_000,  # size of the vocabulary
+    buckets: int = 1,  # numbers that words outside the vocabulary share; FedRecon: 500
+    steps: int = 20,
+    split: Fractions = (0.7, 0.1, 0.2),  # of each user's comments, in the order of time
+    seed: int = 0,
+) -> DividedPool:
+    """Reddit comments of January to March 2006 for next-word prediction: a stand-in for larger Reddit sets."""
+
+    def make(found: Found) -> DividedPool:
+        content = read_json(found.paths[0], "texts")
+        texts = {user: units(own, "word") for user, own in zip(content["users"], content["texts"])}
+        corpus = corpus_of("reddit_2006", texts, users, least, split, seed)
+        return corpus.pool(corpus.vocabulary(words, buckets), steps)
+
+    choices = {"users": users, "least": least, "words": words, "buckets": buckets, "seed": seed}
+    return kept(REDDIT, make, steps=steps, split=list(split), **choices)
+
+
+def shakespeare_roles(
+    unit: Unit = "word",  # what is predicted: the next word, or the next character
+    users: int | None = None,  # how many roles, at random; None: all that have enough speeches
+    least: int = 5,  # speeches that a role must have
+    words: int = 10_000,  # size of the vocabulary; there are fewer than 100 characters
+    buckets: int = 1,
+    steps: int | None = None,  # default 20 words or 80 characters
+    split: Fractions = (0.7, 0.1, 0.2),  # of each role's speeches, in the order of the play
+    seed: int = 0,
+) -> DividedPool:
+    """Speeches of 37 plays by role, for next-word or next-character prediction."""
+    length = steps or steps_of(unit)
+
+    def make(found: Found) -> DividedPool:
+        content = read_json(found.paths[0], "speeches")
+        texts = {user: units(own, unit) for user, own in zip(content["users"], content["speeches"])}
+        corpus = corpus_of("shakespeare_roles", texts, users, least, split, seed)
+        return corpus.pool(corpus.vocabulary(words, buckets), length)
+
+    choices = {"unit": unit, "users": users, "least": least, "words": words, "buckets": buckets, "seed": seed}
+    return kept(SHAKESPEARE, make, steps=length, split=list(split), **choices)
+
+
+def corpus_of(
+    name: str, texts: Mapping[str, Texts], users: int | None, least: int, split: Fractions, seed: int
+) -> Corpus:
+    """Some of the users with enough texts, divided in the order of time."""
+    positive(least=least)
+    enough = [user for user, own in texts.items() if len(own) >= least]
+    if not enough:
+        raise DataError(f"no user has {least} texts or more", "ask for fewer: least=...")
+    chosen = choose_users(enough, users, seed)
+    about = {"name": name, "users": len(chosen), "least": least, "seed": seed}
+    return Corpus.in_time_order({user: texts[user] for user in chosen}, split, about)
+
+
+def read_json(path: Path, texts: str) -> dict[str, Sequence[Any]]:
+    """The users and their texts, out of one packed JSON file."""
+    try:
+        content: dict[str, Sequence[Any]] = json.loads(lzma.decompress(path.read_bytes()))
+        if len(content["users"]) != len(content[texts]):
+            raise KeyError(f"{len(content['users'])} users, but {texts} of {len(content[texts])}")
+        return content
+    except (OSError, ValueError, KeyError, TypeError, lzma.LZMAError, EOFError) as error:
+        fix = f"it is cut short or not of the format {{users, {texts}}}: get it again"
+        raise DataError(f"{path} cannot be read: {error}", fix) from error
+
+
+SETS = {
+    "reddit_2006": StoredSet(
+        "reddit_2006", reddit_2006, None, "tokens", "19,337 Reddit comments of early 2006 by user, next word", REDDIT
+    ),
+    "shakespeare_roles": StoredSet(
+        "shakespeare_roles", shakespeare_roles, None, "tokens", "31,204 speeches by role, next word or character", SHAKESPEARE
+    ),
+}

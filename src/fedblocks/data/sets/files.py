@@ -1,0 +1,156 @@
+"""Data sets in files on disk: which files each needs, where they are looked for, and whether they are whole.
+
+A loader is made of four pieces:
+
+    FILES = FileSet("mnist", home="https://...", sources=(Source("idx", (File("train-images-idx3-ubyte.gz"), ...)),))
+
+    def decode(found: Found) -> Arrays:            # runs once; found.source.form says which form was found
+        raw = contents(found, "train-*")           # contents.py: {name: bytes}, also out of tar and zip, gz unpacked
+        return {"x": ..., "y": ...}
+
+    def mnist() -> Pool:
+        arrays = decoded(FILES, decode)            # cache.py: the decoded arrays, memory-mapped and read-only
+        return Pool(...)
+
+    SETS = {"mnist": StoredSet("mnist", mnist, 10, "images", "one line", FILES)}   # listed in sets/__init__.py
+
+`FEDBLOCKS_DATA` names one folder or several (separated as in PATH); the files of a set stand in its subfolder. A
+source that is one single file (an archive, a compact file) may also stand right in the folder. Sources are tried in
+order, and the first whose files are all there is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from fedblocks.core.errors import DataError
+from fedblocks.data.pools import DataSet
+
+DATA = "FEDBLOCKS_DATA"  # environment variable: where the data sets are
+CHUNK = 1 << 20  # bytes read at a time
+
+
+@dataclass(frozen=True)
+class File:
+    """One official file."""
+
+    name: str  # as the official site or archive spells it, folders with /; may have * for a family of files
+    size: int | None = None  # bytes, where known
+    sha256: str = ""  # where known
+    url: str = ""  # where the official site has it; empty: it cannot be fetched as one file
+
+
+@dataclass(frozen=True)
+class Source:
+    """One form in which a data set is published; all of its files are needed."""
+
+    form: str  # short name of the format, such as binary, idx, compact; a packed and an unpacked source may share it
+    files: tuple[File, ...]
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """The files of a data set in all the forms that can be read."""
+
+    folder: str  # subfolder of FEDBLOCKS_DATA
+    home: str  # the official page, for people
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files of one source, as they lie on this disk."""
+
+    files: FileSet
+    source: Source
+    paths: tuple[Path, ...]  # in the order of the source's files, families sorted by name
+
+
+@dataclass(frozen=True)
+class StoredSet(DataSet):
+    """A data set by name that needs files."""
+
+    files: FileSet
+
+
+def roots() -> tuple[Path, ...]:
+    """The folders of FEDBLOCKS_DATA, or fedblocks-data in the home folder."""
+    named = [Path(part).expanduser() for part in os.environ.get(DATA, "").split(os.pathsep) if part]
+    return tuple(named) or (Path.home() / "fedblocks-data",)
+
+
+def find(files: FileSet) -> Found:
+    """The first source whose files are all there, or DataError with what to put where."""
+    found = look(files)
+    if found is None:
+        places = " or ".join(str(root / files.folder) for root in roots())
+        raise DataError(f'the files of the data set "{files.folder}" are not in {places}', wanted(files))
+    return found
+
+
+def look(files: FileSet) -> Found | None:
+    """The first source whose files are all there, if any."""
+    for source in files.sources:
+        for root in roots():
+            for folder in (root / files.folder, root)[: 2 if alone(source) else 1]:
+                paths = [matches(folder, file.name) for file in source.files]
+                if all(paths):
+                    return Found(files, source, tuple(path for family in paths for path in family))
+    return None
+
+
+def alone(source: Source) -> bool:
+    """Whether a source is one file, whose name is then unmistakable in a folder of many data sets."""
+    return len(source.files) == 1 and not set("*/") & set(source.files[0].name)
+
+
+def matches(folder: Path, name: str) -> list[Path]:
+    """The files of this name, or of this family, in a folder."""
+    if "*" not in name:
+        return [folder / name] if (folder / name).is_file() else []
+    return sorted(path for path in folder.glob(name) if path.is_file())
+
+
+def wanted(files: FileSet) -> str:
+    """What to put where, for people."""
+    folder = roots()[0] / files.folder
+    ways = []
+    for source in files.sources:
+        names = ", ".join(f.name + (f" ({f.size:,} bytes)" if f.size is not None else "") for f in source.files)
+        ways.append(f"    {source.form}: {names}")
+    unset = "" if os.environ.get(DATA) else f" (or set {DATA} to the folder that you keep data sets in)"
+    return f"put the files of one of these lines into {folder}{unset}; see {files.home}\n" + "\n".join(ways)
+
+
+def verify(found: Found) -> None:
+    """Refuse files that are not the official ones, as far as sizes and hashes are known."""
+    known = {Path(file.name).name: file for file in found.source.files}
+    for path in found.paths:
+        if path.name in known:
+            verify_file(path, known[path.name], found.files.home)
+
+
+def verify_file(path: Path, file: File, home: str) -> None:
+    """Refuse a file of another size or content than the official one."""
+    fix = f"remove it and get {file.name} again; see {home}"
+    size = path.stat().st_size
+    if file.size is not None and size != file.size:
+        what = "cut short" if size < file.size else "too long"
+        raise DataError(f"{path} is {what}: {size:,} of {file.size:,} bytes", fix)
+    if file.sha256:
+        with open(path, "rb") as stream:
+            digest = sha256_of(stream)
+        if digest != file.sha256:
+            raise DataError(f"{path} is damaged or another version: SHA-256 {digest}, expected {file.sha256}", fix)
+
+
+def sha256_of(stream: BinaryIO) -> str:
+    """The hash of all that is left in a stream."""
+    digest = hashlib.sha256()
+    while chunk := stream.read(CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,154 @@
+"""Texts as the LEAF benchmark publishes them: Reddit comments of December 2017, and Shakespeare by role."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from fedblocks.core.errors import DataError
+from fedblocks.data.sets.divided import DividedPool, kept
+from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.text import Corpus, Texts, choose_users
+from fedblocks.data.sets.words import words_of
+
+Unit = Literal["character", "word"]
+STEPS: dict[Unit, int] = {"character": 80, "word": 20}
+MARKS = {"<PAD>", "<BOS>", "<EOS>"}  # LEAF writes them into its sequences; we add our own
+LEAF = "https://leaf.cmu.edu"
+TRAIN, VALIDATION, TEST = File("train/*.json"), File("val/*.json"), File("test/*.json")
+
+
+def sources() -> tuple[Source, ...]:
+    """LEAF's folders, with or without a validation part."""
+    return Source("leaf", (TRAIN, VALIDATION, TEST)), Source("leaf", (TRAIN, TEST))
+
+
+REDDIT = FileSet("reddit", f"{LEAF} (data/reddit: the subsampled data that its README links)", sources())
+SHAKESPEARE = FileSet("shakespeare", f"{LEAF} (data/shakespeare: run its preprocess.sh, keep train/ and test/)", sources())
+
+
+def reddit(
+    users: int | None = None,  # how many users, at random; None: all
+    words: int = 10_000,  # size of the vocabulary
+    buckets: int = 1,  # numbers that words outside the vocabulary share; FedRecon: 500
+    steps: int = 10,  # LEAF's own length
+    validation: float = 0.1,  # share of the training comments that is set aside where LEAF's val folder is absent
+    seed: int = 0,
+) -> DividedPool:
+    """Reddit comments of December 2017 for next-word prediction, in LEAF's parts."""
+
+    def make(found: Found) -> DividedPool:
+        corpus = read_corpus(found, comments, users, validation, seed)
+        return corpus.pool(corpus.vocabulary(words, buckets), steps)
+
+    return kept(
+        REDDIT, make, users=users, words=words, buckets=buckets, steps=steps, validation=validation, seed=seed
+    )
+
+
+def shakespeare(
+    unit: Unit = "character",  # what is predicted: the next character, or the next word
+    users: int | None = None,  # how many roles, at random; None: all
+    words: int = 10_000,  # size of the vocabulary; there are fewer than 100 characters
+    buckets: int = 1,
+    steps: int | None = None,  # default 80 characters or 20 words
+    validation: float = 0.1,  # share of the training text that is set aside where there is no val folder
+    seed: int = 0,
+) -> DividedPool:
+    """Shakespeare by role for next-character or next-word prediction, in LEAF's parts.
+
+    LEAF stores a window of 80 characters for every character. They are put together to text again, and cut so that each
+    character is predicted once, from those before it in its sequence; LEAF predicts it from exactly 80.
+    """
+    length = steps or steps_of(unit)
+
+    def make(found: Found) -> DividedPool:
+        split: Callable[[Sequence[Any], Sequence[Any]], Texts] = lambda x, y: units(stitched(x, y), unit)
+        corpus = read_corpus(found, split, users, validation, seed)
+        return corpus.pool(corpus.vocabulary(words, buckets), length)
+
+    choices = {"unit": unit, "users": users, "words": words, "buckets": buckets, "seed": seed}
+    return kept(SHAKESPEARE, make, steps=length, validation=validation, **choices)
+
+
+def steps_of(unit: Unit) -> int:
+    """The usual length of a sequence."""
+    if unit not in STEPS:
+        raise DataError(f'there is no unit "{unit}"', "predict the next character or word: unit is one of these")
+    return STEPS[unit]
+
+
+def units(texts: Sequence[str], unit: Unit) -> Texts:
+    """Texts as lists of characters or of words; empty ones are left out."""
+    return [found for text in texts if (found := list(text) if unit == "character" else words_of(text))]
+
+
+def comments(x: Sequence[Any], y: Sequence[Any]) -> Texts:
+    """Comments as words: LEAF cuts each into sequences, of which only the marks are too many."""
+    found = [[word for part in comment for word in part if word not in MARKS] for comment in x]
+    return [words for words in found if words]
+
+
+def stitched(windows: Sequence[str], following: Sequence[str]) -> list[str]:
+    """Text out of windows that move on by one character each, with the character that follows each."""
+    texts: list[list[str]] = []
+    expected = None
+    for window, after in zip(windows, following):
+        if window == expected:
+            texts[-1].append(after)
+        else:
+            texts.append([window, after])
+        expected = window[1:] + after
+    return ["".join(pieces) for pieces in texts]
+
+
+def read_corpus(
+    found: Found,
+    texts_of: Callable[[Sequence[Any], Sequence[Any]], Texts],
+    users: int | None,
+    validation: float,
+    seed: int,
+) -> Corpus:
+    """The users of LEAF's files who have both training and test texts."""
+    if not 0 <= validation < 1:
+        raise DataError(f"validation is {validation}", "give a share from 0 up to, but not including, 1")
+    parts = {name: read_part(found, name) for name in ("train", "val", "test")}
+    names = choose_users([name for name in parts["train"] if name in parts["test"]], users, seed)
+    own = {part: [texts_of(*held.get(name, ([], []))) for name in names] for part, held in parts.items()}
+    whole = [at for at in range(len(names)) if own["train"][at] and own["test"][at]]
+    if not whole:
+        raise DataError(f"no user of {found.paths[0].parent.parent} has both train and test texts", "get LEAF's files")
+    train, val, test = ([own[part][at] for at in whole] for part in ("train", "val", "test"))
+    if not parts["val"]:
+        cuts = [max(1, len(texts) - int(validation * len(texts))) for texts in train]
+        train, val = [t[:c] for t, c in zip(train, cuts)], [t[c:] for t, c in zip(train, cuts)]
+    about = {"name": found.files.folder, "source": "LEAF", "users": len(whole), "seed": seed, "order": "as in LEAF's files"}
+    return Corpus([names[at] for at in whole], train, val, test, {**about, "validation": validation})
+
+
+def read_part(found: Found, part: str) -> dict[str, tuple[list[Any], list[Any]]]:
+    """Inputs and targets of each user in the files of one folder."""
+    held: dict[str, tuple[list[Any], list[Any]]] = {}
+    for path in (path for path in found.paths if path.parent.name == part):
+        held |= read_json(path)
+    return held
+
+
+def read_json(path: Path) -> dict[str, tuple[list[Any], list[Any]]]:
+    """One file of LEAF's: users, and under user_data their inputs x and targets y."""
+    try:
+        content = json.loads(path.read_bytes())
+        return {user: (content["user_data"][user]["x"], content["user_data"][user]["y"]) for user in content["users"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        fix = "it is cut short or not of LEAF's format (users, num_samples, user_data): get it again"
+        raise DataError(f"{path} cannot be read: {error!r}", fix) from error
+
+
+SETS = {
+    "reddit": StoredSet("reddit", reddit, None, "tokens", "Reddit comments of 12/2017 by user, next word (LEAF)", REDDIT),
+    "shakespeare": StoredSet(
+        "shakespeare", shakespeare, None, "tokens", "Shakespeare by role, next character or word (LEAF)", SHAKESPEARE
+    ),
+}

@@ -1,0 +1,153 @@
+"""Do methods find the hidden groups, and does it help? Digits with a joint shift, 20 clients, 4 groups.
+
+    python studies/hidden_groups.py [--processes 2]      writes results/hidden-groups.json (about 20 minutes on 2 cores)
+
+Every method gets the same tuning budget: all settings of its small grid on a seed of its own, the best by mean
+validation accuracy is then run with the other seeds. Differences are paired by client and seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedblocks.core.method import Method
+from fedblocks.core.state import State
+from fedblocks.data import dataset
+from fedblocks.data.federation import Federation
+from fedblocks.data.partitions import iid
+from fedblocks.data.shifts import joint
+from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods import METHODS
+from fedblocks.nets import NETS
+from fedblocks.reports.groups import adjusted_rand, grouped
+from fedblocks.reports.intervals import paired
+
+CLIENTS, GROUPS = 20, 4
+TUNING_SEED, SEEDS = 100, (0, 1, 2)
+RATES = (0.1, 0.3, 0.6, 1.0)
+GRID: dict[str, dict[str, tuple[Any, ...]]] = {  # twelve settings each
+    "local": {"lr": RATES, "epochs": (1, 3, 5)},
+    "fedavg": {"lr": RATES, "epochs": (1, 3, 5)},
+    "fedavg_ft": {"lr": RATES, "epochs": (3,), "tune_epochs": (1, 3, 5)},
+    "fedper": {"lr": RATES, "epochs": (1, 3, 5)},
+    "ditto": {"lr": RATES, "strength": (0.03, 0.1, 1.0), "epochs": (3,)},
+    "ifca": {"lr": RATES, "epochs": (3,), "clusters": (4, 6, 8)},
+    "clustered": {"lr": (0.1, 0.3, 0.6), "epochs": (3,), "epsilon1": (0.5, 1.0, 2.0, 4.0), "epsilon2": (0.1,), "first_round": (5,)},
+    "fedem": {"lr": RATES, "epochs": (1, 3, 5), "components": (4,)},
+    "modfl": {"lr": RATES, "epochs": (1, 3, 5), "operations": (4,), "cohorts": ("found",), "warmup": (5,)},
+    "pfedmb": {"lr": (0.3, 0.6, 1.0), "alpha_lr": (0.3, 1.0, 3.0, 10.0), "epochs": (3,), "branches": (4,)},
+    "fedmn": {"lr": (0.3, 0.6, 1.0), "router_lr": (0.1, 1.0), "eval_gate": ("mode", "soft"), "epochs": (3,),
+              "modules": ((2, 4, 4),), "widths": ((64, 32),), "dropout": (0.0,)},
+    "flow": {"lr": RATES, "epochs": (1, 3, 5)},
+}  # fmt: skip
+
+
+def federation(seed: int) -> Federation:
+    pool = dataset("digits").load()
+    made = Federation.from_arrays(
+        pool.x, pool.y, iid(np.asarray(pool.y), CLIENTS, seed=seed), split=(0.6, 0.2, 0.2), seed=seed
+    )
+    return joint(made, GROUPS, seed=seed, keep=0.6)
+
+
+def make(name: str, options: Mapping[str, Any]) -> Method:
+    kind = METHODS[name]
+    known = set(kind.__dataclass_fields__)
+    net = NETS["mlp"]((1, 8, 8), 10, hidden=(64,))
+    return kind(net, batch_size=16, **{k: v for k, v in options.items() if k in known})
+
+
+def run(job: tuple[str, dict[str, Any], int], rounds: int = 60) -> dict[str, Any]:
+    """One run: accuracies of all clients, and what describes each client to the method."""
+    name, options, seed = job
+    torch.set_num_threads(1)
+    data = federation(seed)
+    setting = Setting.of(make(name, options), data, seed)
+    state, everybody, engine = setting.start(), range(CLIENTS), Vectorised()
+    for _ in range(rounds):
+        state, _ = run_round(setting, state, everybody, engine)
+    found = {
+        part: accuracies(evaluate(setting, state, everybody, engine, part)["personal"])
+        for part in ("validation", "test")
+    }
+    described = describe(name, setting, state)
+    hidden = data.tags["group"].tolist()
+    rand = None if described is None else adjusted_rand(hidden, groups_of(described))
+    return {"name": name, "options": options, "seed": seed, **found, "rand": rand, "hidden": hidden}
+
+
+def accuracies(counts: Mapping[int, tuple[float, float, float]]) -> list[float]:
+    return [counts[c][0] / counts[c][1] for c in range(CLIENTS)]
+
+
+def describe(name: str, setting: Setting, state: State) -> np.ndarray | None:
+    """What a method knows of each client: mixture weights, branch weights, gates, membership: [clients, numbers]."""
+    block = {"pfedmb": "alpha", "fedem": "mixture"}.get(name)
+    method = setting.methods["all"]
+    if block is not None:
+        values = [state.private[c][block]["value"] for c in range(CLIENTS)]
+        weights = [torch.softmax(v, -1) if name == "pfedmb" else v for v in values]
+        return torch.stack(weights).flatten(1).double().numpy()
+    if name in ("ifca", "fedmn"):
+        job = setting.job("all", range(CLIENTS), state, [], False, "adapt")
+        local = job.several(range(CLIENTS), torch.func.vmap)
+        if name == "ifca":
+            return local.call(method.prepare, job.sent.blocks)["choice"]["value"].double().numpy()
+        logits = local.call(lambda blocks, client: method.router.of_client(blocks["router"], client), job.sent.blocks)
+        return torch.sigmoid(logits).double().detach().numpy()
+    if "membership" in state.server:
+        return state.server["membership"]["value"].double().view(CLIENTS, -1).numpy()
+    return None
+
+
+def groups_of(described: np.ndarray) -> np.ndarray:
+    """Clients that are described alike; whole-numbered descriptions are groups already."""
+    distinct = np.unique(described.round(6), axis=0, return_inverse=True)[1]
+    return distinct if described.shape[1] == 1 or distinct.max() < GROUPS else grouped(described, GROUPS)
+
+
+def settings(name: str) -> list[dict[str, Any]]:
+    grid = GRID[name]
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def study(processes: int, names: list[str]) -> dict[str, Any]:
+    with ProcessPoolExecutor(processes) as pool:
+        tuned = list(pool.map(run, [(n, options, TUNING_SEED) for n in names for options in settings(n)]))
+        chosen = {
+            n: max((r for r in tuned if r["name"] == n), key=lambda r: np.mean(r["validation"]))["options"]
+            for n in names
+        }
+        final = list(pool.map(run, [(n, chosen[n], seed) for n in names for seed in SEEDS]))
+    return {n: summary(n, chosen[n], len(settings(n)), final) for n in names}
+
+
+def summary(name: str, options: dict[str, Any], tried: int, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    test = {n: np.array([r["test"] for r in runs if r["name"] == n]) for n in {r["name"] for r in runs}}
+    own, rand = test[name], [r["rand"] for r in runs if r["name"] == name]
+    versus = {f"minus_{other}": vars(paired(own - test[other])) for other in ("local", "fedavg") if other in test}
+    found = None if rand[0] is None else [round(float(r), 3) for r in rand]
+    return {"chosen": options, "settings_tried": tried, "mean": round(float(own.mean()), 4), "rand": found, **versus}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--methods", default=",".join(GRID))
+    parser.add_argument("--out", type=Path, default=Path("results/hidden-groups.json"))
+    args = parser.parse_args()
+    found = study(args.processes, args.methods.split(","))
+    args.out.write_text(json.dumps(found, indent=1) + "\n")
+    for name, row in found.items():
+        gains = " ".join(f"{k} {v['low']:+.3f}..{v['high']:+.3f}" for k, v in row.items() if k.startswith("minus"))
+        print(f"{name:10s} {row['mean']:.3f} rand {row['rand']} {gains}", row["chosen"])
