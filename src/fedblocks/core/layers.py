@@ -134,7 +134,7 @@ class Conv2d(nn.Conv2d):
 
 
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
-_ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
+_FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.RNNBase)
 
 
 def mappable(module: nn.Module) -> nn.Module:
@@ -145,8 +145,8 @@ def mappable(module: nn.Module) -> nn.Module:
             setattr(parent, name, _converted(child))
     module.eval()  # our layers ask the `Mode`; any other must not draw noise or keep statistics of its own
     for part in module.modules():
-        if isinstance(part, _ATTENTION):
-            part.training = True  # or it takes a fused path that cannot be mapped; it holds no noise of its own
+        if isinstance(part, _FUSED):
+            part.training = True  # or it takes a path that cannot be mapped or trained; it holds no noise of its own
     return module
 
 

@@ -39,7 +39,7 @@ class Method:
 
     paper: ClassVar[Paper]
     personal_by: ClassVar[str] = "client"  # "none", "client", "cohort" or "instance"
-    weighs: ClassVar[str] = "n"  # what `writes` says of pools, in words for the plan
+    weighs: ClassVar[str | Mapping[str, str]] = "n"  # what `writes` says, in words: of pools, or by name of the block
     tags: ClassVar[tuple[str, ...]] = ()  # what the data must say of every client, e.g. its cohort
     needs: ClassVar[tuple[str, ...]] = ()  # parts that every client with training data must have, e.g. "validation"
 

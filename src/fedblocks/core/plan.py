@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 
 import torch
@@ -69,7 +70,7 @@ def _reads(method: Method) -> dict[str, Read]:
 
 def _row(method: Method, name: str, block: Block, read: Read | None, phases: list[Phase]) -> dict[str, str]:
     trained = [str(number) for number, phase in enumerate(phases, 1) if name in phase.train]
-    cells = (name, _home(block), _sees(block, read), _writes(method, block, read), ", ".join(trained) or "-")
+    cells = (name, _home(block), _sees(block, read), _writes(method, name, block, read), ", ".join(trained) or "-")
     return dict(zip(COLUMNS, cells, strict=True))
 
 
@@ -116,13 +117,15 @@ def _sees(block: Block, read: Read | None) -> str:
             return "1 copy, made for it" if values else "nothing"
 
 
-def _writes(method: Method, block: Block, read: Read | None) -> str:
+def _writes(method: Method, name: str, block: Block, read: Read | None) -> str:
     if isinstance(block, PerClient):
         return "its own slot"
     if not isinstance(block, Shared | Pool):
         return "-"
     weight = "n x membership" if isinstance(read, Mixture) else "n"
-    if isinstance(block, Pool) and type(method).writes is not Method.writes:
+    if isinstance(method.weighs, Mapping):
+        weight = method.weighs.get(name, weight)
+    elif isinstance(block, Pool) and type(method).writes is not Method.writes:
         weight = method.weighs
     return f"{weight}, from {block.of}" if block.of else weight
 

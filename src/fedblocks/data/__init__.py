@@ -8,6 +8,7 @@ from fedblocks.data.federation import IGNORE, Federation, Parts, Rows
 from fedblocks.data.partition import Partition
 from fedblocks.data.partitions import PARTITIONS, alike
 from fedblocks.data.pools import DataSet, Pool
+from fedblocks.data.sets import SETS
 from fedblocks.data.shifts import SHIFTS, hidden_groups, joint_pool
 from fedblocks.data.synthetic import gaussian, markov, next_token_windows, waves
 
@@ -16,6 +17,7 @@ DATASETS: dict[str, DataSet] = {
     "gaussian": DataSet("gaussian", gaussian, None, "features", "synthetic: a cloud of points per class"),
     "waves": DataSet("waves", waves, None, "signals", "synthetic: sine waves of a frequency per class"),
     "markov": DataSet("markov", markov, None, "tokens", "synthetic: token sequences, a Markov chain per topic"),
+    **SETS,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -32,7 +33,7 @@ class Clustered(Method):
         "IEEE TNNLS",
     )
     personal_by: ClassVar[str] = "cohort"
-    weighs: ClassVar[str] = "n x membership"
+    weighs: ClassVar[str | Mapping[str, str]] = "n x membership"
 
     max_clusters: int = 8  # models on the server; those of later clusters wait for a split
     epsilon1: float = 0.4  # a cluster may split when its mean change is shorter than this,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -36,7 +37,7 @@ class FedMNReference(Method):
         "ICDM",
     )
     personal_by: ClassVar[str] = "none"
-    weighs: ClassVar[str] = "1"
+    weighs: ClassVar[str | Mapping[str, str]] = "1"
 
     modules: tuple[int, ...] = (2, 2, 2)  # how often each layer's one module is called
     widths: tuple[int, ...] | None = None  # outputs of the encoder and of each middle block; default: 512, then 256

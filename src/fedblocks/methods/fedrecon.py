@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -30,7 +31,7 @@ class FedRecon(Method):
     paper: ClassVar[Paper] = Paper(
         "Federated Reconstruction: Partially Local Federated Learning", "Singhal et al.", 2021, "NeurIPS"
     )
-    weighs: ClassVar[str] = "labels of the query half"
+    weighs: ClassVar[str | Mapping[str, str]] = {"shared": "labels of the query half"}
 
     local: str = "head"  # what is reconstructed: "head", a module or a named cut of the net; "" for nothing
     local_init: str = "random"  # where reconstruction starts: the net's "random" start, or "zero"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,7 +26,7 @@ class IFCA(Method):
         "An Efficient Framework for Clustered Federated Learning", "Ghosh et al.", 2020, "NeurIPS"
     )
     personal_by: ClassVar[str] = "cohort"
-    weighs: ClassVar[str] = "n x choice"
+    weighs: ClassVar[str | Mapping[str, str]] = "n x choice"
 
     clusters: int = 3  # models on the server
 

@@ -52,7 +52,7 @@ class ModFL(Method):
 
     paper: ClassVar[Paper] = Paper("Modular Federated Learning", "Liang, Srinivasan and Andresen", 2022)
     personal_by: ClassVar[str] = "cohort"
-    weighs: ClassVar[str] = "n x membership"
+    weighs: ClassVar[str | Mapping[str, str]] = "n x membership"
     tags: ClassVar[tuple[str, ...]] = (TAG,)
 
     configuration: str = ""  # who federates the body: groups of clients with the same name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -42,7 +43,7 @@ class PFedMB(Method):
     paper: ClassVar[Paper] = Paper(
         "Personalized Federated Learning with Multi-branch Architecture", "Mori et al.", 2022, "arXiv 2211.07931"
     )
-    weighs: ClassVar[str] = "n x alpha"
+    weighs: ClassVar[str | Mapping[str, str]] = "n x alpha"
 
     branches: int = 3  # B, of every linear layer
     alpha_lr: float | Schedule = 0.3  # of the branch weights (of their logits, with softmax)

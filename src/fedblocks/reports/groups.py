@@ -10,9 +10,11 @@ import numpy.typing as npt
 
 from fedblocks.methods.linkage import complete_linkage
 
+Labels = Sequence[int] | npt.NDArray[np.int64]  # the group of each client
 
-def adjusted_rand(first: Sequence[int] | npt.NDArray[np.int64], second: Sequence[int] | npt.NDArray[np.int64]) -> float:
-    """The adjusted Rand index: 1 for the same grouping under any names, about 0 for unrelated ones (Hubert, Arabie 1985)."""
+
+def adjusted_rand(first: Labels, second: Labels) -> float:
+    """The adjusted Rand index (Hubert and Arabie, 1985): 1 for the same groups under any names, about 0 by chance."""
     _, a = np.unique(np.asarray(first), return_inverse=True)
     _, b = np.unique(np.asarray(second), return_inverse=True)
     table = np.zeros((a.max() + 1, b.max() + 1), dtype=np.int64)

@@ -49,8 +49,13 @@ def prepare(config: Config) -> Prepared:
     cohort = _cohort(config, len(clients))
     engine, why_engine = engine_of(config, setting, cohort, device)
     notes = [Note(f"device {device.type}: {why_device}"), Note(f"engine {engine.name}: {why_engine}")]
-    notes += [Note(text, "warning") for text in federation.warnings()]
+    remarks = [text for method in setting.methods.values() for text in method.remarks(_tags(federation))]
+    notes += [Note(text, "warning") for text in (*federation.warnings(), *remarks)]
     return Prepared(config, setting, clients, unseen, cohort, engine, notes)
+
+
+def _tags(federation: Federation) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(np.array(values)) for name, values in federation.tags.items()}
 
 
 def device_of(config: Config) -> tuple[torch.device, str]:

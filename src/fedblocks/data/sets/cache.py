@@ -28,8 +28,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 def decoded(files: FileSet, decode: Callable[[Found], Arrays], version: int = 1, **choices: Any) -> Arrays:
     """The arrays that `decode` makes of a data set's files, from the cache where it is whole.
 
-    `version` must change when `decode` does; `choices` are plain JSON values that `decode` depends on. Files are checked
-    against their known sizes and hashes whenever they are decoded. The arrays are read-only.
+    `version` must change when `decode` does; `choices` are plain JSON values that `decode` depends on. Files are
+    checked against their known sizes and hashes whenever they are decoded. The arrays are read-only.
     """
     found = find(files)
     folder = cache_folder() / f"{files.folder}-{key(found, version, choices)}"

@@ -24,7 +24,8 @@ def contents(found: Found, *patterns: str) -> dict[str, bytes]:
     for pattern in patterns:
         if not any(fnmatch(name, pattern) for name in held):
             where = ", ".join(str(path) for path in found.paths[:3])
-            raise DataError(f"there is no {pattern} in {where}", f"get the official files again; see {found.files.home}")
+            fix = f"get the official files again; see {found.files.home}"
+            raise DataError(f"there is no {pattern} in {where}", fix)
     return held
 
 

@@ -68,8 +68,8 @@ def reddit_2006(
         corpus = corpus_of("reddit_2006", texts, users, least, split, seed)
         return corpus.pool(corpus.vocabulary(words, buckets), steps)
 
-    choices = {"users": users, "least": least, "words": words, "buckets": buckets, "seed": seed}
-    return kept(REDDIT, make, steps=steps, split=list(split), **choices)
+    chosen = {"users": users, "least": least, "split": list(split), "seed": seed}
+    return kept(REDDIT, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
 
 
 def shakespeare_roles(
@@ -91,8 +91,8 @@ def shakespeare_roles(
         corpus = corpus_of("shakespeare_roles", texts, users, least, split, seed)
         return corpus.pool(corpus.vocabulary(words, buckets), length)
 
-    choices = {"unit": unit, "users": users, "least": least, "words": words, "buckets": buckets, "seed": seed}
-    return kept(SHAKESPEARE, make, steps=length, split=list(split), **choices)
+    chosen = {"unit": unit, "users": users, "least": least, "split": list(split), "seed": seed}
+    return kept(SHAKESPEARE, make, {**chosen, "words": words, "buckets": buckets, "steps": length})
 
 
 def corpus_of(
@@ -125,6 +125,6 @@ SETS = {
         "reddit_2006", reddit_2006, None, "tokens", "19,337 Reddit comments of early 2006 by user, next word", REDDIT
     ),
     "shakespeare_roles": StoredSet(
-        "shakespeare_roles", shakespeare_roles, None, "tokens", "31,204 speeches by role, next word or character", SHAKESPEARE
+        "shakespeare_roles", shakespeare_roles, None, "tokens", "31,204 speeches of 1,154 roles", SHAKESPEARE
     ),
 }

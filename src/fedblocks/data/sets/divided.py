@@ -42,8 +42,13 @@ class DividedPool(Pool):
         return Federation(self.x, self.y, train, validation, test, self.classes, named, {}, about).check()
 
 
-def kept(files: FileSet, make: Callable[[Found], DividedPool], version: int = 1, **choices: Any) -> DividedPool:
-    """The pool that `make` reads from a data set's files, from the cache where it is whole."""
+def kept(
+    files: FileSet, make: Callable[[Found], DividedPool], choices: dict[str, Any], version: int = 1
+) -> DividedPool:
+    """The pool that `make` reads from a data set's files, from the cache where it is whole.
+
+    `choices` are what `make` depends on besides; `version` must change when `make` does.
+    """
     return unpack(decoded(files, lambda found: pack(make(found)), version, **choices))
 
 

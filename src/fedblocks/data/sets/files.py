@@ -14,9 +14,9 @@ A loader is made of four pieces:
 
     SETS = {"mnist": StoredSet("mnist", mnist, 10, "images", "one line", FILES)}   # listed in sets/__init__.py
 
-`FEDBLOCKS_DATA` names one folder or several (separated as in PATH); the files of a set stand in its subfolder. A
-source that is one single file (an archive, a compact file) may also stand right in the folder. Sources are tried in
-order, and the first whose files are all there is used.
+`FEDBLOCKS_DATA` names one folder or several (separated as in PATH); the files of a set stand in its subfolder, or in a
+folder inside that as archives unpack to, with or without .gz. A source that is one single file (an archive, a compact
+file) may also stand right in FEDBLOCKS_DATA. Sources are tried in order, and the first that is all there is used.
 """
 
 from __future__ import annotations
@@ -96,23 +96,27 @@ def look(files: FileSet) -> Found | None:
     """The first source whose files are all there, if any."""
     for source in files.sources:
         for root in roots():
-            for folder in (root / files.folder, root)[: 2 if alone(source) else 1]:
+            for folder in folders(root, files, source):
                 paths = [matches(folder, file.name) for file in source.files]
                 if all(paths):
                     return Found(files, source, tuple(path for family in paths for path in family))
     return None
 
 
-def alone(source: Source) -> bool:
-    """Whether a source is one file, whose name is then unmistakable in a folder of many data sets."""
-    return len(source.files) == 1 and not set("*/") & set(source.files[0].name)
+def folders(root: Path, files: FileSet, source: Source) -> list[Path]:
+    """Where a source may stand: one single file has an unmistakable name, also in a folder of many data sets."""
+    alone = len(source.files) == 1 and not set("*/") & set(source.files[0].name)
+    return [root / files.folder, root] if alone else [root / files.folder]
 
 
 def matches(folder: Path, name: str) -> list[Path]:
-    """The files of this name, or of this family, in a folder."""
-    if "*" not in name:
-        return [folder / name] if (folder / name).is_file() else []
-    return sorted(path for path in folder.glob(name) if path.is_file())
+    """The files of this name or family: in a folder or one below it, packed as .gz or not."""
+    spellings = dict.fromkeys((name, name.removesuffix(".gz")))
+    for pattern in (*spellings, *(f"*/{spelling}" for spelling in spellings)):
+        found = sorted(path for path in folder.glob(pattern) if path.is_file())
+        if found:
+            return found if "*" in name else found[:1]
+    return []
 
 
 def wanted(files: FileSet) -> str:
@@ -127,7 +131,7 @@ def wanted(files: FileSet) -> str:
 
 
 def verify(found: Found) -> None:
-    """Refuse files that are not the official ones, as far as sizes and hashes are known."""
+    """Refuse files that are not the official ones, as far as sizes and hashes of this spelling are known."""
     known = {Path(file.name).name: file for file in found.source.files}
     for path in found.paths:
         if path.name in known:

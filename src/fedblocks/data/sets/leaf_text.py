@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fedblocks.core.errors import DataError
 from fedblocks.data.sets.divided import DividedPool, kept
 from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
-from fedblocks.data.sets.text import Corpus, Texts, choose_users
+from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import words_of
 
 Unit = Literal["character", "word"]
@@ -26,7 +26,7 @@ def sources() -> tuple[Source, ...]:
 
 
 REDDIT = FileSet("reddit", f"{LEAF} (data/reddit: the subsampled data that its README links)", sources())
-SHAKESPEARE = FileSet("shakespeare", f"{LEAF} (data/shakespeare: run its preprocess.sh, keep train/ and test/)", sources())
+SHAKESPEARE = FileSet("shakespeare", f"{LEAF} (data/shakespeare: its preprocess.sh makes train/ and test/)", sources())
 
 
 def reddit(
@@ -43,9 +43,8 @@ def reddit(
         corpus = read_corpus(found, comments, users, validation, seed)
         return corpus.pool(corpus.vocabulary(words, buckets), steps)
 
-    return kept(
-        REDDIT, make, users=users, words=words, buckets=buckets, steps=steps, validation=validation, seed=seed
-    )
+    chosen = {"users": users, "validation": validation, "seed": seed}
+    return kept(REDDIT, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
 
 
 def shakespeare(
@@ -69,8 +68,8 @@ def shakespeare(
         corpus = read_corpus(found, split, users, validation, seed)
         return corpus.pool(corpus.vocabulary(words, buckets), length)
 
-    choices = {"unit": unit, "users": users, "words": words, "buckets": buckets, "seed": seed}
-    return kept(SHAKESPEARE, make, steps=length, validation=validation, **choices)
+    chosen = {"unit": unit, "users": users, "validation": validation, "seed": seed}
+    return kept(SHAKESPEARE, make, {**chosen, "words": words, "buckets": buckets, "steps": length})
 
 
 def steps_of(unit: Unit) -> int:
@@ -112,8 +111,6 @@ def read_corpus(
     seed: int,
 ) -> Corpus:
     """The users of LEAF's files who have both training and test texts."""
-    if not 0 <= validation < 1:
-        raise DataError(f"validation is {validation}", "give a share from 0 up to, but not including, 1")
     parts = {name: read_part(found, name) for name in ("train", "val", "test")}
     names = choose_users([name for name in parts["train"] if name in parts["test"]], users, seed)
     own = {part: [texts_of(*held.get(name, ([], []))) for name in names] for part, held in parts.items()}
@@ -122,10 +119,10 @@ def read_corpus(
         raise DataError(f"no user of {found.paths[0].parent.parent} has both train and test texts", "get LEAF's files")
     train, val, test = ([own[part][at] for at in whole] for part in ("train", "val", "test"))
     if not parts["val"]:
-        cuts = [max(1, len(texts) - int(validation * len(texts))) for texts in train]
-        train, val = [t[:c] for t, c in zip(train, cuts)], [t[c:] for t, c in zip(train, cuts)]
-    about = {"name": found.files.folder, "source": "LEAF", "users": len(whole), "seed": seed, "order": "as in LEAF's files"}
-    return Corpus([names[at] for at in whole], train, val, test, {**about, "validation": validation})
+        cut = [set_aside(texts, validation) for texts in train]
+        train, val = [older for older, _ in cut], [newest for _, newest in cut]
+    about = {"name": found.files.folder, "source": "LEAF", "users": len(whole), "seed": seed, "validation": validation}
+    return Corpus([names[at] for at in whole], train, val, test, about)
 
 
 def read_part(found: Found, part: str) -> dict[str, tuple[list[Any], list[Any]]]:
@@ -147,7 +144,7 @@ def read_json(path: Path) -> dict[str, tuple[list[Any], list[Any]]]:
 
 
 SETS = {
-    "reddit": StoredSet("reddit", reddit, None, "tokens", "Reddit comments of 12/2017 by user, next word (LEAF)", REDDIT),
+    "reddit": StoredSet("reddit", reddit, None, "tokens", "Reddit comments of 12/2017, next word (LEAF)", REDDIT),
     "shakespeare": StoredSet(
         "shakespeare", shakespeare, None, "tokens", "Shakespeare by role, next character or word (LEAF)", SHAKESPEARE
     ),

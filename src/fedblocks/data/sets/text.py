@@ -35,7 +35,7 @@ class Corpus:
     def __post_init__(self) -> None:
         sizes = {len(self.users), len(self.train), len(self.validation), len(self.test)}
         if len(sizes) > 1:
-            raise DataError(f"a corpus of {len(self.users)} users has parts for others", "give every part of every user")
+            raise DataError(f"parts of another number of users than {len(self.users)}", "give every part of every user")
 
     @classmethod
     def in_time_order(cls, users: Mapping[str, Texts], split: Fractions, about: dict[str, Any] | None = None) -> Corpus:
@@ -73,6 +73,17 @@ class Corpus:
         )
 
 
+def set_aside(texts: Texts, share: float) -> tuple[Texts, Texts]:
+    """The newest share of the texts apart from the older ones; a single text is cut in two."""
+    if not 0 <= share < 1:
+        raise DataError(f"validation is {share}", "give a share from 0 up to, but not including, 1")
+    if len(texts) == 1:
+        cut = len(texts[0]) - int(share * len(texts[0]))
+        return [texts[0][:cut]], [texts[0][cut:]] if cut < len(texts[0]) else []
+    cut = len(texts) - int(share * len(texts))
+    return texts[:cut], texts[cut:]
+
+
 def choose_users(names: Sequence[str], users: int | None, seed: int) -> list[str]:
     """Some users at random, in the order of their names; the choice does not depend on the order of the file."""
     ordered = sorted(names)
@@ -106,8 +117,8 @@ def scored_without(federation: Federation, score: str) -> Federation:
     marks = federation.about.get("vocabulary")
     if not isinstance(marks, dict) or "oov" not in marks:
         raise DataError("the federation does not say which words are special", "make it from texts (a Corpus)")
-    held = np.unique(np.concatenate([federation.validation.index, federation.test.index]))
-    held = torch.from_numpy(np.setdiff1d(held, federation.train.index)).to(federation.y.device)
+    scored = np.concatenate([federation.validation.index, federation.test.index])
+    held = torch.from_numpy(np.setdiff1d(scored, federation.train.index)).to(federation.y.device)
     y = federation.y.clone()
     own = y[held]
     y[held] = torch.where(left_out(own, marks, score), IGNORE, own)

@@ -13,7 +13,7 @@ from typing import Any
 from fedblocks.core.errors import DataError
 from fedblocks.data.sets.divided import DividedPool, kept
 from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
-from fedblocks.data.sets.text import Corpus, Texts, choose_users
+from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import Vocabulary
 
 SITE = "https://storage.googleapis.com/tff-datasets-public"
@@ -42,15 +42,13 @@ def stackoverflow(
     seed: int = 0,
 ) -> DividedPool:
     """Sentences of StackOverflow users for next-word prediction, in the official train and test parts."""
-    if not 0 <= validation < 1:
-        raise DataError(f"validation is {validation}", "give a share from 0 up to, but not including, 1")
 
     def make(found: Found) -> DividedPool:
         corpus = read_corpus(found, users, most_train, validation, seed)
         return corpus.pool(vocabulary_for(found, corpus, words, buckets), steps, most=1)
 
-    choices = {"users": users, "words": words, "buckets": buckets, "steps": steps, "seed": seed}
-    return kept(FILES, make, most_train=most_train, validation=validation, **choices)
+    chosen = {"users": users, "most_train": most_train, "validation": validation, "seed": seed}
+    return kept(FILES, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
 
 
 def read_corpus(found: Found, users: int | None, most_train: int, validation: float, seed: int) -> Corpus:
@@ -59,14 +57,13 @@ def read_corpus(found: Found, users: int | None, most_train: int, validation: fl
     own = {name: parts for name, parts in read(found.paths, users, seed) if all(parts)}
     if not own:
         raise DataError(f"no user of {found.paths[0]} has both training and test sentences", "get the official file")
-    train = [in_order(parts[0])[:most_train] for parts in own.values()]
-    cuts = [max(1, len(texts) - int(validation * len(texts))) for texts in train]
+    parts = [set_aside(in_order(first)[:most_train], validation) for first, _ in own.values()]
     about = {"name": "stackoverflow", "source": "TensorFlow Federated, CC BY-SA 3.0", "users": len(own), "seed": seed}
     return Corpus(
         users=list(own),
-        train=[texts[:cut] for texts, cut in zip(train, cuts)],
-        validation=[texts[cut:] for texts, cut in zip(train, cuts)],
-        test=[in_order(parts[1]) for parts in own.values()],
+        train=[train for train, _ in parts],
+        validation=[newest for _, newest in parts],
+        test=[in_order(second) for _, second in own.values()],
         about={**about, "most_train": most_train, "validation": validation, "order": "time"},
     )
 
@@ -180,6 +177,6 @@ def varint(message: bytes, at: int) -> tuple[int, int]:
 
 SETS = {
     "stackoverflow": StoredSet(
-        "stackoverflow", stackoverflow, None, "tokens", "sentences of 342,477 StackOverflow users, next word (TFF)", FILES
+        "stackoverflow", stackoverflow, None, "tokens", "sentences of 342,477 users of StackOverflow (TFF)", FILES
     )
 }

@@ -1,4 +1,4 @@
-"""Words as numbers: a vocabulary of the most frequent ones, and texts cut into sequences with the words that come next."""
+"""Words as numbers: a vocabulary of the most frequent ones, and texts cut into sequences with the next words."""
 
 from __future__ import annotations
 

@@ -1,0 +1,103 @@
+"""Data of one's own: a folder of images by class, or a table with a column for the user."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedblocks.core.errors import DataError, nearest
+from fedblocks.data.pools import DataSet, Pool
+from fedblocks.data.sets.pixels import Bytes, picture, pillow
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+
+
+def image_folder(
+    path: str,  # a folder with one subfolder of images per class
+    side: int | None = None,  # resize to side x side pixels; default: all images must have one size
+) -> Pool:
+    """Colour images [rows, 3, height, width] in 0..1; the classes are the subfolders in order of their names."""
+    classes = sorted(folder for folder in Path(path).glob("*") if folder.is_dir())
+    files = [(file, label) for label, folder in enumerate(classes) for file in sorted(folder.iterdir())]
+    files = [(file, label) for file, label in files if file.suffix.lower() in ENDINGS]
+    if not files:
+        fix = "give a folder with one subfolder of images (png, jpg, ...) per class"
+        raise DataError(f"there are no images by class in {path}", fix)
+    images = [image(file, side) for file, _ in files]
+    if other := next((file for (file, _), x in zip(files, images) if x.shape != images[0].shape), None):
+        raise DataError(f"{other} has another size than {files[0][0]}", "set side, so that all images are resized")
+    x = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().to(torch.float32) / 255
+    y = torch.tensor([label for _, label in files])
+    names = [folder.name for folder in classes]
+    return Pool(x, y, len(classes), about={"name": "image_folder", "path": path, "label_names": names})
+
+
+def image(file: Path, side: int | None) -> Bytes:
+    """An image as [height, width, 3], resized if a side is given."""
+    pixels = picture(file.read_bytes(), str(file))
+    return pixels if side is None else np.asarray(pillow().fromarray(pixels).resize((side, side)))
+
+
+def csv_table(
+    path: str,  # a file with a line of column names
+    label: str = "label",  # the column of labels: whole numbers or words
+    user: str = "user",  # the column of user ids, if there is one
+    columns: tuple[str, ...] = (),  # the columns of features; default: all others
+) -> Pool:
+    """Features [rows, columns] of a CSV file; words as labels are numbered in order of the alphabet."""
+    names, lines = read_table(path)
+    chosen = columns or tuple(name for name in names if name not in (label, user))
+    for name in (label, *chosen):
+        if name not in names:
+            raise DataError(f'{path} has no column "{name}"', nearest(name, names))
+    at = {name: place for place, name in enumerate(names)}
+    x = np.array([[number(line[at[name]], name, path, row) for name in chosen] for row, line in enumerate(lines, 2)])
+    y, classes = numbered([line[at[label]] for line in lines])
+    users = np.array([line[at[user]] for line in lines]) if user in names else None
+    about = {"name": "csv", "path": path, "columns": list(chosen), "label_names": classes}
+    inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
+    return Pool(inputs, torch.from_numpy(y), len(classes) or int(y.max()) + 1, users=users, about=about)
+
+
+def read_table(path: str) -> tuple[list[str], list[list[str]]]:
+    """Column names and rows of a CSV file, which must all have the same number of fields."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            names, *lines = [line for line in csv.reader(file) if line]
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist", "check the path") from error
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read as CSV: {error}", "give a text file with a line of names") from error
+    if not lines:
+        raise DataError(f"{path} has no rows", "give a line of column names and at least one row")
+    if short := next((row for row, line in enumerate(lines, 2) if len(line) != len(names)), None):
+        raise DataError(f"line {short} of {path} has not {len(names)} fields", "give every row one field per column")
+    return names, lines
+
+
+def number(field: str, column: str, path: str, row: int) -> float:
+    """A field as a number."""
+    try:
+        return float(field)
+    except ValueError as error:
+        message = f'"{field}" in column "{column}", line {row} of {path}, is not a number'
+        raise DataError(message, "name the columns of features with `columns`, or change the file") from error
+
+
+def numbered(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Labels as they are if they are whole numbers, else their place among the words, and the words."""
+    if all(field.strip().isdigit() for field in fields):
+        return np.array([int(field) for field in fields], np.int64), []
+    words, places = np.unique(np.array(fields), return_inverse=True)
+    return places.astype(np.int64), words.tolist()
+
+
+SETS = {
+    "image_folder": DataSet("image_folder", image_folder, None, "images", "your own folder of images by class"),
+    "csv": DataSet("csv", csv_table, None, "features", "your own table, with a column for the user if there is one"),
+}

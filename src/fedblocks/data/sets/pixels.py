@@ -1,0 +1,98 @@
+"""Images as bytes on disk and as float32 in memory, a stretch at a time so that no second copy is ever whole."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedblocks.core.errors import DataError
+from fedblocks.data.pools import Pool
+from fedblocks.data.sets.cache import Arrays
+
+Bytes = npt.NDArray[np.uint8]
+Part = Literal["all", "train", "test"]  # the official parts; all: train rows first, then test rows
+STRETCH = 2048  # rows converted at a time
+
+
+def pool_of(
+    arrays: Arrays, part: Part, mean: Sequence[float], std: Sequence[float], classes: int, about: dict[str, Any]
+) -> Pool:
+    """One official part of decoded images as a pool; `train_rows` in `about` says how many rows are for training."""
+    train, total = int(arrays["train_rows"]), len(arrays["y"])
+    rows = rows_of(part, train, total)
+    count = rows.stop - rows.start
+    about = {**about, "part": part, "train_rows": {"all": train, "train": count, "test": 0}[part]}
+    coarse = arrays["coarse"][rows].astype(np.int64) if "coarse" in arrays else None
+    users = np.array(arrays["user"][rows]) if "user" in arrays else None
+    x = normalised(arrays["x"], mean, std, rows)
+    return Pool(x, labels_of(arrays["y"], rows), classes, users=users, coarse=coarse, about=about)
+
+
+def normalised(pixels: npt.NDArray[Any], mean: Sequence[float], std: Sequence[float], rows: slice) -> Tensor:
+    """(pixels / 255 - mean) / std for each channel; pixels are [rows, channels, height, width]."""
+    first, last, _ = rows.indices(len(pixels))
+    images = torch.empty((last - first, *pixels.shape[1:]), dtype=torch.float32)
+    centre, width = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))  # [channels, 1, 1]
+    for start in range(first, last, STRETCH):
+        stop = min(start + STRETCH, last)
+        chunk = images[start - first : stop - first]
+        chunk.copy_(torch.from_numpy(read_rows(pixels, start, stop)))
+        chunk.div_(255).sub_(centre).div_(width)
+    return images
+
+
+def read_rows(pixels: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[Any]:
+    """Some rows as a copy; those of a mapped file are read from it, so that it does not count as memory."""
+    if not isinstance(pixels, np.memmap) or pixels.filename is None:
+        return pixels[start:stop].copy()
+    each = int(np.prod(pixels.shape[1:]))
+    offset = pixels.offset + start * each * pixels.itemsize
+    flat = np.fromfile(pixels.filename, pixels.dtype, (stop - start) * each, offset=offset)
+    return flat.reshape(stop - start, *pixels.shape[1:])
+
+
+def rows_of(part: Part, train: int, rows: int) -> slice:
+    """The rows of an official part, where the first `train` rows are the official training rows."""
+    stretches = {"all": slice(0, rows), "train": slice(0, train), "test": slice(train, rows)}
+    if part not in stretches:
+        raise DataError(f'there is no part "{part}"', 'choose "all", "train" or "test"')
+    return stretches[part]
+
+
+def labels_of(values: npt.NDArray[Any], rows: slice) -> Tensor:
+    """Labels as int64."""
+    return torch.from_numpy(values[rows].astype(np.int64))
+
+
+def square(raw: bytes, shape: tuple[int, ...], name: str, begin: int = 0) -> Bytes:
+    """Bytes as records of one shape, [records, *shape]."""
+    each = int(np.prod(shape))
+    if not raw[begin:] or (len(raw) - begin) % each:
+        message = f"{name} holds {len(raw) - begin} bytes, not a whole number of {each}"
+        raise DataError(message, "it is damaged or cut short: get it again")
+    return np.frombuffer(raw, np.uint8, offset=begin).reshape(-1, *shape)
+
+
+def picture(raw: bytes, name: str) -> Bytes:
+    """An image file as [height, width, 3]."""
+    image = pillow()
+    try:
+        with image.open(io.BytesIO(raw)) as opened:
+            return np.asarray(opened.convert("RGB"))
+    except OSError as error:
+        raise DataError(f"{name} is not an image: {error}", "it is damaged: get it again") from error
+
+
+def pillow() -> Any:
+    """Pillow's image module, which only image files need."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DataError("image files need the package Pillow", 'install "fedblocks[images]"') from error
+    return Image

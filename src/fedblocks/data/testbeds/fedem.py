@@ -1,0 +1,98 @@
+"""The test-bed of FedEM (Marfoq et al., 2021), which FedMN's tables use too: row for row where its generators allow.
+
+Official train and test rows are put together and divided over clients; each client then splits its own 80/20.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import numpy as np
+
+from fedblocks.core.errors import DataError
+from fedblocks.data.dirichlets import label_clusters, pachinko
+from fedblocks.data.federation import Federation
+from fedblocks.data.partition import Partition
+from fedblocks.data.partitions import by_user
+from fedblocks.data.pools import Pool
+from fedblocks.data.rows import Ints, Rows, take_names
+from fedblocks.data.testbeds.parts import federation_of, labels_of
+
+SEED = 12345  # of the published splits
+TRAIN = 0.8  # share of each client's rows
+
+
+def fedem_cifar10(
+    pool: Pool, clients: int = 80, clusters: int = 3, alpha: float = 0.4, validation: float = 0.0, seed: int = SEED
+) -> Federation:
+    """Three groups of labels, each over 80 clients by one Dirichlet draw; for tuning set validation to 0.25."""
+    made = label_clusters(labels_of(pool), clients, clusters, alpha, 1.0, seed)
+    return split_like_fedem(pool, made, validation, seed)
+
+
+def fedem_emnist(
+    pool: Pool, clients: int = 100, alpha: float = 0.4, fraction: float = 0.1, validation: float = 0.0, seed: int = SEED
+) -> Federation:
+    """A tenth of the rows; every label over 100 clients by a Dirichlet draw of its own."""
+    made = label_clusters(labels_of(pool), clients, None, alpha, fraction, seed)
+    return split_like_fedem(pool, made, validation, seed)
+
+
+def fedem_cifar100(
+    pool: Pool,
+    clients: int = 100,
+    alpha: float = 0.4,  # over coarse labels
+    beta: float = 10.0,  # over the fine labels of a coarse one
+    validation: float = 0.0,
+    seed: int = SEED,
+) -> Federation:
+    """Equally many rows for 100 clients by Pachinko allocation over coarse and fine labels."""
+    if pool.coarse is None:
+        raise DataError("Pachinko allocation needs coarse labels", "use CIFAR-100, or a pool with coarse labels")
+    made = pachinko(labels_of(pool), pool.coarse, clients, alpha, beta, seed)
+    return split_like_fedem(pool, made, validation, seed)
+
+
+def fedem_femnist(
+    pool: Pool,
+    share: float = 0.15,  # of the writers
+    more_than: int = 2,  # a writer takes part with more images than this
+    validation: float = 0.0,
+    seed: int = SEED,
+) -> Federation:
+    """Some of the writers, one client each; names are sorted before they are drawn, unlike a directory's order."""
+    if pool.users is None:
+        raise DataError("this test-bed needs the writer of each row", "use FEMNIST or mnist_writers")
+    everybody = by_user(pool.users)
+    writers = np.flatnonzero(everybody.rows.sizes > more_than).tolist()
+    random.Random(seed).shuffle(writers)
+    chosen = np.array(writers[: int(share * len(writers))], dtype=np.int64)
+    if not len(chosen):
+        raise DataError(f"{share} of {len(writers)} writers is nobody", "use a larger share")
+    recipe = {"partition": "writers", "share": share, "more_than": more_than, "seed": seed}
+    made = Partition(everybody.rows.take(chosen), recipe, take_names(everybody.names, chosen))
+    return split_like_fedem(pool, made, validation, seed)
+
+
+def split_like_fedem(pool: Pool, made: Partition, validation: float, seed: int) -> Federation:
+    """Train and test rows of each client, and validation rows out of the training ones; empty clients are left out."""
+    if not 0 <= validation < 1:
+        raise DataError(f"validation is {validation}", "give the share of the training rows, from 0 to below 1")
+    held = made.without_empty()
+    first = [shuffled_split(rows, TRAIN, seed) for rows in held.rows]
+    second = [shuffled_split(train, 1 - validation, seed) for train, _ in first]
+    parts = [Rows.of(rows) for rows in ([t for t, _ in second], [v for _, v in second], [t for _, t in first])]
+    recipe: dict[str, Any] = {"testbed": "fedem", "partition": held.recipe, "validation": validation, "seed": seed}
+    return federation_of(pool, parts[0], parts[2], recipe, parts[1], names=tuple(held.names))
+
+
+def shuffled_split(rows: Ints, share: float, seed: int) -> tuple[Ints, Ints]:
+    """The split of the published test-bed, made as scikit-learn's train_test_split does; a lone row is trained on."""
+    if share >= 1:
+        return rows, rows[:0]
+    kept = max(math.floor(share * len(rows)), min(1, len(rows)))
+    order = np.random.RandomState(seed).permutation(len(rows))
+    left = len(rows) - kept
+    return rows[order[left:]], rows[order[:left]]

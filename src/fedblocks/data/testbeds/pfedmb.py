@@ -1,0 +1,80 @@
+"""The settings of pFedMB on CIFAR: every client has the same shares of each class in all its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from fedblocks.core.errors import DataError
+from fedblocks.core.random import derive, generator
+from fedblocks.data.dirichlets import dirichlet_labels
+from fedblocks.data.federation import Federation
+from fedblocks.data.partition import Partition, deal, rows_of_classes
+from fedblocks.data.partitions import alike, classes, classes_unequal
+from fedblocks.data.pools import Pool
+from fedblocks.data.rows import Ints
+from fedblocks.data.testbeds.parts import federation_of, labels_of, official_parts
+
+VALIDATION = 0.2  # share of the official training rows, the same of every class
+
+
+def pfedmb_two_classes(pool: Pool, clients: int = 15, per_client: int = 2, seed: int = 0) -> Federation:
+    """Two random classes per client, all classes held equally often, holders share a class equally."""
+    return alike_in_all_parts(pool, lambda labels: classes(labels, clients, per_client, seed), seed)
+
+
+def pfedmb_dirichlet(
+    pool: Pool, clients: int = 15, alpha: float = 0.4, seed: int = 0, min_size: int = 10, tries: int = 100
+) -> Federation:
+    """A Dirichlet draw per class, again until everybody has `min_size` training rows and a test row."""
+    for attempt in range(tries):
+        draw = partial(dirichlet_labels, clients=clients, alpha=alpha, seed=derive(seed, "pfedmb", attempt))
+        federation = alike_in_all_parts(pool, partial(draw, min_size=min_size), seed)
+        if federation.test.sizes.min() >= 1:
+            return federation
+    raise DataError(f"no draw of {tries} gave every client a test row", "use fewer clients or a larger alpha")
+
+
+def pfedmb_twenty_classes(
+    pool: Pool, clients: int = 15, per_client: int = 20, low: float = 0.3, high: float = 0.7, seed: int = 0
+) -> Federation:
+    """Twenty random classes per client; holders share a class by weights from U(low, high)."""
+    return alike_in_all_parts(pool, lambda y: classes_unequal(y, clients, per_client, low, high, seed), seed)
+
+
+def pfedmb_pairs(pool: Pool, seed: int = 0) -> Federation:
+    """Two clients for every two classes, each with half of both: the clients 2p and 2p + 1 are alike."""
+    return alike_in_all_parts(pool, lambda labels: pairs(labels, seed), seed)
+
+
+def pairs(labels: Ints, seed: int = 0) -> Partition:
+    """As many clients as classes; clients 2p and 2p + 1 hold equal halves of the classes 2p and 2p + 1."""
+    pools = rows_of_classes(labels, generator(seed, "pairs"))
+    if len(pools) % 2:
+        raise DataError(f"{len(pools)} classes cannot be paired", "use an even number of classes")
+    mates = np.arange(len(pools)) // 2
+    together = (mates[:, None] == mates).astype(np.int64)  # [classes, clients]
+    halves = np.array([len(rows) // 2 for rows in pools])
+    return Partition(deal(pools, together * halves[:, None]), {"partition": "pairs", "seed": seed})
+
+
+def alike_in_all_parts(pool: Pool, partition: Callable[[Ints], Partition], seed: int) -> Federation:
+    """Divide the training rows, and validation and test rows by the same shares of every class."""
+    labels, (official, test) = labels_of(pool), official_parts(pool)
+    train, validation = hold_out_alike(labels, official, seed)
+    first = partition(labels[train])
+    others = [alike(first, labels[train], labels[rows], seed).rows for rows in (validation, test)]
+    parts = [own.renumber(rows[own.index]) for own, rows in zip([first.rows, *others], (train, validation, test))]
+    recipe = {"testbed": "pfedmb", "partition": first.recipe}
+    return federation_of(pool, parts[0], parts[2], recipe, parts[1])
+
+
+def hold_out_alike(labels: Ints, rows: Ints, seed: int) -> tuple[Ints, Ints]:
+    """Training and validation rows; validation has a fifth of every class."""
+    pools = rows_of_classes(labels[rows], generator(seed, "pfedmb_validation"))
+    cuts = [int(len(own) * VALIDATION) for own in pools]
+    validation = np.concatenate([own[:cut] for own, cut in zip(pools, cuts)])
+    train = np.concatenate([own[cut:] for own, cut in zip(pools, cuts)])
+    return rows[np.sort(train)], rows[np.sort(validation)]

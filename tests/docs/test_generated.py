@@ -1,0 +1,62 @@
+"""What the documentation takes from the code is up to date."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fedblocks.methods import METHODS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_has_a_page_with_its_plan_as_it_is(generate: ModuleType, name: str) -> None:
+    text = (ROOT / "docs" / "methods" / f"{name}.md").read_text()
+    assert generate.with_plan(name, text) == text, "run python docs/generate.py"
+    assert "## Options" in text and "## Deviations" in text
+
+
+def test_the_table_of_the_study_is_that_of_its_results(generate: ModuleType) -> None:
+    assert (ROOT / "docs" / "methods" / "hidden-groups.md").read_text() == generate.study()
+
+
+def test_the_table_of_methods_lists_all_with_their_checks() -> None:
+    rows = (ROOT / "docs" / "methods" / "index.md").read_text()
+    counts = json.loads((ROOT / "docs" / "methods" / "checks.json").read_text())
+    for name in METHODS:
+        assert f"| [{name}]({name}.md) |" in rows
+        passed, known = map(int, counts[name].split("/"))
+        assert passed == known and f"| {counts[name]} |" in rows
+
+
+@pytest.mark.soak
+def test_the_table_of_methods_is_measured_as_it_stands(generate: ModuleType) -> None:
+    assert (ROOT / "docs" / "methods" / "index.md").read_text() == generate.index()
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"]
+    for page in pages:
+        for link in _links(page.read_text()):
+            assert (page.parent / link).exists(), f"{page.relative_to(ROOT)} links to {link}"
+
+
+def _links(text: str) -> list[str]:
+    import re
+
+    found = re.findall(r"\]\(([^)#\s]+)", text)
+    return [link for link in found if "://" not in link]
