@@ -134,11 +134,11 @@ def weight_gradient(x: Tensor, dy: Tensor, kernel: tuple[int, int], pad: int) ->
     """[clients, out, in, kh, kw]: partial sums over slices of the batch, then their sum."""
     (G, B, C, H, W), (F, OH, OW), (KH, KW) = x.shape, dy.shape[2:], kernel
     x, dy = _dense(x), dy.contiguous()
-    K, splits, block = C * KH * KW, max(1, min(32, B * OH * OW // 512)), min(_power(F, 16), 64)
+    K, splits, block = C * KH * KW, max(1, min(96, B * OH * OW // 512)), min(_power(F, 16), 64)
     dw = torch.empty(splits, G, F, K, device=x.device, dtype=x.dtype)
     grid = (splits, triton.cdiv(K, 32) * triton.cdiv(F, block), G)
     sizes = (x, dy, dw, x.stride(0), B, C, H, W, F, OH, OW, splits)
-    rows, warps = (16, 2) if F <= 16 else (32, 4)
+    rows, warps = (16, 1) if F <= 16 else (32, 4)  # found by trying: few filters want many small programs
     _weight_gradient[grid](*sizes, pad, KH, KW, rows, block, 32, _precision(), num_warps=warps)
     return dw.sum(0).view(G, F, C, KH, KW)
 
