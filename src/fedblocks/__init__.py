@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from fedblocks.data.federation import Federation as Federation
     from fedblocks.methods import METHODS as METHODS
     from fedblocks.nets import NETS as NETS
+    from fedblocks.reports.compare import compare as compare
+    from fedblocks.reports.html import write_report as write_report
     from fedblocks.reports.tables import leaderboard as leaderboard
     from fedblocks.runs.config import Config as Config
     from fedblocks.runs.presets import PRESETS as PRESETS
@@ -33,11 +35,13 @@ _HOMES = {
     "PRESETS": "runs.presets",
     "RunResult": "runs.result",
     "UserError": "core.errors",
+    "compare": "reports.compare",
     "leaderboard": "reports.tables",
     "load_run": "runs.result",
     "read_config": "runs.presets",
     "resume": "runs.run",
     "run": "runs.run",
+    "write_report": "reports.html",
 }
 
 

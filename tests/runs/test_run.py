@@ -301,3 +301,12 @@ def test_on_a_gpu_the_whole_cohort_is_one_stack() -> None:
     found, why = choose(NETS["lstm"]((3, 8), 10), torch.device("cuda"), 20, chunk=7)
     assert found == Vectorised(chunk=7)
     assert "GPU" in why
+
+
+@pytest.mark.parametrize(("method", "option"), [("ifca", "clusters"), ("fedem", "components"), ("pfedmb", "branches")])
+def test_more_slots_than_clients_are_remarked_on(small: Table, tmp_path: Path, method: str, option: str) -> None:
+    told: list[str] = []
+    options = {"name": method, "batch_size": small["method"]["batch_size"], option: 9}
+    table = {**small, "rounds": 1, "method": options}
+    run(Config.of(table), tmp_path / "run", on_note=lambda note: told.append(note.text))
+    assert any("has 9 slots for" in text for text in told)

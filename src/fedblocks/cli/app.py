@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fedblocks.cli import data, quickstart, runs, show
+from fedblocks.cli import compare, data, quickstart, report, runs, show
 from fedblocks.cli.output import show_error
 from fedblocks.core.errors import UserError
 
@@ -27,6 +27,8 @@ app = typer.Typer(
 app.command("quickstart")(quickstart.quickstart)
 app.command("run")(runs.run)
 app.command("resume")(runs.resume)
+app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.command("methods")(show.methods)
 app.command("plan")(show.plan)
 app.command("check")(show.check)

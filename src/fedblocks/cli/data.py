@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ Config = Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or a
 
 @app.command("list")
 def show_all(as_json: AsJson = False) -> None:
-    """List data sets, partitions and shifts; with --json also their options."""
+    """List data sets and where their files are or would go, partitions and shifts; with --json also their options."""
 
     def action() -> None:
         from fedblocks.runs.catalogue import data
@@ -25,9 +25,17 @@ def show_all(as_json: AsJson = False) -> None:
         if as_json:
             show_json(found)
         else:
-            show_table({"what": "what", "name": "name", "about": "what it is"}, found)
+            rows = [{**entry, "files": files_of(entry)} for entry in found]
+            show_table({"what": "what", "name": "name", "about": "what it is", "files": "files"}, rows)
 
     stoppable(action)
+
+
+def files_of(entry: dict[str, Any]) -> str:
+    """Where the files of a data set are, or would go; empty for what needs none."""
+    if "where" not in entry:
+        return ""
+    return f"{entry['form']} in {entry['where']}" if entry["found"] else f"missing: would go to {entry['where']}"
 
 
 @app.command("preview")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fedblocks.core.blocks import Pool
 from fedblocks.core.errors import DataError, UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
@@ -50,8 +51,16 @@ def prepare(config: Config) -> Prepared:
     engine, why_engine = engine_of(config, setting, cohort, device)
     notes = [Note(f"device {device.type}: {why_device}"), Note(f"engine {engine.name}: {why_engine}")]
     remarks = [text for method in setting.methods.values() for text in method.remarks(_tags(federation))]
-    notes += [Note(text, "warning") for text in (*federation.warnings(), *remarks)]
+    spare = [text for method in setting.methods.values() for text in _spare_slots(method, len(clients))]
+    notes += [Note(text, "warning") for text in (*federation.warnings(), *remarks, *spare)]
     return Prepared(config, setting, clients, unseen, cohort, engine, notes)
+
+
+def _spare_slots(method: Method, clients: int) -> list[str]:
+    """More components, clusters or branches than clients: allowed, but hardly meant."""
+    pools = {name: block.size for name, block in method.blocks().items() if isinstance(block, Pool)}
+    crowded = [f'block "{name}" has {size} slots for {clients} clients' for name, size in pools.items() if size > clients]
+    return [f"{text}; some may never be used" for text in crowded[:1]]
 
 
 def _tags(federation: Federation) -> dict[str, torch.Tensor]:

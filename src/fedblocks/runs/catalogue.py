@@ -9,6 +9,7 @@ from typing import Any
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.data import DATASETS
+from fedblocks.data.sets import describe_sets
 from fedblocks.runs.build import ALL, prepare
 from fedblocks.runs.choices import any_net, options
 from fedblocks.runs.options import REQUIRED, Option, plain
@@ -25,7 +26,8 @@ def methods() -> list[Entry]:
 
 
 def data() -> list[Entry]:
-    """Data sets, partitions and shifts."""
+    """Data sets, with where their files are or would go, partitions and shifts."""
+    files = {entry.pop("name"): entry for entry in describe_sets()}
     kind = {name: found.kind for name, found in DATASETS.items()}
     about = {name: found.about for name, found in DATASETS.items()}
     found: list[Entry] = []
@@ -34,7 +36,7 @@ def data() -> list[Entry]:
             text = about.get(name, _first_line(target)) if what == "data" else _first_line(target)
             found.append({"name": name, "what": title, "about": text, "options": described(what, name)})
             if what == "data":
-                found[-1]["inputs"] = kind.get(name, "any")
+                found[-1] |= {"inputs": kind.get(name, "any"), **files.get(name, {})}
     return found
 
 

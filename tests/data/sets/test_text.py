@@ -10,7 +10,15 @@ import torch
 
 from fedblocks.core.errors import DataError
 from fedblocks.data.federation import IGNORE, Federation
-from fedblocks.data.sets.text import SCORES, Corpus, choose_users, count_words, score_variants, scored_without, set_aside
+from fedblocks.data.sets.text import (
+    SCORES,
+    Corpus,
+    choose_users,
+    count_words,
+    score_variants,
+    scored_without,
+    set_aside,
+)
 from fedblocks.data.synthetic import markov
 from fedblocks.engines.federate import Setting, evaluate
 from fedblocks.engines.sequential import Sequential

@@ -13,7 +13,7 @@ from fedblocks.data.sets.words import PAD, Vocabulary, sequences, words_of
 
 
 def test_words_are_lower_case_and_punctuation_stands_alone() -> None:
-    assert words_of("Don't panic, it's 42: see <url>!") == ["don't", "panic", ",", "it's", "42", ":", "see", "<url>", "!"]
+    assert words_of("Don't panic, see <url>: 42!") == ["don't", "panic", ",", "see", "<url>", ":", "42", "!"]
 
 
 def test_the_most_frequent_words_are_kept_and_ties_go_by_the_alphabet() -> None:

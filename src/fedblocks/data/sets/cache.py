@@ -90,12 +90,21 @@ def write(folder: Path, arrays: Arrays) -> None:
             np.save(unfinished / f"{name}.npy", array, allow_pickle=False)
         sums = {name: checksum(unfinished / f"{name}.npy") for name in arrays}
         (unfinished / CONTENTS).write_text(json.dumps(sums))
-        if folder.exists() and read(folder) is None:
-            shutil.rmtree(folder)
-        if not folder.exists():  # else another process was faster
-            os.rename(unfinished, folder)
+        unfinished.chmod(0o755)
+        put(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def put(unfinished: Path, folder: Path) -> None:
+    """Give a finished cache its name, unless another process was faster; a damaged one gives way."""
+    if folder.exists() and read(folder) is None:
+        shutil.rmtree(folder)
+    try:
+        os.rename(unfinished, folder)
+    except OSError:
+        if read(folder) is None:
+            raise
 
 
 def remove_abandoned(folder: Path) -> None:

@@ -12,7 +12,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.data.partition import positive
 from fedblocks.data.sets.divided import DividedPool, kept
 from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
-from fedblocks.data.sets.leaf_text import Unit, steps_of, units
+from fedblocks.data.sets.leaf_text import steps_of, units
 from fedblocks.data.sets.text import Corpus, Texts, choose_users
 from fedblocks.data.splits import Fractions
 
@@ -73,7 +73,7 @@ def reddit_2006(
 
 
 def shakespeare_roles(
-    unit: Unit = "word",  # what is predicted: the next word, or the next character
+    unit: str = "word",  # what is predicted: the next word, or the next character
     users: int | None = None,  # how many roles, at random; None: all that have enough speeches
     least: int = 5,  # speeches that a role must have
     words: int = 10_000,  # size of the vocabulary; there are fewer than 100 characters

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import urllib.request
-from http.client import HTTPException
 from pathlib import Path
 
 from fedblocks.core.errors import DataError
@@ -55,6 +53,9 @@ def check_fetched(path: Path, file: File, home: str) -> None:
 
 def copy(url: str, out: int, home: str) -> None:
     """All bytes behind an address; a connection that breaks is an error."""
+    import urllib.request  # slow to import, and seldom needed
+    from http.client import HTTPException
+
     try:
         with urllib.request.urlopen(url, timeout=60) as stream, open(out, "wb", closefd=False) as target:
             shutil.copyfileobj(stream, target, CHUNK)

@@ -27,12 +27,14 @@ HAPT_ACTIVITIES = (
     *("stand_to_sit", "sit_to_stand", "sit_to_lie", "lie_to_sit", "stand_to_lie", "lie_to_stand"),
 )
 WATCH_ACTIVITIES = ("walking", "jogging", "stairs", "sitting", "standing", "kicking")
+ARCHIVE = "smartphone+based+recognition+of+human+activities+and+postural+transitions.zip"
 HAPT = FileSet(
     "hapt",
     "https://archive.ics.uci.edu/dataset/341",
     (
         Source("raw", tuple(File(f"RawData/{name}") for name in ("acc_exp*.txt", "gyro_exp*.txt", "labels.txt"))),
-        Source("raw", (File("HAPT Data Set.zip"),)),
+        Source("raw", (File(ARCHIVE, url=f"https://archive.ics.uci.edu/static/public/341/{ARCHIVE}"),)),
+        Source("raw", (File("HAPT Data Set.zip"),)),  # its older name
         Source(
             "compact",
             (File("hapt_raw.npz", 8_513_124, "ef35a56494b08daf0ef3738c2744b76a51d457c6a9cd1a2fab6714e261a4451e"),),
@@ -66,7 +68,7 @@ def hapt_recordings() -> Recordings:
 def hapt(
     steps: int = 128,
     overlap: float = 0.5,
-    stretch: float | None = STRETCH,  # seconds at most of a recording that count as one in the split; None: all of it
+    stretch: float = STRETCH,  # seconds of a recording that go to one part together, at most; inf: all of it
     split: Fractions = (0.7, 0.1, 0.2),
     seed: int = 0,
 ) -> DividedPool:
@@ -82,7 +84,7 @@ def wisdm51_recordings() -> Recordings:
 def wisdm51_watch(
     steps: int = 52,
     overlap: float = 0.5,
-    stretch: float | None = STRETCH,  # seconds at most of a recording that count as one in the split; None: all of it
+    stretch: float = STRETCH,  # seconds of a recording that go to one part together, at most; inf: all of it
     split: Fractions = (0.7, 0.1, 0.2),
     seed: int = 0,
 ) -> DividedPool:

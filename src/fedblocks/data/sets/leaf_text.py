@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fedblocks.core.errors import DataError
 from fedblocks.data.sets.divided import DividedPool, kept
@@ -13,8 +13,7 @@ from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
 from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import words_of
 
-Unit = Literal["character", "word"]
-STEPS: dict[Unit, int] = {"character": 80, "word": 20}
+STEPS = {"character": 80, "word": 20}
 MARKS = {"<PAD>", "<BOS>", "<EOS>"}  # LEAF writes them into its sequences; we add our own
 LEAF = "https://leaf.cmu.edu"
 TRAIN, VALIDATION, TEST = File("train/*.json"), File("val/*.json"), File("test/*.json")
@@ -48,7 +47,7 @@ def reddit(
 
 
 def shakespeare(
-    unit: Unit = "character",  # what is predicted: the next character, or the next word
+    unit: str = "character",  # what is predicted: the next character, or the next word
     users: int | None = None,  # how many roles, at random; None: all
     words: int = 10_000,  # size of the vocabulary; there are fewer than 100 characters
     buckets: int = 1,
@@ -72,14 +71,14 @@ def shakespeare(
     return kept(SHAKESPEARE, make, {**chosen, "words": words, "buckets": buckets, "steps": length})
 
 
-def steps_of(unit: Unit) -> int:
+def steps_of(unit: str) -> int:
     """The usual length of a sequence."""
     if unit not in STEPS:
         raise DataError(f'there is no unit "{unit}"', "predict the next character or word: unit is one of these")
     return STEPS[unit]
 
 
-def units(texts: Sequence[str], unit: Unit) -> Texts:
+def units(texts: Sequence[str], unit: str) -> Texts:
     """Texts as lists of characters or of words; empty ones are left out."""
     return [found for text in texts if (found := list(text) if unit == "character" else words_of(text))]
 

@@ -37,13 +37,14 @@ NAMES = {
 }
 ACTIVITIES = tuple(NAMES.values())
 HOME = "https://www.uni-mannheim.de/dws/research/projects/activity-recognition/dataset/dataset-realworld/"
+SITE = "http://wifo5-14.informatik.uni-mannheim.de/sensor/dataset/realworld2016"
 HZ = 50
 PAUSE = 1000  # milliseconds without a sample of a sensor after which a new recording begins
 FILES = FileSet(
     "realworld",
     HOME,
     (
-        Source("zip", (File("realworld2016_dataset.zip"),)),
+        Source("zip", (File("realworld2016_dataset.zip", url=f"{SITE}/realworld2016_dataset.zip"),)),
         Source("zips", (File("proband*/data/acc_*_csv.zip"), File("proband*/data/gyr_*_csv.zip"))),
         Source("csv", (File("proband*/data/acc_*.csv"), File("proband*/data/[gG]yr*_*.csv"))),
         Source("csv", (File("proband*/data/acc_*_csv/*.csv"), File("proband*/data/gyr_*_csv/*.csv"))),
@@ -62,7 +63,7 @@ def realworld_recordings() -> Recordings:
 def realworld(
     steps: int = 128,
     overlap: float = 0.5,
-    stretch: float | None = STRETCH,  # seconds at most of a recording that count as one in the split; None: all of it
+    stretch: float = STRETCH,  # seconds of a recording that go to one part together, at most; inf: all of it
     split: Fractions = (0.7, 0.1, 0.2),
     seed: int = 0,
 ) -> DividedPool:

@@ -76,9 +76,9 @@ class Windows:
 def windows(recordings: Recordings, steps: int, overlap: float = 0.5) -> Windows:
     """All windows of `steps` samples that fit into a recording, each beginning (1 - overlap) x steps after the last."""
     positive(steps=steps)
-    hop = round(steps * (1 - overlap))
-    if not 0 <= overlap < 1 or hop < 1:
+    if not 0 <= overlap < 1:
         raise DataError(f"an overlap of {overlap}", "give a share from 0 up to, but not including, 1")
+    hop = max(1, int(steps * (1 - overlap) + 0.5))
     length = recordings.end - recordings.begin
     counts = np.where(length >= steps, (length - steps) // hop + 1, 0)
     which = np.repeat(np.arange(len(counts)), counts)
@@ -114,15 +114,15 @@ def channel_statistics(x: Signal) -> tuple[Floats, Floats]:
 
 
 def window_pool(
-    recordings: Recordings, steps: int, overlap: float, stretch: float | None, split: Fractions, seed: int
+    recordings: Recordings, steps: int, overlap: float, stretch: float, split: Fractions, seed: int
 ) -> DividedPool:
-    """Standardised windows with their users and parts; people without training windows are left out."""
-    short = recordings.stretches(stretch) if stretch is not None else recordings
-    cut = windows(short, steps, overlap)
+    """Standardised windows with their users and parts."""
+    cut = windows(recordings.stretches(stretch), steps, overlap)
     if not len(cut.label):
         raise DataError(f"no recording has {steps} samples", "use shorter windows or longer stretches")
     part = parts_by_recording(cut, split, seed)
-    choices = {"steps": steps, "overlap": overlap, "stretch": stretch, "split": list(split), "split_seed": seed}
+    seconds = stretch if np.isfinite(stretch) else None  # plain JSON has no infinity
+    choices = {"steps": steps, "overlap": overlap, "stretch": seconds, "split": list(split), "split_seed": seed}
     return DividedPool(
         x=torch.from_numpy(standardised(cut.x, part == TRAIN)),
         y=torch.from_numpy(cut.label),

@@ -20,7 +20,8 @@ from fedblocks.data.sets.signals import Recordings, window_pool
 from fedblocks.data.splits import Fractions, cut_parts
 
 ACTIVITIES = ("walking", "jogging", "upstairs", "downstairs", "sitting", "standing")
-HOME = "https://www.cis.fordham.edu/wisdm/dataset.php (WISDM_ar_latest.tar.gz)"
+SITE = "https://www.cis.fordham.edu/wisdm"
+HOME = f"{SITE}/dataset.php (WISDM_ar_latest.tar.gz)"
 RAW = "WISDM_ar_v1.1_raw.txt"
 HZ = 20
 PAUSE = 1_000_000_000  # nanoseconds without a sample after which a new recording begins
@@ -31,7 +32,7 @@ FILES = FileSet(
     (
         Source("raw", (File(RAW),)),
         Source("raw", (File(f"WISDM_ar_v1.1/{RAW}"),)),
-        Source("raw", (File("WISDM_ar_latest.tar.gz"),)),
+        Source("raw", (File("WISDM_ar_latest.tar.gz", url=f"{SITE}/includes/datasets/latest/WISDM_ar_latest.tar.gz"),)),
     ),
 )
 FEATURES = FileSet(
@@ -59,7 +60,7 @@ def wisdm_recordings() -> Recordings:
 def wisdm(
     steps: int = 52,
     overlap: float = 0.5,
-    stretch: float | None = STRETCH,  # seconds at most of a recording that count as one in the split; None: all of it
+    stretch: float = STRETCH,  # seconds of a recording that go to one part together, at most; inf: all of it
     split: Fractions = (0.7, 0.1, 0.2),
     seed: int = 0,
 ) -> DividedPool:

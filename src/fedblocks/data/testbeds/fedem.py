@@ -37,7 +37,7 @@ def fedem_emnist(
 ) -> Federation:
     """A tenth of the rows; every label over 100 clients by a Dirichlet draw of its own."""
     made = label_clusters(labels_of(pool), clients, None, alpha, fraction, seed)
-    return split_like_fedem(pool, made, validation, seed)
+    return split_like_fedem(pool, made, validation, seed).compact()
 
 
 def fedem_cifar100(
@@ -73,7 +73,7 @@ def fedem_femnist(
         raise DataError(f"{share} of {len(writers)} writers is nobody", "use a larger share")
     recipe = {"partition": "writers", "share": share, "more_than": more_than, "seed": seed}
     made = Partition(everybody.rows.take(chosen), recipe, take_names(everybody.names, chosen))
-    return split_like_fedem(pool, made, validation, seed)
+    return split_like_fedem(pool, made, validation, seed).compact()
 
 
 def split_like_fedem(pool: Pool, made: Partition, validation: float, seed: int) -> Federation:

@@ -15,6 +15,7 @@ from fedblocks.data.partition import rows_of_classes
 from fedblocks.data.pools import Pool
 from fedblocks.data.rows import Ints
 from fedblocks.data.sets.cyclic import cyclic
+from fedblocks.data.storage import content_hash
 from fedblocks.data.testbeds.parts import labels_of, rows_hash
 
 # airplane, car, bird, cat, deer, dog, horse, ship, truck, as each data set numbers them; frog and monkey are left out
@@ -65,5 +66,6 @@ def sample(pool: Pool, labels: Sequence[int], per_label: int, skip: int = 0, see
         raise DataError(message, "use a smaller number of rows per label, or a larger data set")
     chosen = np.concatenate([rows[label][skip : skip + per_label] for label in labels])
     about = {**pool.about, "labels": list(labels), "per_label": per_label, "skip": skip, "train_rows": 0}
+    about["sample_hash"] = content_hash(rows=chosen)  # which rows of the whole pool these are
     y = torch.arange(len(labels)).repeat_interleave(per_label)
     return Pool(pool.x[torch.from_numpy(chosen)], y, len(labels), about=about)

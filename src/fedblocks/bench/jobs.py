@@ -1,0 +1,108 @@
+"""The jobs that are timed, as data. Their inputs are noise of the right shape: nothing is to be learned from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fedblocks.core.errors import UserError, nearest
+from fedblocks.methods import METHODS
+
+COLOUR, GREY = (3, 32, 32), (1, 28, 28)
+
+
+@dataclass(frozen=True)
+class BenchJob:
+    """One round of one method, the same again and again."""
+
+    name: str  # with the method or the size after a slash where a job has several: J2/pfedmb, J8/1000
+    about: str
+    net: str  # a name in NETS
+    shape: tuple[int, ...]  # of one input; [steps] for tokens
+    classes: int
+    clients: int
+    cohort: int  # clients a round
+    examples: int  # of one client
+    batch: int
+    method: str = "fedavg"
+    options: dict[str, Any] = field(default_factory=dict)  # of the method
+    net_options: dict[str, Any] = field(default_factory=dict)
+    tests: int = 0  # test examples of one client, all evaluated in every round if there are any
+    cpu_cohort: int | None = None  # where the whole cohort would take minutes on a CPU; all figures are per example
+
+    @property
+    def tokens(self) -> bool:
+        return len(self.shape) == 1
+
+    @property
+    def steps(self) -> int:
+        """Batches of one client in a round of one epoch."""
+        return -(-self.examples // self.batch)
+
+    def on(self, device: str) -> BenchJob:
+        """The same job with the cohort that suits a device."""
+        return self if device != "cpu" or self.cpu_cohort is None else replace(self, cohort=self.cpu_cohort)
+
+
+J1 = BenchJob("J1", "LeNet, 50 clients x 768, batch 64", "lenet", COLOUR, 10, 50, 50, 768, 64)
+
+_PAPER = {  # the sizes that the papers use, where they are not the defaults
+    "pfedmb": {"branches": 5},
+    "fedem": {"components": 3},
+    "ifca": {"clusters": 3},
+    "fedmn": {"modules": (2, 2, 2)},
+}
+
+
+def _methods() -> list[BenchJob]:
+    about = "J1 with another method"
+    return [
+        replace(J1, name=f"J2/{name}", about=about, method=name, options=_PAPER.get(name, {}), cpu_cohort=2)
+        for name in METHODS
+    ]
+
+
+J3 = BenchJob(
+    "J3", "MobileNet-v2 with BatchNorm, 40 clients, batch 128", "mobilenet_v2", COLOUR, 10, 40, 40, 512, 128,
+    cpu_cohort=1,
+)  # fmt: skip
+J4 = BenchJob(
+    "J4", "next-word LSTM, 50 clients, batch 16, 20 steps", "next_word", (20,), 10_004, 50, 50, 128, 16, cpu_cohort=1
+)
+J5 = BenchJob("J5", "pfl's CIFAR-10 job: 1000 users x 50, batch 10", "pfl_cnn", COLOUR, 10, 1000, 50, 50, 10)
+J6 = BenchJob(
+    "J6", "PFLlib's quick start: 20 clients, all evaluated in every round", "femnist_cnn", GREY, 10, 20, 20, 600, 10,
+    tests=200, cpu_cohort=4,
+)  # fmt: skip
+J7 = BenchJob(
+    "J7", "MLP 784-200-200-10, 64 clients, batch 16", "mlp", GREY, 10, 64, 64, 160, 16,
+    net_options={"hidden": (200, 200)},
+)  # fmt: skip
+
+
+def _population(clients: int) -> BenchJob:
+    about = f"{clients:,} clients that keep a head of their own, 100 a round"
+    return BenchJob(
+        f"J8/{clients}", about, "mlp", (1, 8, 8), 10, clients, 100, 20, 10, "fedper", net_options={"hidden": (64,)}
+    )
+
+
+LARGE = _population(10**6)  # left out unless asked for: gigabytes of client tables
+
+JOBS: dict[str, BenchJob] = {
+    job.name: job
+    for job in (J1, *_methods(), J3, J4, replace(J4, name="J4/flow", about="Flow on J4", method="flow"), J5, J6, J7,
+                *(_population(10**power) for power in (3, 4, 5)))
+}  # fmt: skip
+
+
+def chosen(names: list[str], large: bool) -> list[BenchJob]:
+    """The jobs of these names; `J2` stands for all of its methods, no name for all jobs but one method each of J2."""
+    known = {**JOBS, **({LARGE.name: LARGE} if large else {})}
+    found: dict[str, BenchJob] = {}
+    for name in names or [key for key in known if not key.startswith("J2/")]:
+        here = {key: job for key, job in known.items() if key == name or key.startswith(f"{name}/")}
+        if not here:
+            raise UserError(f'there is no job "{name}"', nearest(name, [*known, "J2", "J8"]))
+        found |= here
+    return list(found.values())

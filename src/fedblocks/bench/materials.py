@@ -1,0 +1,74 @@
+"""What a job works on: a federation of noise, a net, a method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedblocks.bench.jobs import BenchJob
+from fedblocks.core.method import Method
+from fedblocks.core.net import Net
+from fedblocks.data.federation import Federation
+from fedblocks.data.rows import Rows
+from fedblocks.engines.federate import Setting
+from fedblocks.methods import METHODS
+from fedblocks.nets import NETS
+
+MOST_ROWS = 60_000  # of the pool; where clients hold more in all, several share rows
+LR = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Materials:
+    """One job, ready to run."""
+
+    job: BenchJob
+    setting: Setting
+    cohort: list[int]
+
+    @property
+    def method(self) -> Method:
+        return next(iter(self.setting.methods.values()))
+
+    @property
+    def net(self) -> Net:
+        return NETS[self.job.net](self.job.shape, self.job.classes, **self.job.net_options)
+
+    @property
+    def examples(self) -> int:
+        """Training examples of the cohort."""
+        return len(self.cohort) * self.job.examples
+
+
+def materials(job: BenchJob, device: str) -> Materials:
+    """A job with its data on a device; always the same."""
+    job = job.on(device)
+    net = NETS[job.net](job.shape, job.classes, **job.net_options)
+    method = METHODS[job.method](net, lr=LR, batch_size=job.batch, **job.options)
+    step = max(1, job.clients // job.cohort)
+    cohort = [number * step for number in range(job.cohort)]
+    return Materials(job, Setting.of(method, federation(job).to(device), seed=0), cohort)
+
+
+def federation(job: BenchJob) -> Federation:
+    """Clients of equal size over a pool of noise."""
+    validation = max(1, job.examples // 10)
+    each = job.examples + validation + job.tests
+    rows = min(MOST_ROWS, job.clients * each)
+    x, y = _pool(job, rows)
+    table = np.arange(job.clients * each, dtype=np.int64).reshape(job.clients, each) % rows
+    cuts = np.split(table, [job.examples, job.examples + validation], axis=1)
+    train, held, test = (Rows(cut.reshape(-1), np.arange(job.clients + 1) * cut.shape[1]) for cut in cuts)
+    tags = {name: np.arange(job.clients, dtype=np.int64) % 2 for name in METHODS[job.method].tags}
+    return Federation(x, y, train, held, test, job.classes, tags=tags)
+
+
+def _pool(job: BenchJob, rows: int) -> tuple[Tensor, Tensor]:
+    noise = torch.Generator().manual_seed(0)
+    if job.tokens:
+        text = torch.randint(1, job.classes, (rows, job.shape[0] + 1), generator=noise)
+        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+    return torch.randn(rows, *job.shape, generator=noise), torch.arange(rows) % job.classes

@@ -1,0 +1,107 @@
+"""`fedblocks compare`: methods side by side over several seeds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
+
+if TYPE_CHECKING:
+    from fedblocks.cli.watch import Watch
+    from fedblocks.runs.progress import OnNote, OnRound, RoundDone
+
+HEADINGS = {
+    "name": "method",
+    "mean": "accuracy, mean",
+    "bottom_decile": "bottom decile",
+    "worst": "worst client",
+    "below_local": "worse off than Local",
+    "local": "difference to Local",
+    "fedavg": "difference to FedAvg",
+    "megabytes": "MB",
+    "seconds": "seconds",
+}
+
+
+def compare(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or a preset such as digits-pfedmb.")],
+    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B,...", help="Besides the baselines.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="Runs of each method; 6 give a verdict.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the runs go, or are.")] = None,
+    changes: Changes = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show warnings and the result only.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare methods, with Local, FedAvg and FedAvg+ always among them; the same command goes on after a stop."""
+
+    def action() -> None:
+        from fedblocks.reports.compare import compare as compared
+
+        names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+        progress = _Progress(quiet, sys.stderr if as_json else None)
+        try:
+            found = compared(config, names, seeds, out, changes or [], progress.on_run)
+        finally:
+            progress.close()
+        if as_json:
+            show_json(found.as_json())
+            return
+        show_table(HEADINGS, [_shown(row) for row in found.rows])
+        say(f"{found.verdict}.")
+        say("Test data after the last round, every client counts the same; differences with their 95 % intervals,")
+        say("from a paired bootstrap over seeds and then clients.")
+        say(f"Everything is in {found.folder}. Next: fedblocks report {found.folder}")
+
+    stoppable(action)
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, **{other: _difference(row[f"to_{other}"], row[f"against_{other}"]) for other in ("local", "fedavg")}}
+
+
+def _difference(interval: dict[str, float] | None, verdict: str | None) -> str:
+    if interval is None:
+        return "-"
+    text = "{mean:+.3f} [{low:+.3f}, {high:+.3f}]".format(**interval)
+    return f"{text} {verdict}" if verdict is not None else text
+
+
+class _Progress:
+    """One line or bar for the run that is going on."""
+
+    def __init__(self, quiet: bool, file: Any) -> None:
+        self._quiet, self._file = quiet, file
+        self._watch: Watch | None = None
+        self._told: set[str] = set()
+
+    def on_run(self, method: str, seed: int, number: int) -> tuple[OnRound, OnNote]:
+        """The next run; a finished one tells nothing, so its line appears with its first round."""
+        self.close()
+        title = f"{number}: {method}, seed {seed}"
+
+        def on_round(done: RoundDone) -> None:
+            self._open(title).on_round(done)
+
+        def on_note(note: Any) -> None:
+            if note.level == "warning" and note.text not in self._told:  # the same for every run
+                self._told.add(note.text)
+                self._open(title).on_note(note)
+
+        return on_round, on_note
+
+    def close(self) -> None:
+        """No run is going on."""
+        if self._watch is not None:
+            self._watch.__exit__(None, None, None)
+            self._watch = None
+
+    def _open(self, title: str) -> Watch:
+        from fedblocks.cli.watch import Watch
+
+        if self._watch is None:
+            self._watch = Watch(title, self._quiet, self._file).__enter__()
+        return self._watch

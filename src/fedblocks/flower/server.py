@@ -1,0 +1,79 @@
+"""The server's side of a federation: its methods, its enrolled clients, and what it keeps between rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+
+from fedblocks.core.gate import Refusal
+from fedblocks.core.method import Method
+from fedblocks.core.random import derive
+from fedblocks.core.server import Cohort
+from fedblocks.core.state import State, initial_state
+from fedblocks.engines.federate import Report
+from fedblocks.flower.admission import Member
+from fedblocks.flower.messages import Counts, Part
+from fedblocks.flower.plans import plan_hash
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """Everything of a federation that the server keeps between two rounds."""
+
+    state: State  # its private blocks are empty: clients keep their own
+    kept: Mapping[int, int]  # client -> rounds done when an update of it was last used
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What clients are to do in a round."""
+
+    train: bool = True
+    score: Part | None = None  # try the trained models on this part, before aggregation
+    evaluate: tuple[Part, ...] = ()  # try the models as they are sent on these parts
+
+    def views(self, method: Method) -> set[str]:
+        """The names of the scores that clients send back."""
+        local = {"local"} if self.train and self.score else set[str]()
+        return local | {f"{part}/{view}" for part in self.evaluate for view in method.views()}
+
+
+@dataclass(frozen=True, eq=False)
+class Closed:
+    """A round that is over."""
+
+    progress: Progress
+    report: Report
+    evaluated: dict[str, dict[int, Counts]]  # "part/view" -> client -> correct, scored, loss
+    ignored: list[Refusal]  # messages that changed nothing: late ones, duplicates, replays
+    abandoned: str = ""  # why the round did not count; then the progress is what it was
+
+
+@dataclass(frozen=True, eq=False)
+class ServerSide:
+    """The methods of a federation and its enrolled clients."""
+
+    methods: Mapping[str, Method]
+    members: Mapping[int, Member]
+    population: int  # how many clients there are, enrolled or not
+    seed: int
+    run: str
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def start(self) -> Progress:
+        """Before the first round."""
+        return Progress(initial_state(self.methods, self.population, self.seed, self.device), {})
+
+    @cached_property
+    def plans(self) -> dict[str, str]:
+        return {group: plan_hash(method, self.seed) for group, method in self.methods.items()}
+
+    def cohort(self, clients: Sequence[int], round: int) -> Cohort:
+        members = [self.members[c] for c in clients]
+        tags = {name: torch.tensor([m.tags[name] for m in members], device=self.device) for name in members[0].tags}
+        sizes = torch.tensor([m.size for m in members], dtype=torch.double, device=self.device)
+        ids = torch.tensor(clients, dtype=torch.long, device=self.device)
+        return Cohort(ids, sizes, tags, self.population, round, derive(self.seed, round, "server"))

@@ -1,0 +1,138 @@
+"""Methods side by side over several seeds: a leaderboard, intervals of differences, and whether they say anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedblocks.core.errors import DataError
+from fedblocks.reports.intervals import Interval, paired
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.grid import play_grid, read_grid
+from fedblocks.runs.progress import OnNote, OnRound
+from fedblocks.runs.result import RunResult
+
+SEEDS = 6  # fewer seeds give no verdict: an interval over seeds would be far too narrow
+DRAWS, NUMBERS = 10_000, 20_000_000  # bootstrap samples, and numbers that one may hold in memory at once
+Runs = Mapping[str, Mapping[int, RunResult]]  # method -> seed -> run
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out."""
+
+    folder: Path
+    rows: list[Row]  # the best mean accuracy first; `leaderboard_of` says what is in a row
+    verdict: str  # what the intervals allow to say
+    runs: Runs
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        folders = {name: {seed: str(run.folder) for seed, run in by.items()} for name, by in self.runs.items()}
+        return {
+            "name": self.folder.name,
+            "folder": str(self.folder),
+            "verdict": self.verdict,
+            "methods": self.rows,
+            "runs": folders,
+        }
+
+
+def compare(
+    config: str | Path,
+    methods: Sequence[str] | None = None,
+    seeds: int | None = None,
+    out: str | Path | None = None,
+    changes: Sequence[str] = (),
+    on_run: Callable[[str, int, int], tuple[OnRound, OnNote]] | None = None,
+) -> Comparison:
+    """Train each method with each seed on the same data and compare; repeat the call to go on after a stop.
+
+    `changes` are as after `--set`: `rounds=20` for all runs, `ditto.strength=0.1` for one method.
+    """
+    grid = read_grid(config, methods, seeds, changes)
+    runs = play_grid(grid, Path(out) if out is not None else None, on_run)
+    first = next(iter(runs["local"].values()))
+    return Comparison(first.folder.parents[1], leaderboard_of(runs), verdict_on(runs), runs)
+
+
+def leaderboard_of(runs: Runs) -> list[Row]:
+    """A row for each method: means over seeds of its finished runs' last test evaluation.
+
+    `to_local` and `to_fedavg` are the mean differences of the clients' accuracies with their intervals, over the seeds
+    that both have; `against_local` and `against_fedavg` say better, worse or unclear, and nothing below 6 seeds.
+    """
+    done = {name: {s: r for s, r in by.items() if r.status == "finished"} for name, by in runs.items()}
+    check_same_data([run for by in done.values() for run in by.values()])
+    rows = [_row(name, done) for name, by in done.items() if by]
+    return sorted(rows, key=lambda row: -row["mean"])
+
+
+def verdict_on(runs: Runs) -> str:
+    """A sentence about what the number of seeds allows to say."""
+    seeds = min((sum(run.status == "finished" for run in by.values()) for by in runs.values()), default=0)
+    if seeds < SEEDS:
+        return f"not enough seeds for a verdict: {seeds} of at least {SEEDS}"
+    return f"{seeds} seeds; better and worse mean that the 95 % interval of the difference leaves out 0"
+
+
+def check_same_data(runs: Sequence[RunResult]) -> None:
+    """All runs of a seed must have had the same clients with the same rows."""
+    known: dict[int, tuple[str, RunResult]] = {}
+    for run in runs:
+        found = partition_hash(run)
+        before = known.setdefault(run.config.seed, (found, run))
+        if before[0] != found:
+            message = f"{run.folder} and {before[1].folder} have the same seed but not the same data"
+            raise DataError(message, "compare runs that were made with the same data, partition and shift")
+
+
+def partition_hash(run: RunResult) -> str:
+    """The SHA-256 of the federation that a run was trained on."""
+    with RunFolder.open(run.folder) as folder:
+        return folder.store.meta("federation") or ""
+
+
+def _row(name: str, runs: Runs) -> Row:
+    own, local = runs[name], runs.get("local", {})
+    summaries = [run.summary(reference=local.get(seed)) for seed, run in own.items()]
+    below = [s["share_below_reference"] for s in summaries if s["share_below_reference"] is not None]
+    row: Row = {
+        "name": name,
+        "seeds": len(own),
+        **{key: _mean([float(s[key] or 0.0) for s in summaries]) for key in ("mean", "bottom_decile", "worst")},
+        "below_local": _mean(below) if below and name != "local" else None,
+        "megabytes": _mean([(run.bytes_down + run.bytes_up) / 1e6 for run in own.values()]),
+        "seconds": _mean([run.seconds for run in own.values()]),
+    }
+    for other in ("local", "fedavg"):
+        interval, seeds = _difference(own, runs.get(other, {})) if name != other else (None, 0)
+        row[f"to_{other}"] = asdict(interval) if interval is not None else None
+        row[f"against_{other}"] = _said(interval) if interval is not None and seeds >= SEEDS else None
+    return row
+
+
+def _difference(own: Mapping[int, RunResult], other: Mapping[int, RunResult]) -> tuple[Interval | None, int]:
+    seeds = sorted(own.keys() & other.keys())
+    if not seeds:
+        return None, 0
+    pairs = [(own[seed].accuracies(), other[seed].accuracies()) for seed in seeds]
+    common = [sorted(a.keys() & b.keys()) for a, b in pairs]
+    differences = np.full((len(seeds), max(map(len, common))), np.nan)  # [seeds, clients]
+    for line, (first, second), clients in zip(differences, pairs, common):
+        line[: len(clients)] = [first[c] - second[c] for c in clients]
+    draws = max(1_000, min(DRAWS, NUMBERS // differences.shape[1]))
+    return paired(differences, draws=draws), len(seeds)
+
+
+def _said(interval: Interval) -> str:
+    return "better" if interval.low > 0 else "worse" if interval.high < 0 else "unclear"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))

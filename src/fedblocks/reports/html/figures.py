@@ -1,0 +1,98 @@
+"""Charts as plain values: what is drawn, and the table behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import Any
+
+Cells = list[Any]
+
+# Okabe and Ito's colours, which people with colour-blindness can tell apart; the darker ones first.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
+DASHES = ("solid", "dash", "dot", "dashdot")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
+CELLS = 2_000  # of a table; everything is in the folder of the run
+
+# Student's t for a 95 % interval, for 1 to 10 degrees of freedom
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart with its table."""
+
+    id: str
+    title: str
+    note: str
+    data: list[dict[str, Any]]  # traces, as the chart library has them
+    layout: dict[str, Any]
+    columns: Sequence[str]
+    rows: list[Cells]
+    steps: list[dict[str, Any]] = field(default_factory=list)  # positions of the slider: label and z
+    more: int = 0  # rows that the table leaves out
+
+    @staticmethod
+    def of(id: str, title: str, note: str, columns: Sequence[str], rows: list[Cells], **drawn: Any) -> Chart:
+        """A chart whose table is cut where it would be too long to read."""
+        most = max(20, CELLS // max(1, len(columns)))
+        return Chart(id, title, note, columns=columns, rows=rows[:most], more=max(0, len(rows) - most), **drawn)
+
+    def slim(self) -> Chart:
+        """The same chart without a slider, and with the first rows of its table only."""
+        return replace(self, steps=[], rows=self.rows[:20], more=self.more + max(0, len(self.rows) - 20))
+
+    def drawn(self) -> dict[str, Any]:
+        """What the page's script needs."""
+        return {"id": self.id, "data": self.data, "layout": self.layout, "steps": self.steps}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method looks in every chart."""
+
+    colour: str
+    dash: str
+    symbol: str
+
+    @staticmethod
+    def number(index: int) -> Look:
+        """Colours first, then other dashes: no two of 28 are alike."""
+        many = len(COLOURS)
+        return Look(COLOURS[index % many], DASHES[index // many % len(DASHES)], SYMBOLS[index % len(SYMBOLS)])
+
+
+def plain(text: object, most: int = 40) -> str:
+    """Text that the chart library shows as it is: it would take tags for markup."""
+    shown = "".join(c if c.isprintable() else " " for c in str(text))
+    return escape(shown if len(shown) <= most else shown[: most - 1] + "…", quote=False)
+
+
+def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
+    """A layout with titles of axes."""
+    return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}, **more}
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of the mean of a few values, by Student's t; 0 for one value."""
+    free = len(values) - 1
+    if free < 1:
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / free)
+    quantile = STUDENT[free - 1] if free <= len(STUDENT) else 1.96 + 2.5 / free
+    return quantile * deviation / math.sqrt(len(values))
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that this share of the others stays below; always one of the values."""
+    ranked = sorted(values)
+    return ranked[min(int(share * len(ranked)), len(ranked) - 1)]
+
+
+def rgba(colour: str, alpha: float) -> str:
+    """A colour that lets others shine through."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"

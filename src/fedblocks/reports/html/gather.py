@@ -1,0 +1,191 @@
+"""What a report tells, read from the folders of runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.core.method import Method
+from fedblocks.core.parts import OPTIMIZER
+from fedblocks.data import Federation
+from fedblocks.reports.compare import check_same_data
+from fedblocks.runs.build import ALL, net_of
+from fedblocks.runs.choices import make
+from fedblocks.runs.config import Config
+from fedblocks.runs.federations import federation_of
+from fedblocks.runs.folder import CONFIG, STORE, RunFolder
+from fedblocks.runs.grid import PLAN, cell_folder, read_grid
+from fedblocks.runs.result import RunResult, load_run
+from fedblocks.runs.store import Part, RunStore
+
+Numbers = dict[str, dict[int, dict[int, list[float]]]]  # name -> round -> client -> numbers
+
+
+class Point(NamedTuple):
+    """One evaluation, and what it had taken until then."""
+
+    round: int
+    accuracy: float
+    megabytes: float
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """One run."""
+
+    result: RunResult
+    environment: dict[str, Any]
+    partition: str  # SHA-256 of the federation
+    part: Part  # of the data, that accuracies are of
+    curve: list[Point]
+    accuracies: dict[int, float]  # client -> accuracy in the last evaluation
+    refusals: list[dict[str, Any]]
+    traffic: list[dict[str, Any]]  # bytes of each block, down and up
+
+    def numbers(self) -> Numbers:
+        """Small private blocks of every client in every evaluated round: branch weights, mixtures, ..."""
+        found: Numbers = {}
+        with RunFolder.open(self.result.folder) as folder:
+            rows = folder.store.rows("SELECT round, name, client, numbers FROM snapshots ORDER BY name, round, client")
+        for row in rows:
+            if not row["name"].startswith(OPTIMIZER):
+                by_round = found.setdefault(row["name"], {})
+                by_round.setdefault(row["round"], {})[row["client"]] = json.loads(row["numbers"])
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Story:
+    """Everything that a report shows."""
+
+    folder: Path
+    runs: Mapping[str, Mapping[int, Told]]  # method (or folder, where a method has two runs of a seed) -> seed -> run
+    problems: list[str] = field(default_factory=list)  # what could not be read, what is not finished
+    is_comparison: bool = False
+
+    @property
+    def results(self) -> dict[str, dict[int, RunResult]]:
+        """The runs without what only a report needs."""
+        return {name: {seed: told.result for seed, told in by.items()} for name, by in self.runs.items()}
+
+    @property
+    def firsts(self) -> dict[str, Told]:
+        """The first run of every method: pictures of single clients are of these."""
+        return {name: by[min(by)] for name, by in self.runs.items()}
+
+    @cached_property
+    def federation(self) -> Federation | None:
+        """The data of the first seed, if they can still be made and are the same as then."""
+        first = min((told for told in self.firsts.values()), key=lambda told: told.result.config.seed)
+        try:
+            found = federation_of(first.result.config)
+        except UserError:
+            return None
+        return found if first.partition in ("", found.hash()) else None
+
+    def methods(self, name: str) -> dict[str, Method]:
+        """A method as it was run, by group of clients; none if the data are no longer there."""
+        if self.federation is None:
+            return {}
+        try:
+            return _methods(self.firsts[name].result.config, self.federation)
+        except UserError:
+            return {}
+
+
+def gather(path: Path) -> Story:
+    """The story of a run, of a comparison, or of a folder of runs."""
+    if {CONFIG, STORE} <= {entry.name for entry in path.iterdir()} if path.is_dir() else False:
+        return _story(path, [path], [])
+    if (path / PLAN).is_file():
+        grid = read_grid(path / PLAN)
+        wanted = [cell_folder(path, *cell) for cell in grid.cells]
+        there = [folder for folder in wanted if (folder / CONFIG).is_file()]
+        if not there:
+            raise RunFolderError(f"no run of the comparison {path} has begun", "start it, then ask for the report")
+        missing = len(wanted) - len(there)
+        problems = [f"{missing} of {len(wanted)} runs have not begun"] if missing else []
+        return _story(path, there, problems, is_comparison=True)
+    children = sorted(file.parent for file in path.glob(f"*/{CONFIG}") if (file.parent / STORE).is_file())
+    if not children:
+        RunFolder.open(path).close()  # says what is wrong with the folder
+    return _story(path, children, [])
+
+
+def _story(path: Path, folders: list[Path], problems: list[str], is_comparison: bool = False) -> Story:
+    told: list[Told] = []
+    for folder in folders:
+        try:
+            told.append(_told(folder))
+        except UserError as error:
+            if len(folders) == 1:
+                raise
+            problems.append(error.message)
+    if not told:
+        raise RunFolderError(f"none of the {len(folders)} runs in {path} can be read: {problems[0]}", "start them anew")
+    check_same_data([one.result for one in told])
+    problems += [_unfinished(one.result) for one in told if one.result.status != "finished"]
+    return Story(path, _by_method(told), problems, is_comparison)
+
+
+def _unfinished(run: RunResult) -> str:
+    return f"{run.folder.name} is {run.status}: {run.rounds} of {run.config.rounds} rounds are on record"
+
+
+def _by_method(told: Iterable[Told]) -> dict[str, dict[int, Told]]:
+    runs = list(told)
+    times = Counter((one.result.config.method.name, one.result.config.seed) for one in runs)
+    found: dict[str, dict[int, Told]] = {}
+    for one in runs:
+        method, seed = one.result.config.method.name, one.result.config.seed
+        name = method if max(times.values()) == 1 else one.result.folder.name
+        found.setdefault(name, {})[seed] = one
+    return found
+
+
+def _told(path: Path) -> Told:
+    result = load_run(path)
+    part: Part = "test" if "test" in result.config.evaluation.parts else result.config.evaluation.parts[0]
+    with RunFolder.open(path) as folder:
+        store = folder.store
+        last = store.rows("SELECT MAX(round) AS round FROM means WHERE part = ?", part)[0]["round"]
+        return Told(
+            result=result,
+            environment=folder.environment,
+            partition=store.meta("federation") or "",
+            part=part,
+            curve=_curve(store, part),
+            accuracies=store.accuracies(last, part, "personal") if last is not None else {},
+            refusals=store.rows("SELECT round, client, reason, detail FROM refusals ORDER BY round, client"),
+            traffic=store.rows(
+                "SELECT block, SUM(bytes * (direction = 'down')) AS down, SUM(bytes * (direction = 'up')) AS up"
+                " FROM traffic GROUP BY block ORDER BY block"
+            ),
+        )
+
+
+def _curve(store: RunStore, part: Part) -> list[Point]:
+    rounds = store.rows("SELECT round, seconds, bytes_down + bytes_up AS bytes FROM rounds ORDER BY round")
+    taken = dict(
+        zip(
+            (row["round"] for row in rounds),
+            zip(accumulate(row["bytes"] / 1e6 for row in rounds), accumulate(row["seconds"] for row in rounds)),
+        )
+    )
+    means = store.rows("SELECT round, accuracy FROM means WHERE part = ? AND view = 'personal' ORDER BY round", part)
+    return [Point(row["round"], row["accuracy"], *taken[row["round"]]) for row in means]
+
+
+def _methods(config: Config, federation: Federation) -> dict[str, Method]:
+    tables = {name: (group.net, group.method) for name, group in config.groups.items()}
+    if not tables:
+        tables = {ALL: (config.net, config.method)}
+    return {name: make("method", method.table, net=net_of(net, federation)) for name, (net, method) in tables.items()}

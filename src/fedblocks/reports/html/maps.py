@@ -1,0 +1,233 @@
+"""Maps of clients: weights and gates over rounds beside their labels, and who is like whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedblocks.core.blocks import Private
+from fedblocks.core.method import Method
+from fedblocks.data import Federation
+from fedblocks.data.summary import IGNORE
+from fedblocks.reports.groups import adjusted_rand, grouped
+from fedblocks.reports.html.figures import COLOURS, SYMBOLS, Cells, Chart, axes, plain
+from fedblocks.reports.html.gather import Story
+from fedblocks.reports.html.order import by_similarity, on_a_plane
+from fedblocks.reports.html.results import client_name
+
+Floats = npt.NDArray[np.float64]
+
+CLIENTS, ROUNDS, CLASSES = 100, 20, 40  # that a map shows at most
+BUDGET = 20_000  # numbers that all positions of one slider may have
+MAPS = 4  # with a slider, in a whole report
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """One small private block of the clients over rounds."""
+
+    method: str
+    block: str
+    clients: list[int]  # in the order of similarity in the last round
+    rounds: list[int]
+    values: Floats  # [rounds, clients, numbers]
+    labels: list[str]  # of the numbers
+
+    @property
+    def title(self) -> str:
+        return f"{self.block} of {self.method}"
+
+
+def numbers_of(story: Story) -> list[Numbers]:
+    """The blocks that can be drawn, of the first seed, at most MAPS of them."""
+    found: list[Numbers] = []
+    for name, told in story.firsts.items():
+        methods = story.methods(name)
+        for block, rounds in told.numbers().items():
+            made = _numbers(name, block, rounds, next(iter(methods.values()), None))
+            if made is not None and len(found) < MAPS:
+                found.append(made)
+    return found
+
+
+def map_charts(story: Story, found: Numbers, number: int) -> list[Chart]:
+    """The block over rounds, the labels of the same clients in the same order, and the clients on a plane."""
+    charts = [_heat(story, found, number)]
+    if story.federation is not None:
+        charts.append(_labels(story, story.federation, found, number))
+    if len(found.clients) > 2 and found.values.shape[2] > 1:
+        charts.append(_plane(story, found, number))
+    return charts
+
+
+def label_shares(federation: Federation, clients: Sequence[int]) -> tuple[Floats, list[int]]:
+    """Shares of the labels among each client's training rows, [clients, classes], and which classes these are."""
+    labels = federation.y.cpu().numpy()
+    counts = np.zeros((len(clients), federation.classes))
+    for line, client in zip(counts, clients):
+        held = labels[federation.train[client]]
+        line += np.bincount(held[held != IGNORE].ravel(), minlength=federation.classes)
+    shown = np.sort(np.argsort(-counts.sum(0), kind="stable")[:CLASSES])
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    return shares[:, shown], shown.tolist()
+
+
+def _numbers(
+    name: str, block: str, rounds: Mapping[int, Mapping[int, Sequence[float]]], method: Method | None
+) -> Numbers | None:
+    last = max(rounds)
+    width = max(map(len, rounds[last].values()), default=0)
+    clients = _thinned([client for client, numbers in rounds[last].items() if len(numbers) == width], CLIENTS)
+    if width == 0:
+        return None
+    most = max(1, min(ROUNDS, BUDGET // (len(clients) * width)))
+    shown = _thinned(sorted(rounds), most)
+    empty = [float("nan")] * width  # a client that had not taken part by then
+    values = np.array([[_fitting(rounds[r].get(c), empty) for c in clients] for r in shown], dtype=float)
+    labels = [str(i) for i in range(width)]
+    if method is not None:
+        values, labels = _read(method, block, values, labels)
+    ranked = by_similarity(np.nan_to_num(values[-1]))
+    return Numbers(name, block, [clients[i] for i in ranked], shown, values[:, ranked], labels)
+
+
+def _fitting(numbers: Sequence[float] | None, empty: list[float]) -> Sequence[float]:
+    return numbers if numbers is not None and len(numbers) == len(empty) else empty
+
+
+def _thinned(values: list[int], most: int) -> list[int]:
+    """At most so many of some values, evenly spread, the last one among them."""
+    if len(values) <= most:
+        return values
+    return [values[i] for i in np.linspace(len(values) - 1, 0, most).round().astype(int)[::-1]]
+
+
+def _read(method: Method, block: str, values: Floats, labels: list[str]) -> tuple[Floats, list[str]]:
+    """Names for the numbers from the shapes in the block; pFedMB's branch weights are kept as logits."""
+    home = method.blocks().get(block)
+    if not isinstance(home, Private):
+        return values, labels
+    shapes = {key: tuple(value.shape) for key, value in home.part.init(0).items()}
+    names = [f"{key} {','.join(map(str, i))}".strip() for key, shape in shapes.items() for i in np.ndindex(shape)]
+    if len(names) != len(labels):
+        return values, labels
+    only = next(iter(shapes.values())) if len(shapes) == 1 else ()
+    if getattr(method, "alpha_param", None) == "softmax" and block == "alpha" and len(only) == 2:
+        rows = torch.from_numpy(values).reshape(*values.shape[:2], *only).softmax(-1)  # [rounds, clients, layers, ...]
+        names = [f"layer {i}, branch {j}" for i, j in np.ndindex(*only)]
+        return rows.reshape(values.shape).numpy(), names
+    return values, [name.removeprefix("value ") for name in names]
+
+
+def _heat(story: Story, found: Numbers, number: int) -> Chart:
+    low, high = float(np.nanmin(found.values)), float(np.nanmax(found.values))
+    signed = low < 0 < high
+    limit = max(-low, high)
+    trace: dict[str, Any] = {
+        "type": "heatmap",
+        "x": [plain(label) for label in found.labels],
+        "y": _names(story, found.clients),
+        "z": _cells(found.values[-1]),
+        "zmin": -limit if signed else low,
+        "zmax": limit if signed else high,
+        "colorscale": "RdBu" if signed else "Cividis",
+        "hoverongaps": False,
+    }
+    rows: list[Cells] = [
+        [client_name(story, client), *map(float, line)] for client, line in zip(found.clients, found.values[-1])
+    ]
+    note = f"Seed {_seed(story, found)}; similar clients stand side by side. Move the slider to see earlier rounds."
+    steps = [{"label": f"round {r}", "z": _cells(z)} for r, z in zip(found.rounds, found.values)]
+    title = f"{found.title}, round by round"
+    columns = ["client (last round)", *found.labels]
+    return Chart.of(
+        f"map-{number}", title, note, columns, rows, data=[trace], layout=_square(found.clients), steps=steps
+    )
+
+
+def _labels(story: Story, federation: Federation, found: Numbers, number: int) -> Chart:
+    shares, classes = label_shares(federation, found.clients)
+    trace: dict[str, Any] = {
+        "type": "heatmap",
+        "x": [str(c) for c in classes],
+        "y": _names(story, found.clients),
+        "z": _cells(shares),
+        "zmin": 0,
+        "zmax": float(shares.max(initial=0.0)),
+        "colorscale": "Cividis",
+    }
+    rows: list[Cells] = [[client_name(story, c), *map(float, line)] for c, line in zip(found.clients, shares)]
+    note = "Shares of the labels among each client's training examples, clients in the same order as beside."
+    columns = ["client", *(f"label {c}" for c in classes)]
+    return Chart.of(
+        f"labels-{number}", "Labels of the same clients", note, columns, rows, data=[trace],
+        layout=_square(found.clients),
+    )  # fmt: skip
+
+
+def _plane(story: Story, found: Numbers, number: int) -> Chart:
+    vectors = np.nan_to_num(found.values[-1])
+    places, shares = on_a_plane(vectors)
+    tag, groups = _groups(story.federation, found.clients)
+    note = f"Clients by {found.title} after round {found.rounds[-1]}, along the two directions of most variance"
+    note += f" ({', '.join(f'{share:.0%}' for share in shares)} of it)."
+    if tag:
+        index = adjusted_rand(groups, grouped(vectors, len(set(groups))))
+        note += f" Adjusted Rand index between the known groups ({tag}) and as many found ones: {index:.2f}."
+    names = _names(story, found.clients)
+    traces = [_cloud(places, names, groups, group) for group in sorted(set(groups))]
+    rows: list[Cells] = [
+        [client_name(story, c), float(x), float(y), group if tag else None]
+        for c, (x, y), group in zip(found.clients, places, groups)
+    ]
+    layout = axes("first direction", "second direction", showlegend=bool(tag))
+    columns = ["client", "first direction", "second direction", "group"]
+    return Chart.of(f"plane-{number}", "Who is like whom", note, columns, rows, data=traces, layout=layout)
+
+
+def _cloud(places: Floats, names: list[str], groups: list[int], group: int) -> dict[str, Any]:
+    members = [i for i, one in enumerate(groups) if one == group]
+    return {
+        "x": [round(float(places[i, 0]), 4) for i in members],
+        "y": [round(float(places[i, 1]), 4) for i in members],
+        "text": [names[i] for i in members],
+        "mode": "markers",
+        "name": f"group {group}",
+        "marker": {"size": 10, "color": COLOURS[group % len(COLOURS)], "symbol": SYMBOLS[group % len(SYMBOLS)]},
+    }
+
+
+def _groups(federation: Federation | None, clients: list[int]) -> tuple[str, list[int]]:
+    """The first tag that puts these clients into groups, and the group of each; no tag: all in one."""
+    for tag, values in (federation.tags if federation is not None else {}).items():
+        found = [int(values[client]) for client in clients]
+        if 1 < len(set(found)) < len(clients):
+            return tag, found
+    return "", [0] * len(clients)
+
+
+def _names(story: Story, clients: list[int]) -> list[str]:
+    """Names for an axis, all different: the chart library would draw two clients of one name as one."""
+    names = [plain(client_name(story, client), 24) for client in clients]
+    return [name if names.count(name) == 1 else f"{name} ({client})" for name, client in zip(names, clients)]
+
+
+def _cells(values: Floats) -> list[list[float | None]]:
+    return [[None if np.isnan(v) else round(float(v), 3) for v in line] for line in values]
+
+
+def _square(clients: list[int]) -> dict[str, Any]:
+    """Tall enough for the names; the first client on top."""
+    layout = axes("", "", height=min(1200, 140 + 16 * len(clients)))
+    layout["xaxis"] |= {"type": "category", "tickangle": -45, "automargin": True}
+    layout["yaxis"] |= {"type": "category", "autorange": "reversed", "automargin": True}
+    return layout
+
+
+def _seed(story: Story, found: Numbers) -> int:
+    return story.firsts[found.method].result.config.seed

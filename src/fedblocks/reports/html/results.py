@@ -1,0 +1,152 @@
+"""Charts of results: curves, distributions over clients, gains over Local, costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from fedblocks.reports.html.figures import Cells, Chart, Look, axes, half_width, plain, quantile, rgba
+from fedblocks.reports.html.gather import Point, Story, Told
+
+POINTS = 500  # more clients than this are drawn as a box without points
+VALUES = 6_000  # of all boxes of a chart, and 100 evaluations of a curve; more are thinned out evenly
+Axis = Literal["round", "megabytes", "seconds"]
+
+
+def result_charts(story: Story) -> list[Chart]:
+    """All of them, less those that there is nothing to draw for."""
+    titles: list[tuple[Axis, str, str]] = [
+        ("round", "Accuracy over rounds", "round"),
+        ("megabytes", "Accuracy against communication", "megabytes sent and received, all clients together"),
+        ("seconds", "Accuracy against time", "seconds, evaluations included"),
+    ]
+    curves = [_curves(story, *one) for one in titles]
+    return [chart for chart in (*curves, _distribution(story), _gain(story)) if chart.data]
+
+
+def worst_clients(story: Story, most: int = 5) -> list[Cells]:
+    """The clients with the lowest accuracy under each method: method, seed, client, accuracy, Local's, rows held."""
+    rows: list[Cells] = []
+    for name, by_seed in story.runs.items():
+        found = [(value, seed, client) for seed, told in by_seed.items() for client, value in told.accuracies.items()]
+        for value, seed, client in sorted(found)[:most]:
+            local = _local(story, seed).get(client) if name != "local" else None
+            rows.append([name, seed, client_name(story, client), value, local])
+    return rows
+
+
+def client_name(story: Story, client: int) -> str:
+    """A client's name in the data, or its number."""
+    known = story.federation is not None and client < story.federation.clients
+    return str(story.federation.names[client]) if known and story.federation is not None else f"client {client}"
+
+
+def _curves(story: Story, axis: Axis, title: str, words: str) -> Chart:
+    traces: list[dict[str, Any]] = []
+    rows: list[Cells] = []
+    for index, (name, by_seed) in enumerate(story.runs.items()):
+        line = _line(by_seed, axis)
+        traces += _traces(plain(name), line, Look.number(index)) if line else []
+        rows += [[name, *point] for point in line]
+    many = max((len(by_seed) for by_seed in story.runs.values()), default=0)
+    note = f"Mean of {_part(story)} accuracy over clients"
+    note += f" and {many} seeds; the band is a 95 % interval over seeds." if many > 1 else "."
+    columns = ["method", axis, "accuracy", "± over seeds"]
+    return Chart.of(f"curve-{axis}", title, note, columns, rows, data=traces, layout=axes(words, "accuracy"))
+
+
+def _line(by_seed: Mapping[int, Told], axis: Axis) -> list[tuple[float, float, float]]:
+    """Where each evaluation is on the axis, its accuracy, and half of its interval; in rounds that all seeds have."""
+    curves: list[dict[int, Point]] = [{point.round: point for point in told.curve} for told in by_seed.values()]
+    common = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
+    found = []
+    for round in common[:: -1 - len(common) // 100][::-1]:  # the last one is among them
+        points = [curve[round] for curve in curves]
+        values = [point.accuracy for point in points]
+        x = sum(getattr(point, axis) for point in points) / len(points)
+        found.append((x, sum(values) / len(values), half_width(values)))
+    return found
+
+
+def _traces(name: str, line: Sequence[tuple[float, float, float]], look: Look) -> list[dict[str, Any]]:
+    x, y, half = ([round(point[i], 5) for point in line] for i in range(3))
+    band: dict[str, Any] = {
+        "x": [*x, *reversed(x)],
+        "y": [*(a + b for a, b in zip(y, half)), *reversed([a - b for a, b in zip(y, half)])],
+        "fill": "toself",
+        "fillcolor": rgba(look.colour, 0.18),
+        "line": {"width": 0},
+        "mode": "lines",
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "legendgroup": name,
+    }
+    main = {
+        "x": x,
+        "y": y,
+        "name": name,
+        "mode": "lines+markers",
+        "legendgroup": name,
+        "line": {"color": look.colour, "dash": look.dash, "width": 2},
+        "marker": {"symbol": look.symbol, "size": 6, "color": look.colour},
+    }
+    return [band, main] if any(half) else [main]
+
+
+def _distribution(story: Story) -> Chart:
+    found = {
+        name: [value for told in by_seed.values() for value in told.accuracies.values()]
+        for name, by_seed in story.runs.items()
+    }
+    note = "A point is a client of a seed, after the last evaluation; the box holds the middle half of them."
+    return _boxes(story, "distribution", "Accuracy of the clients", note, f"{_part(story)} accuracy", found)
+
+
+def _gain(story: Story) -> Chart:
+    found: dict[str, list[float]] = {}
+    for name, by_seed in story.runs.items():
+        if name != "local":
+            found[name] = [gain for seed, told in by_seed.items() for gain in _gains(told, _local(story, seed))]
+    note = "What a client gains over training alone with the same seed; clients below 0 are worse off than alone."
+    return _boxes(story, "gain", "Gain over Local", note, "accuracy less Local's", found)
+
+
+def _gains(told: Told, local: Mapping[int, float]) -> list[float]:
+    return [value - local[client] for client, value in told.accuracies.items() if client in local]
+
+
+def _local(story: Story, seed: int) -> Mapping[int, float]:
+    told = story.runs.get("local", {}).get(seed)
+    return told.accuracies if told is not None else {}
+
+
+def _boxes(story: Story, id: str, title: str, note: str, words: str, found: Mapping[str, list[float]]) -> Chart:
+    names = list(story.runs)
+    traces, rows = list[dict[str, Any]](), list[Cells]()
+    for name, values in ((name, values) for name, values in found.items() if values):
+        look = Look.number(names.index(name))
+        shown = values[:: -(-len(values) * len(found) // VALUES)]
+        traces.append(
+            {
+                "type": "box",
+                "name": plain(name),
+                "y": [round(value, 4) for value in shown],
+                "boxpoints": "all" if len(shown) <= POINTS else "outliers",
+                "jitter": 0.5,
+                "pointpos": 0,
+                "marker": {"color": look.colour, "size": 4, "opacity": 0.6},
+                "line": {"color": look.colour},
+                "fillcolor": rgba(look.colour, 0.15),
+            }
+        )
+        below = sum(value < 0 for value in values) / len(values)
+        cells = [quantile(values, share) for share in (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)]
+        rows.append([name, len(values), sum(values) / len(values), *cells, *([below] if id == "gain" else [])])
+    columns = ["method", "clients", "mean", "lowest", "bottom decile", "lower quarter", "median", "upper quarter"]
+    columns += ["highest", *(["share below 0"] if id == "gain" else [])]
+    layout = axes("", words, showlegend=False)
+    return Chart.of(id, title, note, columns, rows, data=traces, layout=layout)
+
+
+def _part(story: Story) -> str:
+    return next(iter(story.firsts.values())).part

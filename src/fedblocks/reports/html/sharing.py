@@ -1,0 +1,86 @@
+"""A picture of who shares which block with whom, drawn from the plan of a method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Private, ServerOnly, Shared
+from fedblocks.core.method import Method
+from fedblocks.core.plan import plan
+from fedblocks.runs.build import ALL
+
+HEIGHT, LEFT, STEP, MOST = 84, 190, 64, 8  # pixels of a row, of its text and between shapes; slots drawn at most
+Line = tuple[int, int, int, int]
+
+
+@dataclass
+class Picture:
+    """One method: a row for each block, the server's slots above the clients that use them."""
+
+    method: str
+    rows: list[dict[str, str]]  # the plan
+    clients: list[str]
+    texts: list[tuple[int, int, str, str]] = field(default_factory=list)  # x, y, text, class
+    slots: list[tuple[int, int]] = field(default_factory=list)
+    circles: list[tuple[int, int, str]] = field(default_factory=list)  # x, y, class
+    lines: list[Line] = field(default_factory=list)
+
+    @property
+    def width(self) -> int:
+        return LEFT + STEP * max(MOST, len(self.clients)) + 20
+
+    @property
+    def height(self) -> int:
+        return 30 + HEIGHT * len({row["block"] for row in self.rows})
+
+
+def picture_of(name: str, methods: Mapping[str, Method]) -> Picture:
+    """The picture of a method, with four clients, or with its groups of clients."""
+    groups = [ALL] * 4 if list(methods) == [ALL] else list(methods)
+    rows = [row for method in methods.values() for row in plan(method).rows]
+    rows = list({tuple(row.items()): row for row in rows}.values())
+    clients = [f"client {i}" if group == ALL else group for i, group in enumerate(groups, 1)]
+    picture = Picture(name, rows, clients)
+    layouts = [methods[group].blocks() for group in groups]
+    for i, client in enumerate(clients):
+        picture.texts.append((LEFT + STEP * i, 16, client[:10], "client"))
+    for number, block in enumerate(dict.fromkeys(row["block"] for row in rows)):
+        _draw(picture, 30 + HEIGHT * number, block, [layout.get(block) for layout in layouts])
+    return picture
+
+
+def _draw(picture: Picture, top: int, name: str, homes: list[Block | None]) -> None:
+    """One block: slots above, clients below, a line wherever something is sent."""
+    row = next(row for row in picture.rows if row["block"] == name)
+    picture.texts += [(8, top + 26, name[:24], "block"), (8, top + 46, row["home"][:28], "home")]
+    slots: dict[tuple[str, int], int] = {}  # server name and slot -> its place
+    for place, home in enumerate(homes):
+        if home is None:
+            continue
+        x = LEFT + STEP * place
+        if not isinstance(home, ServerOnly):
+            picture.circles.append((x, top + 58, _kind(home)))
+        for key in _slots_of(home, name, place):
+            at = LEFT + STEP * slots.setdefault(key, len(slots))
+            if not isinstance(home, ServerOnly):
+                picture.lines.append((at, top + 24, x, top + 50))
+    picture.slots += [(LEFT + STEP * place, top + 16) for place in slots.values()]
+
+
+def _slots_of(home: Block, name: str, place: int) -> list[tuple[str, int]]:
+    match home:
+        case Pool():
+            return [(home.name or name, slot) for slot in range(min(home.size, MOST))]
+        case PerClient():
+            return [(name, place)]
+        case Shared():
+            return [(home.name or name, 0)]
+        case ServerOnly():
+            return [(name, 0)]
+        case _:
+            return []
+
+
+def _kind(home: Block) -> str:
+    return "own" if isinstance(home, Private) else "fresh" if isinstance(home, Fresh) else "sent"

@@ -1,0 +1,29 @@
+"""Examples in the documentation run as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(page: str) -> list[str]:
+    """The complete Python examples of a page: those that import what they use."""
+    found = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    return [code for code in found if "import" in code]
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_an_example_of_the_readme_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks("README.md")[number], f"README.md, example {number + 1}", "exec"), {"__name__": "example"})
+
+
+def test_the_method_of_the_guide_passes_its_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = blocks("docs/add_a_method.md")
+    scope: dict[str, object] = {"__name__": "guide"}
+    exec(compile(first + second, "docs/add_a_method.md", "exec"), scope)
+    assert capsys.readouterr().out.count("passed=True") == 20

@@ -1,0 +1,54 @@
+"""Federations whose rounds are played by messages, for the tests beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from fedblocks.engines.federate import Report, Setting
+from fedblocks.flower.client import ClientSide
+from fedblocks.flower.local import answers_of, exchange, sides_of
+from fedblocks.flower.rounds import OpenRound
+from fedblocks.flower.server import Ask, Progress, ServerSide
+from fedblocks.testing.compare import Leaves, state_leaves
+
+RUN = "run-1"
+
+
+def played(
+    server: ServerSide, sides: dict[int, ClientSide], cohorts: Sequence[Sequence[int]], ask: Ask | None = None
+) -> tuple[Progress, list[Report]]:
+    """Some rounds, every message through encode and decode."""
+    progress, reports = server.start(), []
+    for clients in cohorts:
+        open_round = OpenRound(server, progress, clients, ask)
+        exchange(open_round, answers_of(sides))
+        closed = open_round.close(minimum=len(clients))
+        assert closed.abandoned == "", closed.report.refusals
+        assert closed.ignored == []
+        progress = closed.progress
+        reports.append(closed.report)
+    return progress, reports
+
+
+def everybody(setting: Setting, folder: Path) -> tuple[ServerSide, dict[int, ClientSide]]:
+    return sides_of(setting, range(setting.data.clients), RUN, folder)
+
+
+def personal(sides: dict[int, ClientSide], progress: Progress) -> Leaves:
+    """What clients keep on their disks, as a state would show it."""
+    found: Leaves = {}
+    for client, rounds in progress.kept.items():
+        blocks = sides[client].store.load(rounds) if sides[client].method.stateful else {}
+        found |= {f'client {client} block "{b}", tensor "{k}"': v for b, p in blocks.items() for k, v in p.items()}
+    return found
+
+
+def leaves(sides: dict[int, ClientSide], progress: Progress) -> Leaves:
+    return {**state_leaves(progress.state), **personal(sides, progress)}
+
+
+def one_client_alone(setting: Setting, client: int) -> torch.Tensor:
+    return setting.data.x[torch.from_numpy(setting.data.train[client])]
