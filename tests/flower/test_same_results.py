@@ -16,6 +16,12 @@ from fedblocks.testing.rounds import run
 from .federations import everybody, leaves, played
 
 
+@pytest.fixture(autouse=True)
+def quick_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is killed here, so that writes need not wait for the disk."""
+    monkeypatch.setattr("fedblocks.runs.checkpoint.sync", lambda path: None)
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_messages_in_process_give_what_the_sequential_engine_gives(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]()

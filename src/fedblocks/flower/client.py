@@ -16,7 +16,7 @@ from fedblocks.core.blocks import Federated, Fresh, Pool, Private
 from fedblocks.core.errors import UserError
 from fedblocks.core.gate import admit
 from fedblocks.core.method import Method
-from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
+from fedblocks.core.parts import OPTIMIZER, Blocks, Params
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Sent
 from fedblocks.core.state import initial_copy, initial_private, statistics_name, to_device
@@ -79,11 +79,16 @@ class ClientSide:
 
     @cached_property
     def plan(self) -> str:
-        return plan_hash(self.method, self.setting.seed)
+        return plan_hash(self.method, self.specs, self.setting.seed)
 
     @cached_property
     def specs(self) -> dict[str, Specs]:
         return plan_specs(self.method, self.setting.seed)
+
+    @cached_property
+    def _fresh(self) -> Blocks:
+        """What a client that never took part holds."""
+        return initial_private(self.method, self.setting.seed)
 
     def answer(self, message: Wire) -> Wire:
         """What the client sends back; if it cannot do what it is asked, the reason."""
@@ -156,7 +161,7 @@ class ClientSide:
 
     def _held(self, header: Download, received: Blocks) -> Blocks:
         """Everything that the client starts with: what came, what it kept, what starts anew."""
-        seed, fresh = self.setting.seed, initial_private(self.method, self.setting.seed)
+        seed, fresh = self.setting.seed, self._fresh
         kept = self.store.load(header.kept) if self.method.stateful else {}
         held: Blocks = {name: block for name, block in kept.items() if name.startswith(OPTIMIZER)}
         for name, block in self.method.blocks().items():
@@ -168,9 +173,8 @@ class ClientSide:
                 case Pool(on_request=True):
                     pass
                 case _ if isinstance(block, Federated):
-                    own = kept.get(statistics_name(name)) or fresh.get(statistics_name(name))
-                    own = own or _beside(initial_copy(block.part, seed), header.copies.get(name, 0))
-                    held[name] = _with_statistics(received.get(name, {}), own)
+                    own = kept.get(statistics_name(name)) or fresh.get(statistics_name(name)) or {}
+                    held[name] = {**received.get(name, {}), **own}
         return {name: to_device(block, self._device) for name, block in held.items()}
 
     def _wanted(self, header: Download, held: Blocks, phases: list[Phase], training: bool, purpose: str) -> Slots:
@@ -212,15 +216,6 @@ class ClientSide:
         if self.method.stateful:
             own = {name: {k: v[0] for k, v in block.items()} for name, block in private.items()}
             self.store.commit(header.round + 1, own, header.kept)
-
-
-def _with_statistics(received: Params, own: Params) -> Params:
-    """What came, and the client's own statistics where they do not travel."""
-    return {**received, **{k: v for k, v in own.items() if received and is_statistic(k) and k not in received}}
-
-
-def _beside(copy: Params, copies: int) -> Params:
-    return {k: v.expand(copies, *v.shape) if copies else v for k, v in copy.items()}
 
 
 def _three(values: Tensor) -> Counts:

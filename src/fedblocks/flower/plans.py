@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -29,11 +30,10 @@ def plan_specs(method: Method, seed: int) -> dict[str, Specs]:
     return {name: specs_of(method, initial_copy(b.part, seed)) for name, b in layout if isinstance(b, Federated)}
 
 
-def plan_hash(method: Method, seed: int) -> str:
-    """Equal on two machines if and only if they would do the same: version, method, options, tensors, seed."""
+def plan_hash(method: Method, specs: Mapping[str, Specs], seed: int) -> str:
+    """Equal on two machines that would do the same: version, method, options, tensors, seed."""
     tensors = {
-        name: [[k, str(dtype), list(shape)] for k, (dtype, shape) in specs.items()]
-        for name, specs in plan_specs(method, seed).items()
+        name: [[k, str(dtype), list(shape)] for k, (dtype, shape) in own.items()] for name, own in specs.items()
     }
     options = {name: value for name, value in method.options().items() if _plain(value)}
     told = [__version__, type(method).__name__, options, plan(method).text(), tensors, seed]

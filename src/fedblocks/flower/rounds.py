@@ -32,7 +32,6 @@ from fedblocks.flower.messages import (
     reply,
     wire,
 )
-from fedblocks.flower.plans import specs_of
 from fedblocks.flower.sendings import payload_of, read_of_one, sent_to_one, slots_of, union
 from fedblocks.flower.server import Ask, Closed, Progress, ServerSide
 from fedblocks.flower.uploads import together
@@ -65,7 +64,7 @@ class OpenRound:
         method, state = self.side.methods[group], self.progress.state
         cohort = self.side.cohort(ids, state.round)
         sent = gather(method, state, cohort, self.side.seed)
-        specs = {n: specs_of(method, {k: v[0] for k, v in s.items()}) for n, s in slots_of(method, state).items()}
+        specs = self.side.specs[group]
         for member, client in enumerate(ids):
             nonce, plan = secrets.token_hex(8), self.side.plans[group]
             envelope = Envelope(run=self.side.run, round=state.round, client=client, nonce=nonce, plan=plan)

@@ -16,7 +16,7 @@ from fedblocks.core.state import State, initial_state
 from fedblocks.engines.federate import Report
 from fedblocks.flower.admission import Member
 from fedblocks.flower.messages import Counts, Part
-from fedblocks.flower.plans import plan_hash
+from fedblocks.flower.plans import Specs, plan_hash, plan_specs
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +68,14 @@ class ServerSide:
         return Progress(initial_state(self.methods, self.population, self.seed, self.device), {})
 
     @cached_property
+    def specs(self) -> dict[str, dict[str, Specs]]:
+        """Group -> block -> the tensors of one copy."""
+        return {group: plan_specs(method, self.seed) for group, method in self.methods.items()}
+
+    @cached_property
     def plans(self) -> dict[str, str]:
-        return {group: plan_hash(method, self.seed) for group, method in self.methods.items()}
+        """Group -> hash of its plan."""
+        return {group: plan_hash(method, self.specs[group], self.seed) for group, method in self.methods.items()}
 
     def cohort(self, clients: Sequence[int], round: int) -> Cohort:
         members = [self.members[c] for c in clients]

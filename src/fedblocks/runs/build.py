@@ -59,7 +59,7 @@ def prepare(config: Config) -> Prepared:
 def _spare_slots(method: Method, clients: int) -> list[str]:
     """More components, clusters or branches than clients: allowed, but hardly meant."""
     pools = {name: block.size for name, block in method.blocks().items() if isinstance(block, Pool)}
-    crowded = [f'block "{name}" has {size} slots for {clients} clients' for name, size in pools.items() if size > clients]
+    crowded = [f'block "{n}" has {size} slots for {clients} clients' for n, size in pools.items() if size > clients]
     return [f"{text}; some may never be used" for text in crowded[:1]]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.random import generator
 from fedblocks.data import PARTITIONS, SHIFTS, Federation, Partition, Pool, hidden_groups
+from fedblocks.data.sets.divided import DividedPool
 from fedblocks.runs.choices import make
 from fedblocks.runs.config import Config, Data
 from fedblocks.runs.registry import SAVED
@@ -59,6 +60,8 @@ def _divided(config: Config) -> Federation:
     data = config.data
     with placed(config, ("data", "options")):
         pool: Pool = make("data", {"name": data.name, **data.options})
+    if isinstance(pool, DividedPool) and data.partition.name == "by_user":
+        return pool.federation()  # its parts follow time or recordings, which a new split would mix
     with placed(config, ("data", "partition")):
         partition = _partition(data, pool)
     with placed(config, ("data",)):

@@ -11,6 +11,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER
@@ -18,7 +20,7 @@ from fedblocks.data import Federation
 from fedblocks.reports.compare import check_same_data
 from fedblocks.runs.build import ALL, net_of
 from fedblocks.runs.choices import make
-from fedblocks.runs.config import Config
+from fedblocks.runs.config import Config, Group
 from fedblocks.runs.federations import federation_of
 from fedblocks.runs.folder import CONFIG, STORE, RunFolder
 from fedblocks.runs.grid import PLAN, cell_folder, read_grid
@@ -186,6 +188,11 @@ def _curve(store: RunStore, part: Part) -> list[Point]:
 
 def _methods(config: Config, federation: Federation) -> dict[str, Method]:
     tables = {name: (group.net, group.method) for name, group in config.groups.items()}
-    if not tables:
-        tables = {ALL: (config.net, config.method)}
+    if sum(len(group.clients) or _tagged(federation, group) for group in config.groups.values()) < federation.clients:
+        tables = {ALL: (config.net, config.method), **tables}
     return {name: make("method", method.table, net=net_of(net, federation)) for name, (net, method) in tables.items()}
+
+
+def _tagged(federation: Federation, group: Group) -> int:
+    """How many clients a group has that is chosen by a tag."""
+    return int((federation.tags.get(group.tag or "", np.zeros(0)) == group.value).sum())

@@ -223,9 +223,9 @@ def _cells(values: Floats) -> list[list[float | None]]:
 
 def _square(clients: list[int]) -> dict[str, Any]:
     """Tall enough for the names; the first client on top."""
-    layout = axes("", "", height=min(1200, 140 + 16 * len(clients)))
+    layout = axes("", "", height=min(1800, 150 + 18 * len(clients)))
     layout["xaxis"] |= {"type": "category", "tickangle": -45, "automargin": True}
-    layout["yaxis"] |= {"type": "category", "autorange": "reversed", "automargin": True}
+    layout["yaxis"] |= {"type": "category", "autorange": "reversed", "automargin": True, "dtick": 1}
     return layout
 
 

@@ -28,7 +28,8 @@ class Picture:
 
     @property
     def width(self) -> int:
-        return LEFT + STEP * max(MOST, len(self.clients)) + 20
+        widest = max([len(self.clients), *(1 + (x - LEFT) // STEP for x, _ in self.slots)])
+        return LEFT + STEP * widest
 
     @property
     def height(self) -> int:
@@ -54,18 +55,16 @@ def _draw(picture: Picture, top: int, name: str, homes: list[Block | None]) -> N
     """One block: slots above, clients below, a line wherever something is sent."""
     row = next(row for row in picture.rows if row["block"] == name)
     picture.texts += [(8, top + 26, name[:24], "block"), (8, top + 46, row["home"][:28], "home")]
-    slots: dict[tuple[str, int], int] = {}  # server name and slot -> its place
-    for place, home in enumerate(homes):
-        if home is None:
-            continue
-        x = LEFT + STEP * place
-        if not isinstance(home, ServerOnly):
+    used = [_slots_of(home, name, place) if home is not None else [] for place, home in enumerate(homes)]
+    slots = list(dict.fromkeys(slot for some in used for slot in some))
+    start = LEFT + max(0, STEP * (len(homes) - len(slots)) // 2)  # in the middle above the clients
+    at = {slot: start + STEP * place for place, slot in enumerate(slots)}
+    picture.slots += [(x, top + 16) for x in at.values()]
+    for place, (home, some) in enumerate(zip(homes, used)):
+        if home is not None and not isinstance(home, ServerOnly):
+            x = LEFT + STEP * place
             picture.circles.append((x, top + 58, _kind(home)))
-        for key in _slots_of(home, name, place):
-            at = LEFT + STEP * slots.setdefault(key, len(slots))
-            if not isinstance(home, ServerOnly):
-                picture.lines.append((at, top + 24, x, top + 50))
-    picture.slots += [(LEFT + STEP * place, top + 16) for place in slots.values()]
+            picture.lines += [(at[slot], top + 24, x, top + 50) for slot in some]
 
 
 def _slots_of(home: Block, name: str, place: int) -> list[tuple[str, int]]:

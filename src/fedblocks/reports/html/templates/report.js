@@ -10,8 +10,9 @@
     const colour = (name) => style.getPropertyValue(name).trim();
     const axis = {gridcolor: colour("--line"), zerolinecolor: colour("--soft"), linecolor: colour("--line")};
     return {
-      margin: {l: 60, r: 20, t: 20, b: 60}, height: 360, hovermode: "closest",
-      legend: {orientation: "h", y: -0.2}, ...layout,
+      margin: {l: 60, r: 20, t: 30, b: 60}, height: 380, hovermode: "closest",
+      legend: {orientation: "h", y: -0.25, yanchor: "top"}, ...layout,
+      modebar: {bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: colour("--link")},
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: {color: colour("--text"), size: 13},
       xaxis: {automargin: true, ...axis, ...layout.xaxis}, yaxis: {automargin: true, ...axis, ...layout.yaxis},
     };
