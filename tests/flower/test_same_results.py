@@ -1,33 +1,127 @@
-"""A federation of messages ends as a simulated one: every method, bytes included."""
+"""A federation of messages ends as a simulated one: every method, every switch, scores and bytes included."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
-from fedblocks.engines.federate import evaluate
+from fedblocks.core.net import Net
+from fedblocks.core.optimizers import SGD
+from fedblocks.engines.federate import Setting, evaluate
 from fedblocks.engines.sequential import Sequential
-from fedblocks.flower.server import Ask
-from fedblocks.testing import EXAMPLES
-from fedblocks.testing.compare import differences, report_leaves, state_leaves
+from fedblocks.flower.local import answers_of, exchange
+from fedblocks.flower.rounds import OpenRound
+from fedblocks.flower.server import Ask, Closed
+from fedblocks.methods.modfl import ModFL
+from fedblocks.testing import EXAMPLES, small_federation
+from fedblocks.testing.compare import Leaves, differences, report_leaves, state_leaves
+from fedblocks.testing.extras import normed_net
+from fedblocks.testing.federations import without_training_rows
 from fedblocks.testing.rounds import run
 
 from .federations import everybody, leaves, played
 
 
-@pytest.fixture(autouse=True)
-def quick_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is killed here, so that writes need not wait for the disk."""
-    monkeypatch.setattr("fedblocks.runs.checkpoint.sync", lambda path: None)
+def scores(found: Any) -> Leaves:
+    return {f"{view}, client {c}": torch.tensor(s) for view, row in found.items() for c, s in row.items()}
+
+
+def evaluated(closed: Closed) -> Leaves:
+    return scores({name.removeprefix("test/"): row for name, row in closed.evaluated.items()})
+
+
+def assert_the_same(make: Any, cohorts: list[list[int]], folder: Path) -> None:
+    """Blocks, personal blocks, bytes and scores, with a setting of its own for each of the two."""
+    simulated = run(make(), Sequential(), cohorts, score="test")
+    server, sides = everybody(make(), folder)
+    progress, reports = played(server, sides, cohorts, Ask(score="test"))
+    assert differences(leaves(sides, progress), state_leaves(simulated.last), 1e-6) == []
+    for ours, theirs in zip(reports, simulated.reports, strict=True):
+        assert differences(report_leaves(ours), report_leaves(theirs)) == []
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_messages_in_process_give_what_the_sequential_engine_gives(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]()
-    simulated = run(example.setting(), Sequential(), example.cohorts(), score="test")
+    assert_the_same(example.setting, example.cohorts(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("fedavg", {"net": normed_net(), "batch_size": 8, "statistics": "local"}),
+        ("pfedmb", {"net": normed_net(), "batch_size": 8, "statistics": "local"}),
+        ("fedper", {"optimizer": SGD(momentum=0.9), "keep_optimizer": True}),
+        ("pfedmb", {"compressed_upload": True}),
+        ("clustered", {"weigh_by": "clients"}),
+        ("modfl", {"cohorts": "found"}),
+        ("apfl", {"adapt_alpha": "round"}),
+    ],
+    ids=str,
+)
+def test_every_switch_travels(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    example = EXAMPLES[name]()
+    assert_the_same(lambda: example.setting(**changes), example.cohorts(), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedmn", "pfedmb", "ifca", "clustered", "fedamp", "fedfomo", "scaffold"])
+def test_a_client_without_training_data_sends_weights_of_zero_and_no_blocks(name: str, tmp_path: Path) -> None:
+    example = EXAMPLES[name]()
+    federation = without_training_rows(example.federation, 1)
+    assert_the_same(lambda: example.setting(federation), [[0, 1, 2, 3], [1, 2, 4, 5]], tmp_path)
+
+
+def test_architectures_differ_between_clients(tmp_path: Path) -> None:
+    def body(width: int) -> Net:
+        layers = lambda: nn.Sequential(nn.Linear(6, width), nn.Tanh(), nn.Linear(width, 5), nn.Tanh(), nn.Linear(5, 4))
+        return Net.of(layers, dtype=torch.float64)
+
+    def setting() -> Setting:
+        methods = {g: ModFL(body(w), operations=2, configuration=g, batch_size=4) for g, w in (("a", 3), ("b", 7))}
+        return Setting(methods, small_federation(tags=ModFL.tags), 0, ["a", "b", "b", "a", "b", "a"])
+
+    assert_the_same(setting, [[0, 1, 2, 3], [1, 2, 4], [0, 5]], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["fedper", "fedmn", "pfedmb", "clustered", "fedbabu", "flow", "fedrecon", "fedem"])
+def test_an_evaluation_travels_with_training_or_alone(name: str, tmp_path: Path) -> None:
+    example = EXAMPLES[name]()
+    setting, cohorts = example.setting(), example.cohorts()[:2]
+    states = run(example.setting(), Sequential(), cohorts).states
     server, sides = everybody(example.setting(), tmp_path)
-    progress, reports = played(server, sides, example.cohorts(), Ask(score="test"))
-    assert differences(leaves(sides, progress), state_leaves(simulated.last), 1e-6) == []
-    for ours, theirs in zip(reports, simulated.reports, strict=True):
-        assert differences(report_leaves(ours), report_leaves(theirs)) == []
+    progress, _ = played(server, sides, cohorts[:1])
+    both = OpenRound(server, progress, cohorts[1], Ask(evaluate=("test",)))
+    exchange(both, answers_of(sides))
+    closed = both.close()
+    theirs = evaluate(setting, states[1], cohorts[1], Sequential())
+    assert differences(evaluated(closed), scores(theirs), 1e-6) == []
+    assert differences(leaves(sides, closed.progress), state_leaves(states[2]), 1e-6) == []
+    alone = OpenRound(server, closed.progress, example.everybody, Ask(train=False, evaluate=("test",)))
+    exchange(alone, answers_of(sides))
+    after = alone.close()
+    assert after.progress is closed.progress and after.report.refusals == []
+    assert (
+        differences(evaluated(after), scores(evaluate(setting, states[2], example.everybody, Sequential())), 1e-6) == []
+    )
+
+
+def test_a_client_is_given_its_own_rows_and_no_others(tmp_path: Path) -> None:
+    setting = EXAMPLES["fedavg"]().setting()
+    _, sides = everybody(setting, tmp_path)
+    for client, side in sides.items():
+        own = np.concatenate([rows[client] for rows in setting.data.parts.values()])
+        assert len(side.setting.data.x) == len(own)
+        theirs = setting.data.x[torch.from_numpy(setting.data.train[client])]
+        assert torch.equal(side.setting.data.x[torch.from_numpy(side.setting.data.train[client])], theirs)
+
+
+def test_half_precision_travels(tmp_path: Path) -> None:
+    net = Net.of(lambda: nn.Linear(6, 4), dtype=torch.bfloat16)
+    example = EXAMPLES["fedavg"]()
+    data = small_federation(dtype=torch.bfloat16)
+    assert_the_same(lambda: example.setting(data, net=net), [[0, 1, 2], [1, 3]], tmp_path)

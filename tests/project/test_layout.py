@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "fedblocks"
 FILES = sorted(SOURCE.rglob("*.py"))
 NAMES = [str(f.relative_to(SOURCE)) for f in FILES]
 
-# core <- methods, nets, data <- engines <- runs <- reports, cli; testing stands beside runs.
+# core <- methods, nets, data <- engines <- runs <- reports, bench <- cli; testing stands beside runs.
 MODELS = {"core", "methods", "nets", "data"}
 MAY_IMPORT = {
     "core": {"core"},
@@ -21,7 +21,8 @@ MAY_IMPORT = {
     "testing": MODELS | {"engines", "testing"},
     "runs": MODELS | {"engines", "runs"},
     "reports": MODELS | {"engines", "runs", "reports"},
-    "cli": MODELS | {"engines", "runs", "reports", "cli"},
+    "bench": MODELS | {"engines", "runs", "bench"},
+    "cli": MODELS | {"engines", "runs", "reports", "bench", "cli"},
     "__main__": {"cli"},
     "__init__": MODELS | {"engines", "runs", "reports"},
 }

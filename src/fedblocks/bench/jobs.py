@@ -46,7 +46,7 @@ class BenchJob:
 
 J1 = BenchJob("J1", "LeNet, 50 clients x 768, batch 64", "lenet", COLOUR, 10, 50, 50, 768, 64)
 
-_PAPER = {  # the sizes that the papers use, where they are not the defaults
+_PAPER: dict[str, dict[str, Any]] = {  # the sizes that the papers use, where they are not the defaults
     "pfedmb": {"branches": 5},
     "fedem": {"components": 3},
     "ifca": {"clusters": 3},

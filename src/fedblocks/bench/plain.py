@@ -26,21 +26,23 @@ class PlainLoop:
         total = sum(len(rows) for rows in self.train)
         mean = {k: torch.zeros_like(v) for k, v in self.state.items()}
         for rows in self.train:
-            self.model.load_state_dict(self.state)
-            self._train(rows)
+            self.visit(rows)
             for name, value in self.model.state_dict().items():
                 mean[name] += (value * (len(rows) / total)).to(value.dtype)
         self.state = mean
         self._evaluate()
         return total
 
-    def _train(self, rows: Tensor) -> None:
+    def visit(self, rows: Tensor) -> None:
+        """One client: the shared weights, then an epoch on its rows."""
+        self.model.load_state_dict(self.state)
         self.model.train()
         optimizer = torch.optim.SGD(self.model.parameters(), lr=LR)
-        for batch in rows[torch.randperm(len(rows), device=rows.device)].split(self.batch):
+        for batch in torch.split(rows[torch.randperm(len(rows), device=rows.device)], self.batch):
             optimizer.zero_grad()
             logits = self.model(self.x[batch])
-            F.cross_entropy(logits.movedim(-1, 1), self.y[batch]).backward()
+            loss = F.cross_entropy(logits.movedim(-1, 1), self.y[batch])
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fedblocks.cli import compare, data, quickstart, report, runs, show
+from fedblocks.cli import bench, compare, data, quickstart, report, runs, show
 from fedblocks.cli.output import show_error
 from fedblocks.core.errors import UserError
 
@@ -32,6 +32,7 @@ app.command("report")(report.report)
 app.command("methods")(show.methods)
 app.command("plan")(show.plan)
 app.command("check")(show.check)
+app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data", help="Data sets, partitions and shifts: list, preview, save.")
 
 

@@ -16,6 +16,7 @@ from fedblocks.core.server import Cohort, own_server
 from fedblocks.core.state import State, count_bytes, statistics_name
 
 WEIGHT_BYTES = 8  # a weight travels as one double
+_PIECE = 1 << 16  # numbers that are made doubles at a time on a CPU: they stay in its cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +132,19 @@ def reduce_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
     total = upload.weights.sum(0)  # [slots]
     written = total > 0
     share = upload.weights / torch.where(written, total, 1)
-    spec = "cs,cs...->s..." if upload.per_slot else "cs,c...->s..."
-    mean = {k: torch.einsum(spec, share, v.double()).to(v.dtype) for k, v in upload.copies.items()}
+    mean = {k: _weighted_sum(share, v, upload.per_slot) for k, v in upload.copies.items()}
     return {k: _where(written, mean[k], v) if k in mean else v for k, v in old.items()}, written
+
+
+def _weighted_sum(share: Tensor, copies: Tensor, per_slot: bool) -> Tensor:
+    """sum_c share[c, s] copy[c]: [slots, ...], added up in double precision."""
+    spec, inner = ("cs,cs...->s...", 2) if per_slot else ("cs,c...->s...", 1)
+    if copies.is_cuda or copies.numel() <= _PIECE or copies.dim() == inner:
+        return torch.einsum(spec, share, copies.double()).to(copies.dtype)
+    flat = copies.flatten(inner)  # [clients, (slots,) numbers]
+    width = max(1, _PIECE * flat.shape[-1] // flat.numel())
+    pieces = [torch.einsum(spec, share, piece.double()).to(copies.dtype) for piece in torch.split(flat, width, -1)]
+    return torch.cat(pieces, -1).view(-1, *copies.shape[inner:])
 
 
 def _own_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:

@@ -65,8 +65,14 @@ def train(phases: Sequence[Phase], start: Blocks, local: Local, orders: Orders, 
 
 def step_by_step(stretch: Stretch, order: Sequence[Step]) -> None:
     """The plain way to run a phase: one step after another."""
-    for count, step in enumerate(order, 1):
-        run_step(active_part(stretch, step.active), step, count)
+    if not order:
+        return
+    key = stretch.local.tensors["key"]
+    counts = torch.arange(1, len(order) + 1, device=key.device).view(-1, *[1] * key.dim())
+    keys = step_key(stretch, counts)  # [steps] or [steps, clients]: at once, for they cost as much as a small layer
+    for count, (step, key) in enumerate(zip(order, keys.unbind(), strict=True), 1):
+        part = active_part(stretch, step.active)
+        run_step(part, step, count, key if step.active is None else key[: step.active])
 
 
 def active_part(stretch: Stretch, active: int | None) -> Stretch:
@@ -78,20 +84,24 @@ def active_part(stretch: Stretch, active: int | None) -> Stretch:
     return Stretch(stretch.phase, stretch.number, blocks, start, stretch.local.first(active), memories, stretch.rates)
 
 
-def run_step(stretch: Stretch, step: Step, count: Count) -> None:
+def step_key(stretch: Stretch, count: Count) -> Tensor:
+    """The source of noise in a step."""
+    return fold(fold(stretch.local.tensors["key"], stretch.number), count)
+
+
+def run_step(stretch: Stretch, step: Step, count: Count, key: Tensor) -> None:
     """One batch: every update of the phase in turn. Steps count from 1; a captured graph counts with a tensor."""
-    batch = _batch(stretch, step, count)
+    batch = _batch(stretch, step, key)
     for update, memory, rate in zip(stretch.phase.updates, stretch.memories, stretch.rates, strict=True):
         for turn in range(update.repeat):
             _apply(update, stretch, batch, step, memory, rate, (count - 1) * update.repeat + turn + 1)
 
 
-def _batch(stretch: Stretch, step: Step, count: Count) -> dict[str, Tensor]:
+def _batch(stretch: Stretch, step: Step, key: Tensor) -> dict[str, Tensor]:
     index, source, tensors = step.index, stretch.local.source, stretch.local.tensors
-    real = index.clamp(min=0)
+    real = index if step.full else index.clamp(min=0)
     where = tensors["rows"].gather(-1, real)
-    mask = (index >= 0).to(tensors["size"].dtype)
-    key = fold(fold(tensors["key"], stretch.number), count)
+    mask = tensors["size"].new_ones(index.shape) if step.full else (index >= 0).to(tensors["size"].dtype)
     return {"x": source.x[where], "y": source.y[where], "mask": mask, "index": real, "key": key}
 
 
@@ -126,7 +136,7 @@ def _gradients(update: Update, blocks: Blocks, batch: dict[str, Tensor], local: 
     for (name, key, _), leaf in zip(params, leaves, strict=True):
         live[name][key] = leaf
     loss, statistics = local.each(_loss_of(update, local, step))({**blocks, **live}, batch, local.tensors)
-    grads = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)
+    grads = torch.autograd.grad(loss.sum() if loss.dim() else loss, leaves, allow_unused=True)
     _copy(blocks, statistics)
     return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, grads, strict=True)]
 

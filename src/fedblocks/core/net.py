@@ -8,11 +8,11 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.layers import BatchNorm, can_be_mapped, mappable
 from fedblocks.core.parts import Params
+from fedblocks.core.template import Template
 
 _LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 _STATISTICS = ("running_mean", "running_var")
@@ -54,7 +54,7 @@ class Net:
     ) -> None:
         self.make, self.dtype = make, dtype
         self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example, where it is known
-        self._templates: dict[str, nn.Module] = {}
+        self._templates: dict[torch.device, Template] = {}
         self.template = mappable(make())
         self.names = [*(n for n, _ in self.template.named_parameters()), *self._statistics()]
         self.head_module = head if head is not None else self._last_layer()
@@ -90,8 +90,8 @@ class Net:
         return {name: tensors[name].detach().clone().to(self.dtype) for name in self.names}
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
-        result: Tensor = functional_call(self._on(x.device), params, (x,))
-        return result
+        template = self._on(x.device)
+        return template(params, template.module, x)
 
     def features(self, params: Params, x: Tensor) -> Tensor:
         """What the head is given: the representation of the input."""
@@ -101,10 +101,10 @@ class Net:
         """The logits and what the head was given, from one pass."""
         template = self._on(x.device)
         seen: list[Tensor] = []
-        head = template.get_submodule(self.head_module)
+        head = template.module.get_submodule(self.head_module)
         handle = head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
         try:
-            logits: Tensor = functional_call(template, params, (x,))
+            logits = template(params, template.module, x)
         finally:
             handle.remove()
         return logits, seen[0]
@@ -159,10 +159,9 @@ class Net:
 
     def run_stage(self, index: int, params: Params, x: Tensor) -> Tensor:
         prefix = f"{self._children[index]}."
-        own = {n.removeprefix(prefix): v for n, v in params.items() if n.startswith(prefix)}
-        child = self._on(x.device).get_submodule(self._children[index])
-        result: Tensor = functional_call(child, own, (x,)) if own else child(x)
-        return result
+        own = {n: v for n, v in params.items() if n.startswith(prefix)}
+        template = self._on(x.device)
+        return template(own, template.module.get_submodule(self._children[index]), x)
 
     @cached_property
     def unmappable(self) -> list[str]:
@@ -182,12 +181,12 @@ class Net:
         """Make the template for a device now: inside a derivative of torch.func it could not be made."""
         self._on(device)
 
-    def _on(self, device: torch.device) -> nn.Module:
+    def _on(self, device: torch.device) -> Template:
         """The template with its constants on a device."""
-        key = str(device)
-        if key not in self._templates:
-            self._templates[key] = copy.deepcopy(self.template).to(device)  # keeps the mode that `mappable` set
-        return self._templates[key]
+        if device not in self._templates:
+            module = copy.deepcopy(self.template).to(device)  # keeps the mode that `mappable` set
+            self._templates[device] = Template(module)
+        return self._templates[device]
 
     def _statistics(self) -> list[str]:
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -48,6 +49,7 @@ class Sized:
     make: Callable[[int], Part]  # the number of clients -> the part
 
 
+@cache
 def is_statistic(name: str) -> bool:
     """Whether training moves this tensor without a gradient: BatchNorm's running mean and variance."""
     return name.rpartition(".")[2] in ("running_mean", "running_var")

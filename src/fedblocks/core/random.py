@@ -30,19 +30,23 @@ def fold(key: Tensor, number: int | Tensor) -> Tensor:
     offset = (number + 1) * _SECOND
     if isinstance(offset, int):
         offset = (offset + 2**63) % 2**64 - 2**63  # wraps like the tensor arithmetic does
-    return _scramble(key + offset)
+    return _scrambled_(key + offset)
 
 
 def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Numbers in (0, 1) that depend on the key only, so that engines and resumed runs agree."""
     count = math.prod(shape)
     index = torch.arange(1, count + 1, device=key.device)
-    bits = _scramble(_scramble(key + index * _STEP))
-    return (((bits >> 41) & 0x7FFFFF).to(torch.float32).add(0.5) / 2**23).view(shape)
+    bits = _mixed_(_scrambled_(key + index.mul_(_STEP)))  # the last line of the scramble moves no bit above 41
+    return (bits >> 41).bitwise_and_(0x7FFFFF).to(torch.float32).add_(0.5).div_(2**23).view(shape)
 
 
-def _scramble(z: Tensor) -> Tensor:
-    """splitmix64's finaliser; the masks make the shifts logical ones on signed integers."""
-    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * _FIRST
-    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * _SECOND
-    return z ^ ((z >> 31) & 0x1FFFFFFFF)
+def _scrambled_(z: Tensor) -> Tensor:
+    """splitmix64's finaliser, in place; the masks make the shifts logical ones on signed integers."""
+    z = _mixed_(z)
+    return z.bitwise_xor_((z >> 31).bitwise_and_(0x1FFFFFFFF))
+
+
+def _mixed_(z: Tensor) -> Tensor:
+    z.bitwise_xor_((z >> 30).bitwise_and_(0x3FFFFFFFF)).mul_(_FIRST)
+    return z.bitwise_xor_((z >> 27).bitwise_and_(0x1FFFFFFFFF)).mul_(_SECOND)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.client import Step
-from fedblocks.core.local_round import Stretch, active_part, run_step
+from fedblocks.core.local_round import Stretch, active_part, run_step, step_key
 from fedblocks.core.method import Method
 
 _WARM_UP = 3  # steps before recording: lazy initialisation and kernel choice happen there
@@ -65,7 +65,7 @@ class Captured:
             self.graphs[key].run(stretch, steps, count)
             return
         for offset, step in enumerate(steps):
-            run_step(stretch, step, count + offset)
+            run_step(stretch, step, count + offset, step_key(stretch, count + offset))
 
     def _record(self, key: Hashable, stretch: Stretch, step: Step) -> None:
         try:
@@ -95,7 +95,7 @@ def record(stretch: Stretch, step: Step) -> Graph:
     counter = torch.ones((), device=device, dtype=torch.long)
 
     def body() -> None:
-        run_step(own, one, counter)
+        run_step(own, one, counter, step_key(own, counter))
         counter.add_(1)
 
     side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fedblocks.core.client import Local, Step
 from fedblocks.core.parts import Blocks
-from fedblocks.core.state import stack
 from fedblocks.engines.job import Counts, Job, Trained, padded
 from fedblocks.engines.orders import steps_of_one
 from fedblocks.engines.work import Piece, evaluate_locally, pieces_of, train_locally
@@ -23,10 +22,14 @@ class Sequential:
 
     def train(self, job: Job, score: str | None = None) -> Trained:
         """Local training of every client; `score` names a part of the data to try the trained models on."""
-        members = range(len(job.cohort))
-        found = [train_locally(job, *_one(job, member), _pieces(job, member, score)) for member in members]
+        found: list[Trained] = []
+        blocks: Blocks = {}
+        for member in range(len(job.cohort)):
+            one = train_locally(job, *_one(job, member), _pieces(job, member, score))
+            _put(blocks, one.blocks, member, len(job.cohort))
+            found.append(replace(one, blocks={}))  # so that the next client works where this one did, in warm memory
         return Trained(
-            {name: stack([t.blocks[name] for t in found]) for name in found[0].blocks},
+            blocks,
             _stacked([t.weights for t in found]),
             _stacked([t.wanted for t in found]),
             {**job.sent.bytes_down, **_stacked([t.bytes_down for t in found])},
@@ -42,6 +45,16 @@ class Sequential:
 def _one(job: Job, member: int) -> tuple[Local, Blocks, list[list[Step]]]:
     blocks = {name: {k: v[member] for k, v in block.items()} for name, block in job.sent.blocks.items()}
     return job.one(member), blocks, [steps_of_one(found, job.device) for found in job.batches[member]]
+
+
+def _put(stack: Blocks, blocks: Blocks, member: int, count: int) -> None:
+    """Write one client's blocks to its place in the stack, which the first client's make."""
+    for name, block in blocks.items():
+        into = stack.setdefault(name, {})
+        for key, value in block.items():
+            if key not in into:
+                into[key] = value.new_empty(count, *value.shape)
+            into[key][member].copy_(value.detach())
 
 
 def _pieces(job: Job, member: int, part: str | None) -> list[Piece]:

@@ -31,6 +31,7 @@ from fedblocks.flower.plans import Specs, several
 from fedblocks.flower.uploads import filled, slots_side_by_side, written
 
 DOUBLE = 8  # bytes of a weight
+SLACK = 1.05  # what is larger by more is not looked at; what is not, is told what is wrong with it
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,11 @@ class Expected:
     def federated(self) -> dict[str, Federated]:
         return {name: block for name, block in self.method.blocks().items() if isinstance(block, Federated)}
 
+    @property
+    def arrays(self) -> int:
+        """The most arrays that an answer can have."""
+        return sum(len(specs) + 1 for specs in self.specs.values())
+
     def limit(self) -> int:
         """The most bytes that the arrays of an answer can have."""
         total = 0
@@ -100,7 +106,7 @@ def admit_request(header: Request, expected: Expected) -> None:
 
 def admit_upload(header: Upload, message: Wire, expected: Expected, wanted: Mapping[str, Tensor]) -> Uploads:
     """What one client sent, if all of it is as the plan says; [1, ...]. `wanted` are the slots that it asked for."""
-    if message.payload() > expected.limit():
+    if message.payload() > SLACK * expected.limit():
         raise Malformed("too-large", f"{message.payload()} bytes, and the plan has at most {expected.limit()}")
     rows = _rows(header, message, expected)
     for name, block in expected.federated.items():

@@ -15,7 +15,7 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.server import Cohort, gather
 from fedblocks.core.state import count_bytes
 from fedblocks.engines.federate import Report
-from fedblocks.flower.admission import Expected, admit_request, admit_upload, check_envelope
+from fedblocks.flower.admission import SLACK, Expected, admit_request, admit_upload, check_envelope
 from fedblocks.flower.messages import (
     Apology,
     Counts,
@@ -46,9 +46,9 @@ HARMLESS = {"stale", "replayed", "duplicate", "unknown-client"}  # such a messag
 class OpenRound:
     """A round under way: each client's first answer counts, whatever else comes is noted and changes nothing."""
 
-    def __init__(self, side: ServerSide, progress: Progress, clients: Sequence[int], ask: Ask) -> None:
-        self.side, self.progress, self.ask = side, progress, ask
-        self.report = Report(list(clients), {}, {}, [], {})
+    def __init__(self, side: ServerSide, progress: Progress, clients: Sequence[int], ask: Ask | None = None) -> None:
+        self.side, self.progress, self.ask = side, progress, ask or Ask()
+        self.report = Report(sorted(clients), {}, {}, [], {})
         self.downloads: dict[int, Wire] = {}  # to be sent
         self.ignored: list[Refusal] = []
         self.waiting = set(clients)
@@ -57,7 +57,7 @@ class OpenRound:
         self._uploads: dict[int, Uploads] = {}
         self._counts: dict[str, dict[int, Counts]] = {}
         for group in side.methods:
-            if ids := [c for c in clients if side.members[c].group == group]:
+            if ids := [c for c in self.report.clients if side.members[c].group == group]:
                 self._send(group, ids)
 
     def _send(self, group: str, ids: list[int]) -> None:
@@ -79,9 +79,15 @@ class OpenRound:
             self.downloads[client] = wire(header, arrays_of(blocks))
             self._note_down(client, {n: blocks.get(n, {}) for n in sent.bytes_down})
 
-    def limit(self, client: int) -> int:
-        """The most bytes that the arrays of a client's answer can have."""
-        return self._expected[client].limit() if client in self._expected else 0
+    @property
+    def admitted(self) -> int:
+        """Clients whose answers are used."""
+        return len(self._uploads)
+
+    def limit(self, client: int, each: int = 0) -> int:
+        """The most bytes that a client's answer can have, with this many more for each array."""
+        expected = self._expected[client]
+        return int(SLACK * expected.limit()) + each * expected.arrays
 
     def receive(self, client: int, message: Wire) -> Wire | None:
         """Take an answer; for a request, what the client is sent next. Nothing that a client sends raises."""
@@ -176,8 +182,8 @@ class OpenRound:
         before = replace(self.progress, kept=kept) if lost else self.progress
         if not self.ask.train:
             return Closed(before, self.report, evaluated, self.ignored)
-        if len(self._uploads) < max(1, minimum):
-            told = f"{len(self._uploads)} of at least {max(1, minimum)} updates could be used"
+        if self.admitted < max(1, minimum):
+            told = f"{self.admitted} of at least {max(1, minimum)} updates could be used"
             return Closed(before, self.report, evaluated, self.ignored, abandoned=told)
         return Closed(self._aggregated(kept), self.report, evaluated, self.ignored)
 

@@ -44,6 +44,9 @@ def paired(
 
 def _resampled_means(rows: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.float64]:
     """For each row, the mean of its clients drawn with replacement: [draws]."""
-    chosen = rng.integers(0, rows.shape[1], rows.shape)
-    means: npt.NDArray[np.float64] = np.nanmean(np.take_along_axis(rows, chosen, 1), 1)
+    drawn = np.take_along_axis(rows, rng.integers(0, rows.shape[1], rows.shape), 1)
+    there = np.isfinite(drawn)
+    own = np.nanmean(rows, 1)  # of a draw that met no client
+    sums = np.where(there, drawn, 0.0).sum(1)
+    means: npt.NDArray[np.float64] = np.where(there.any(1), sums / np.maximum(there.sum(1), 1), own)
     return means

@@ -13,6 +13,7 @@ import tomli_w
 
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.method import Method
+from fedblocks.runs.build import prepare
 from fedblocks.runs.catalogue import check_method_name
 from fedblocks.runs.config import Config
 from fedblocks.runs.folder import CONFIG, write_atomically
@@ -91,6 +92,9 @@ def play_grid(
 ) -> dict[str, dict[int, RunResult]]:
     """Do the runs that are not done yet; `on_run` is told method, seed and number, and says whom to tell of rounds."""
     folder = out if out is not None else RUNS / f"compare-{grid.base.data.name}-{grid.key()}"
+    for name in grid.methods:  # what does not fit shows before hours were spent on others
+        if not (cell_folder(folder, name, grid.base.seed) / CONFIG).exists():
+            prepare(grid.config(name, grid.base.seed))
     _begin(folder, grid)
     found: dict[str, dict[int, RunResult]] = {name: {} for name in grid.methods}
     for number, (method, seed) in enumerate(grid.cells, 1):

@@ -61,7 +61,8 @@ class Look:
     def number(index: int) -> Look:
         """Colours first, then other dashes: no two of 28 are alike."""
         many = len(COLOURS)
-        return Look(COLOURS[index % many], DASHES[index // many % len(DASHES)], SYMBOLS[index % len(SYMBOLS)])
+        turn = index // many
+        return Look(COLOURS[index % many], DASHES[turn % len(DASHES)], SYMBOLS[(index + turn) % len(SYMBOLS)])
 
 
 def plain(text: object, most: int = 40) -> str:
@@ -72,7 +73,7 @@ def plain(text: object, most: int = 40) -> str:
 
 def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
     """A layout with titles of axes."""
-    return {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}, **more}
+    return {"xaxis": {"title": {"text": x, "standoff": 6}}, "yaxis": {"title": {"text": y}}, **more}
 
 
 def half_width(values: Sequence[float]) -> float:

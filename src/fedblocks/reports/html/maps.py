@@ -141,7 +141,8 @@ def _heat(story: Story, found: Numbers, number: int) -> Chart:
     rows: list[Cells] = [
         [client_name(story, client), *map(float, line)] for client, line in zip(found.clients, found.values[-1])
     ]
-    note = f"Seed {_seed(story, found)}; similar clients stand side by side. Move the slider to see earlier rounds."
+    note = f"Seed {_seed(story, found)}; similar clients stand side by side."
+    note += " Move the slider to see earlier rounds." if len(found.rounds) > 1 else ""
     steps = [{"label": f"round {r}", "z": _cells(z)} for r, z in zip(found.rounds, found.values)]
     title = f"{found.title}, round by round"
     columns = ["client (last round)", *found.labels]

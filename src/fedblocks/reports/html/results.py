@@ -52,7 +52,8 @@ def _curves(story: Story, axis: Axis, title: str, words: str) -> Chart:
     note = f"Mean of {_part(story)} accuracy over clients"
     note += f" and {many} seeds; the band is a 95 % interval over seeds." if many > 1 else "."
     columns = ["method", axis, "accuracy", "± over seeds"]
-    return Chart.of(f"curve-{axis}", title, note, columns, rows, data=traces, layout=axes(words, "accuracy"))
+    layout = axes(words, "accuracy", height=360 + 24 * -(-len(story.runs) // 5))  # the legend has five names a line
+    return Chart.of(f"curve-{axis}", title, note, columns, rows, data=traces, layout=layout)
 
 
 def _line(by_seed: Mapping[int, Told], axis: Axis) -> list[tuple[float, float, float]]:

@@ -2,7 +2,11 @@
 (() => {
   const root = document.documentElement;
   const charts = JSON.parse(document.getElementById("charts").textContent);
-  const options = {responsive: true, displaylogo: false, showLink: false, plotlyServerURL: ""};
+  // Nothing leaves the page: no button that shares a chart, no address to share it with.
+  const options = {
+    responsive: true, displaylogo: false, showLink: false, showSendToCloud: false, plotlyServerURL: "",
+    modeBarButtonsToRemove: ["select2d", "lasso2d"],
+  };
 
   // The colours of the page, so that charts follow it when the theme changes.
   const themed = (layout) => {

@@ -1,0 +1,159 @@
+"""Timing: our rounds and the hand-written loop's in turn, in one process, after one of each to warm up."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedblocks.bench.materials import Materials
+from fedblocks.bench.plain import PlainLoop
+from fedblocks.engines.federate import Engine, evaluate, run_round
+from fedblocks.engines.sequential import Sequential
+
+Round = Callable[[], int]  # runs one round and says on how many examples it trained
+
+
+@dataclass(frozen=True)
+class Side:
+    """How one way to do a job went."""
+
+    who: str  # an engine, or "plain loop"
+    examples: int  # trained on in one round
+    seconds: list[float]  # wall clock of each round
+    cpu_seconds: list[float]  # processor time of this process, all threads together
+    peak_bytes: int  # of GPU memory in these rounds; on a CPU of the process, from its start until now
+    median_seconds: float = field(init=False)
+    examples_per_second: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "median_seconds", statistics.median(self.seconds))
+        object.__setattr__(self, "examples_per_second", self.examples / self.median_seconds)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One job on one engine, beside the plain loop of federated averaging on the same net and data."""
+
+    job: str
+    about: str
+    method: str
+    device: str
+    clients: int
+    cohort: int  # clients in one round
+    batch: int
+    start_seconds: float  # until the first round could begin
+    ours: Side
+    plain: Side
+    speedup: float  # of the medians: above 1, we are faster
+    cpu_speedup: float  # the same of processor time, which other programs disturb less
+    flops_per_example: float  # of our round, forward and backward
+    plain_flops_per_example: float  # of the plain loop's
+    floor_seconds: float  # our round's operations at the measured rate of one large matrix product
+    share_of_floor: float  # floor_seconds / seconds: 1 would be the speed of that product
+    per_operation: float  # seconds per operation beside the plain loop's: 1 = the same, less is better
+
+    def table(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def measure(given: Materials, engines: Sequence[Engine], repeat: int, start_seconds: float) -> list[Result]:
+    """One result for each engine; all of them and the loop take turns, so that a busy machine disturbs all alike."""
+    device = given.setting.data.x.device
+    plain = PlainLoop(given)
+    rounds: dict[str, Round] = {"plain loop": plain.round}
+    rounds |= {engine.name: our_round(given, engine) for engine in engines}
+    sides = taken_in_turn(rounds, repeat, device)
+    rate, flops, plain_flops = matmul_rate(device), our_flops(given), loop_flops(plain)
+    return [
+        _result(given, sides[e.name], sides["plain loop"], start_seconds, rate, flops, plain_flops) for e in engines
+    ]
+
+
+def our_round(given: Materials, engine: Engine) -> Round:
+    """Rounds of an engine, one after the other."""
+    state = given.setting.start()
+
+    def round() -> int:
+        nonlocal state
+        state, report = run_round(given.setting, state, given.cohort, engine)
+        if given.job.tests:
+            evaluate(given.setting, state, given.cohort, engine)
+        return sum(len(given.setting.data.train[client]) for client in report.clients)
+
+    return round
+
+
+def taken_in_turn(rounds: dict[str, Round], repeat: int, device: torch.device) -> dict[str, Side]:
+    """Each way to do a job once for warming up, then all of them again and again."""
+    examples = {who: round() for who, round in rounds.items()}
+    found: dict[str, list[tuple[float, float, int]]] = {who: [] for who in rounds}
+    for _ in range(repeat):
+        for who, round in rounds.items():
+            found[who].append(_timed(round, device))
+    return {
+        who: Side(who, examples[who], [w for w, _, _ in f], [c for _, c, _ in f], max(b for _, _, b in f))
+        for who, f in found.items()
+    }
+
+
+def matmul_rate(device: torch.device, size: int = 1024) -> float:
+    """Floating-point operations a second of one large matrix product, the best of some."""
+    a = torch.ones(size, size, device=device)
+    times = [_timed(lambda: len(a @ a), device)[0] for _ in range(8)]
+    return float(2 * size**3 / min(times[1:]))
+
+
+def our_flops(given: Materials) -> float:
+    """Operations of one round on each example, as the sequential engine does it."""
+    cohort = given.cohort[:1]
+    with FlopCounterMode(display=False) as counter:
+        run_round(given.setting, given.setting.start(), cohort, Sequential())
+    return float(counter.get_total_flops() / given.job.examples)
+
+
+def loop_flops(plain: PlainLoop) -> float:
+    """Operations of the hand-written loop on each example."""
+    with FlopCounterMode(display=False) as counter:
+        plain.visit(plain.train[0])
+    return float(counter.get_total_flops() / len(plain.train[0]))
+
+
+def _timed(round: Round, device: torch.device) -> tuple[float, float, int]:
+    """Wall-clock and processor seconds, and peak memory."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        torch.cuda.synchronize(device)
+    wall, processor = time.perf_counter(), time.process_time()
+    round()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - wall, time.process_time() - processor, _peak(device)
+
+
+def _peak(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _result(
+    given: Materials, ours: Side, plain: Side, start_seconds: float, rate: float, flops: float, plain_flops: float
+) -> Result:
+    job, floor = given.job, flops * ours.examples / rate
+    speedup = plain.median_seconds / ours.median_seconds
+    processor = statistics.median(plain.cpu_seconds) / max(statistics.median(ours.cpu_seconds), 1e-9)
+    return Result(
+        job.name, job.about, job.method, given.setting.data.x.device.type, job.clients, job.cohort, job.batch,
+        start_seconds, ours, plain, speedup, processor, flops, plain_flops, floor, floor / ours.median_seconds,
+        (ours.median_seconds / flops) / (plain.median_seconds / plain_flops),
+    )  # fmt: skip

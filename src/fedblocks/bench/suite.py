@@ -1,0 +1,85 @@
+"""All jobs that were asked for, one after the other, with what they ran on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedblocks.bench.jobs import BenchJob
+from fedblocks.bench.materials import Materials, materials
+from fedblocks.bench.measure import Result, measure
+from fedblocks.core.errors import UserError
+from fedblocks.engines.choose import choose
+from fedblocks.engines.federate import Engine
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.runs.environment import environment, now
+
+ENGINES: dict[str, Callable[[], Engine]] = {"sequential": Sequential, "vectorised": Vectorised}
+AUTO = "auto"
+
+
+def run_jobs(
+    jobs: Sequence[BenchJob], device: str, repeat: int, engines: Sequence[str], tell: Callable[[Result], None]
+) -> dict[str, Any]:
+    """Time every job; `tell` hears of each result at once. What a method refuses is listed under "skipped"."""
+    results: list[Result] = []
+    skipped: dict[str, str] = {}
+    for job in jobs:
+        try:
+            found = run_job(job, device, repeat, engines)
+        except UserError as error:  # a method that the job's net or data do not suit
+            skipped[job.name] = error.message
+            continue
+        for result in found:
+            tell(result)
+        results += found
+    return {"at": now(), "env": environment(), "results": [r.table() for r in results], "skipped": skipped}
+
+
+def run_job(job: BenchJob, device: str, repeat: int, engines: Sequence[str]) -> list[Result]:
+    """Time one job on some engines; "auto" is the one that a run would choose."""
+    began = time.perf_counter()
+    given = materials(job, device)
+    given.setting.start()
+    start_seconds = time.perf_counter() - began
+    return measure(given, _engines(given, engines), repeat, start_seconds)
+
+
+def check_device(device: str) -> str:
+    """A device that is there."""
+    if device not in ("cpu", "cuda"):
+        raise UserError(f'there is no device "{device}"', "use cpu or cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("torch finds no GPU", "use --device cpu, or install a CUDA build of torch")
+    return device
+
+
+def write(path: Path, found: dict[str, Any]) -> None:
+    """Store results as JSON."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found, indent=2) + "\n")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", "choose another file for --out") from error
+
+
+def _engines(given: Materials, names: Sequence[str]) -> list[Engine]:
+    found: dict[str, Engine] = {}
+    for name in names:
+        engine = _engine(given, name)
+        found.setdefault(engine.name, engine)
+    return list(found.values())
+
+
+def _engine(given: Materials, name: str) -> Engine:
+    if name == AUTO:
+        return choose(given.method.net, given.setting.data.x.device, len(given.cohort))[0]
+    if name not in ENGINES:
+        raise UserError(f'there is no engine "{name}"', f"use {', '.join([AUTO, *ENGINES])}")
+    return ENGINES[name]()

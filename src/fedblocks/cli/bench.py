@@ -1,0 +1,76 @@
+"""`fedblocks bench`: how fast it is on this machine, beside a hand-written PyTorch loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
+
+if TYPE_CHECKING:
+    from fedblocks.bench.measure import Result
+
+Jobs = Annotated[
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="J1 ... J8, J2/pfedmb; default: all but J2.")
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the results there, as JSON.")]
+Device = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
+Repeat = Annotated[int, typer.Option("--repeat", min=1, help="Timed rounds of each, after one to warm up.")]
+Engine = Annotated[
+    list[str] | None, typer.Option("--engine", help="auto, sequential or vectorised; may be given again.")
+]
+Large = Annotated[bool, typer.Option("--large", help="Also J8 with a million clients.")]
+
+
+def bench(
+    jobs: Jobs = None,
+    as_json: AsJson = False,
+    out: Out = None,
+    device: Device = "cpu",
+    repeat: Repeat = 3,
+    engine: Engine = None,
+    large: Large = False,
+) -> None:
+    """Time jobs of known shape beside a plain PyTorch loop that does the same in the same process."""
+
+    def action() -> None:
+        from fedblocks.bench.jobs import chosen
+        from fedblocks.bench.suite import check_device, run_jobs, write
+
+        wanted = chosen(jobs or [], large)
+
+        def tell(result: Result) -> None:
+            if not as_json:
+                say(f"{result.job} {result.ours.who}: {result.speedup:.2f} times the plain loop")
+
+        found = run_jobs(wanted, check_device(device), repeat, engine or ["auto"], tell)
+        if out is not None:
+            write(out, found)
+        if as_json:
+            show_json(found)
+        else:
+            _show(found)
+
+    stoppable(action)
+
+
+def _show(found: dict[str, Any]) -> None:
+    rows = [
+        {
+            **result,
+            "engine": result["ours"]["who"],
+            "seconds": result["ours"]["median_seconds"],
+            "loop": result["plain"]["median_seconds"],
+            "rate": round(result["ours"]["examples_per_second"]),
+            "peak": round(result["ours"]["peak_bytes"] / 2**20),
+        }
+        for result in found["results"]
+    ]
+    headings = {"job": "job", "method": "method", "engine": "engine", "cohort": "clients", "rate": "examples/s"}
+    times = {"seconds": "s/round", "loop": "plain loop", "speedup": "times the loop", "cpu_speedup": "in CPU time"}
+    floor = {"per_operation": "time/operation", "share_of_floor": "share of floor", "peak": "peak MiB"}
+    show_table({**headings, **times, **floor}, rows)
+    for job, reason in found["skipped"].items():
+        say(f"{job} left out: {reason}")

@@ -1,0 +1,77 @@
+"""`fedblocks compare` and `fedblocks report`: what they print, and how they end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedblocks.cli import main
+
+SMALL = ["--set", "rounds=1", "--set", "data.clients=6", "--set", "method.epochs=1"]
+
+
+@pytest.fixture
+def fedblocks(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a command in this process, in an empty folder: exit code, output, error stream."""
+    monkeypatch.chdir(tmp_path)
+
+    def running(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(list(words))
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return running
+
+
+def test_a_comparison_prints_a_leaderboard_and_says_what_the_seeds_allow(fedblocks: Any) -> None:
+    code, out, err = fedblocks("compare", "digits-pfedmb", "--methods", "ditto", "--seeds", "2", "--out", "c", *SMALL)
+    assert code == 0, err
+    for words in ("bottom decile", "worst client", "worse off than Local", "difference to Local", "MB", "seconds"):
+        assert words in out
+    assert "1: local, seed 0  round 1/1" in out and "8: ditto, seed 1  round 1/1" in out
+    assert "not enough seeds for a verdict: 2 of at least 6." in out and "better" not in out
+    assert {path.name for path in Path("c/runs").iterdir()} == {
+        f"{method}-{seed}" for method in ("local", "fedavg", "fedavg_ft", "ditto") for seed in (0, 1)
+    }
+    code, out, err = fedblocks("compare", "c/compare.toml", "--out", "c", "--json")
+    found = json.loads(out)
+    assert code == 0 and "round" not in err  # everything was there
+    assert {row["name"] for row in found["methods"]} == {"local", "fedavg", "fedavg_ft", "ditto"}
+    assert found["runs"]["ditto"]["1"] == "c/runs/ditto-1"
+
+
+def test_without_a_folder_the_same_command_finds_its_runs_again(fedblocks: Any) -> None:
+    words = ["compare", "digits-fedavg", "--methods", "local", "--seeds", "1", "--quiet", *SMALL]
+    assert fedblocks(*words)[0] == 0
+    (folder,) = Path("runs").iterdir()
+    record = (folder / "runs" / "local-0" / "run.sqlite").stat().st_mtime_ns
+    assert fedblocks(*words)[0] == 0
+    assert list(Path("runs").iterdir()) == [folder]
+    assert (folder / "runs" / "local-0" / "run.sqlite").stat().st_mtime_ns == record
+
+
+def test_a_report_is_written_beside_the_run_or_where_one_says(fedblocks: Any) -> None:
+    assert fedblocks("run", "digits-fedavg", *SMALL, "--out", "a")[0] == 0
+    code, out, _ = fedblocks("report", "a")
+    assert code == 0 and out.startswith("a/report.html: ") and Path("a/report.html").is_file()
+    found = json.loads(fedblocks("report", "a", "--out", "b/x.html", "--json")[1])
+    assert found["file"] == "b/x.html" and found["bytes"] == Path("b/x.html").stat().st_size <= 6_000_000
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["compare", "digits-nothing"], 2, 'there is no preset or file "digits-nothing"'),
+        (["compare", "digits-fedavg", "--methods", "dito"], 2, 'did you mean "ditto"'),
+        (["compare", "digits-fedavg", "--seeds", "0"], 2, "0 seeds"),
+        (["compare", "digits-fedavg", "--methods", "ditto", "--set", "ditto.strength=-1"], 2, "method.strength"),
+        (["report", "nowhere"], 4, "nowhere does not exist"),
+        (["report", "."], 4, "is empty"),
+    ],
+)
+def test_wrong_input_is_told_with_a_fix(fedblocks: Any, words: list[str], code: int, said: str) -> None:
+    found, _, err = fedblocks(*words)
+    assert found == code
+    assert said in err and "fix: " in err and "Traceback" not in err

@@ -1,0 +1,211 @@
+"""Flower's apps, driven in process by a grid that calls the ClientApp: the same results, one message a round."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+
+from fedblocks.core.errors import UserError
+from fedblocks.engines.sequential import Sequential
+from fedblocks.flower.apps import Terms, client_app, enrolled, server_app
+from fedblocks.flower.local import sides_of
+from fedblocks.flower.server import Ask, Closed, Progress, ServerSide
+from fedblocks.testing import EXAMPLES, Example
+from fedblocks.testing.compare import differences, report_leaves, state_leaves
+from fedblocks.testing.rounds import run
+
+from .federations import RUN, leaves
+from .local_grid import LocalGrid, Meddle
+
+
+class Federated:
+    """An example as a federation on a LocalGrid."""
+
+    def __init__(self, example: Example, folder: Path, meddle: Meddle | None = None) -> None:
+        setting, self.example = example.setting(), example
+        self.server, self.sides = sides_of(setting, example.everybody, RUN, folder)
+        groups = {c: m.group for c, m in self.server.members.items()}
+        found = lambda context: (self.sides[c := context.node_config["client"]], groups[c])
+        self.grid = LocalGrid(client_app(found), example.everybody, meddle)
+        self.rounds: list[Closed] = []
+
+    def go(self, ask: Ask, **terms: object) -> Progress:
+        def begin(context: Context, members: dict) -> tuple[ServerSide, Progress]:
+            assert members == self.server.members
+            return self.server, self.server.start()
+
+        wanted = Terms(**{"rounds": self.example.rounds, "minimum": 1, "seconds": 20, "ask": ask, **terms})
+        choose = lambda round, attempt: self.example.cohorts()[round]
+        app = server_app(begin, wanted, choose, self.rounds.append, nodes=len(self.example.everybody))
+        app(self.grid, Context(1, 0, {}, RecordDict(), {}))
+        return self.rounds[-1].progress
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_flower_apps_give_what_the_sequential_engine_gives(name: str, tmp_path: Path) -> None:
+    example = EXAMPLES[name]()
+    simulated = run(example.setting(), Sequential(), example.cohorts(), score="test")
+    federation = Federated(example, tmp_path)
+    progress = federation.go(Ask(score="test"))
+    assert differences(leaves(federation.sides, progress), state_leaves(simulated.last), 1e-6) == []
+    for closed, theirs in zip(federation.rounds, simulated.reports, strict=True):
+        assert differences(report_leaves(closed.report), report_leaves(theirs)) == []
+    train = [node for node, message in federation.grid.messages if message.metadata.message_type == "train"]
+    assert len(train) == example.rounds * example.cohort * (2 if name == "fedmn" else 1)
+
+
+BAD = 3  # in every cohort of this example, at least once
+ARRAY = "blocks/body/0.weight"
+
+
+def lying(shape: tuple[int, ...]) -> Array:
+    """An array whose header promises more than there is."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return Array("float64", (5, 6), "numpy.ndarray", stream.getvalue() + bytes(240))
+
+
+def replaced(array: Array) -> Callable[[RecordDict], None]:
+    def change(content: RecordDict) -> None:
+        content["arrays"] = ArrayRecord({**dict(content["arrays"]), ARRAY: array})
+
+    return change
+
+
+def extra(content: RecordDict) -> None:
+    content["more"] = ConfigRecord({"a": 1})
+
+
+def headless(content: RecordDict) -> None:
+    del content["header"]
+
+
+TAMPERED: dict[str, tuple[Callable[[RecordDict], None], str]] = {
+    "a record too many": (extra, "envelope"),
+    "no header": (headless, "envelope"),
+    "a header that is a number": (lambda c: c.update({"header": ConfigRecord({"json": 3})}), "envelope"),
+    "an array that promises gigabytes": (replaced(lying((10**5, 10**5))), "dtype"),
+    "an array of another library": (replaced(Array("float64", (5, 6), "other", bytes(240))), "dtype"),
+    "an array that is noise": (replaced(Array("float64", (5, 6), "numpy.ndarray", bytes(240))), "dtype"),
+    "an array that is endless": (replaced(Array(np.zeros(10**6))), "too-large"),
+    "an array that would be stretched": (replaced(Array(np.zeros((1, 6)))), "shape"),
+    "a NaN": (replaced(Array(np.full((5, 6), np.nan))), "not-finite"),
+}
+
+
+def node_of(client: int) -> int:
+    return 100 + client
+
+
+def tampering(change: Callable[[RecordDict], None]) -> Meddle:
+    def meddle(node: int, answer: Message) -> Message:
+        if node == node_of(BAD) and answer.metadata.message_type == "train":
+            change(answer.content)
+        return answer
+
+    return meddle
+
+
+def without(client: int, example: Example) -> list[list[int]]:
+    return [[c for c in clients if c != client] for clients in example.cohorts()]
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_a_run_goes_on_without_a_client_that_sends(what: str, tmp_path: Path) -> None:
+    change, reason = TAMPERED[what]
+    example = EXAMPLES["fedper"]()
+    federation = Federated(example, tmp_path, tampering(change))
+    progress = federation.go(Ask())
+    found = [(r.client, r.reason) for closed in federation.rounds for r in closed.report.refusals]
+    assert found == [(BAD, reason) for clients in example.cohorts() if BAD in clients] and found
+    simulated = run(example.setting(), Sequential(), without(BAD, example)).last
+    assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
+
+
+def raising(example: Example, folder: Path) -> Federated:
+    """A federation in which one client's app raises."""
+    federation = Federated(example, folder)
+    side_of = federation.grid.app._registered_funcs["train.default"]
+
+    def train(message: Message, context: Context) -> Message:
+        if context.node_config["client"] == BAD:
+            raise RuntimeError("out of memory")
+        return side_of(message, context)
+
+    federation.grid.app._registered_funcs["train.default"] = train
+    return federation
+
+
+def test_a_client_that_fails_counts_as_absent(tmp_path: Path) -> None:
+    example = EXAMPLES["fedper"]()
+    federation = raising(example, tmp_path)
+    progress = federation.go(Ask())
+    refusals = [r for closed in federation.rounds for r in closed.report.refusals]
+    assert {(r.client, r.reason) for r in refusals} == {(BAD, "client-error")} and "out of memory" in refusals[0].detail
+    simulated = run(example.setting(), Sequential(), without(BAD, example)).last
+    assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
+
+
+def silent(*clients: int) -> Meddle:
+    nodes = [node_of(c) for c in clients]
+    return lambda node, answer: None if node in nodes and answer.metadata.message_type == "train" else answer
+
+
+def asked(example: Example) -> int:
+    """The first round that asks the bad client, which is round 0 in this example."""
+    return next(r for r, clients in enumerate(example.cohorts()) if BAD in clients)
+
+
+def test_a_client_that_never_answers_costs_the_deadline_and_no_more(tmp_path: Path) -> None:
+    example = EXAMPLES["fedper"]()
+    federation = Federated(example, tmp_path, silent(BAD))
+    began = time.monotonic()
+    federation.go(Ask(), seconds=1.5, rounds=asked(example) + 1)
+    assert 1.5 <= time.monotonic() - began < 12
+    assert [(r.client, r.reason) for r in federation.rounds[-1].report.refusals] == [(BAD, "no-answer")]
+
+
+def test_a_round_ends_when_enough_clients_have_answered(tmp_path: Path) -> None:
+    example = EXAMPLES["fedper"]()
+    federation = Federated(example, tmp_path, silent(BAD))
+    began = time.monotonic()
+    federation.go(Ask(), seconds=60, goal=3)
+    assert time.monotonic() - began < 30 and len(federation.rounds) == example.rounds
+
+
+def test_a_run_that_never_reaches_its_minimum_is_given_up_unchanged(tmp_path: Path) -> None:
+    example = EXAMPLES["fedper"]()
+    federation = Federated(example, tmp_path, silent(*example.everybody))
+    with pytest.raises(UserError, match="abandoned 2 times: 0 of at least 2"):
+        federation.go(Ask(), seconds=1, minimum=2, attempts=2)
+    assert [closed.progress.state.round for closed in federation.rounds] == [0, 0]
+
+
+def test_nodes_that_say_nothing_sensible_are_not_enrolled(tmp_path: Path) -> None:
+    lies = {0: {"client": 1}, 2: {"size": -4}, 3: {"size": 10**9}, 4: {"tags": None}}  # 1 is there already, or is not
+
+    def meddle(node: int, answer: Message) -> Message:
+        told = json.loads(answer.content["member"]["json"]) | lies.get(node - 100, {})
+        answer.content["member"] = ConfigRecord({"json": json.dumps(told)})
+        return answer
+
+    federation = Federated(EXAMPLES["fedper"](), tmp_path, meddle)
+    link, members = enrolled(federation.grid, federation.grid.get_node_ids(), seconds=5)
+    assert set(members) == set(link.nodes) == {1, 5}
+
+
+def test_waiting_for_clients_that_never_come_ends(tmp_path: Path) -> None:
+    federation = Federated(EXAMPLES["fedper"](), tmp_path)
+    federation.grid.contexts.popitem()
+    with pytest.raises(UserError, match="5 of 6 clients are connected"):
+        federation.go(Ask(), seconds=0.2)
