@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import CheckpointError, UserError
 from fedblocks.core.net import Net
 from fedblocks.engines.sequential import Sequential
+from fedblocks.flower import progress
 from fedblocks.flower.client import ClientSide
 from fedblocks.flower.local import answers_of, exchange
 from fedblocks.flower.messages import Wire
 from fedblocks.flower.rounds import OpenRound
-from fedblocks.flower.server import Progress
 from fedblocks.flower.store import PersonalStore
 from fedblocks.methods.fedper import FedPer
 from fedblocks.testing import EXAMPLES, small_federation, small_net
@@ -37,30 +37,30 @@ def kind(message: Wire) -> str:
 
 
 @STATEFUL
-def test_a_client_that_is_restarted_goes_on_with_every_bit_of_its_own(name: str, tmp_path: Path) -> None:
+def test_both_sides_go_on_after_restarts_with_every_bit_of_their_own(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]()
     server, sides = everybody(example.setting(), tmp_path / "whole")
     expected, _ = played(server, sides, COHORTS)
-    progress: Progress = server.start()
-    for clients in COHORTS:  # both sides are new in every round; only the disk and the server's progress are old
+    for clients in COHORTS:  # both sides are new in every round; only their disks are old
         anew, again = everybody(example.setting(), tmp_path / "restarted")
-        asked = OpenRound(anew, progress, clients)
+        asked = OpenRound(anew, progress.load(tmp_path / "server", anew), clients)
         exchange(asked, answers_of(again))
-        progress = asked.close(minimum=3).progress
-    assert differences(leaves(again, progress), leaves(sides, expected)) == []
-    assert personal(again, progress)
+        last = asked.close(minimum=3).progress
+        progress.save(tmp_path / "server", last)
+    assert differences(leaves(again, last), leaves(sides, expected)) == []
+    assert personal(again, last)
 
 
 @STATEFUL
 def test_a_round_that_the_server_repeats_starts_from_the_same_personal_blocks(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]()
     server, sides = everybody(example.setting(), tmp_path)
-    progress, _ = played(server, sides, COHORTS[:1])
-    forgotten = OpenRound(server, progress, COHORTS[1])  # the server is killed before it stores this round
+    done, _ = played(server, sides, COHORTS[:1])
+    forgotten = OpenRound(server, done, COHORTS[1])  # the server is killed before it stores this round
     exchange(forgotten, answers_of(sides))
     first = leaves(sides, forgotten.close().progress)
     for _ in range(2):
-        asked = OpenRound(server, progress, COHORTS[1])
+        asked = OpenRound(server, done, COHORTS[1])
         exchange(asked, answers_of(sides))
         closed = asked.close()
         assert differences(leaves(sides, closed.progress), first) == []
@@ -69,8 +69,8 @@ def test_a_round_that_the_server_repeats_starts_from_the_same_personal_blocks(na
 def test_a_client_whose_update_was_refused_goes_back_to_what_the_server_last_used(tmp_path: Path) -> None:
     example = EXAMPLES["fedper"]()
     server, sides = everybody(example.setting(), tmp_path)
-    progress, _ = played(server, sides, [[0, 1, 2]])
-    asked = OpenRound(server, progress, [0, 1, 2])
+    done, _ = played(server, sides, [[0, 1, 2]])
+    asked = OpenRound(server, done, [0, 1, 2])
     for client, message in asked.downloads.items():
         answer = sides[client].answer(message)  # client 1 has kept its new head by now
         asked.receive(client, replace(answer, arrays={}) if client == 1 else answer)
@@ -82,9 +82,9 @@ def test_a_client_whose_update_was_refused_goes_back_to_what_the_server_last_use
 
 def test_a_client_that_lost_its_disk_says_so_and_then_starts_anew(tmp_path: Path) -> None:
     server, sides = everybody(EXAMPLES["fedper"]().setting(), tmp_path)
-    progress, _ = played(server, sides, [[0, 1]])
+    done, _ = played(server, sides, [[0, 1]])
     shutil.rmtree(sides[1].store.root / "personal")
-    asked = OpenRound(server, progress, [0, 1])
+    asked = OpenRound(server, done, [0, 1])
     exchange(asked, answers_of(sides))
     closed = asked.close()
     assert [(r.client, r.reason) for r in closed.report.refusals] == [(1, "lost-state")]
@@ -152,3 +152,20 @@ def test_a_client_brings_the_data_of_one(tmp_path: Path) -> None:
     store = PersonalStore.of(tmp_path, "local", RUN, 0)
     with pytest.raises(UserError, match="its own data"):
         ClientSide.of(FedPer(small_net()), small_federation(), 0, 0, RUN, store)
+
+
+def test_a_server_does_not_go_on_with_the_blocks_of_another_method(tmp_path: Path) -> None:
+    server, _ = everybody(EXAMPLES["fedper"]().setting(), tmp_path / "a")
+    other, _ = everybody(EXAMPLES["fedavg"]().setting(), tmp_path / "b")
+    progress.save(tmp_path / "server", server.start())
+    with pytest.raises(CheckpointError, match="other blocks"):
+        progress.load(tmp_path / "server", other)
+
+
+def test_a_client_that_cannot_write_its_blocks_sends_nothing(tmp_path: Path) -> None:
+    server, sides = everybody(EXAMPLES["fedper"]().setting(), tmp_path)
+    (sides[1].store.root / "personal").write_text("in the way")
+    asked = OpenRound(server, server.start(), [0, 1])
+    exchange(asked, answers_of(sides))
+    (refusal,) = asked.report.refusals
+    assert (refusal.client, refusal.reason) == (1, "client-error") and "cannot write" in refusal.detail

@@ -9,6 +9,7 @@ from fedblocks.nets.convolutional import cnn, lenet
 from fedblocks.nets.dense import mlp
 from fedblocks.nets.mobilenet import mobilenet_v2
 from fedblocks.nets.modfl_nets import modfl_cifar, modfl_hapt, modfl_rwhar, modfl_stl, modfl_wisdm
+from fedblocks.nets.modular import figure_mlp, modular_mlp
 from fedblocks.nets.papers import emnist_cnn, femnist_cnn, pfl_cnn
 from fedblocks.nets.recurrent import lstm
 from fedblocks.nets.text import next_word
@@ -28,6 +29,8 @@ NETS: dict[str, Callable[..., Net]] = {
     "modfl_hapt": modfl_hapt,
     "modfl_rwhar": modfl_rwhar,
     "modfl_wisdm": modfl_wisdm,
+    "modular_mlp": modular_mlp,
+    "figure_mlp": figure_mlp,
 }
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "cnn",
     "emnist_cnn",
     "femnist_cnn",
+    "figure_mlp",
     "lenet",
     "lstm",
     "mlp",
@@ -44,6 +48,7 @@ __all__ = [
     "modfl_rwhar",
     "modfl_stl",
     "modfl_wisdm",
+    "modular_mlp",
     "next_word",
     "pfl_cnn",
 ]

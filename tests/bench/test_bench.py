@@ -1,0 +1,145 @@
+"""The benchmark trains the same work on both sides and says how they compare; nothing here looks at a clock."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import count
+
+import pytest
+import torch
+
+from fedblocks.bench import measure as measuring
+from fedblocks.bench.jobs import J1, J4, J7, JOBS, LARGE, BenchJob, chosen
+from fedblocks.bench.materials import materials
+from fedblocks.bench.measure import Result, Side, our_flops, our_round
+from fedblocks.bench.plain import PlainLoop
+from fedblocks.bench.suite import run_job, run_jobs
+from fedblocks.cli import main
+from fedblocks.core.errors import UserError
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+
+
+def small(job: BenchJob, **changes: object) -> BenchJob:
+    """A job of two clients with two batches each, the second not full."""
+    tiny = {"clients": 2, "cohort": 2, "cpu_cohort": None, "examples": 6, "batch": 4}
+    return replace(job, **{**tiny, **changes})
+
+
+@pytest.fixture
+def small_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("J1", "J7"):
+        monkeypatch.setitem(JOBS, name, small(JOBS[name]))
+
+
+@pytest.mark.parametrize("engine", [Sequential(), Vectorised()])
+def test_both_sides_train_on_the_same_number_of_examples(engine) -> None:
+    given = materials(small(J1, examples=10), "cpu")
+    assert our_round(given, engine)() == PlainLoop(given).round() == given.examples == 20
+
+
+@pytest.mark.parametrize("name", ["J1", "J4", "J5", "J6", "J7"])
+def test_both_sides_do_the_same_arithmetic(name) -> None:
+    given = materials(small(JOBS[name], tests=0, net_options={"hidden": 8} if name == "J4" else {}), "cpu")
+    assert our_flops(given) == pytest.approx(measuring.loop_flops(PlainLoop(given)), rel=1e-3)
+
+
+def test_one_round_of_ours_ends_where_a_loop_on_the_same_batches_ends() -> None:
+    given = materials(small(J7, batch=6), "cpu")  # whole clients as batches: their order does not matter
+    loop = PlainLoop(given)
+    loop.state = {k: v[0].clone() for k, v in given.setting.start().server["model"].items()}
+    loop.round()
+    from fedblocks.engines.federate import run_round
+
+    state, _ = run_round(given.setting, given.setting.start(), given.cohort, Sequential())
+    for name, value in state.server["model"].items():
+        assert torch.allclose(value[0], loop.state[name], atol=1e-6)
+
+
+def test_the_figures_of_a_result_follow_from_its_rounds(monkeypatch) -> None:
+    ticks = count()
+    monkeypatch.setattr(measuring, "_timed", lambda round, device: (round(), float(next(ticks)) + 1.0, 0.5, 7)[1:])
+    (result,) = run_job(small(J7), "cpu", repeat=3, engines=["sequential"])
+    # in turn: loop, ours, loop, ours, loop, ours take 1, 2, ... 6 s; the products that follow 8 s and more
+    assert result.plain.seconds == [1, 3, 5] and result.ours.seconds == [2, 4, 6]
+    assert result.speedup == 3 / 4 and result.cpu_speedup == 1
+    assert result.ours.examples_per_second == 12 / 4 and result.ours.peak_bytes == 7
+    assert result.floor_seconds == pytest.approx(result.flops_per_example * 12 / (2 * 1024**3 / 8))
+    assert result.share_of_floor == pytest.approx(result.floor_seconds / 4)
+
+
+def test_a_dense_net_takes_six_operations_a_weight_less_the_gradient_of_its_input() -> None:
+    given = materials(small(J7, examples=8), "cpu")
+    first, others = 784 * 200, 200 * 200 + 200 * 10
+    assert our_flops(given) == 2 * 2 * first + 2 * 3 * others
+
+
+def test_results_are_plain_values() -> None:
+    found = run_jobs([small(J7)], "cpu", 1, ["sequential", "vectorised", "auto"], lambda result: None)
+    assert [r["ours"]["who"] for r in found["results"]] == ["sequential", "vectorised"]
+    assert json.loads(json.dumps(found)) == found
+    assert not found["skipped"] and found["env"]["versions"]["torch"]
+
+
+def test_what_a_method_cannot_do_is_left_out_with_its_reason() -> None:
+    impossible = small(J4, name="J4/flow", method="modfl", options={"configuration": ""}, shape=(5,), classes=7)
+    found = run_jobs([replace(impossible, net="lenet")], "cpu", 1, ["sequential"], lambda result: None)
+    assert list(found["skipped"]) == ["J4/flow"] and found["results"] == []
+
+
+def test_jobs_are_found_by_name_and_by_the_name_of_their_family() -> None:
+    assert [job.name for job in chosen(["J1", "J8"], large=False)] == ["J1", "J8/1000", "J8/10000", "J8/100000"]
+    assert LARGE in chosen(["J8"], large=True) and LARGE not in chosen([], large=False)
+    assert {job.name.partition("/")[0] for job in chosen([], large=False)} == {"J1", "J3", "J4", "J5", "J6", "J7", "J8"}
+    with pytest.raises(UserError, match='no job "J99"'):
+        chosen(["J99"], large=False)
+
+
+def test_every_method_has_a_job() -> None:
+    from fedblocks.methods import METHODS
+
+    assert [job.method for job in chosen(["J2"], large=False)] == list(METHODS)
+
+
+@pytest.mark.parametrize("name", [name for name in JOBS if name.startswith("J2/")])
+def test_every_method_runs_on_lenet(name) -> None:
+    given = materials(small(JOBS[name], examples=4, batch=4), "cpu")
+    assert our_round(given, Sequential())() == 8
+
+
+def test_a_population_costs_two_arrays_and_not_a_pool_of_its_own() -> None:
+    data = materials(JOBS["J8/100000"], "cpu").setting.data
+    assert data.clients == 100_000 and len(data.x) <= 60_000
+
+
+@pytest.mark.usefixtures("small_jobs")
+def test_the_command_prints_and_stores_the_same_results(capsys, tmp_path) -> None:
+    out = tmp_path / "deep" / "bench.json"
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", "J1", "J7", "--json", "--repeat", "2", "--engine", "sequential", "--out", str(out)])
+    assert stop.value.code == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads(out.read_text())
+    assert [r["job"] for r in found["results"]] == ["J1", "J7"]
+    assert all(len(r["ours"]["seconds"]) == len(r["plain"]["seconds"]) == 2 for r in found["results"])
+
+
+@pytest.mark.usefixtures("small_jobs")
+def test_the_command_shows_a_table(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "J7", "--repeat", "1"])
+    assert "times the loop" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["J99"], ["J7", "--engine", "magic"], ["J7", "--device", "abacus"]])
+def test_the_command_refuses_what_it_does_not_know(words, capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", *words])
+    assert stop.value.code not in (0, 1)
+    assert "fix:" in capsys.readouterr().err
+
+
+def test_a_side_has_the_median_and_not_the_mean() -> None:
+    assert Side("x", 10, [1.0, 2.0, 9.0], [1.0, 1.0, 1.0], 0).median_seconds == 2
+    assert {"speedup", "cpu_speedup", "per_operation"} <= Result.__annotations__.keys()
