@@ -60,6 +60,17 @@ def test_a_report_is_written_beside_the_run_or_where_one_says(fedblocks: Any) ->
     assert found["file"] == "b/x.html" and found["bytes"] == Path("b/x.html").stat().st_size <= 6_000_000
 
 
+def test_a_comparison_that_is_stopped_says_how_to_go_on(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedblocks.runs import grid
+
+    def stopped(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grid, "run", stopped)
+    code, _, err = fedblocks("compare", "digits-fedavg", "--seeds", "1", *SMALL)
+    assert code == 130 and "the same command goes on from there" in err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -11,7 +11,8 @@ import tomli_w
 
 import fedblocks
 from fedblocks.core.errors import DataError, RunFolderError, UserError
-from fedblocks.reports.compare import Comparison, compare, leaderboard_of, partition_hash, verdict_on
+from fedblocks.reports.compare import Comparison, compare, interval_of, leaderboard_of, partition_hash, verdict_on
+from fedblocks.reports.intervals import paired
 from fedblocks.runs.folder import RunFolder
 from fedblocks.runs.grid import read_grid
 from fedblocks.runs.progress import RoundDone
@@ -194,3 +195,23 @@ def test_runs_of_one_seed_on_other_data_are_not_compared(tmp_path: Path) -> None
         folder.store.set_meta("federation", "0" * 64)
     with pytest.raises(DataError, match="not the same data"):
         leaderboard_of(made.runs)
+
+
+@pytest.mark.parametrize(("between", "clients"), [(0.05, 20), (0.1, 60)])
+def test_intervals_of_six_seeds_hold_the_truth_in_about_95_percent_of_trials(between: float, clients: int) -> None:
+    """Differences of mean 0 with a part that a seed's clients share and a part of each client, both normal."""
+    rng = np.random.Generator(np.random.PCG64(3))
+    held = []
+    for trial in range(800):
+        values = rng.normal(0, between, (6, 1)) + rng.normal(0, 0.1, (6, clients))
+        found = interval_of(values, draws=200, seed=trial)
+        held.append(found.low <= 0 <= found.high)
+    assert np.mean(held) == pytest.approx(0.95, abs=0.02)
+
+
+def test_an_interval_is_never_narrower_than_the_bootstraps() -> None:
+    values = np.random.Generator(np.random.PCG64(0)).normal(0, 0.1, (6, 20))
+    plain, found = paired(values), interval_of(values)
+    assert found.low <= plain.low and found.high >= plain.high and found.mean == plain.mean
+    same = np.full((6, 4), 0.25)
+    assert (interval_of(same).low, interval_of(same).high) == (0.25, 0.25)

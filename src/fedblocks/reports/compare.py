@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.reports.intervals import Interval, paired
+from fedblocks.reports.student import half_width
 from fedblocks.runs.folder import RunFolder
 from fedblocks.runs.grid import play_grid, read_grid
 from fedblocks.runs.progress import OnNote, OnRound
@@ -127,7 +129,20 @@ def _difference(own: Mapping[int, RunResult], other: Mapping[int, RunResult]) ->
     for line, (first, second), clients in zip(differences, pairs, common):
         line[: len(clients)] = [first[c] - second[c] for c in clients]
     draws = max(1_000, min(DRAWS, NUMBERS // differences.shape[1]))
-    return paired(differences, draws=draws), len(seeds)
+    return interval_of(differences, draws), len(seeds)
+
+
+def interval_of(differences: npt.NDArray[np.float64], draws: int = DRAWS, seed: int = 0) -> Interval:
+    """The bootstrap's interval of paired differences [seeds, clients], no narrower than Student's over the seeds.
+
+    A bootstrap of a few seeds that differ is too narrow: with 6 of them it holds the truth in about 86 % of cases
+    instead of 95 %.
+    """
+    found = paired(differences, draws=draws, seed=seed)
+    wanted = half_width(np.nanmean(differences, 1).tolist())
+    stretch = max(1.0, 2 * wanted / (found.high - found.low)) if found.high > found.low else 1.0
+    low, high = (found.mean + stretch * (end - found.mean) for end in (found.low, found.high))
+    return Interval(found.mean, low, high, found.confidence)
 
 
 def _said(interval: Interval) -> str:

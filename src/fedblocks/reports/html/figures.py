@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -15,9 +14,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
 CELLS = 2_000  # of a table; everything is in the folder of the run
-
-# Student's t for a 95 % interval, for 1 to 10 degrees of freedom
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 @dataclass(frozen=True)
@@ -74,17 +70,6 @@ def plain(text: object, most: int = 40) -> str:
 def axes(x: str, y: str, **more: Any) -> dict[str, Any]:
     """A layout with titles of axes."""
     return {"xaxis": {"title": {"text": x, "standoff": 6}}, "yaxis": {"title": {"text": y}}, **more}
-
-
-def half_width(values: Sequence[float]) -> float:
-    """Half of the 95 % interval of the mean of a few values, by Student's t; 0 for one value."""
-    free = len(values) - 1
-    if free < 1:
-        return 0.0
-    mean = math.fsum(values) / len(values)
-    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / free)
-    quantile = STUDENT[free - 1] if free <= len(STUDENT) else 1.96 + 2.5 / free
-    return quantile * deviation / math.sqrt(len(values))
 
 
 def quantile(values: Sequence[float], share: float) -> float:

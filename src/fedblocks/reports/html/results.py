@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from fedblocks.reports.html.figures import Cells, Chart, Look, axes, half_width, plain, quantile, rgba
+from fedblocks.reports.html.figures import Cells, Chart, Look, axes, plain, quantile, rgba
 from fedblocks.reports.html.gather import Point, Story, Told
+from fedblocks.reports.student import half_width
 
 POINTS = 500  # more clients than this are drawn as a box without points
 VALUES = 6_000  # of all boxes of a chart, and 100 evaluations of a curve; more are thinned out evenly
