@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from fedblocks.engines.federate import Report, Setting
 from fedblocks.flower.client import ClientSide
 from fedblocks.flower.local import answers_of, exchange, sides_of
@@ -48,7 +46,3 @@ def personal(sides: dict[int, ClientSide], progress: Progress) -> Leaves:
 
 def leaves(sides: dict[int, ClientSide], progress: Progress) -> Leaves:
     return {**state_leaves(progress.state), **personal(sides, progress)}
-
-
-def one_client_alone(setting: Setting, client: int) -> torch.Tensor:
-    return setting.data.x[torch.from_numpy(setting.data.train[client])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.messages import HEADER_LIMIT, Wire
 from fedblocks.flower.rounds import OpenRound
-from fedblocks.flower.server import Closed
+from fedblocks.flower.server import Closed, ServerSide
 from fedblocks.testing import EXAMPLES
-from fedblocks.testing.compare import differences, state_leaves
+from fedblocks.testing.compare import Leaves, differences, state_leaves
 from fedblocks.testing.rounds import run
 
 from .federations import everybody, leaves
@@ -110,15 +110,19 @@ def meddled(name: str, folder: Path, change: Change, clients: list[int] = COHORT
     return asked.close(), sides
 
 
+@cache
+def without_it() -> Leaves:
+    """What a simulated round of the others ends with."""
+    return state_leaves(run(EXAMPLES["fedavg"]().setting(), Sequential(), [[c for c in COHORT if c != BAD]]).last)
+
+
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_client_that_sends(what: str, tmp_path: Path) -> None:
     change, reason = HOSTILE[what]
     closed, _ = meddled("fedavg", tmp_path, change)
-    example = EXAMPLES["fedavg"]()
-    without = run(example.setting(), Sequential(), [[c for c in COHORT if c != BAD]]).last
     assert [(r.client, r.reason) for r in closed.report.refusals] == [(BAD, reason)]
     assert closed.abandoned == "" and BAD not in closed.progress.kept
-    assert differences(state_leaves(closed.progress.state), state_leaves(without), 1e-12) == []
+    assert differences(state_leaves(closed.progress.state), without_it(), 1e-12) == []
 
 
 def test_an_honest_client_is_not_refused(tmp_path: Path) -> None:
@@ -178,14 +182,22 @@ def test_a_client_that_was_not_asked_is_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("slots", "reason"),
-    [([9], "shape"), ([-1], "shape"), ([0, 0], "shape"), ([1, 0], "shape"), (["0"], "envelope"), (None, "names")],
+    [
+        ([9], "shape"),
+        ([-1], "shape"),
+        ([0, 0], "shape"),
+        ([1, 0], "shape"),
+        (["0"], "envelope"),
+        ({"router": [0]}, "names"),
+        ({}, "names"),
+    ],
 )
 def test_a_request_for_slots_that_do_not_exist_is_refused(slots: Any, reason: str, tmp_path: Path) -> None:
     server, sides = everybody(EXAMPLES["fedmn"]().setting(), tmp_path)
     asked = OpenRound(server, server.start(), COHORT)
     request = sides[BAD].answer(asked.downloads[BAD])
     header = json.loads(request.header)
-    train = dict.fromkeys(header["train"], slots) if slots is not None else {"router": [0]}
+    train = slots if isinstance(slots, dict) else dict.fromkeys(header["train"], slots)
     assert asked.receive(BAD, Wire(json.dumps({**header, "train": train}), {})) is None
     assert [(r.client, r.reason) for r in asked.report.refusals] == [(BAD, reason)]
 
@@ -197,6 +209,21 @@ def test_an_upload_without_a_request_is_refused_where_slots_are_on_request(tmp_p
     names = ("run", "round", "client", "nonce", "plan")
     assert asked.receive(BAD, Wire(json.dumps({**{n: header[n] for n in names}, "kind": "upload"}), {})) is None
     assert [(r.client, r.reason) for r in asked.report.refusals] == [(BAD, "envelope")]
+
+
+def test_a_gap_in_the_checks_costs_one_client_its_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gap(*args: Any) -> None:
+        raise RuntimeError("shapes do not fit")
+
+    server, sides = everybody(EXAMPLES["fedavg"]().setting(), tmp_path)
+    asked = OpenRound(server, server.start(), COHORT)
+    for client, message in asked.downloads.items():
+        with monkeypatch.context() as patch:
+            if client == BAD:
+                patch.setattr("fedblocks.flower.rounds.admit_upload", gap)
+            assert asked.receive(client, sides[client].answer(message)) is None
+    assert [(r.client, r.reason) for r in asked.report.refusals] == [(BAD, "server-error")]
+    assert asked.admitted == 3
 
 
 def test_words_of_a_client_cannot_command_a_terminal(tmp_path: Path) -> None:
@@ -226,7 +253,7 @@ def test_a_round_below_the_minimum_changes_nothing(tmp_path: Path) -> None:
 @settings(max_examples=150)
 @given(data=st.data())
 def test_no_header_whatever_stops_a_round(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    server, upload = _recorded(tmp_path_factory)
+    server, upload = recorded(tmp_path_factory.getbasetemp())
     text = list(upload.header)
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(text) - 1))
@@ -238,14 +265,8 @@ def test_no_header_whatever_stops_a_round(data: st.DataObject, tmp_path_factory:
     assert len(asked.ignored) + len(asked.report.refusals) == 1
 
 
-_CACHE: dict[str, Any] = {}
-
-
-def _recorded(folders: pytest.TempPathFactory) -> tuple[Any, Wire]:
+@cache
+def recorded(folder: Path) -> tuple[ServerSide, Wire]:
     """A server, and an upload that was right in another attempt at its first round."""
-    if not _CACHE:
-        server, sides = everybody(EXAMPLES["fedavg"]().setting(), folders.mktemp("recorded"))
-        asked = OpenRound(server, server.start(), COHORT)
-        _CACHE["found"] = replace(server), sides[BAD].answer(asked.downloads[BAD])
-    found: tuple[Any, Wire] = _CACHE["found"]
-    return found
+    server, sides = everybody(EXAMPLES["fedavg"]().setting(), folder)
+    return server, sides[BAD].answer(OpenRound(server, server.start(), COHORT).downloads[BAD])

@@ -66,17 +66,19 @@ def test_a_round_that_the_server_repeats_starts_from_the_same_personal_blocks(na
         assert differences(leaves(sides, closed.progress), first) == []
 
 
-def test_a_client_whose_update_was_refused_goes_back_to_what_the_server_last_used(tmp_path: Path) -> None:
-    example = EXAMPLES["fedper"]()
+def test_a_client_that_was_refused_again_and_again_goes_back_to_what_the_server_last_used(tmp_path: Path) -> None:
+    example, everyone = EXAMPLES["fedper"](), [0, 1, 2]
     server, sides = everybody(example.setting(), tmp_path)
-    done, _ = played(server, sides, [[0, 1, 2]])
-    asked = OpenRound(server, done, [0, 1, 2])
-    for client, message in asked.downloads.items():
-        answer = sides[client].answer(message)  # client 1 has kept its new head by now
-        asked.receive(client, replace(answer, arrays={}) if client == 1 else answer)
-    last = OpenRound(server, asked.close().progress, [0, 1, 2])
+    done, _ = played(server, sides, [everyone])
+    for _ in range(3):
+        asked = OpenRound(server, done, everyone)
+        for client, message in asked.downloads.items():
+            answer = sides[client].answer(message)  # client 1 has kept its new head by now
+            asked.receive(client, replace(answer, arrays={}) if client == 1 else answer)
+        done = asked.close().progress
+    last = OpenRound(server, done, everyone)
     exchange(last, answers_of(sides))
-    simulated = run(example.setting(), Sequential(), [[0, 1, 2], [0, 2], [0, 1, 2]]).last
+    simulated = run(example.setting(), Sequential(), [everyone, [0, 2], [0, 2], [0, 2], everyone]).last
     assert differences(leaves(sides, last.close().progress), state_leaves(simulated), 1e-12) == []
 
 

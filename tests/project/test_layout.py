@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "runs": MODELS | {"engines", "runs"},
     "reports": MODELS | {"engines", "runs", "reports"},
     "bench": MODELS | {"engines", "runs", "bench"},
+    "flower": MODELS | {"engines", "runs", "flower"},
     "cli": MODELS | {"engines", "runs", "reports", "bench", "cli"},
     "__main__": {"cli"},
     "__init__": MODELS | {"engines", "runs", "reports"},

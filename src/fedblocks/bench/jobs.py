@@ -97,7 +97,7 @@ JOBS: dict[str, BenchJob] = {
 
 
 def chosen(names: list[str], large: bool) -> list[BenchJob]:
-    """The jobs of these names; `J2` stands for all of its methods, no name for all jobs but one method each of J2."""
+    """The jobs of these names; `J2` stands for all of its methods, no name for all jobs but those."""
     known = {**JOBS, **({LARGE.name: LARGE} if large else {})}
     found: dict[str, BenchJob] = {}
     for name in names or [key for key in known if not key.startswith("J2/")]:

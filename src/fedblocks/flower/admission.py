@@ -96,8 +96,8 @@ def check_envelope(found: Envelope, wanted: Envelope) -> None:
 def admit_request(header: Request, expected: Expected) -> None:
     """Refuse slots that do not exist."""
     pools = {n: b for n, b in expected.method.blocks().items() if isinstance(b, Pool) and b.on_request}
-    for slots in (header.train, header.evaluate):
-        if slots and slots.keys() != pools.keys():
+    for slots, needed in ((header.train, expected.train), (header.evaluate, False)):
+        if (slots or needed) and slots.keys() != pools.keys():
             raise Malformed("names", "the pools asked for are not those on request")
         for name, chosen in slots.items():
             if sorted({*chosen}) != [*chosen] or any(not 0 <= s < pools[name].size for s in chosen):

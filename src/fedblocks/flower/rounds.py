@@ -105,7 +105,9 @@ class OpenRound:
             return self._take(client, header, message)
         except Malformed as error:
             self.refuse(client, error.reason, error.detail)
-            return None
+        except Exception as error:  # a gap in the checks must cost this client its round, not all clients theirs
+            self.refuse(client, "server-error", f"{type(error).__name__}: {error}")
+        return None
 
     def _turn_away(self, client: int, error: Malformed) -> None:
         """Old messages and copies are ignored; a first answer that nobody can place is the client's only one."""
