@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedblocks.core import mode
 from fedblocks.core.method import Method
+from fedblocks.core.phases import summed_losses
 
 Mapped = Callable[..., Any]
 Each = Callable[[Mapped], Mapped]  # turns a function of one client into one of a stack of clients, or leaves it
@@ -63,6 +64,10 @@ class Client:
     def mask(self) -> Tensor:
         """[examples], 1 = real."""
         return (torch.arange(self.rows.shape[-1], device=self.rows.device) < self.size).to(self.size.dtype)
+
+    def total_loss(self, logits: Tensor) -> Tensor:
+        """The sum of the losses of a model's answers on all of the client's training data: []."""
+        return (summed_losses(logits, self.y)[0] * self.mask).sum()
 
     @property
     def validation(self) -> Client:

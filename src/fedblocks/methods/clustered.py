@@ -17,7 +17,7 @@ from fedblocks.core.client import Client
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper
 from fedblocks.core.parts import Blocks, Value, is_statistic
-from fedblocks.core.phases import Phase, summed_losses
+from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
 from fedblocks.methods.linkage import alike
 
@@ -81,8 +81,7 @@ class Clustered(Method):
     def losses(self, blocks: Blocks, client: Client) -> Tensor:
         """The loss of every cluster's model on the client's training data: [clusters]."""
         logits = each(self.net.whole, blocks["clusters"], client.x)  # [clusters, examples, ...]
-        y, mask = client.y, client.mask
-        return torch.stack([(summed_losses(rows, y)[0] * mask).sum() for rows in logits])
+        return torch.stack([client.total_loss(rows) for rows in logits])
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.net(blocks["model"], x)

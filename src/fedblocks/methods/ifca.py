@@ -15,7 +15,7 @@ from fedblocks.core.client import Client
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper
 from fedblocks.core.parts import Blocks
-from fedblocks.core.phases import Phase, summed_losses
+from fedblocks.core.phases import Phase
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,7 @@ class IFCA(Method):
     def losses(self, blocks: Blocks, client: Client) -> Tensor:
         """The loss of every model on the client's training data: [clusters]."""
         logits = each(self.net.whole, blocks["clusters"], client.x)  # [clusters, examples, ...]
-        y, mask = client.y, client.mask
-        return torch.stack([(summed_losses(rows, y)[0] * mask).sum() for rows in logits])
+        return torch.stack([client.total_loss(rows) for rows in logits])
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.net(blocks["model"], x)

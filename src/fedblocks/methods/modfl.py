@@ -18,7 +18,7 @@ from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.method import Method, Paper, join
 from fedblocks.core.net import Piece
 from fedblocks.core.parts import Blocks, Params, Value, is_statistic
-from fedblocks.core.phases import Phase, summed_losses
+from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
 from fedblocks.methods.linkage import alike
 
@@ -119,10 +119,9 @@ class ModFL(Method):
 
     def losses(self, blocks: Blocks, client: Client) -> Tensor:
         """The loss of every operation module on the client's training data: [operations]."""
-        x, y, mask = client.x, client.y, client.mask
-        stack = blocks["operation"]
+        x, stack = client.x, blocks["operation"]
         found = [self.predict({**blocks, "module": {k: v[o] for k, v in stack.items()}}, x) for o in self.all_cohorts]
-        return torch.stack([(summed_losses(logits, y)[0] * mask).sum() for logits in found])
+        return torch.stack([client.total_loss(logits) for logits in found])
 
     @property
     def all_cohorts(self) -> range:
