@@ -62,7 +62,7 @@ def test_messages_in_process_give_what_the_sequential_engine_gives(name: str, tm
         ("modfl", {"cohorts": "found"}),
         ("apfl", {"adapt_alpha": "round"}),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_every_switch_travels(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
     example = EXAMPLES[name]()
