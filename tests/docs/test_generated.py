@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -56,7 +57,6 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 def _links(text: str) -> list[str]:
-    import re
-
-    found = re.findall(r"\]\(([^)#\s]+)", text)
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    found = re.findall(r"\]\(([^)#\s]+)", prose)
     return [link for link in found if "://" not in link]
