@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from itertools import count
 
@@ -17,6 +18,8 @@ from fedblocks.bench.plain import PlainLoop
 from fedblocks.bench.suite import run_job, run_jobs
 from fedblocks.cli import main
 from fedblocks.core.errors import UserError
+from fedblocks.engines import planner
+from fedblocks.engines.processes import Processes
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
@@ -25,6 +28,13 @@ def small(job: BenchJob, **changes: object) -> BenchJob:
     """A job of two clients with two batches each, the second not full."""
     tiny = {"clients": 2, "cohort": 2, "cpu_cohort": None, "examples": 6, "batch": 4}
     return replace(job, **{**tiny, **changes})
+
+
+@pytest.fixture(autouse=True)
+def sequential_is_fastest(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """What "auto" finds depends on the machine; not so here."""
+    monkeypatch.setenv(planner.CACHE, str(tmp_path / "engines"))
+    monkeypatch.setattr(planner, "timed", lambda engine, job: 1.0 if engine.name == "sequential" else 2.0)
 
 
 @pytest.fixture
@@ -111,6 +121,26 @@ def test_every_method_runs_on_lenet(name) -> None:
 def test_a_population_costs_two_arrays_and_not_a_pool_of_its_own() -> None:
     data = materials(JOBS["J8/100000"], "cpu").setting.data
     assert data.clients == 100_000 and len(data.x) <= 60_000
+
+
+def test_in_a_population_everybody_keeps_something_from_the_start() -> None:
+    given = materials(replace(JOBS["J8/1000"], clients=130, cohort=2), "cpu")
+    private = given.start.private
+    assert len(private) == 130 and private[129].keys() == private[0].keys() != set()
+    assert materials(small(J7), "cpu").start.private == {}
+
+
+def test_the_time_of_workers_is_counted_and_they_are_gone_afterwards() -> None:
+    given, engine = materials(small(J7, examples=400), "cpu"), Processes(count=2)
+    round = our_round(given, engine)
+    round()
+    before, own = measuring._processor_seconds(), time.process_time()
+    while measuring._processor_seconds() - before <= (time.process_time() - own):
+        round()  # until a clock of ten milliseconds has ticked in a worker
+    assert measuring._peak(torch.device("cpu")) > sum(measuring._own_bytes(pid) for pid in measuring._workers()) > 0
+    engine.close()
+    (result,) = run_job(small(J7), "cpu", repeat=1, engines=["processes"])
+    assert result.ours.who == "processes" and measuring._workers() == []
 
 
 @pytest.mark.usefixtures("small_jobs")

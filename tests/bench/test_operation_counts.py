@@ -14,6 +14,7 @@ from fedblocks.bench.materials import materials
 from fedblocks.bench.measure import our_round
 from fedblocks.bench.plain import PlainLoop
 from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
 
 HEAVY = ("addmm", "mm", "bmm", "convolution", "convolution_backward", "mkldnn_rnn_layer", "native_batch_norm")
 
@@ -37,17 +38,23 @@ def calls(round: Callable[[], int]) -> Counter[str]:
     return counter.found
 
 
-def per_step(job: BenchJob, side: Callable) -> dict[str, float]:
+def per_step(job: BenchJob, side: Callable, clients: int = 1) -> dict[str, float]:
     """Operations of one more step: those of a round of six less those of a round of two, by four."""
-    few, many = (
-        calls(side(materials(replace(job, clients=1, cohort=1, cpu_cohort=1, examples=n * 4, batch=4, tests=0), "cpu")))
-        for n in (2, 6)
-    )
+    size = {"clients": clients, "cohort": clients, "cpu_cohort": clients}
+    few, many = (calls(side(materials(replace(job, **size, examples=n * 4, batch=4, tests=0), "cpu"))) for n in (2, 6))
     return {name: (many[name] - few[name]) / 4 for name in many if many[name] != few[name]}
 
 
 def ours(given) -> Callable[[], int]:
+    return our_round(given, Sequential(replay=False))
+
+
+def replayed(given) -> Callable[[], int]:
     return our_round(given, Sequential())
+
+
+def stacked(given) -> Callable[[], int]:
+    return our_round(given, Vectorised())
 
 
 def plain(given) -> Callable[[], int]:
@@ -69,3 +76,17 @@ def test_a_step_has_at_most_a_dozen_small_operations_more_than_a_hand_written_on
 def test_noise_is_paid_for_by_the_layers_that_draw_it_and_by_no_other() -> None:
     assert "bitwise_xor_" not in per_step(JOBS["J7"], ours)
     assert "bitwise_xor_" in per_step(JOBS["J5"], ours)
+
+
+@pytest.mark.parametrize("name", ["J1", "J5", "J7"])
+def test_a_repeated_step_has_the_operations_of_a_plain_one_and_not_one_more(name) -> None:
+    again, plainly = (per_step(JOBS[name], side) for side in (replayed, ours))
+    assert again.keys() <= plainly.keys() and all(again[key] <= plainly[key] for key in again)
+    assert {k: v for k, v in again.items() if k in HEAVY} == {k: v for k, v in plainly.items() if k in HEAVY}
+
+
+@pytest.mark.parametrize("name", ["J1", "J7"])
+def test_a_step_of_a_stack_has_as_many_operations_for_seven_clients_as_for_three(name) -> None:
+    three, seven = (per_step(JOBS[name], stacked, clients) for clients in (3, 7))
+    assert three == seven
+    assert sum(seven.values()) <= 2.5 * sum(per_step(JOBS[name], plain).values())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fedblocks.core.gate import capped_weights
 from fedblocks.core.net import Net
 from fedblocks.engines.federate import Setting, run_round
 from fedblocks.engines.sequential import Sequential
@@ -80,3 +82,67 @@ def test_a_round_in_which_everyone_is_refused_changes_nothing(federation, engine
     state, report = run_round(one, start, [2], engine)
     assert state.round == 1 and len(report.refusals) == 1 and not state.private
     assert all(torch.equal(state.server["body"][k], v) for k, v in start.server["body"].items())
+
+
+@ENGINES
+@pytest.mark.parametrize("weight", [1e18, 1.5])
+def test_a_weight_above_the_number_of_labels_is_refused(engine, weight: float, federation) -> None:
+    assert_as_if_absent(Greedy(net(), weight=weight), FedAvg(net()), federation, engine, "bad-weight")
+
+
+@dataclass(frozen=True, eq=False)
+class Misfit(FedPer):
+    """All clients end with a body that is not as the server's."""
+
+    change: Callable[[Tensor], Tensor] = Tensor.float
+
+    def finish(self, blocks, start, client):
+        return {**blocks, "body": {k: self.change(v) for k, v in blocks["body"].items()}}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"), [(Tensor.float, "dtype"), (lambda v: v[:1], "shape")], ids=["dtype", "shape"]
+)
+def test_copies_that_do_not_fit_their_slots_are_refused_and_nothing_raises(change, reason: str, federation) -> None:
+    setting = Setting.of(Misfit(net(), change=change), federation)
+    start = setting.start()
+    after, report = run_round(setting, start, range(4), Sequential())
+    assert [(r.client, r.reason) for r in report.refusals] == [(c, reason) for c in range(4)]
+    assert all(torch.equal(after.server[n][k], v) for n, block in start.server.items() for k, v in block.items())
+
+
+def cut_by_search(weights: list[float], share: float) -> list[float]:
+    """The level to which weights are cut, found by halving."""
+    low, high = 0.0, max(weights)
+    for _ in range(200):
+        level = (low + high) / 2
+        cut = [min(w, level) for w in weights]
+        low, high = (level, high) if max(cut) <= share * sum(cut) else (low, level)
+    return [min(w, low) for w in weights]
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.75])
+def test_nobody_decides_more_than_a_share_of_a_slot(share: float) -> None:
+    weights = torch.tensor([[80.0, 1, 5, 9], [10, 1, 5, 4], [6, 1, 0, 3], [4, 1, 5, 2]], dtype=torch.double)
+    cut = capped_weights(weights, share)
+    for slot in range(4):
+        own = weights[:, slot].tolist()
+        if sum(w > 0 for w in own) * share >= 1:  # enough clients write it
+            assert cut[:, slot].tolist() == pytest.approx(cut_by_search(own, share), rel=1e-9)
+    assert torch.equal(capped_weights(weights, 0.9), weights)
+
+
+def test_where_too_few_write_a_slot_all_count_the_same() -> None:
+    weights = torch.tensor([[8.0, 3], [2, 0], [0, 0]], dtype=torch.double)
+    assert capped_weights(weights, 0.3).tolist() == [[2, 3], [2, 0], [0, 0]]
+
+
+@ENGINES
+def test_a_share_cuts_the_weights_of_a_simulated_round(engine, federation) -> None:
+    setting = Setting.of(Greedy(net(), weight=1.0), federation)
+    whole, _ = run_round(setting, setting.start(), range(4), engine)
+    setting = replace(setting, share=0.3)
+    cut, report = run_round(setting, setting.start(), range(4), engine)
+    sizes = [len(federation.train[c]) for c in range(4)]
+    assert max(sizes) > 0.3 * sum(sizes) and report.refusals == []
+    assert not torch.allclose(cut.server["model"]["0.weight"], whole.server["model"]["0.weight"], atol=1e-9)

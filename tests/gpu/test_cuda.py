@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.func import vmap
+from torch.func import grad, vmap
 
+from fedblocks.core.random import fold, uniform
+from fedblocks.core.recurrence import recurrence
 from fedblocks.engines.federate import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
@@ -21,7 +23,7 @@ SHAPES = [(3, 32, 6, 5, 0), (6, 14, 16, 5, 0), (1, 28, 32, 3, 1), (32, 16, 64, 3
 
 @pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES)
 def test_convolutions_of_a_stack_and_their_gradients_are_those_of_each_client(channels, size, filters, kernel, pad):
-    from fedblocks.core.kernels import ClientConvolution
+    from fedblocks.core.kernels.convolution import ClientConvolution
 
     noise = torch.Generator(device="cuda").manual_seed(0)
     x = torch.randn(4, 5, channels, size, size, device="cuda", generator=noise, requires_grad=True)
@@ -34,6 +36,51 @@ def test_convolutions_of_a_stack_and_their_gradients_are_those_of_each_client(ch
     wanted = (expected, *torch.autograd.grad(expected, (x, w, b), slope.double()))
     for one, other in zip(found, wanted, strict=True):
         assert (one - other).abs().max() <= 3e-6 * other.abs().max()
+
+
+@pytest.mark.parametrize(("height", "width", "size"), [(28, 28, 2), (7, 9, 2), (9, 9, 3), (5, 4, 1)])
+def test_max_pooling_of_a_stack_and_its_gradient_are_torchs_also_among_equals(height, width, size):
+    from fedblocks.core.kernels.pooling import max_pool
+
+    noise = torch.Generator(device="cuda").manual_seed(0)
+    x = torch.randint(-2, 3, (3, 4, 5, height, width), device="cuda", generator=noise).float().requires_grad_()
+    y = vmap(lambda x: max_pool(x, size))(x)
+    expected = F.max_pool2d(x.flatten(0, 1), size).view_as(y)
+    slope = torch.randn_like(y)
+    assert torch.equal(y, expected)
+    assert torch.equal(torch.autograd.grad(y, x, slope)[0], torch.autograd.grad(expected, x, slope)[0])
+    inner = vmap(grad(lambda x, s: (max_pool(x, size) * s).sum()))(x.detach(), slope)
+    assert torch.equal(inner, torch.autograd.grad((F.max_pool2d(x.flatten(0, 1), size).view_as(y) * slope).sum(), x)[0])
+
+
+def test_noise_on_a_gpu_is_that_of_the_cpu():
+    keys = torch.tensor([0, 1, -1, 2**62, -(2**63)])
+    for number in (0, 7, torch.tensor(3), torch.arange(5), torch.arange(3).view(3, 1)):
+        moved = number.cuda() if isinstance(number, torch.Tensor) else number
+        assert torch.equal(fold(keys.cuda(), moved).cpu(), fold(keys, number))
+    assert torch.equal(fold(keys[3].cuda(), torch.arange(4).cuda()).cpu(), fold(keys[3], torch.arange(4)))
+    drawn = vmap(lambda key: uniform(key, (3, 700)))(keys.cuda())
+    assert torch.equal(drawn.cpu(), torch.stack([uniform(key, (3, 700)) for key in keys]))
+
+
+def test_an_lstm_of_a_stack_and_its_gradients_are_the_fused_ones(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    lstms = [torch.nn.LSTM(6, 7, batch_first=True).cuda() for _ in range(3)]
+    x = torch.randn(3, 4, 5, 6, device="cuda")
+    names = [name for name, _ in lstms[0].named_parameters()]
+    weights = [torch.stack([lstm.get_parameter(n).detach() for lstm in lstms]).requires_grad_() for n in names]
+
+    def outputs(x, w_in, w_state, b_in, b_state):
+        zero = x.new_zeros(len(x), 7)
+        return recurrence(F.linear(x, w_in, b_in + b_state), w_state, zero, zero)[0]
+
+    found = vmap(outputs)(x, *weights)
+    expected = torch.stack([lstm(one)[0] for lstm, one in zip(lstms, x)])
+    assert torch.allclose(found, expected, atol=1e-5)
+    own = torch.autograd.grad(found.square().sum(), weights)
+    theirs = torch.autograd.grad(expected.square().sum(), [lstm.get_parameter(n) for n in names for lstm in lstms])
+    for number, gradient in enumerate(own):
+        assert torch.allclose(gradient, torch.stack(theirs[3 * number : 3 * number + 3]), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -76,3 +123,31 @@ def test_a_learning_rate_schedule_reaches_a_recorded_graph():
         state, _ = run_round(setting, state, example.everybody, engine)
         seen.append(next(iter(state.server["model"].values())))
     assert not torch.equal(seen[4], seen[5]) and torch.allclose(seen[5], seen[7], atol=1e-7)
+
+
+def test_tf32_costs_no_more_accuracy_than_another_seed_does(tmp_path):
+    """Three seeds of pFedMB on the digits: tf32 moves the mean test accuracy by less than their spread."""
+    from fedblocks.runs.presets import PRESETS, change
+    from fedblocks.runs.run import run
+
+    table = PRESETS["digits-pfedmb"]()
+    ends = {}
+    for precision in ("float32", "tf32"):
+        runs = [change(table.resolved(), table.source, [f"seed={s}", 'device="cuda"', f'precision="{precision}"'])
+                for s in range(3)]  # fmt: skip
+        found = [run(one, tmp_path / f"{precision}-{k}").accuracies() for k, one in enumerate(runs)]
+        ends[precision] = [sum(own.values()) / len(own) for own in found]
+    spread = max(ends["float32"]) - min(ends["float32"])
+    differences = [one - other for one, other in zip(ends["tf32"], ends["float32"])]
+    assert abs(sum(differences)) / 3 <= max(spread, 0.01), ends
+
+
+def test_a_comparison_on_a_gpu_runs_its_seeds_as_lanes(tmp_path):
+    from fedblocks.runs.grid import cell_folder, play_grid, read_grid
+    from fedblocks.runs.result import load_run
+
+    changes = ['device="cuda"', "rounds=2", 'engine="vectorised"']
+    found = play_grid(read_grid("digits-fedavg", ["fedper"], 2, changes), tmp_path / "grid")
+    assert all(one.status == "finished" for by_seed in found.values() for one in by_seed.values())
+    lane = load_run(cell_folder(tmp_path / "grid", "fedper", 1))
+    assert any("lanes" in note["text"] for note in lane.notes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from fedblocks.bench.jobs import BenchJob
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
+from fedblocks.core.population import CLIENTS_PER_SHARD, Pack, Population
+from fedblocks.core.state import State, initial_private
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
 from fedblocks.engines.federate import Setting
@@ -36,6 +39,14 @@ class Materials:
     @property
     def net(self) -> Net:
         return NETS[self.job.net](self.job.shape, self.job.classes, **self.job.net_options)
+
+    @cached_property
+    def start(self) -> State:
+        """The state before the first timed round; where clients keep something, all of them have done so already."""
+        state = self.setting.start()
+        if not self.job.name.startswith("J8/"):
+            return state
+        return replace(state, private=everybody(self.method, self.job.clients, self.setting.seed))
 
     @property
     def examples(self) -> int:
@@ -72,3 +83,14 @@ def _pool(job: BenchJob, rows: int) -> tuple[Tensor, Tensor]:
         text = torch.randint(1, job.classes, (rows, job.shape[0] + 1), generator=noise)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
     return torch.randn(rows, *job.shape, generator=noise), torch.arange(rows) % job.classes
+
+
+def everybody(method: Method, clients: int, seed: int) -> Population:
+    """Every client keeps blocks of its own, as after many rounds."""
+    own = initial_private(method, seed)
+    shards = {}
+    for first in range(0, clients, CLIENTS_PER_SHARD):
+        ids = tuple(range(first, min(clients, first + CLIENTS_PER_SHARD)))
+        blocks = {n: {k: v.expand(len(ids), *v.shape).clone() for k, v in block.items()} for n, block in own.items()}
+        shards[first // CLIENTS_PER_SHARD] = (Pack(ids, blocks),)
+    return Population(shards)

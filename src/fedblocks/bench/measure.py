@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +21,7 @@ from fedblocks.bench.plain import PlainLoop
 from fedblocks.engines.federate import Engine, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 
+SOME = 8  # clients of a round whose operations are counted
 Round = Callable[[], int]  # runs one round and says on how many examples it trained
 
 
@@ -28,8 +32,8 @@ class Side:
     who: str  # an engine, or "plain loop"
     examples: int  # trained on in one round
     seconds: list[float]  # wall clock of each round
-    cpu_seconds: list[float]  # processor time of this process, all threads together
-    peak_bytes: int  # of GPU memory in these rounds; on a CPU of the process, from its start until now
+    cpu_seconds: list[float]  # processor time of this process and its workers, all threads together
+    peak_bytes: int  # of GPU memory in these rounds; on a CPU of the process since its start, and of its workers now
     median_seconds: float = field(init=False)
     examples_per_second: float = field(init=False)
 
@@ -80,7 +84,7 @@ def measure(given: Materials, engines: Sequence[Engine], repeat: int, start_seco
 
 def our_round(given: Materials, engine: Engine) -> Round:
     """Rounds of an engine, one after the other."""
-    state = given.setting.start()
+    state = given.start
 
     def round() -> int:
         nonlocal state
@@ -113,11 +117,11 @@ def matmul_rate(device: torch.device, size: int = 1024) -> float:
 
 
 def our_flops(given: Materials) -> float:
-    """Operations of one round on each example, as the sequential engine does it."""
-    cohort = given.cohort[:1]
+    """Operations of one round on each example, as the sequential engine does it; some methods read other clients."""
+    cohort = given.cohort[:SOME]
     with FlopCounterMode(display=False) as counter:
-        run_round(given.setting, given.setting.start(), cohort, Sequential())
-    return float(counter.get_total_flops() / given.job.examples)
+        run_round(given.setting, given.setting.start(), cohort, Sequential(replay=False))
+    return float(counter.get_total_flops() / (len(cohort) * given.job.examples))
 
 
 def loop_flops(plain: PlainLoop) -> float:
@@ -132,18 +136,35 @@ def _timed(round: Round, device: torch.device) -> tuple[float, float, int]:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         torch.cuda.synchronize(device)
-    wall, processor = time.perf_counter(), time.process_time()
+    wall, processor = time.perf_counter(), _processor_seconds()
     round()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - wall, time.process_time() - processor, _peak(device)
+    return time.perf_counter() - wall, _processor_seconds() - processor, _peak(device)
+
+
+def _processor_seconds() -> float:
+    """Of this process and of the workers that it has."""
+    ticks = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for pid in _workers()]
+    return time.process_time() + sum(int(tick) for both in ticks for tick in both) / os.sysconf("SC_CLK_TCK")
+
+
+def _workers() -> list[int]:
+    found = [child.pid for child in multiprocessing.active_children()]
+    return [pid for pid in found if pid is not None and Path(f"/proc/{pid}/stat").exists()]
 
 
 def _peak(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit + sum(_own_bytes(pid) for pid in _workers())
+
+
+def _own_bytes(pid: int) -> int:
+    """The memory of a worker, its share of what it has in common with others included."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def _result(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,11 +17,14 @@ from fedblocks.bench.measure import Result, measure
 from fedblocks.core.errors import UserError
 from fedblocks.engines.choose import choose
 from fedblocks.engines.federate import Engine
+from fedblocks.engines.planner import Plan, planned
+from fedblocks.engines.processes import Processes
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
+from fedblocks.engines.workers import cores
 from fedblocks.runs.environment import environment, now
 
-ENGINES: dict[str, Callable[[], Engine]] = {"sequential": Sequential, "vectorised": Vectorised}
+ENGINES: dict[str, Callable[[], Engine]] = {"sequential": Sequential, "vectorised": Vectorised, "processes": Processes}
 AUTO = "auto"
 
 
@@ -42,16 +46,23 @@ def run_jobs(
         for result in found:
             tell(result)
         results += found
-    return {"at": now(), "env": environment(), "results": [r.table() for r in results], "skipped": skipped}
+    about = {"at": now(), "env": environment(), "load": os.getloadavg()[0]}  # of the last minute: others disturb
+    return {**about, "results": [r.table() for r in results], "skipped": skipped}
 
 
 def run_job(job: BenchJob, device: str, repeat: int, engines: Sequence[str]) -> list[Result]:
     """Time one job on some engines; "auto" is the one that a run would choose."""
     began = time.perf_counter()
     given = materials(job, device)
-    given.setting.start()
+    given.start  # noqa: B018 - made when it is first asked for
     start_seconds = time.perf_counter() - began
-    return measure(given, _engines(given, engines), repeat, start_seconds)
+    found = _engines(given, engines)
+    try:
+        return measure(given, found, repeat, start_seconds)
+    finally:
+        for engine in found:
+            if isinstance(engine, Processes):
+                engine.close()
 
 
 def check_device(device: str) -> str:
@@ -81,6 +92,10 @@ def _engines(given: Materials, names: Sequence[str]) -> list[Engine]:
 
 
 def _engine(given: Materials, name: str) -> Engine:
-    if name == AUTO:
-        return choose(given.method.net, given.setting.data.x.device, len(given.cohort))[0]
-    return ENGINES[name]()
+    if name != AUTO:
+        return ENGINES[name]()
+    device, cohort = given.setting.data.x.device, len(given.cohort)
+    if device.type != "cpu":
+        return choose(given.method.net, device, cohort)[0]
+    plan = Plan(given.setting, given.cohort, cohort, processes=cores(), threads=torch.get_num_threads())
+    return planned(plan)[0]

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from fedblocks.bench.measure import Result
 
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]...", help="J1 ... J8, J2/pfedmb; default: all but J2.")
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="J1 ... J9, J2/pfedmb; default: all but J2 and J9.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the results there, as JSON.")]
 Device = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
 Repeat = Annotated[int, typer.Option("--repeat", min=1, help="Timed rounds of each, after one to warm up.")]
 Engine = Annotated[
-    list[str] | None, typer.Option("--engine", help="auto, sequential or vectorised; may be given again.")
+    list[str] | None, typer.Option("--engine", help="auto, sequential, vectorised, processes; may be given again.")
 ]
 Large = Annotated[bool, typer.Option("--large", help="Also J8 with a million clients.")]
 
@@ -37,15 +37,19 @@ def bench(
 
     def action() -> None:
         from fedblocks.bench.jobs import chosen
+        from fedblocks.bench.lanes import NAME, measure_lanes
         from fedblocks.bench.suite import check_device, run_jobs, write
 
-        wanted = chosen(jobs or [], large)
+        others = [name for name in jobs or [] if name != NAME]
+        wanted = chosen(others, large) if others or not jobs else []
 
         def tell(result: Result) -> None:
             if not as_json:
                 say(f"{result.job} {result.ours.who}: {result.speedup:.2f} times the plain loop")
 
         found = run_jobs(wanted, check_device(device), repeat, engine or ["auto"], tell)
+        if NAME in (jobs or []):
+            found["lanes"] = measure_lanes(device, repeat)
         if out is not None:
             write(out, found)
         if as_json:
@@ -72,5 +76,9 @@ def _show(found: dict[str, Any]) -> None:
     times = {"seconds": "s/round", "loop": "plain loop", "speedup": "times the loop", "cpu_speedup": "in CPU time"}
     floor = {"per_operation": "time/operation", "share_of_floor": "share of floor", "peak": "peak MiB"}
     show_table({**headings, **times, **floor}, rows)
+    if "lanes" in found:
+        lanes = found["lanes"]
+        say(f"J9: {lanes['lanes']} lanes take {lanes['times_one']:.2f} times as long as one of them alone, and are")
+        say(f"{lanes['gain']:.2f} times as fast as one after another.")
     for job, reason in found["skipped"].items():
         say(f"{job} left out: {reason}")

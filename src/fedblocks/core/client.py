@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -74,6 +74,15 @@ class Client:
         """The same client with its validation part in the place of its training part."""
         return replace(self, rows=self.validation_rows, size=self.validation_size)
 
+    def first(self, count: int) -> Client:
+        """The same client with its first training examples only, where all would take too much memory."""
+        return replace(self, rows=self.rows[:count], size=self.size.clamp(max=count))
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of something over the training examples: [examples, ...] -> [...]; zero if there are none."""
+        real = self.mask.view(-1, *[1] * (values.dim() - 1))
+        return (values * real).sum(0) / self.size.clamp(min=1)
+
 
 @dataclass(frozen=True, eq=False)
 class Step:
@@ -84,7 +93,7 @@ class Step:
     active: int | None = None  # None: one client
 
 
-_DEFAULTS = (Method.prepare, Method.finish, Method.writes, Method.wants)
+_DEFAULTS = (Method.prepare, Method.finish, Method.portrait, Method.writes, Method.wants)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +106,7 @@ class Local:
     training: bool
     each: Each  # identity for one client, vmap for a stack
     keep_optimizer: bool = False  # local optimizers go on from what the client kept
+    rates: Mapping[tuple[int, int], Tensor] = field(default_factory=dict)  # phase, update -> [clients], if they differ
 
     @property
     def mapped(self) -> bool:
@@ -120,7 +130,8 @@ class Local:
         """The first clients of a stack."""
         if count is None or count == len(self.tensors["size"]):
             return self
-        return replace(self, tensors=first(self.tensors, count))
+        rates = {key: values[:count] for key, values in self.rates.items()}
+        return replace(self, tensors=first(self.tensors, count), rates=rates)
 
 
 def first(tree: Any, count: int) -> Any:

@@ -20,6 +20,10 @@ class UserError(Exception):
         return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
 
 
+class NetError(UserError):
+    """An option does not fit the net, such as the name of a layer that it does not have."""
+
+
 class DataError(UserError):
     """The data do not fit: empty clients, labels out of range, non-finite inputs."""
 
@@ -47,6 +51,7 @@ class Interrupted(UserError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint such as `did you mean "fedavg"? Known: ...` for a name that does not exist."""
     known = sorted(known)
-    close = get_close_matches(name, known, n=3, cutoff=0.5)
+    same = [one for one in known if one.lower() == name.strip().lower()]
+    close = same or get_close_matches(name, known, n=3, cutoff=0.5)
     hint = "did you mean " + " or ".join(f'"{c}"' for c in close) + "? " if close else ""
     return f"{hint}Known: {', '.join(known)}"

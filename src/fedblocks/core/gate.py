@@ -1,13 +1,19 @@
-"""The one door that every upload passes, in every engine: what is refused, and why."""
+"""The one door that every upload passes, in every engine: what is refused, and why.
+
+Cheapest first: names, dtypes and shapes against the server's slots; weights against what clients may ask for; norms,
+which are finite only if every number is. A message from a network is checked for envelope and size before it becomes an
+upload (`fedblocks.flower.admission`); everything else stands here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads
+from fedblocks.core.aggregate import Upload, Uploads
 from fedblocks.core.parts import Blocks, Params
 
 
@@ -16,42 +22,126 @@ class Refusal:
     """One client whose update was not used."""
 
     client: int
-    reason: str  # "not-finite", "bad-weight"
+    reason: str  # "names", "dtype", "shape", "bad-weight", "not-finite"; more of them where messages travel
     detail: str
 
 
-def admit(uploads: Uploads, private: Blocks, ids: Tensor) -> tuple[Tensor, list[Refusal]]:
+@dataclass(frozen=True, eq=False)
+class Check:
+    """One thing that was looked at."""
+
+    reason: str
+    detail: str
+    passed: Tensor  # [clients]
+
+
+def admit(
+    uploads: Uploads,
+    private: Blocks,
+    ids: Tensor,
+    limits: Tensor | None = None,
+    slots: Mapping[str, Params] | None = None,
+    after: Mapping[str, Params] | None = None,
+) -> tuple[Tensor, list[Refusal]]:
     """Which clients' updates are used, [clients], and the reasons for the others.
 
-    A client with one bad tensor counts as absent in the whole round: nothing of it is averaged or kept.
+    `limits` [clients] are the largest weights that they may ask for, `slots` the blocks that they write. A client
+    with one bad tensor counts as absent in the whole round: nothing of it is averaged or kept. `after` are the blocks
+    that all uploads together lead to, if they are known: they are looked at instead, unless they are not finite.
     """
-    checks: list[tuple[str, str, Tensor]] = []  # reason, detail, which clients pass
+    checks: list[Check] = []
     for name, upload in uploads.items():
-        weighty = torch.isfinite(upload.weights).all(1) & (upload.weights >= 0).all(1)
-        checks.append(("bad-weight", f'weights of block "{name}" are negative or not finite', weighty))
+        wrong = None if slots is None else misfit(name, upload, slots[upload.name])
+        if wrong is not None:
+            checks.append(Check(*wrong, torch.zeros_like(ids, dtype=torch.bool)))
+            continue
+        checks += weight_checks(name, upload.weights, limits)
         if upload.copies:
-            checks.append(("not-finite", f'block "{name}" holds a NaN or an infinity', _finite(upload.copies)))
+            sound = _finite(upload.copies) if after is None or upload.own else _all_finite(after[upload.name], ids)
+            checks.append(Check("not-finite", f'block "{name}" holds a NaN or an infinity', sound))
     for name, block in ((name, block) for name, block in private.items() if block):
-        checks.append(("not-finite", f'private block "{name}" holds a NaN or an infinity', _finite(block)))
+        checks.append(Check("not-finite", f'private block "{name}" holds a NaN or an infinity', _finite(block)))
+    good, refusals = judged(checks, ids)
+    if after is not None and refusals:  # somebody is to blame: find out who
+        return admit(uploads, private, ids, limits, slots)
+    return good, refusals
+
+
+def fitting(uploads: Uploads, slots: Mapping[str, Params]) -> bool:
+    """Whether all copies are as the slots that they are to replace."""
+    return all(misfit(name, upload, slots[upload.name]) is None for name, upload in uploads.items())
+
+
+def judged(checks: list[Check], ids: Tensor) -> tuple[Tensor, list[Refusal]]:
+    """Who passed everything, [clients], and the first reason for each of the others; a GPU is asked once."""
     if not checks:
         return torch.ones(len(ids), dtype=torch.bool, device=ids.device), []
-    passed = torch.stack([check[2] for check in checks])  # [checks, clients]
-    return passed.all(0), _refusals(checks, passed.tolist(), ids.tolist())
-
-
-def _refusals(checks: list[tuple[str, str, Tensor]], passed: list[list[bool]], ids: list[int]) -> list[Refusal]:
-    """The first reason for each client that was turned away."""
+    passed = torch.stack([check.passed for check in checks])  # [checks, clients]
     found: list[Refusal] = []
-    for member, client in enumerate(ids):
-        failed = [row for row in range(len(checks)) if not passed[row][member]]
-        if failed:
-            found.append(Refusal(client, *checks[failed[0]][:2]))
+    for client, column in zip(ids.tolist(), passed.T.tolist(), strict=True):
+        if not all(column):
+            first = checks[column.index(False)]
+            found.append(Refusal(client, first.reason, first.detail))
+    return passed.all(0), found
+
+
+def misfit(name: str, upload: Upload, slots: Params) -> tuple[str, str] | None:
+    """Reason and detail if copies are not as the slots that they are to replace; nothing is computed."""
+    inner = 2 if upload.per_slot else 1  # dimensions before those of one slot
+    if unknown := sorted(upload.copies.keys() - slots.keys()):
+        return "names", f'block "{name}" has no tensor "{unknown[0][:80]}"'
+    if not upload.own and upload.weights.shape[1:] != (len(next(iter(slots.values()))),):
+        return "shape", f'block "{name}" has other slots than {list(upload.weights.shape[1:])} weights'
+    for key, copy in upload.copies.items():
+        if copy.dtype != slots[key].dtype:
+            return "dtype", f'"{key}" of block "{name}" is {copy.dtype}, not {slots[key].dtype}'
+        if copy.shape[inner:] != slots[key].shape[1:] or len(copy) != len(upload.ids):
+            wanted = list(slots[key].shape[1:])
+            return "shape", f'"{key}" of block "{name}" has shape {list(copy.shape[inner:])}, not {wanted}'
+    return None
+
+
+def weight_checks(name: str, weights: Tensor, limits: Tensor | None) -> list[Check]:
+    """Weights [clients, slots] are finite, not negative, and not above what each client may ask for."""
+    sound = torch.isfinite(weights).all(1) & (weights >= 0).all(1)
+    found = [Check("bad-weight", f'weights of block "{name}" are negative or not finite', sound)]
+    if limits is not None:
+        modest = (weights <= limits[:, None]).all(1)
+        found.append(Check("bad-weight", f'block "{name}" asks for more weight than the client has labels', modest))
     return found
+
+
+def capped(uploads: Uploads, share: float) -> Uploads:
+    """Uploads of which no client decides more than a share of any slot; a share of 1 changes nothing."""
+    if share >= 1:
+        return uploads
+    return {n: u if u.own else replace(u, weights=capped_weights(u.weights, share)) for n, u in uploads.items()}
+
+
+def capped_weights(weights: Tensor, share: float) -> Tensor:
+    """Weights [clients, slots], the largest cut to a level at which they are the share that is allowed.
+
+    Where fewer than 1 / share clients write a slot no level will do, and all that write it count the same.
+    """
+    ranked = weights.sort(0, descending=True).values  # [clients, slots]
+    rest = weights.sum(0) - ranked.cumsum(0)  # [k, slots]: without the k + 1 largest
+    cut = torch.arange(1, len(weights) + 1, dtype=weights.dtype, device=weights.device)[:, None]
+    level = share * rest / (1 - cut * share).clamp(min=1e-12)  # k x level = share x (k x level + rest)
+    after = torch.cat([ranked[1:], torch.zeros_like(ranked[:1])])
+    right = (cut * share < 1) & (rest > 0) & (after <= level)
+    least = torch.where(weights > 0, weights, torch.inf).amin(0)
+    top = torch.where(right.any(0), level.gather(0, right.int().argmax(0)[None])[0], least)
+    return torch.where(ranked[0] <= share * weights.sum(0), weights, torch.minimum(weights, top))
 
 
 def _finite(copies: Params) -> Tensor:
     """[clients]. A norm is finite only if every number is, and costs a hundredth of looking at each."""
     return torch.stack([torch.isfinite(_norms(value)) for value in copies.values()]).all(0)
+
+
+def _all_finite(block: Params, ids: Tensor) -> Tensor:
+    """[clients], all the same: a NaN or an infinity of anybody's would be seen in what was added up."""
+    return torch.stack([_norms(value[None]).isfinite() for value in block.values()]).all().expand(len(ids))
 
 
 def _norms(value: Tensor) -> Tensor:

@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedblocks.core.dense import dense
 from fedblocks.core.errors import UserError
 from fedblocks.core.mode import current
 from fedblocks.core.random import uniform
+from fedblocks.core.recurrence import recurrence
 
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -104,14 +106,7 @@ class LSTM(nn.LSTM):
         w_in, w_state = getattr(self, f"weight_ih_l{layer}"), getattr(self, f"weight_hh_l{layer}")
         bias = getattr(self, f"bias_ih_l{layer}") + getattr(self, f"bias_hh_l{layer}") if self.bias else None
         inputs = F.linear(x, w_in, bias)  # [batch, steps, 4 hidden]: one product for all time steps
-        h, c = state
-        outs = []
-        for t in range(x.shape[1]):
-            i, f, g, o = (inputs[:, t] + F.linear(h, w_state)).chunk(4, -1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(c)
-            outs.append(h)
-        return torch.stack(outs, 1), (h, c)
+        return recurrence(inputs, w_state, *state)
 
 
 class Conv2d(nn.Conv2d):
@@ -119,7 +114,7 @@ class Conv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         if current().mapped and input.is_cuda and input.dtype == torch.float32 and self._is_plain():
-            from fedblocks.core.kernels import ClientConvolution
+            from fedblocks.core.kernels.convolution import ClientConvolution
 
             convolve: Callable[..., Tensor] = ClientConvolution.apply
             return convolve(input, self.weight, self.bias, self.padding[0])
@@ -133,14 +128,36 @@ class Conv2d(nn.Conv2d):
         return square and ones and self.padding_mode == "zeros" and isinstance(pad, int) and pad < size
 
 
-class Linear(nn.Linear):
-    """A dense layer whose weight gradient, for a stack of clients on a CPU, lies in memory as the weights do."""
+class MaxPool2d(nn.MaxPool2d):
+    """Max pooling whose way back, for a stack of clients on a GPU, is one pass over the pixels."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if not current().mapped or input.is_cuda or input.dim() != 2:
-            return super().forward(input)
-        y = torch.matmul(self.weight, input.mT).mT  # the usual order leaves a transposed gradient, slow to add
-        return y if self.bias is None else y + self.bias
+        if current().mapped and input.is_cuda and input.dtype == torch.float32 and self._is_plain():
+            from fedblocks.core.kernels.pooling import max_pool
+
+            return max_pool(input, _single(self.kernel_size))
+        pooled: Tensor = super().forward(input)
+        return pooled
+
+    def _is_plain(self) -> bool:
+        """Whether the kernels can do it: square windows side by side."""
+        size, rest = _single(self.kernel_size), (_single(self.padding), _single(self.dilation))
+        side_by_side = 0 < size <= 8 and _single(self.stride) == size
+        return side_by_side and rest == (0, 1) and not self.ceil_mode and not self.return_indices
+
+
+def _single(size: int | tuple[int, ...]) -> int:
+    """The size that holds for both directions, or -1."""
+    if isinstance(size, int):
+        return size
+    return size[0] if len(set(size)) == 1 else -1
+
+
+class Linear(nn.Linear):
+    """A dense layer whose weight gradient, for a stack of clients, lies in memory as the weights do."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return dense(input, self.weight, self.bias) if current().mapped else super().forward(input)
 
 
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -175,6 +192,8 @@ def _converted(module: nn.Module) -> nn.Module:
         return _plain_lstm(module)
     if type(module) is nn.Conv2d:
         module.__class__ = Conv2d  # the same tensors and settings, another forward pass
+    if type(module) is nn.MaxPool2d:
+        module.__class__ = MaxPool2d
     if type(module) is nn.Linear:
         module.__class__ = Linear
     return module

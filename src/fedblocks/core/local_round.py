@@ -56,7 +56,9 @@ def train(phases: Sequence[Phase], start: Blocks, local: Local, orders: Orders, 
         blocks = {n: {k: v.clone() for k, v in b.items()} if n in phase.train else b for n, b in blocks.items()}
         names = [f"{OPTIMIZER}{number}/{turn}" for turn in range(len(phase.updates))]
         memories = [_memory(update, blocks, name, local) for update, name in zip(phase.updates, names, strict=True)]
-        rates: list[Rate] = [at(update.lr, local.round) for update in phase.updates]
+        rates: list[Rate] = [
+            local.rates.get((number, turn), at(update.lr, local.round)) for turn, update in enumerate(phase.updates)
+        ]
         runner(Stretch(phase, number, blocks, start, local, memories, rates), order)
         if local.keep_optimizer:
             blocks |= {name: _packed(memory) for name, memory in zip(names, memories, strict=True)}
@@ -81,7 +83,8 @@ def active_part(stretch: Stretch, active: int | None) -> Stretch:
         return stretch
     memories = [{k: [v[:active] for v in values] for k, values in memory.items()} for memory in stretch.memories]
     blocks, start = first(stretch.blocks, active), first(stretch.start, active)
-    return Stretch(stretch.phase, stretch.number, blocks, start, stretch.local.first(active), memories, stretch.rates)
+    rates = [r[:active] if isinstance(r, Tensor) and r.dim() else r for r in stretch.rates]
+    return Stretch(stretch.phase, stretch.number, blocks, start, stretch.local.first(active), memories, rates)
 
 
 def step_key(stretch: Stretch, count: Count) -> Tensor:

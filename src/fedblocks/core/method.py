@@ -42,6 +42,7 @@ class Method:
     weighs: ClassVar[str | Mapping[str, str]] = "n"  # what `writes` says, in words: of pools, or by name of the block
     tags: ClassVar[tuple[str, ...]] = ()  # what the data must say of every client, e.g. its cohort
     needs: ClassVar[tuple[str, ...]] = ()  # parts that every client with training data must have, e.g. "validation"
+    lr_in_steps_only: ClassVar[bool] = True  # False: hooks use `lr`, too, so runs that differ in it cannot be lanes
 
     net: Net
     lr: float | Schedule = 0.1  # local learning rate
@@ -92,6 +93,14 @@ class Method:
     def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
         """On the client, after training."""
         return blocks
+
+    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        """In an evaluation: a few numbers that say how a client's model is put together, such as its gates."""
+        return {}
+
+    def slim(self, blocks: Blocks) -> tuple[Method, Blocks]:
+        """The same personal model without what it never uses, such as modules that its gates leave out."""
+        return self, blocks
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         """Weights [slots] with which a block is written; default: the number of examples, where it was read."""

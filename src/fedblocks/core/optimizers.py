@@ -11,7 +11,7 @@ from torch import Tensor
 from fedblocks.core.errors import UserError
 
 Memory = dict[str, list[Tensor]]  # what an optimizer remembers, one list of tensors for each moment
-Rate = float | Tensor  # a learning rate; a tensor where a captured graph reads it anew
+Rate = float | Tensor  # a learning rate; a tensor where a captured graph reads it anew, [clients] where they differ
 Count = int | Tensor  # steps so far, this one included; a tensor where clients of a stack differ
 
 
@@ -85,7 +85,7 @@ class AdamW(Adam):
     weight_decay: float = 0.01
 
     def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
-        torch._foreach_mul_(params, 1 - lr * self.weight_decay)
+        torch._foreach_mul_(params, _broadcast(1 - lr * self.weight_decay, params))
         self._move(params, grads, memory, lr, count)
 
 
@@ -98,6 +98,6 @@ def _broadcast(value: float | Tensor, params: list[Tensor]) -> Any:
 
 def _descend(params: list[Tensor], direction: list[Tensor], lr: Rate) -> None:
     if isinstance(lr, Tensor):
-        torch._foreach_sub_(params, torch._foreach_mul(direction, lr))
+        torch._foreach_sub_(params, torch._foreach_mul(direction, _broadcast(lr, params) if lr.dim() else lr))
     else:
         torch._foreach_add_(params, direction, alpha=-lr)

@@ -42,10 +42,12 @@ class Batch:
 
 def summed_losses(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """For each example, the sum of its cross-entropies and how many labels were scored: both [batch]."""
-    losses = F.cross_entropy(logits.movedim(-1, 1), y, reduction="none", ignore_index=IGNORE)
+    scored = (y != IGNORE).to(logits.dtype)
+    flat = logits.flatten(0, -2) if y.dim() > 1 else logits  # classes last: other orders take a slow kernel
+    losses = F.cross_entropy(flat, y.flatten(), reduction="none", ignore_index=IGNORE)
     if y.dim() == 1:
-        return losses, (y != IGNORE).to(losses.dtype)
-    return losses.flatten(1).sum(1), (y != IGNORE).to(losses.dtype).flatten(1).sum(1)
+        return losses, scored
+    return losses.view(len(y), -1).sum(1), scored.flatten(1).sum(1)
 
 
 def example_losses(logits: Tensor, y: Tensor) -> Tensor:

@@ -27,6 +27,10 @@ def generator(seed: int, *path: int | str) -> np.random.Generator:
 
 def fold(key: Tensor, number: int | Tensor) -> Tensor:
     """Another key, made of a key and a number."""
+    if key.is_cuda:
+        from fedblocks.core.kernels import noise  # Triton comes with torch's GPU builds only
+
+        return noise.fold(key, number, _FIRST, _SECOND)
     offset = (number + 1) * _SECOND
     if isinstance(offset, int):
         offset = (offset + 2**63) % 2**64 - 2**63  # wraps like the tensor arithmetic does
@@ -35,6 +39,10 @@ def fold(key: Tensor, number: int | Tensor) -> Tensor:
 
 def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Numbers in (0, 1) that depend on the key only, so that engines and resumed runs agree."""
+    if key.is_cuda:
+        from fedblocks.core.kernels import noise
+
+        return noise.uniform(key, shape, _STEP, _FIRST, _SECOND)
     count = math.prod(shape)
     index = torch.arange(1, count + 1, device=key.device)
     bits = _mixed_(_scrambled_(key + index.mul_(_STEP)))  # the last line of the scramble moves no bit above 41

@@ -41,7 +41,7 @@ class Unrolled:
 
     def start(self, x: Tensor) -> State:
         """The state before the first step of what `embed` gave."""
-        zero = x.new_zeros(len(x), self.hidden)
+        zero = x.new_zeros(x.shape[0], self.hidden)  # `len` would fix the batch size in an exported graph
         return zero, zero
 
     def cell(self, params: Params, x: Tensor, state: State) -> State:

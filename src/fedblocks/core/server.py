@@ -61,7 +61,7 @@ def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Sent:
     """What each client of a cohort is sent, together with what it kept."""
     layout = method.blocks()
     reads = method.reads(own_server(layout, state.server), cohort)
-    fresh, private = initial_private(method, seed), [state.private.get(int(i), {}) for i in cohort.ids]
+    fresh, private = initial_private(method, seed), [state.private.get(i, {}) for i in cohort.ids.tolist()]
     blocks: Blocks = {}
     on_request: Blocks = {}
     down: dict[str, Tensor] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -67,6 +68,7 @@ def initial_copy(part: Part, seed: int, slot: int = 0) -> Params:
     return part.init(derive(seed, "init", slot))
 
 
+@lru_cache(maxsize=16)  # asked for in every round; nobody writes to it
 def initial_private(method: Method, seed: int) -> Blocks:
     """What a client that never trained holds: its private blocks, and local statistics of shared ones."""
     private: Blocks = {}

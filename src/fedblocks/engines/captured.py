@@ -80,7 +80,8 @@ class Captured:
 def record(stretch: Stretch, step: Step) -> Graph:
     """One step recorded on copies of its own."""
     device = step.index.device
-    rates = [torch.zeros((), device=device, dtype=torch.float32) for _ in stretch.rates]
+    shapes = [r.shape if isinstance(r, Tensor) else () for r in stretch.rates]
+    rates = [torch.zeros(shape, device=device, dtype=torch.float32) for shape in shapes]
     round = torch.zeros((), device=device, dtype=torch.float32)
     local = replace(stretch.local, tensors=_copied(stretch.local.tensors), round=round)
     own = replace(
@@ -113,6 +114,7 @@ def record(stretch: Stretch, step: Step) -> Graph:
 def _signature(stretch: Stretch, step: Step, full: bool) -> Hashable:
     """Everything that a recording depends on besides values."""
     shapes = tuple(_shapes(tree) for tree in (stretch.blocks, stretch.start, stretch.local.tensors))
+    shapes += tuple(isinstance(rate, Tensor) for rate in stretch.rates)
     source = stretch.local.source
     return (stretch.number, stretch.local.training, full, tuple(step.index.shape), shapes, source.x.data_ptr())
 

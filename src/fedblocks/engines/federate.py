@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -12,15 +12,16 @@ from torch import Tensor
 
 from fedblocks.core.aggregate import Uploads, aggregate, private_of, uploads_of
 from fedblocks.core.errors import DataError
-from fedblocks.core.gate import Refusal, admit
+from fedblocks.core.gate import Refusal, admit, capped, fitting
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
+from fedblocks.core.population import merged
 from fedblocks.core.random import derive
 from fedblocks.core.server import Cohort, bytes_per_slot, gather
 from fedblocks.core.state import State, initial_state
 from fedblocks.data.federation import Federation
-from fedblocks.engines.job import Counts, Job, Trained
+from fedblocks.engines.job import Evaluated, Job, Trained
 
 
 class Engine(Protocol):
@@ -31,7 +32,7 @@ class Engine(Protocol):
 
     def train(self, job: Job, score: str | None = None) -> Trained: ...
 
-    def evaluate(self, job: Job, part: str) -> Counts: ...
+    def evaluate(self, job: Job, part: str) -> Evaluated: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +43,7 @@ class Setting:
     data: Federation
     seed: int
     groups: Sequence[str] = ()  # the group of each client; empty: all clients use the only method
+    share: float = 1.0  # the largest part of any slot that one client may decide
 
     def __post_init__(self) -> None:
         for group, method in self.methods.items():
@@ -103,36 +105,77 @@ class Report:
     counts: dict[str, dict[int, tuple[float, float, float]]]  # "local" -> client -> correct, scored, loss
 
 
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """What a group of clients ends a round with, before anybody looked at it."""
+
+    job: Job
+    trained: Trained
+    uploads: Uploads
+    private: Blocks
+
+    @staticmethod
+    def of(job: Job, trained: Trained, share: float = 1.0) -> Offer:
+        uploads = uploads_of(job.method, trained.blocks, trained.weights, job.sent.reads, trained.wanted, job.cohort)
+        return Offer(job, trained, capped(uploads, share), private_of(job.method, trained.blocks))
+
+    @property
+    def limits(self) -> Tensor:
+        """[clients]: the largest weight that each may ask for, which is one for each of its labels."""
+        return (self.job.cohort.sizes * self.job.data.y.shape[1:].numel()).clamp(min=1)
+
+
 def run_round(
     setting: Setting, state: State, clients: Sequence[int], engine: Engine, score: str | None = None
 ) -> tuple[State, Report]:
     """One round: what the clients learn, admitted and aggregated. The state that goes in is not changed."""
+    offers: dict[str, Offer] = {}
+    for group, ids in setting.members(clients).items():
+        job = setting.job(group, ids, state, setting.methods[group].phases(), True, "train")
+        offers[group] = Offer.of(job, engine.train(job, score), setting.share)
+    return concluded(setting, state, clients, offers, hopeful(setting, state, offers))
+
+
+def concluded(
+    setting: Setting, state: State, clients: Sequence[int], offers: Mapping[str, Offer], hoped: State | None
+) -> tuple[State, Report]:
+    """The server's side of a round: admit what clients offer, aggregate it."""
     report = Report(sorted(clients), {}, {}, [], {})
     groups: dict[str, Uploads] = {}
     cohorts: dict[str, Cohort] = {}
     private: dict[int, Blocks] = {}
-    for group, ids in setting.members(clients).items():
-        method = setting.methods[group]
-        job = setting.job(group, ids, state, method.phases(), True, "train")
-        trained = engine.train(job, score)
-        groups[group], cohorts[group], kept = _admitted(job, trained, report)
+    for group, offer in offers.items():
+        groups[group], cohorts[group], kept = _admitted(offer, state, hoped, report)
         private |= kept
-    after = aggregate(setting.methods, state, groups, cohorts)
-    return replace(after, private={**state.private, **private}), report
+    if hoped is None or report.refusals:
+        hoped = aggregate(setting.methods, state, groups, cohorts)
+    return replace(hoped, private=merged(state.private, private)), report
 
 
-def _admitted(job: Job, trained: Trained, report: Report) -> tuple[Uploads, Cohort, dict[int, Blocks]]:
+def hopeful(setting: Setting, state: State, offers: Mapping[str, Offer]) -> State | None:
+    """The state if everybody is admitted, queued behind the training; if it is finite, so are all uploads."""
+    plain = all(type(setting.methods[group]).conclude is Method.conclude for group in offers)
+    if not plain or not all(fitting(offer.uploads, state.server) for offer in offers.values()):
+        return None
+    groups = {group: offer.uploads for group, offer in offers.items()}
+    return aggregate(setting.methods, state, groups, {group: offer.job.cohort for group, offer in offers.items()})
+
+
+def _admitted(
+    offer: Offer, state: State, hoped: State | None, report: Report
+) -> tuple[Uploads, Cohort, dict[int, Blocks]]:
     """The uploads and private blocks that are used, with what travelled written to the report."""
-    uploads = uploads_of(job.method, trained.blocks, trained.weights, job.sent.reads, trained.wanted, job.cohort)
-    private = private_of(job.method, trained.blocks)
-    good, refusals = admit(uploads, private, job.cohort.ids)
+    job, trained, uploads = offer.job, offer.trained, offer.uploads
+    after = None if hoped is None else hoped.server
+    good, refusals = admit(uploads, offer.private, job.cohort.ids, offer.limits, state.server, after)
     report.refusals.extend(refusals)
     _note(report.bytes_down, trained.bytes_down, job.ids)
     _note(report.bytes_up, {name: upload.bytes_up() for name, upload in uploads.items()}, job.ids)
     for view, counts in trained.counts.items():
         report.counts.setdefault(view, {}).update(_by_client(counts, job.ids))
     kept = {name: upload.keep(good) for name, upload in uploads.items()} if refusals else uploads
-    return kept, _kept_cohort(job.cohort, good), _private_by_client(private, job.ids, good)
+    cohort = _kept_cohort(job.cohort, good) if refusals else job.cohort
+    return kept, cohort, _private_by_client(offer.private, job.ids, {r.client for r in refusals})
 
 
 def _kept_cohort(cohort: Cohort, good: Tensor) -> Cohort:
@@ -140,12 +183,15 @@ def _kept_cohort(cohort: Cohort, good: Tensor) -> Cohort:
     return replace(cohort, ids=cohort.ids[good], sizes=cohort.sizes[good], tags=tags)
 
 
-def _private_by_client(private: Blocks, ids: list[int], good: Tensor) -> dict[int, Blocks]:
-    if not private:
-        return {}
-    members = [(m, i) for m, (i, used) in enumerate(zip(ids, good.tolist(), strict=True)) if used]
+def _private_by_client(private: Blocks, ids: list[int], refused: set[int]) -> dict[int, Blocks]:
+    """Copies, so that what one client keeps does not hold the memory of its whole cohort."""
+    apart = {
+        name: {k: [own.clone() for own in v.unbind()] for k, v in block.items()} for name, block in private.items()
+    }
     return {
-        i: {name: {k: v[m].clone() for k, v in block.items()} for name, block in private.items()} for m, i in members
+        i: {name: {k: v[m] for k, v in block.items()} for name, block in apart.items()}
+        for m, i in enumerate(ids)
+        if private and i not in refused
     }
 
 
@@ -166,12 +212,37 @@ def evaluate(
     Clients adapt on their training data first, as their method says; nothing of it is kept. `joining` treats
     them as clients that never took part.
     """
-    found: dict[str, dict[int, tuple[float, float, float]]] = {}
+    return evaluation(setting, state, clients, engine, part, joining)[0]
+
+
+Scores = dict[str, dict[int, tuple[float, float, float]]]  # view -> client -> correct, scored labels, sum of losses
+Portraits = dict[str, dict[int, list[float]]]  # name -> client -> numbers
+Evaluation = tuple[Scores, Portraits]
+
+
+def evaluation(
+    setting: Setting, state: State, clients: Sequence[int], engine: Engine, part: str = "test", joining: bool = False
+) -> Evaluation:
+    """What `evaluate` says, and the portraits of the clients' models: name -> client -> numbers."""
+    found: Scores = {}
+    portraits: Portraits = {}
+    for job in evaluation_jobs(setting, state, clients, joining):
+        by_client(engine.evaluate(job, part), job.ids, found, portraits)
+    return found, portraits
+
+
+def by_client(evaluated: Evaluated, ids: list[int], scores: Scores, portraits: Portraits) -> None:
+    """Write what an engine found to the tables of an evaluation."""
+    for view, counts in evaluated.counts.items():
+        scores.setdefault(view, {}).update(_by_client(counts, ids))
+    for name, values in evaluated.portraits.items():
+        portraits.setdefault(name, {}).update(zip(ids, values.flatten(1).tolist(), strict=True))
+
+
+def evaluation_jobs(setting: Setting, state: State, clients: Sequence[int], joining: bool) -> Iterator[Job]:
+    """What clients do before they are evaluated, a job for each group."""
     state = replace(state, private={}) if joining else state  # who never took part has kept nothing
     for group, ids in setting.members(clients).items():
         method = setting.methods[group]
         phases = method.joining() if joining else method.adaptation()
-        job = setting.job(group, ids, state, phases, joining, "join" if joining else "adapt")
-        for view, counts in engine.evaluate(job, part).items():
-            found.setdefault(view, {}).update(_by_client(counts, ids))
-    return found
+        yield setting.job(group, ids, state, phases, joining, "join" if joining else "adapt")

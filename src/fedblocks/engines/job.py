@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,11 @@ from fedblocks.core.phases import Phase
 from fedblocks.core.random import derive
 from fedblocks.core.server import Cohort, Sent
 from fedblocks.data.federation import Federation, Rows
+from fedblocks.data.sets.text import scores_of
 from fedblocks.engines.orders import Positions, batches
 
+Origin = tuple[int, int]  # the seed of a run, and a client's number in it: what its randomness depends on
+Rates = Mapping[tuple[int, int], Tensor]  # phase, update -> [clients], where clients have learning rates of their own
 Counts = dict[str, Tensor]  # view -> [clients, 3]: correct, scored labels, sum of losses
 
 
@@ -57,6 +60,17 @@ class Job:
         return Source(self.data.x, self.data.y)
 
     @property
+    def words(self) -> Mapping[str, Any]:
+        """The special words of a text federation, some of which are left out of some scores; else nothing."""
+        found = self.data.about.get("vocabulary")
+        return found if isinstance(found, Mapping) and "oov" in found else {}
+
+    @property
+    def scores(self) -> Sequence[str]:
+        """The ways to count right answers: all labels, and for texts without some special words."""
+        return scores_of(self.words)
+
+    @property
     def kept_blocks(self) -> set[str]:
         """The blocks that matter after local training: what is uploaded, and what stays on the client."""
         layout = self.method.blocks().items()
@@ -66,13 +80,27 @@ class Job:
     @cached_property
     def batches(self) -> list[list[list[Positions]]]:
         """Every client's batches, phase by phase."""
-        return [self._batches(client, int(size)) for client, size in zip(self.ids, self.sizes, strict=True)]
+        return [self._batches(m, self.cohort.round) for m in range(len(self.ids))]
 
-    def _batches(self, client: int, count: int) -> list[list[Positions]]:
+    @cached_property
+    def origins(self) -> list[Origin]:
+        return [(self.seed, i) for i in self.ids]
+
+    @cached_property
+    def rates(self) -> Rates:
+        return {}
+
+    def _batches(self, member: int, round: int) -> list[list[Positions]]:
+        (seed, client), count = self.origins[member], int(self.sizes[member])
         return [
-            batches(self.method, phase, number, count, self.seed, self.cohort.round, client, self.purpose)
+            batches(self.method, phase, number, count, seed, round, client, self.purpose)
             for number, phase in enumerate(self.phases)
         ]
+
+    def foresee(self) -> None:
+        """Make the orders of the next round, if the same clients take part: free while a device is busy with this."""
+        for member in range(len(self.ids)):
+            self._batches(member, self.cohort.round + 1)
 
     def one(self, member: int) -> Local:
         """One client, its data as they are."""
@@ -87,9 +115,10 @@ class Job:
         where = torch.as_tensor(members, device=self.device)
         rows, sizes = padded(self.data.train, ids, self.device, self.method.net.dtype)
         validation, validation_sizes = padded(self.data.validation, ids, self.device, self.method.net.dtype)
-        keys = torch.tensor(
-            [derive(self.seed, self.cohort.round, i, self.purpose, "noise") for i in ids], device=self.device
-        )
+        noise = [
+            derive(seed, self.cohort.round, i, self.purpose, "noise") for seed, i in (self.origins[m] for m in members)
+        ]
+        keys = torch.tensor(noise, device=self.device)
         steps = torch.tensor([sum(map(len, self.batches[m])) for m in members], device=self.device, dtype=sizes.dtype)
         tensors: dict[str, Any] = {
             "rows": shape(rows),
@@ -102,11 +131,17 @@ class Job:
             "tags": {name: shape(values[where]) for name, values in self.cohort.tags.items()},
         }
         keep = self.method.keep_optimizer and self.training
-        return Local(self.source, tensors, self.cohort.round, self.training, each, keep)
+        rates = {key: values[where] for key, values in self.rates.items()}
+        return Local(self.source, tensors, self.cohort.round, self.training, each, keep, rates)
 
 
 def padded(rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The rows of some clients, [clients, longest], and how many are real, [clients]; padding repeats an own row."""
+    return _padded(rows, tuple(ids), device, dtype)
+
+
+@lru_cache(maxsize=8)  # the same for many rounds if everybody takes part; nobody writes to it
+def _padded(rows: Rows, ids: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     found = [rows[i] for i in ids]
     table = np.zeros((len(found), max(1, *(len(f) for f in found))), dtype=np.int64)
     for c, own in enumerate(found):
@@ -114,6 +149,14 @@ def padded(rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dt
         table[c, len(own) :] = own[0] if len(own) else 0
     sizes = torch.tensor([len(f) for f in found], dtype=dtype, device=device)
     return torch.from_numpy(table).to(device), sizes
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """How a group of clients did, along the first dimension."""
+
+    counts: Counts
+    portraits: dict[str, Tensor]  # name -> [clients, ...], what `portrait` said
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -34,14 +35,23 @@ def batches(
     method: Method, phase: Phase, number: int, count: int, seed: int, round: int, client: int, purpose: str
 ) -> list[Positions]:
     """The batches of one client in one phase; the purpose keeps training apart from adaptation."""
-    chosen = positions(count, phase.on)
+    length = (phase.epochs, None) if phase.steps is None else (None, phase.steps)
+    return _batches(method.batch_size, method.drop_last, phase.on, *length, number, count, seed, round, client, purpose)
+
+
+@lru_cache(maxsize=2048)  # an engine may make the orders of a round while the device is busy with the one before
+def _batches(
+    size: int, drop_last: bool, on: str, epochs: int | None, steps: int | None,
+    number: int, count: int, seed: int, round: int, client: int, purpose: str,
+) -> list[Positions]:  # fmt: skip
+    chosen = positions(count, on)
     found: list[Positions] = []
     epoch = 0
-    while len(chosen) and (epoch < phase.epochs if phase.steps is None else len(found) < phase.steps):
+    while len(chosen) and (epoch < epochs if epochs is not None else len(found) < (steps or 0)):
         order = generator(seed, round, client, purpose, number, epoch).permutation(chosen)
-        found += _cut(order, method.batch_size, method.drop_last)
+        found += _cut(order, size, drop_last)
         epoch += 1
-    return found[: phase.steps]
+    return found[:steps]
 
 
 def _cut(order: Positions, size: int, drop_last: bool) -> list[Positions]:

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from fedblocks.core.client import Local, Step
+from fedblocks.core.local_round import Runner, step_by_step
 from fedblocks.core.parts import Blocks
-from fedblocks.engines.job import Counts, Job, Trained, padded
+from fedblocks.engines.job import Evaluated, Job, Trained, padded
 from fedblocks.engines.orders import steps_of_one
-from fedblocks.engines.work import Piece, evaluate_locally, pieces_of, train_locally
+from fedblocks.engines.replayed import Replayed
+from fedblocks.engines.work import Piece, adapted, evaluate_locally, pieces_of, train_locally
 
 
 @dataclass(frozen=True)
 class Sequential:
-    """A loop over clients; the debugger's friend."""
+    """A loop over clients; with `replay` off the debugger's friend, with the same results."""
 
     name: str = "sequential"
+    replay: bool = True  # on a CPU, write down the operations of a step and repeat them
+    known: dict[tuple[int, str], Replayed] = field(default_factory=dict, compare=False, repr=False)
+
+    def runner(self, job: Job) -> Runner:
+        """How the steps of a job are run."""
+        if not self.replay or job.device.type != "cpu":
+            return step_by_step
+        return self.known.setdefault((id(job.method), job.purpose), Replayed(job.method))
 
     def train(self, job: Job, score: str | None = None) -> Trained:
         """Local training of every client; `score` names a part of the data to try the trained models on."""
         found: list[Trained] = []
         blocks: Blocks = {}
+        runner = self.runner(job)
         for member in range(len(job.cohort)):
-            one = train_locally(job, *_one(job, member), _pieces(job, member, score))
+            one = train_locally(job, *_one(job, member), _pieces(job, member, score), runner)
             _put(blocks, one.blocks, member, len(job.cohort))
             found.append(replace(one, blocks={}))  # so that the next client works where this one did, in warm memory
         return Trained(
@@ -36,10 +47,16 @@ class Sequential:
             _stacked([t.counts for t in found]),
         )
 
-    def evaluate(self, job: Job, part: str) -> Counts:
+    def evaluate(self, job: Job, part: str) -> Evaluated:
         """Every view of every client's model, after adaptation."""
-        members = range(len(job.cohort))
-        return _stacked([evaluate_locally(job, *_one(job, member), _pieces(job, member, part)) for member in members])
+        members, runner = range(len(job.cohort)), self.runner(job)
+        found = [evaluate_locally(job, *_one(job, m), _pieces(job, m, part), runner) for m in members]
+        return Evaluated(_stacked([e.counts for e in found]), _stacked([e.portraits for e in found]))
+
+
+def adapted_blocks(job: Job, member: int) -> Blocks:
+    """The blocks of one client of a job as its evaluation uses them."""
+    return adapted(job, *_one(job, member))
 
 
 def _one(job: Job, member: int) -> tuple[Local, Blocks, list[list[Step]]]:

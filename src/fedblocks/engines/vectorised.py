@@ -15,7 +15,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.local_round import Runner, step_by_step
 from fedblocks.core.parts import Blocks
 from fedblocks.engines.captured import Captured
-from fedblocks.engines.job import Counts, Job, Trained, padded
+from fedblocks.engines.job import Evaluated, Job, Trained, padded
 from fedblocks.engines.orders import steps_of_stack
 from fedblocks.engines.work import Piece, evaluate_locally, pieces_of, train_locally
 
@@ -42,23 +42,26 @@ class Vectorised:
         """Local training of the whole cohort; `score` names a part of the data to try the trained models on."""
         chunks, runner = _chunks(job, self.chunk), self.runner(job)
         found = [train_locally(job, *_stack(job, members), _pieces(job, members, score), runner) for members in chunks]
+        if runner is not step_by_step and len(job.ids) == job.cohort.population:
+            job.foresee()
         back = _back(chunks, job.device)
         names = found[0].blocks
         return Trained(
-            {n: {k: torch.cat([t.blocks[n][k] for t in found])[back] for k in names[n]} for n in names},
+            {n: _joined([t.blocks[n] for t in found], back) for n in names},
             _joined([t.weights for t in found], back),
             _joined([t.wanted for t in found], back),
             {**job.sent.bytes_down, **_joined([t.bytes_down for t in found], back)},
             _joined([t.counts for t in found], back),
         )
 
-    def evaluate(self, job: Job, part: str) -> Counts:
+    def evaluate(self, job: Job, part: str) -> Evaluated:
         """Every view of every client's model, after adaptation."""
         chunks, runner = _chunks(job, self.chunk), self.runner(job)
         found = [
             evaluate_locally(job, *_stack(job, members), _pieces(job, members, part), runner) for members in chunks
         ]
-        return _joined(found, _back(chunks, job.device))
+        back = _back(chunks, job.device)
+        return Evaluated(_joined([e.counts for e in found], back), _joined([e.portraits for e in found], back))
 
 
 def _chunks(job: Job, size: int) -> list[list[int]]:
@@ -67,9 +70,10 @@ def _chunks(job: Job, size: int) -> list[list[int]]:
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
-def _back(chunks: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Where each client of the cohort stands in the chunks."""
-    return torch.tensor([member for members in chunks for member in members], device=device).argsort()
+def _back(chunks: Sequence[Sequence[int]], device: torch.device) -> Tensor | None:
+    """Where each client of the cohort stands in the chunks; nothing if they stand in their order."""
+    order = [member for members in chunks for member in members]
+    return None if order == sorted(order) else torch.tensor(order, device=device).argsort()
 
 
 def _stack(job: Job, members: Sequence[int]) -> tuple[Local, Blocks, list[list[Step]]]:
@@ -93,5 +97,7 @@ def _pieces(job: Job, members: Sequence[int], part: str | None) -> list[Piece]:
     return pieces_of(*padded(job.data.parts[part], [job.ids[m] for m in members], job.device, torch.double))
 
 
-def _joined(found: Sequence[dict[str, Tensor]], back: Tensor) -> dict[str, Tensor]:
-    return {name: torch.cat([one[name] for one in found])[back] for name in found[0]}
+def _joined(found: Sequence[dict[str, Tensor]], back: Tensor | None) -> dict[str, Tensor]:
+    """The chunks as one stack, in the order of the cohort."""
+    whole = {name: torch.cat([one[name] for one in found]) if found[1:] else found[0][name] for name in found[0]}
+    return whole if back is None else {name: value[back] for name, value in whole.items()}

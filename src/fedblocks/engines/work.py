@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from fedblocks.core.method import View
 from fedblocks.core.parts import OPTIMIZER, Blocks
 from fedblocks.core.phases import IGNORE, summed_losses
 from fedblocks.core.server import requested
-from fedblocks.engines.job import Counts, Job, Trained
+from fedblocks.data.sets.text import left_out, scored_view, scores_of
+from fedblocks.engines.job import Counts, Evaluated, Job, Trained
 
 PIECE = 512  # test examples in one forward pass
 
@@ -27,18 +29,27 @@ def train_locally(
     """One round of one client or of a stack; with pieces of test data, also how the models did before aggregation."""
     blocks, wanted, down = _second_download(job, local, sent)
     blocks, weights = local_round(job.method, job.phases, blocks, local, orders, runner)
-    counts = {"local": score(job.method.predict, blocks, local, pieces)} if pieces else {}
+    counts = {"local": score(job.method.predict, blocks, local, pieces, {})[..., 0, :]} if pieces else {}
     kept = {name: b for name, b in blocks.items() if name in job.kept_blocks or name.startswith(OPTIMIZER)}
     return Trained(kept, weights, wanted, down, counts)
 
 
 def evaluate_locally(
     job: Job, local: Local, sent: Blocks, orders: Orders, pieces: Sequence[Piece], runner: Runner = step_by_step
-) -> Counts:
+) -> Evaluated:
     """Every view of the models, after adaptation."""
+    blocks = adapted(job, local, sent, orders, runner)
+    counts: Counts = {}
+    for name, view in job.method.views().items():
+        found = score(view, blocks, local, pieces, job.words)  # [..., scores, 3]
+        counts |= {scored_view(name, kind): found[..., k, :] for k, kind in enumerate(job.scores)}
+    return Evaluated(counts, local.call(job.method.portrait, blocks))
+
+
+def adapted(job: Job, local: Local, sent: Blocks, orders: Orders, runner: Runner = step_by_step) -> Blocks:
+    """The blocks that evaluation uses: what was sent and kept, after `prepare` and adaptation."""
     blocks, _, _ = _second_download(job, local, sent)
-    blocks = train(job.phases, local.call(job.method.prepare, blocks), local, orders, runner)
-    return {name: score(view, blocks, local, pieces) for name, view in job.method.views().items()}
+    return train(job.phases, local.call(job.method.prepare, blocks), local, orders, runner)
 
 
 def _second_download(job: Job, local: Local, blocks: Blocks) -> tuple[Blocks, dict[str, Tensor], dict[str, Tensor]]:
@@ -52,25 +63,31 @@ def _second_download(job: Job, local: Local, blocks: Blocks) -> tuple[Blocks, di
 
 
 @torch.no_grad()
-def score(view: View, blocks: Blocks, local: Local, pieces: Sequence[Piece]) -> Tensor:
-    """[3] or [clients, 3]: correct answers, scored labels, sum of losses."""
-    totals = torch.zeros(*local.tensors["size"].shape, 3, dtype=torch.double, device=local.source.x.device)
+def score(view: View, blocks: Blocks, local: Local, pieces: Sequence[Piece], words: Mapping[str, Any]) -> Tensor:
+    """[scores, 3] or [clients, scores, 3]: correct answers, scored labels, sum of losses; three scores of words."""
+    shape = (*local.tensors["size"].shape, len(scores_of(words)), 3)
+    totals = torch.zeros(shape, dtype=torch.double, device=local.source.x.device)
     for rows, real in pieces:
-        totals += local.each(_counts(view, local))(blocks, rows, real)
+        totals += local.each(_counts(view, local, words))(blocks, rows, real)
     return totals
 
 
-def _counts(view: View, local: Local) -> Mapped:
+def _counts(view: View, local: Local, words: Mapping[str, Any]) -> Mapped:
     def counts(blocks: Blocks, rows: Tensor, real: Tensor) -> Tensor:
         x, y = local.source.x[rows], local.source.y[rows]
         with mode.mode(training=False, mapped=local.mapped, mask=real if local.mapped else None):
             logits = view(blocks, x)
-        losses, labels = summed_losses(logits, y)
-        right = ((logits.argmax(-1) == y) & (y != IGNORE)).flatten(1).sum(1) if y.dim() > 1 else logits.argmax(-1) == y
-        counted = [torch.where(real > 0, value.double(), 0) for value in (right, labels, losses)]
-        return torch.stack([value.sum() for value in counted])
+        kept = [torch.where(left_out(y, words, kind), IGNORE, y) if words else y for kind in scores_of(words)]
+        return torch.stack([_counted(logits, labels, real) for labels in kept])
 
     return counts
+
+
+def _counted(logits: Tensor, y: Tensor, real: Tensor) -> Tensor:
+    losses, labels = summed_losses(logits, y)
+    right = ((logits.argmax(-1) == y) & (y != IGNORE)).flatten(1).sum(1) if y.dim() > 1 else logits.argmax(-1) == y
+    counted = [torch.where(real > 0, value.double(), 0) for value in (right, labels, losses)]
+    return torch.stack([value.sum() for value in counted])
 
 
 def pieces_of(rows: Tensor, sizes: Tensor) -> list[Piece]:

@@ -112,6 +112,49 @@ def _weight_gradient(
     tl.store(where, acc, mask=(n < F)[:, None] & (k < K)[None, :])
 
 
+@triton.jit
+def _few_filters_gradient(
+    x, dy, dw, group_stride, B, C, H, W, F, OH, OW,
+    PAD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """One row of a filter and BM positions, over all images: the sums stay in registers until the end."""
+    part, g = tl.program_id(0), tl.program_id(2).to(tl.int64)
+    P, K = OH * OW, C * KH * KW
+    c, ky = tl.program_id(1) // KH, tl.program_id(1) % KH
+    n, r = tl.arange(0, BN), part * BM + tl.arange(0, BM)
+    iy, ix = r // OW + (ky - PAD), r % OW - PAD
+    real = r < P
+    if PAD > 0:
+        real = real & (iy >= 0) & (iy < H)
+    pixel = x + g * group_stride + c * H * W + iy * W + ix
+    slope = dy + g * B * F * P + n[:, None] * P + r[None, :]
+    known = (r < P)[None, :] & (n < F)[:, None]
+    sum0 = tl.zeros((BN, BM), dtype=tl.float32)
+    sum1, sum2, sum3, sum4 = sum0, sum0, sum0, sum0
+    for b in range(0, B):
+        d = tl.load(slope + b * F * P, mask=known, other=0.0)
+        at = pixel + b * C * H * W
+        sum0 += d * tl.load(at, mask=real & (ix >= 0) & (ix < W), other=0.0)[None, :]
+        if KW > 1:
+            sum1 += d * tl.load(at + 1, mask=real & (ix + 1 >= 0) & (ix + 1 < W), other=0.0)[None, :]
+        if KW > 2:
+            sum2 += d * tl.load(at + 2, mask=real & (ix + 2 >= 0) & (ix + 2 < W), other=0.0)[None, :]
+        if KW > 3:
+            sum3 += d * tl.load(at + 3, mask=real & (ix + 3 >= 0) & (ix + 3 < W), other=0.0)[None, :]
+        if KW > 4:
+            sum4 += d * tl.load(at + 4, mask=real & (ix + 4 >= 0) & (ix + 4 < W), other=0.0)[None, :]
+    where = dw + ((part * tl.num_programs(2) + g) * F + n) * K + tl.program_id(1) * KW
+    tl.store(where, tl.sum(sum0, 1), mask=n < F)
+    if KW > 1:
+        tl.store(where + 1, tl.sum(sum1, 1), mask=n < F)
+    if KW > 2:
+        tl.store(where + 2, tl.sum(sum2, 1), mask=n < F)
+    if KW > 3:
+        tl.store(where + 3, tl.sum(sum3, 1), mask=n < F)
+    if KW > 4:
+        tl.store(where + 4, tl.sum(sum4, 1), mask=n < F)
+
+
 def convolve(x: Tensor, w: Tensor, bias: Tensor | None, pad: int) -> Tensor:
     """[clients, batch, in, h, w] and [clients, out, in, kh, kw] -> [clients, batch, out, h', w']."""
     (G, B, C, H, W), (F, KH, KW) = x.shape, (w.shape[1], w.shape[3], w.shape[4])
@@ -121,25 +164,32 @@ def convolve(x: Tensor, w: Tensor, bias: Tensor | None, pad: int) -> Tensor:
     sizes = (x, w, x if bias is None else bias.contiguous(), y, x.stride(0), B, C, H, W, F, OH, OW)
     if F <= _FEW:
         grid = (triton.cdiv(B * OH * OW, 512), G)
-        _direct[grid](*sizes, pad, KH, KW, 512, _power(F, 1), bias is not None, num_warps=4)
+        _direct[grid](*sizes, pad, KH, KW, 512, _power(F, 1), bias is not None, num_warps=4 if pad else 2)
         return y
-    block = min(_power(F, 16), 64)
-    cube = (triton.cdiv(B * OH * OW, 128), G, triton.cdiv(F, block))
-    deep = 16 if C * KH * KW <= 256 else 32
-    _product[cube](*sizes, pad, KH, KW, 128, block, deep, bias is not None, _precision(), num_warps=4)
+    block, warps = min(_power(F, 16), 64), 4 if F > 16 and C * KH * KW > 64 else 2
+    cube = (triton.cdiv(B * OH * OW, 64), G, triton.cdiv(F, block))
+    _product[cube](*sizes, pad, KH, KW, 64, block, 32, bias is not None, _precision(), num_warps=warps, num_stages=2)
     return y
 
 
 def weight_gradient(x: Tensor, dy: Tensor, kernel: tuple[int, int], pad: int) -> Tensor:
-    """[clients, out, in, kh, kw]: partial sums over slices of the batch, then their sum."""
+    """[clients, out, in, kh, kw]: partial sums, then their sum. Sizes of tiles were found by trying."""
     (G, B, C, H, W), (F, OH, OW), (KH, KW) = x.shape, dy.shape[2:], kernel
     x, dy = _dense(x), dy.contiguous()
-    K, splits, block = C * KH * KW, max(1, min(96, B * OH * OW // 512)), min(_power(F, 16), 64)
-    dw = torch.empty(splits, G, F, K, device=x.device, dtype=x.dtype)
-    grid = (splits, triton.cdiv(K, 32) * triton.cdiv(F, block), G)
-    sizes = (x, dy, dw, x.stride(0), B, C, H, W, F, OH, OW, splits)
-    rows, warps = (16, 1) if F <= 16 else (32, 4)  # found by trying: few filters want many small programs
-    _weight_gradient[grid](*sizes, pad, KH, KW, rows, block, 32, _precision(), num_warps=warps)
+    K, M = C * KH * KW, B * OH * OW
+    sizes = (x.stride(0), B, C, H, W, F, OH, OW)
+    if F <= _FEW and KW <= 5:
+        parts = triton.cdiv(OH * OW, 128)
+        dw = torch.empty(parts, G, F, K, device=x.device, dtype=x.dtype)
+        _few_filters_gradient[parts, C * KH, G](x, dy, dw, *sizes, pad, KH, KW, 128, _power(F, 1), num_warps=1)
+        return dw.sum(0).view(G, F, C, KH, KW)
+    small = F <= 16 or K <= 32
+    rows, block, deep, warps, stages = (16, 16, 32, 1, 3) if small else (32, 32, 64, 4 if M > 2048 else 2, 2)
+    parts = max(1, min(96, M // 512) if small else M // 2048)
+    dw = torch.empty(parts, G, F, K, device=x.device, dtype=x.dtype)
+    _weight_gradient[parts, triton.cdiv(K, deep) * triton.cdiv(F, block), G](
+        x, dy, dw, *sizes, parts, pad, KH, KW, rows, block, deep, _precision(), num_warps=warps, num_stages=stages
+    )
     return dw.sum(0).view(G, F, C, KH, KW)
 
 

@@ -1,0 +1,73 @@
+"""J9: three seeds and four learning rates of J1 with a cohort of 10, as lanes of one run and one lane alone."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict, dataclass, replace
+
+import torch
+
+from fedblocks.bench.jobs import J1
+from fedblocks.bench.materials import materials
+from fedblocks.bench.measure import Round, taken_in_turn
+from fedblocks.engines.federate import Setting, run_round
+from fedblocks.engines.lanes import Lanes
+from fedblocks.engines.vectorised import Vectorised
+
+NAME = "J9"
+SEEDS, RATES = 3, (0.003, 0.01, 0.03, 0.1)
+
+
+@dataclass(frozen=True)
+class LanesResult:
+    """One round of all lanes beside one round of one of them."""
+
+    device: str
+    lanes: int
+    clients: int  # a round, of one lane
+    one_seconds: list[float]
+    all_seconds: list[float]
+    times_one: float  # of the medians: all lanes over one lane
+    gain: float  # all lanes one after another over all lanes at once
+
+
+def measure_lanes(device: str, repeat: int) -> dict[str, object]:
+    """Both in turn, in one process, after one round of each to warm up."""
+    given = materials(replace(J1, cohort=10), device)
+    settings = [
+        Setting.of(replace(given.method, lr=lr), given.setting.data, seed) for seed in range(SEEDS) for lr in RATES
+    ]
+    rounds = {"one": _one(settings[0], given.cohort), "all": _all(settings, given.cohort)}
+    for _ in range(2):  # the first rounds record graphs
+        for round in rounds.values():
+            round()
+    sides = taken_in_turn(rounds, repeat, torch.device(device))
+    one, every = (statistics.median(sides[who].seconds) for who in rounds)
+    found = LanesResult(
+        device, len(settings), len(given.cohort), sides["one"].seconds, sides["all"].seconds, every / one,
+        len(settings) * one / every,
+    )  # fmt: skip
+    return asdict(found)
+
+
+def _one(setting: Setting, cohort: list[int]) -> Round:
+    state, engine = setting.start(), Vectorised()
+
+    def round() -> int:
+        nonlocal state
+        state, _ = run_round(setting, state, cohort, engine)
+        return len(cohort) * J1.examples
+
+    return round
+
+
+def _all(settings: list[Setting], cohort: list[int]) -> Round:
+    lanes, engine = Lanes(settings), Vectorised(chunk=512)
+    states = [setting.start() for setting in settings]
+
+    def round() -> int:
+        nonlocal states
+        states = [end[0] for end in lanes.run_round(states, [cohort] * len(settings), engine)]
+        return len(settings) * len(cohort) * J1.examples
+
+    return round

@@ -1,0 +1,70 @@
+"""The tables of docs/speed.md, made from stored results and from nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+_PLACE = re.compile(r"<!-- bench:([\w-]+) -->\n.*?<!-- /bench -->", re.DOTALL)
+COLUMNS = ["job", "engine", "clients", "s a round", "plain loop, s", "times the loop", "in CPU time", "examples/s"]
+HEAD = f"| {' | '.join([*COLUMNS, 'share of floor', 'peak MiB'])} |\n|{'---|' * (len(COLUMNS) + 2)}"
+
+
+def with_results(text: str, folder: Path) -> str:
+    """A page with a table at each place `<!-- bench:NAME -->`, from FOLDER/bench-NAME.json."""
+
+    def filled(place: re.Match[str]) -> str:
+        return f"<!-- bench:{place[1]} -->\n{section(folder / f'bench-{place[1]}.json')}\n<!-- /bench -->"
+
+    return _PLACE.sub(filled, text)
+
+
+def section(path: Path) -> str:
+    """What was run where, and what came out."""
+    if not path.is_file():
+        return f"Not measured yet: there is no `results/{path.name}`."
+    found = json.loads(path.read_text())
+    lines = [about(found, path.name), "", HEAD, *(row(result) for result in found["results"])]
+    if "lanes" in found:
+        lines += ["", lanes(found["lanes"])]
+    return "\n".join([*lines, *(f"\n{job} left out: {reason}" for job, reason in found["skipped"].items())])
+
+
+def about(found: dict[str, Any], name: str) -> str:
+    """Machine, versions and command, in one paragraph."""
+    env = found["env"]
+    machine = ", ".join(env["devices"]) or f"{env['cpu']}, {env['cpu_count']} cores"
+    versions = f"torch {env['versions']['torch']}, Python {env['python']}, {env['platform']}"
+    load = f", load average {found['load']:.1f} at the end" if "load" in found else ""
+    command = " ".join(["fedblocks", *env["command"][1:]])
+    return f"{machine}; {versions}; {env['threads']} threads{load}. `{command}`, stored in `results/{name}`."
+
+
+def lanes(found: dict[str, Any]) -> str:
+    """One sentence on J9."""
+    one, every = (1000 * median(found[who]) for who in ("one_seconds", "all_seconds"))
+    return (
+        f"J9: {found['lanes']} lanes of {found['clients']} clients take {every:.1f} ms a round, one {one:.1f} ms: "
+        f"{found['times_one']:.2f} times as long, and {found['gain']:.2f} times as fast as one after another."
+    )
+
+
+def row(result: dict[str, Any]) -> str:
+    """One line of the table."""
+    ours, plain = result["ours"], result["plain"]
+    cells = [
+        result["job"],
+        ours["who"],
+        f"{result['cohort']:,}",
+        f"{ours['median_seconds']:.3f}",
+        f"{plain['median_seconds']:.3f}",
+        f"{result['speedup']:.2f}",
+        f"{result['cpu_speedup']:.2f}",
+        f"{ours['examples_per_second']:,.0f}",
+        f"{100 * result['share_of_floor']:.0f} %",
+        f"{ours['peak_bytes'] / 2**20:,.0f}",
+    ]
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,161 @@
+"""Our rounds beside those of other libraries, each in an environment of its own, taking turns round by round."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedblocks.bench.jobs import BenchJob, chosen
+from fedblocks.bench.materials import LR, materials
+from fedblocks.bench.measure import Side, our_round, taken_in_turn
+from fedblocks.bench.plain import PlainLoop
+from fedblocks.core.errors import UserError
+from fedblocks.engines.processes import Processes
+from fedblocks.engines.sequential import Sequential
+from fedblocks.runs.environment import environment, now
+
+SCRIPTS = Path(__file__).parents[3] / "benchmarks" / "peers"  # of a checkout; the package does not carry them
+PEERS = {"fluke": "fluke-fl==0.8.1", "flower": "flwr[simulation]==1.41.0", "pfl": "pfl==0.6.0"}
+JOBS = ["J1", "J5", "J7"]
+FEWER = {"J1": 10}  # clients a round, where all of them would take too long with every peer
+
+
+def home() -> Path:
+    """Where the environments of the peers are."""
+    return Path(os.environ.get("FEDBLOCKS_PEERS") or Path.home() / ".cache" / "fedblocks" / "peers")
+
+
+def how_to_install(name: str) -> str:
+    """The command that makes a peer's environment, with the torch that runs here."""
+    place, version = home() / name, torch.__version__.partition("+")[0]
+    return f"python -m venv {place} && {place}/bin/pip install torch=={version} '{PEERS[name]}'"
+
+
+@dataclass(eq=False)
+class PeerProcess:
+    """A peer at work on one job: it waits until it is told to begin a round, and says when it is over."""
+
+    examples: int  # of one round
+    process: subprocess.Popen[str]
+    errors: Path
+    hello: dict[str, Any] = field(default_factory=dict)
+    noted: dict[str, Any] = field(default_factory=dict)
+    cpu_seconds: list[float] = field(default_factory=list)
+
+    @classmethod
+    def started(cls, name: str, job: BenchJob, rounds: int, errors: Path) -> PeerProcess:
+        """A peer that has its data and waits for the first round."""
+        given = json.dumps({**asdict(job), "rounds": rounds, "lr": LR})
+        environ = {**os.environ, "FEDBLOCKS_PEER_JOB": given, "PYTHONPATH": str(SCRIPTS)}
+        command = [str(home() / name / "bin" / "python"), str(SCRIPTS / f"with_{name}.py")]
+        pipe = subprocess.PIPE
+        with errors.open("w") as log:
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=environ)
+        peer = cls(job.cohort * job.examples, process, errors)
+        peer.hello = peer._heard()
+        return peer
+
+    def round(self) -> int:
+        """One round; the processor time of the peer and all its children is kept."""
+        assert self.process.stdin is not None
+        before = tree_seconds(self.process.pid)
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.noted = self._heard()
+        self.cpu_seconds.append(tree_seconds(self.process.pid) - before)
+        return self.examples
+
+    def close(self) -> None:
+        """End it; it may be waiting for another round."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+    def _heard(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            last = [text for text in self.errors.read_text().splitlines() if text.strip()][-1:]
+            raise UserError(f"it ended early: {' '.join(last) or 'without a word'}", "run its script by hand")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+def tree_seconds(root: int) -> float:
+    """Processor seconds of a process, of those it started and of those it has waited for."""
+    parents, ticks = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # ended while we looked
+            continue
+        pid = int(stat.parent.name)
+        parents[pid], ticks[pid] = int(fields[1]), sum(int(tick) for tick in fields[11:15])
+    family = {root}
+    while grown := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= grown
+    return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
+
+
+def run_peers(names: Sequence[str], repeat: int, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Every job with every peer that is installed; what is not there or fails is listed with the reason."""
+    jobs = [job for job in chosen(list(names) or JOBS, large=False)]
+    for job in jobs:
+        if job.name not in JOBS:
+            raise UserError(f"{job.name} is not written for peers", f"choose among {', '.join(JOBS)}")
+    if not SCRIPTS.is_dir():
+        raise UserError("the scripts of the peers are not here", "run this from a checkout, installed with pip -e")
+    missing = {name: how_to_install(name) for name in PEERS if not (home() / name / "bin" / "python").exists()}
+    results: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    for job in jobs:
+        for name in (name for name in PEERS if name not in missing):
+            try:
+                results.append(beside(name, replace(job, cohort=FEWER.get(job.name, job.cohort)), repeat))
+            except UserError as error:
+                failed[f"{job.name} with {name}"] = error.message
+                continue
+            tell(results[-1])
+    return {"at": now(), "env": environment(), "results": results, "failed": failed, "missing": missing}
+
+
+def beside(name: str, job: BenchJob, repeat: int) -> dict[str, Any]:
+    """One job: a peer, our two engines of a CPU and the plain loop in turn."""
+    given = materials(job, "cpu")
+    workers = Processes()
+    with tempfile.TemporaryDirectory() as folder:
+        peer = PeerProcess.started(name, job, repeat + 1, Path(folder) / "errors")
+        try:
+            ours = {engine.name: our_round(given, engine) for engine in (Sequential(), workers)}
+            rounds = {"plain loop": PlainLoop(given).round, **ours, name: peer.round}
+            sides = taken_in_turn(rounds, repeat, torch.device("cpu"))
+        finally:
+            peer.close()
+            workers.close()
+    sides[name] = replace(sides[name], cpu_seconds=peer.cpu_seconds[1:])  # the first was to warm up
+    return compared(job, name, sides) | {"hello": peer.hello, "noted": peer.noted, "load": os.getloadavg()[0]}
+
+
+def compared(job: BenchJob, peer: str, sides: dict[str, Side]) -> dict[str, Any]:
+    """Medians and ratios; above 1, we are faster."""
+    ours = min((sides[name] for name in ("sequential", "processes")), key=lambda side: side.median_seconds)
+    times = {side.who: sides[peer].median_seconds / side.median_seconds for side in sides.values()}
+    processor = statistics.median(sides[peer].cpu_seconds) / max(statistics.median(ours.cpu_seconds), 1e-9)
+    keep = ("who", "seconds", "cpu_seconds", "median_seconds", "examples_per_second")
+    return {
+        "job": job.name, "about": job.about, "clients": job.clients, "cohort": job.cohort, "batch": job.batch,
+        "peer": peer, "ours": ours.who, "times_peer": times, "cpu_speedup": processor,
+        "sides": {who: {key: getattr(side, key) for key in keep} for who, side in sides.items()},
+    }  # fmt: skip

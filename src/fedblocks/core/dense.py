@@ -1,0 +1,53 @@
+"""A dense layer of one client or a stack of them, with gradients laid out in memory as the weights are.
+
+Left to itself, autograd hands back transposed weight gradients, and the optimizer's step pays for that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Dense(torch.autograd.Function):
+    """[..., batch, in] times the transpose of [..., out, in], plus [..., out]."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if bias is None:
+            return x @ weight.mT
+        if x.dim() == 3:
+            return torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)
+        return x @ weight.mT + bias.unsqueeze(-2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, weight, bias = inputs
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        d_x = slope @ weight if ctx.needs_input_grad[0] else None
+        d_weight = slope.mT @ x if ctx.needs_input_grad[1] else None
+        return d_x, d_weight, slope.sum(-2) if ctx.has_bias else None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor | None) -> tuple[Tensor, int]:
+        full = [_stacked(t, dim, info.batch_size) for t, dim in zip(inputs, in_dims, strict=True)]
+        return Dense.apply(*full), 0  # type: ignore[no-untyped-call]
+
+
+def dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """What `F.linear` gives, for any number of dimensions."""
+    y: Tensor = Dense.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
+    return y.view(*x.shape[:-1], -1)
+
+
+def _stacked(t: Tensor | None, dim: int | None, size: int) -> Tensor | None:
+    if t is None:
+        return None
+    return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)

@@ -1,0 +1,1 @@
+"""GPU kernels (Triton) that serve all clients of a stack in one launch. Imported only where there is a GPU."""

@@ -1,0 +1,124 @@
+"""What many clients keep, packed: a million clients cost their numbers, and a round the shards that it touches."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from fedblocks.core.parts import Blocks
+
+CLIENTS_PER_SHARD = 64  # neighbours by number; checkpoints store them as one file, too
+MANY = 4096  # clients that are packed; fewer stay as they are
+
+
+@dataclass(frozen=True, eq=False)
+class Pack:
+    """Some clients of one shard whose blocks have the same names and shapes."""
+
+    ids: tuple[int, ...]  # ascending
+    blocks: Blocks  # [clients, ...]
+
+    def __contains__(self, client: int) -> bool:
+        place = bisect_left(self.ids, client)
+        return place < len(self.ids) and self.ids[place] == client
+
+    def row(self, client: int) -> Blocks:
+        """What one client keeps, as views."""
+        place = bisect_left(self.ids, client)
+        return {name: {k: v[place] for k, v in block.items()} for name, block in self.blocks.items()}
+
+    def on(self, device: torch.device | str) -> Pack:
+        """The same on a device."""
+        blocks = {name: {k: v.to(device) for k, v in block.items()} for name, block in self.blocks.items()}
+        return Pack(self.ids, blocks)
+
+
+Shard = tuple[Pack, ...]  # one pack, or several where groups of clients differ
+
+
+@dataclass(frozen=True, eq=False)
+class Population(Mapping[int, Blocks]):
+    """Client -> its private blocks. A change makes another population, which shares the shards that stay the same."""
+
+    shards: Mapping[int, Shard] = field(default_factory=dict)  # ascending
+
+    def __getitem__(self, client: int) -> Blocks:
+        for pack in self.shards.get(client // CLIENTS_PER_SHARD, ()):
+            if client in pack:
+                return pack.row(client)
+        raise KeyError(client)
+
+    def __iter__(self) -> Iterator[int]:
+        return (client for number in self.shards for client in self.members(number))
+
+    def __len__(self) -> int:
+        return sum(len(pack.ids) for shard in self.shards.values() for pack in shard)
+
+    def members(self, number: int) -> list[int]:
+        """The clients of a shard, ascending."""
+        return sorted(client for pack in self.shards[number] for client in pack.ids)
+
+    def updated(self, changes: Mapping[int, Blocks]) -> Population:
+        """The same with other blocks for some clients."""
+        touched = {
+            number: self._repacked(number, {client: changes[client] for client in clients})
+            for number, clients in groupby(sorted(changes), lambda client: client // CLIENTS_PER_SHARD)
+        }
+        shards = {**self.shards, **touched}
+        return Population(shards if touched.keys() <= self.shards.keys() else dict(sorted(shards.items())))
+
+    def on(self, device: torch.device | str) -> Population:
+        """The same on a device."""
+        return Population({number: tuple(pack.on(device) for pack in shard) for number, shard in self.shards.items()})
+
+    def _repacked(self, number: int, changes: Mapping[int, Blocks]) -> Shard:
+        packs = self.shards.get(number, ())
+        if len(packs) == 1 and all(client in packs[0] and _fits(packs[0], new) for client, new in changes.items()):
+            return (_replaced(packs[0], changes),)
+        known = {client: pack.row(client) for pack in packs for client in pack.ids}
+        return packed({**known, **changes})
+
+
+def packed(private: Mapping[int, Blocks]) -> Shard:
+    """Clients as packs, one for each set of names and shapes."""
+    alike: dict[Any, list[int]] = {}
+    for client in sorted(private):
+        alike.setdefault(_form(private[client]), []).append(client)
+    return tuple(Pack(tuple(ids), _stacked([private[client] for client in ids])) for ids in alike.values())
+
+
+def merged(private: Mapping[int, Blocks], changes: Mapping[int, Blocks]) -> Mapping[int, Blocks]:
+    """What clients keep after a round; packed once they are many."""
+    if isinstance(private, Population):
+        return private.updated(changes)
+    together = {**private, **changes}
+    return together if len(together) < MANY else Population().updated(together)
+
+
+def _replaced(pack: Pack, changes: Mapping[int, Blocks]) -> Pack:
+    """A copy of a pack with some rows written anew."""
+    blocks = {name: {k: v.clone() for k, v in block.items()} for name, block in pack.blocks.items()}
+    for client, new in changes.items():
+        place = bisect_left(pack.ids, client)
+        for name, block in new.items():
+            for key, value in block.items():
+                blocks[name][key][place] = value
+    return Pack(pack.ids, blocks)
+
+
+def _fits(pack: Pack, blocks: Blocks) -> bool:
+    return bool(_form(pack.row(pack.ids[0])) == _form(blocks))
+
+
+def _form(blocks: Blocks) -> Any:
+    """Names, shapes and kinds of numbers."""
+    return tuple((n, tuple((k, v.shape, v.dtype, v.device) for k, v in b.items())) for n, b in blocks.items())
+
+
+def _stacked(found: Sequence[Blocks]) -> Blocks:
+    return {n: {k: torch.stack([one[n][k] for one in found]) for k in block} for n, block in found[0].items()}

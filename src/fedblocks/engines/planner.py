@@ -1,0 +1,149 @@
+"""Which engine is fastest on this CPU: tried on a few steps, once, and remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedblocks.core.net import Net
+from fedblocks.engines.federate import Engine, Setting
+from fedblocks.engines.job import Job
+from fedblocks.engines.processes import Processes
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.engines.workers import available, cores
+
+CACHE = "FEDBLOCKS_ENGINES"  # environment variable: where choices are kept
+CLIENTS, STEPS = 8, 2  # that are tried
+LONG = 0.5  # seconds of one client's trial: a net that no stack of clients makes faster on a CPU
+BETTER = 1.1  # times faster than one client after another, or it is not worth another engine
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be decided: a cohort of a setting on some cores."""
+
+    setting: Setting
+    clients: Sequence[int]  # of which cohorts are drawn
+    cohort: int
+    chunk: int = 64
+    processes: int = 1  # worker processes that may be used
+    threads: int = 1  # of the other engines
+
+    @property
+    def group(self) -> str:
+        """The clients with the largest net decide."""
+        methods = self.setting.methods
+        return max(methods, key=lambda name: Net.size(methods[name].net))
+
+    def engines(self) -> dict[str, Engine]:
+        """The engines that could do it."""
+        found: dict[str, Engine] = {"sequential": Sequential()}
+        if not self.setting.methods[self.group].net.unmappable:
+            found["vectorised"] = Vectorised(chunk=self.chunk)
+        if self.processes > 1 and self.cohort > 1 and available():
+            found["processes"] = Processes(count=min(self.processes, self.cohort))
+        return found
+
+    def key(self) -> str:
+        """Everything that the answer depends on."""
+        method = self.setting.methods[self.group]
+        shapes = [[name, list(value.shape)] for name, value in method.net.init(0).items()]
+        about = [type(method).__name__, method.batch_size, list(self.setting.data.x.shape[1:]), shapes]
+        machine = [torch.__version__, self.threads, cores(), self.processes]
+        return sha256(json.dumps([*about, self.cohort, self.chunk, *machine]).encode()).hexdigest()[:32]
+
+
+def planned(plan: Plan) -> tuple[Engine, str]:
+    """The engine that was fastest, and by how much."""
+    found = _remembered(plan.key()) or _remember(plan.key(), tried(plan))
+    engines = plan.engines()
+    best = fastest({name: seconds for name, seconds in found.items() if name in engines})
+    return engines[best], f"{_told(found)} for a few steps of this net"
+
+
+def fastest(seconds: Mapping[str, float]) -> str:
+    """One client after another, unless another way is clearly faster."""
+    best = min(seconds, key=lambda name: seconds[name])
+    return best if seconds["sequential"] > BETTER * seconds[best] else "sequential"
+
+
+def tried(plan: Plan) -> dict[str, float]:
+    """Seconds that each engine takes for the same few steps."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(plan.threads)
+    try:
+        return _tried(plan, plan.engines())
+    finally:
+        torch.set_num_threads(before)
+
+
+def _tried(plan: Plan, engines: dict[str, Engine]) -> dict[str, float]:
+    first = timed(engines["sequential"], _job(plan, 1))
+    if first > LONG:
+        engines.pop("vectorised", None)
+    job = _job(plan, plan.processes if first > LONG else CLIENTS)
+    seconds = {name: timed(engine, job) for name, engine in engines.items()}
+    for engine in engines.values():
+        if isinstance(engine, Processes):
+            engine.close()
+    return seconds
+
+
+def timed(engine: Engine, job: Job) -> float:
+    """The shorter of two trials, after one to warm up."""
+    found = []
+    for _ in range(3):
+        began = time.perf_counter()
+        engine.train(job)
+        found.append(time.perf_counter() - began)
+    return min(found[1:])
+
+
+def _job(plan: Plan, count: int) -> Job:
+    """The first steps of some clients."""
+    setting, group = plan.setting, plan.group
+    members = setting.members(plan.clients)[group]
+    clients = [client for client in members if len(setting.data.train[client])][:count] or members[:1]
+    phases = [replace(phase, steps=min(phase.steps or STEPS, STEPS)) for phase in setting.methods[group].phases()]
+    return setting.job(group, clients, setting.start(), phases, True, "train")
+
+
+def _told(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in sorted(seconds.items(), key=lambda i: i[1]))
+
+
+def _folder() -> Path:
+    named, base = os.environ.get(CACHE), os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(named or f"{base}/fedblocks/engines").expanduser()
+
+
+def _remembered(key: str) -> dict[str, float] | None:
+    try:
+        found: Any = json.loads((_folder() / f"{key}.json").read_text())
+        return {str(name): float(seconds) for name, seconds in found.items()} if "sequential" in found else None
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+
+
+def _remember(key: str, seconds: dict[str, float]) -> dict[str, float]:
+    """Whoever writes first decides for all, so that runs side by side choose alike."""
+    draft = _folder() / f".{key}-{os.getpid()}"
+    try:
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(seconds))
+        with suppress(FileExistsError):
+            os.link(draft, _folder() / f"{key}.json")
+        draft.unlink()
+    except OSError:
+        return seconds  # nowhere to write: it is tried again next time
+    return _remembered(key) or seconds

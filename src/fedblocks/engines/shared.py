@@ -1,0 +1,122 @@
+"""Trees of tensors in memory that several processes see: written once, read without a copy."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Tree = dict[str, Any]  # tensors by name, nested
+Shapes = dict[str, Any]  # the same names; for each tensor [dtype, shape]
+Places = dict[str, Any]  # the same names; for each tensor [dtype, shape, offset, the first dimension repeats one row]
+
+_ALIGNED = 64  # bytes: as torch allocates, so that kernels do the same sums in the same order
+
+
+@dataclass(frozen=True, eq=False)
+class SharedTree:
+    """A tree of tensors with the file, which has no name on any disk, that holds their numbers."""
+
+    descriptor: int
+    places: Places
+    tree: Tree
+
+    def close(self) -> None:
+        """Give up the file; the memory lives on as long as its tensors."""
+        os.close(self.descriptor)
+
+
+def share(tree: Tree) -> SharedTree:
+    """A copy of a tree for other processes; what all clients have in common is copied once."""
+    places, size = _placed(tree, 0)
+    shared = _made(places, size)
+    _fill(shared.tree, tree)
+    return shared
+
+
+def room_for(shapes: Shapes) -> SharedTree:
+    """Room for tensors that other processes will write."""
+    return _made(*_placed(shapes, 0))
+
+
+def opened(descriptor: int, places: Places) -> SharedTree:
+    """The tree that another process made, by the file it sent."""
+    size = os.fstat(descriptor).st_size
+    memory = torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)
+    return SharedTree(descriptor, places, _views(places, memory))
+
+
+def shapes_of(tree: Tree, count: int) -> Shapes:
+    """What room a tree of one client needs for several: the first dimension grows."""
+    return {
+        name: shapes_of(value, count) if isinstance(value, dict) else [_name(value.dtype), [count, *value.shape[1:]]]
+        for name, value in tree.items()
+    }
+
+
+def put(tree: Tree, member: int, one: Tree) -> None:
+    """Write the tree of one client to its row."""
+    for name, value in one.items():
+        if isinstance(value, dict):
+            put(tree[name], member, value)
+        else:
+            tree[name][member].copy_(value[0].detach())
+
+
+def _made(places: Places, size: int) -> SharedTree:
+    descriptor = os.memfd_create("fedblocks", os.MFD_CLOEXEC)
+    os.truncate(descriptor, max(size, 1))
+    return opened(descriptor, places)
+
+
+def _placed(tree: Tree | Shapes, offset: int) -> tuple[Places, int]:
+    """A place for each tensor, one after the other, and where the last one ends."""
+    places: Places = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            places[name], offset = _placed(value, offset)
+        else:
+            dtype, shape, repeats = _leaf(value)
+            places[name] = [dtype, shape, offset, repeats]
+            end = offset + _numbers(shape, repeats) * getattr(torch, dtype).itemsize
+            offset = -(-end // _ALIGNED) * _ALIGNED
+    return places, offset
+
+
+def _leaf(value: Tensor | list[Any]) -> tuple[str, list[int], bool]:
+    if isinstance(value, list):
+        return value[0], value[1], False
+    return _name(value.dtype), list(value.shape), value.dim() > 0 and len(value) > 1 and value.stride(0) == 0
+
+
+def _views(places: Places, memory: Tensor) -> Tree:
+    return {name: _views(p, memory) if isinstance(p, dict) else _view(memory, *p) for name, p in places.items()}
+
+
+def _view(memory: Tensor, dtype: str, shape: list[int], offset: int, repeats: bool) -> Tensor:
+    kind = getattr(torch, dtype)
+    numbers = memory[offset : offset + _numbers(shape, repeats) * kind.itemsize].view(kind)
+    return numbers.view(1, *shape[1:]).expand(shape) if repeats else numbers.view(shape)
+
+
+def _fill(to: Tree, values: Tree) -> None:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            _fill(to[name], value)
+        elif _leaf(value)[2]:
+            to[name][:1].copy_(value[:1])
+        else:
+            to[name].copy_(value)
+
+
+def _numbers(shape: list[int], repeats: bool) -> int:
+    return prod(shape[1:] if repeats else shape)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,154 @@
+"""Worker processes: forked once, given messages over a socket, gone as soon as their parent is."""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+
+from fedblocks.core.errors import UserError
+
+Message = dict[str, Any]
+_LENGTH = struct.Struct("<Q?")  # bytes that follow, and whether a file comes along
+
+
+class WorkerError(UserError):
+    """A worker process failed or was killed."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Channel:
+    """Messages as JSON, a file now and then; no object of ours is ever rebuilt from bytes."""
+
+    socket: socket.socket
+
+    def send(self, message: Message, descriptor: int | None = None) -> None:
+        content = json.dumps(message).encode()
+        files = [] if descriptor is None else [descriptor]
+        socket.send_fds(self.socket, [_LENGTH.pack(len(content), bool(files))], files)
+        self.socket.sendall(content)
+
+    def receive(self) -> tuple[Message, int | None]:
+        """The next message; EOFError once the other side is gone."""
+        head, files, _, _ = socket.recv_fds(self.socket, _LENGTH.size, 1)
+        if not head:
+            raise EOFError
+        length, _ = _LENGTH.unpack(head)
+        content = bytearray()
+        while len(content) < length:
+            piece = self.socket.recv(length - len(content))
+            if not piece:
+                raise EOFError
+            content += piece
+        return json.loads(content), files[0] if files else None
+
+
+@dataclass(frozen=True, eq=False)
+class Worker:
+    """One process and the way to talk to it."""
+
+    number: int
+    process: BaseProcess
+    channel: Channel
+
+    def gone(self, doing: str) -> WorkerError:
+        """What to say of a worker that ended by itself."""
+        self.process.join(5)
+        code = self.process.exitcode
+        how = f"was ended by {signal.Signals(-code).name}" if code and code < 0 else f"ended with code {code}"
+        message = f"worker {self.number} (process {self.process.pid}) {how} while it {doing}"
+        return WorkerError(message, 'look for "out of memory" in the system log; fewer processes need less')
+
+
+class Workers:
+    """Several worker processes. They are forked, so they know all that the parent knew at that time."""
+
+    def __init__(self, count: int, serve: Callable[[Channel], None]) -> None:
+        if not available():
+            message = 'engine = "processes" works on Linux, without a GPU'
+            raise UserError(message, 'use engine = "auto" or "sequential"')
+        self.workers: list[Worker] = []
+        self._end = weakref.finalize(self, _end, self.workers)
+        context = multiprocessing.get_context("fork")
+        for number in range(count):
+            ours, theirs = socket.socketpair()
+            others = [worker.channel.socket for worker in self.workers]  # or their EOF would never come
+            process = context.Process(
+                target=_live, args=(theirs, [ours, *others], serve), name=f"worker-{number}", daemon=True
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # threads of torch, idle and not used again
+                process.start()
+            theirs.close()
+            self.workers.append(Worker(number, process, Channel(ours)))
+
+    def close(self) -> None:
+        """End all of them now."""
+        self._end()
+
+    def incoming(self, among: Sequence[Worker]) -> Iterator[Worker]:
+        """Workers that have something to say, as it comes, as long as the caller goes on."""
+        with selectors.DefaultSelector() as selector:
+            for worker in among:
+                selector.register(worker.channel.socket, selectors.EVENT_READ, worker)
+            while True:
+                for key, _ in selector.select():
+                    yield key.data
+
+
+def available() -> bool:
+    """Whether workers can be forked here: a process that has begun to use a GPU cannot be."""
+    return sys.platform == "linux" and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _live(own: socket.socket, others: Sequence[socket.socket], serve: Callable[[Channel], None]) -> None:
+    """The life of a worker: one thread, no Ctrl-C of its own, and the end with the parent's."""
+    for other in others:
+        other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    gc.freeze()  # or the first collection would copy every page that holds an object
+    torch.set_num_threads(1)
+    channel = Channel(own)
+    with suppress(EOFError, ConnectionError):
+        try:
+            serve(channel)
+        except (EOFError, ConnectionError):
+            raise
+        except UserError as error:
+            channel.send({"error": error.message, "fix": error.fix})
+        except BaseException:
+            channel.send({"error": traceback.format_exc(), "fix": None})
+
+
+def _end(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.channel.socket.close()
+    for worker in workers:
+        worker.process.join(0.2)
+        if worker.process.is_alive():
+            worker.process.kill()
+            worker.process.join()
+    workers.clear()

@@ -1,0 +1,30 @@
+"""The page about speed says what the stored results say."""
+
+from __future__ import annotations
+
+import json
+
+from fedblocks.bench.page import with_results
+
+ENV = {
+    "devices": [], "cpu": "A CPU", "cpu_count": 2, "threads": 1, "python": "3.11.2", "platform": "Linux",
+    "versions": {"torch": "2.13.0"}, "command": ["fedblocks", "bench", "J7"],
+}  # fmt: skip
+RESULT = {
+    "job": "J7", "cohort": 64, "speedup": 2.5, "cpu_speedup": 1.25, "share_of_floor": 0.125,
+    "ours": {"who": "processes", "median_seconds": 0.2, "examples_per_second": 51200.4, "peak_bytes": 300 * 2**20},
+    "plain": {"median_seconds": 0.5},
+}  # fmt: skip
+PAGE = "before\n<!-- bench:cpu -->\nold\n<!-- /bench -->\nafter\n<!-- bench:gone -->\n<!-- /bench -->\n"
+
+
+def test_a_table_stands_where_the_page_asks_for_it_and_nothing_else_changes(tmp_path) -> None:
+    found = {"env": ENV, "load": 3.25, "results": [RESULT], "skipped": {"J2/x": "no"}}
+    (tmp_path / "bench-cpu.json").write_text(json.dumps(found))
+    page = with_results(PAGE, tmp_path)
+    assert "| J7 | processes | 64 | 0.200 | 0.500 | 2.50 | 1.25 | 51,200 | 12 % | 300 |" in page
+    assert "A CPU, 2 cores; torch 2.13.0, Python 3.11.2, Linux; 1 threads, load average 3.2 at the end." in page
+    assert "`fedblocks bench J7`, stored in `results/bench-cpu.json`" in page and "J2/x left out: no" in page
+    assert "old" not in page and page.startswith("before\n") and "\nafter\n" in page
+    assert "Not measured yet: there is no `results/bench-gone.json`." in page
+    assert with_results(page, tmp_path) == page

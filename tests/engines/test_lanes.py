@@ -1,0 +1,93 @@
+"""Lanes: several runs in one stack end as they would have ended one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedblocks.core.errors import UserError
+from fedblocks.data.federation import Federation
+from fedblocks.engines.federate import Setting, evaluation, run_round
+from fedblocks.engines.lanes import Lanes, merged, why_not
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.testing import EXAMPLES
+
+RATES = (1.0, 0.5)  # times the learning rate of the example
+
+
+def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Setting]:
+    """Two seeds, each with every learning rate; the second seed has its clients in another order."""
+    example = EXAMPLES[name]()
+    data = example.federation
+    turned = data.subset(list(reversed(range(data.clients))))
+    found = []
+    for seed, own in ((0, data), (1, turned)):
+        for times in rates:
+            setting = example.setting(own)
+            methods = {group: replace(m, lr=m.lr * times) for group, m in setting.methods.items()}
+            groups = setting.groups if own is data else list(reversed(setting.groups))
+            found.append(Setting(methods, own, seed, groups))
+    return found
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_lanes_end_as_separate_runs(name):
+    lanes = settings(name)
+    if why_not(lanes):
+        lanes = settings(name, (1.0,))  # a method whose hooks use the learning rate can still have lanes of seeds
+    if why_not(lanes):
+        assert "middle of a round" in why_not(lanes)
+        return
+    together, engine = Lanes(lanes), Vectorised()
+    states = apart = [setting.start() for setting in lanes]
+    for round in range(2):
+        cohorts = [list(range(lane % 2 if round else 0, s.data.clients)) for lane, s in enumerate(lanes)]
+        if name == "clustered":
+            cohorts = [list(range(s.data.clients)) for s in lanes]
+        ends = together.run_round(states, cohorts, engine)
+        alone = [run_round(*given, engine) for given in zip(lanes, apart, cohorts)]
+        states, apart = [end[0] for end in ends], [end[0] for end in alone]
+        for (_, one), (_, other) in zip(ends, alone):
+            assert (one.bytes_down, one.bytes_up, one.refusals) == (other.bytes_down, other.bytes_up, other.refusals)
+    for one, other in zip(states, apart):
+        assert_alike(one.server, other.server)
+        assert one.private.keys() == other.private.keys()
+        for client in one.private:
+            assert_alike(one.private[client], other.private[client])
+    everybody = [range(s.data.clients) for s in lanes]
+    scores = together.evaluation(states, everybody, engine, "test", joining=False)
+    for found, setting, state in zip(scores, lanes, states):
+        expected = evaluation(setting, state, range(setting.data.clients), engine)
+        assert {v: {c: n[:2] for c, n in by.items()} for v, by in found[0].items()} == {
+            v: {c: n[:2] for c, n in by.items()} for v, by in expected[0].items()
+        }
+
+
+def assert_alike(one, other):
+    for block, params in other.items():
+        for key, value in params.items():
+            assert torch.allclose(one[block][key], value, atol=1e-5, rtol=1e-4), (block, key)
+
+
+def test_federations_with_the_same_rows_hold_them_once():
+    data = EXAMPLES["fedavg"]().federation
+    both = merged([data, data.subset([1, 0])])
+    assert both.x.data_ptr() == data.x.data_ptr()
+    assert [both.train[i].tolist() for i in (data.clients, 0)] == [data.train[1].tolist(), data.train[0].tolist()]
+
+
+def test_federations_with_other_rows_keep_their_own():
+    data = EXAMPLES["fedavg"]().federation
+    other = Federation(data.x + 1, data.y, data.train, data.validation, data.test, data.classes, tags=data.tags)
+    both = merged([data, other])
+    assert torch.equal(both.x[both.train[data.clients]], other.x[other.train[0]])
+
+
+def test_runs_that_differ_in_more_than_seed_and_learning_rate_are_refused():
+    example = EXAMPLES["fedprox"]()
+    one = example.setting(example.federation)
+    methods = {group: replace(m, strength=m.strength + 1) for group, m in one.methods.items()}
+    with pytest.raises(UserError, match="strength differs, and only seeds and lr may"):
+        Lanes([one, Setting(methods, one.data, 0, one.groups)])

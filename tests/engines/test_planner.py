@@ -1,0 +1,115 @@
+"""Which engine is chosen on a CPU: from trials that are remembered, and never by a coin."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from fedblocks.core.errors import UserError
+from fedblocks.core.net import Net
+from fedblocks.engines import planner
+from fedblocks.engines.memory import bytes_of, chunk_for, client_bytes
+from fedblocks.engines.planner import Plan, fastest, planned
+from fedblocks.methods import METHODS
+from fedblocks.testing import EXAMPLES
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(planner.CACHE, str(tmp_path / "engines"))
+    return tmp_path / "engines"
+
+
+def plan(**changes) -> Plan:
+    example = EXAMPLES["fedavg"]()
+    return Plan(**{"setting": example.setting(), "clients": example.everybody, "cohort": 4, "processes": 2, **changes})
+
+
+def rigged(monkeypatch, seconds: dict[str, float]) -> list[str]:
+    asked: list[str] = []
+    monkeypatch.setattr(planner, "timed", lambda engine, job: (asked.append(engine.name), seconds[engine.name])[1])
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best"),
+    [
+        ({"sequential": 1.0, "vectorised": 2.0, "processes": 0.6}, "processes"),
+        ({"sequential": 1.0, "vectorised": 0.5, "processes": 0.6}, "vectorised"),
+        ({"sequential": 1.0, "vectorised": 0.95}, "sequential"),  # hardly faster
+        ({"sequential": 1.0}, "sequential"),
+    ],
+)
+def test_another_engine_must_be_clearly_faster(seconds, best) -> None:
+    assert fastest(seconds) == best
+
+
+def test_a_choice_is_remembered_and_says_what_was_measured(monkeypatch) -> None:
+    asked = rigged(monkeypatch, {"sequential": 0.04, "vectorised": 0.08, "processes": 0.02})
+    engine, why = planned(plan())
+    assert engine.name == "processes" and engine.count == 2
+    assert why == "processes 20 ms, sequential 40 ms, vectorised 80 ms for a few steps of this net"
+    count = len(asked)
+    assert planned(plan())[1] == why and len(asked) == count
+
+
+def test_what_matters_is_measured_anew(monkeypatch) -> None:
+    asked = rigged(monkeypatch, {"sequential": 0.04, "vectorised": 0.08, "processes": 0.02})
+    counts = []
+    for changes in ({}, {"cohort": 3}, {"threads": 2}, {"chunk": 2}, {"setting": EXAMPLES["fedper"]().setting()}):
+        planned(plan(**changes))
+        counts.append(len(asked))
+    assert len(set(counts)) == 5
+
+
+def test_who_wrote_first_decides_for_all(monkeypatch, folder) -> None:
+    rigged(monkeypatch, {"sequential": 0.04, "vectorised": 0.08, "processes": 0.02})
+    planned(plan())
+    (file,) = folder.glob("*.json")
+    file.write_text(json.dumps({"sequential": 1.0, "vectorised": 0.1}))
+    assert planned(plan())[0].name == "vectorised"
+    file.write_text("damaged")
+    assert planned(plan())[0].name == "processes"
+
+
+def test_a_net_that_takes_long_is_not_tried_as_a_stack(monkeypatch) -> None:
+    asked = rigged(monkeypatch, {"sequential": 2 * planner.LONG, "processes": planner.LONG})
+    assert planned(plan())[0].name == "processes" and "vectorised" not in asked
+
+
+def test_engines_that_cannot_be_used_are_not_tried() -> None:
+    assert list(plan(processes=1).engines()) == ["sequential", "vectorised"]
+    assert list(plan(cohort=1).engines()) == ["sequential", "vectorised"]
+
+
+def test_real_trials_end_with_the_number_of_threads_they_found() -> None:
+    before = torch.get_num_threads()
+    found = planner.tried(plan(threads=1, processes=1))
+    assert found.keys() == {"sequential", "vectorised"} and min(found.values()) > 0
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(("text", "size"), [("8GiB", 8 * 2**30), ("1.5 MB", 1_500_000), ("512", 512)])
+def test_an_amount_of_memory_is_read_as_it_is_written(text, size) -> None:
+    assert bytes_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "8 apples", "-1GiB", "0MB"])
+def test_what_is_no_amount_of_memory_is_refused(text) -> None:
+    with pytest.raises(UserError, match="no amount of memory"):
+        bytes_of(text)
+
+
+def test_the_chunk_is_what_fits_into_the_memory() -> None:
+    net = Net.of(lambda: nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 3)))
+    method, x = METHODS["fedavg"](net, batch_size=4), torch.zeros(8, 10)
+    numbers = 10 * 20 + 20 + 20 * 3 + 3
+    saved = 4 * 10 + 4 * 20  # the input of each layer; a rectifier's result is the next layer's input
+    one = 4 * (5 * numbers + 2 * saved)
+    assert client_bytes(method, x) == one
+    assert chunk_for(10 * one + 1, 64, method, x) == 10 and chunk_for(10**9, 64, method, x) == 64
+    with pytest.raises(UserError, match="one client needs"):
+        chunk_for(one - 1, 64, method, x)

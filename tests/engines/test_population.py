@@ -1,0 +1,114 @@
+"""Many clients that keep something: packed, shared between states, stored and read back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedblocks.core import population
+from fedblocks.core.population import Population, merged
+from fedblocks.core.state import State
+from fedblocks.engines.federate import run_round
+from fedblocks.engines.sequential import Sequential
+from fedblocks.runs import checkpoint, shards
+from fedblocks.runs.states import client_trees, settled, shared_tree, state_of
+from fedblocks.testing import EXAMPLES
+from fedblocks.testing.compare import state_leaves
+
+
+def own(value: float, size: int = 3) -> dict:
+    return {"head": {"weight": torch.full((2, size), value), "bias": torch.full((2,), value)}}
+
+
+def values(found) -> dict[int, float]:
+    return {client: float(blocks["head"]["bias"][0]) for client, blocks in found.items()}
+
+
+def test_a_population_is_a_mapping_in_the_order_of_clients() -> None:
+    made = Population().updated({client: own(float(client)) for client in (700, 3, 64, 63)})
+    assert list(made) == [3, 63, 64, 700] and len(made) == 4
+    assert values(made) == {3: 3, 63: 63, 64: 64, 700: 700}
+    assert 65 not in made and made.get(65, {}) == {} and made.get(10**6) is None
+
+
+def test_a_change_leaves_the_population_it_was_made_from_as_it_was_and_shares_the_other_shards() -> None:
+    before = Population().updated({client: own(0.0) for client in range(200)})
+    after = before.updated({5: own(1.0), 500: own(2.0)})
+    assert values(before)[5] == 0 and 500 not in before
+    assert values(after) == {**values(before), 5: 1, 500: 2}
+    assert after.shards[1] is before.shards[1] and after.shards[0] is not before.shards[0]
+
+
+def test_clients_with_other_blocks_live_in_the_same_shard() -> None:
+    made = Population().updated({0: own(0.0), 1: own(1.0, size=9), 2: own(2.0)})
+    made = made.updated({1: own(5.0), 2: own(6.0, size=9)})  # they have changed places
+    assert values(made) == {0: 0, 1: 5, 2: 6}
+    assert [made[c]["head"]["weight"].shape[1] for c in made] == [3, 3, 9]
+
+
+def test_few_clients_stay_as_they_are_and_many_are_packed() -> None:
+    few = merged({}, {0: own(0.0)})
+    assert isinstance(few, dict)
+    many = merged(few, {client: own(1.0) for client in range(1, population.MANY)})
+    assert isinstance(many, Population) and len(many) == population.MANY
+    assert isinstance(merged(many, {7: own(3.0)}), Population)
+
+
+@pytest.fixture
+def packed_at_once(monkeypatch):
+    for module in (population, shards):
+        monkeypatch.setattr(module, "MANY", 1)
+
+
+@pytest.mark.parametrize("name", ["fedper", "pfedmb"])
+def test_rounds_of_packed_clients_end_where_those_of_others_end(name, monkeypatch) -> None:
+    def last() -> State:
+        setting = EXAMPLES[name]().setting()
+        state = setting.start()
+        for cohort in ([0, 2], [1, 2], [0, 3]):
+            state = settled(run_round(setting, state, cohort, Sequential())[0], cohort)
+        return state
+
+    plain = last()
+    monkeypatch.setattr(population, "MANY", 1)
+    packed = last()
+    assert isinstance(packed.private, Population) and isinstance(plain.private, dict)
+    ours, theirs = state_leaves(packed), state_leaves(plain)
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+@pytest.mark.usefixtures("packed_at_once")
+def test_a_packed_state_comes_back_from_its_checkpoint(tmp_path) -> None:
+    private = Population().updated({client: own(float(client)) for client in (*range(100), 1000)})
+    state = State(1, {"model": {"w": torch.ones(1, 2)}}, {"model": {}}, private)
+    checkpoint.save(tmp_path, 1, shared_tree(state), client_trees(state), None)
+    again = state_of(checkpoint.load(tmp_path), "cpu")
+    assert isinstance(again.private, Population) and values(again.private) == values(private)
+
+
+def test_a_packed_checkpoint_of_few_clients_and_an_unpacked_one_of_many_are_read_as_well(tmp_path, monkeypatch) -> None:
+    few = {client: own(float(client)) for client in (0, 1, 70)}
+    packed = State(1, {}, {}, Population().updated(few))
+    checkpoint.save(tmp_path / "packed", 1, shared_tree(packed), client_trees(packed), None)
+    assert values(checkpoint.load(tmp_path / "packed").clients) == values(few)
+    checkpoint.save(tmp_path / "plain", 1, {}, few, None)
+    monkeypatch.setattr(shards, "MANY", 1)
+    assert values(checkpoint.load(tmp_path / "plain").clients) == values(few)
+
+
+@pytest.mark.usefixtures("packed_at_once")
+def test_a_checkpoint_writes_the_shards_that_changed_and_links_the_others(tmp_path) -> None:
+    state = State(0, {}, {}, Population().updated({client: own(0.0) for client in range(640)}))
+    for round in range(1, 5):
+        changed = {round: own(float(round))}
+        state = replace(state, round=round, private=merged(state.private, changed))
+        checkpoint.save(tmp_path, round, shared_tree(state), client_trees(state), changed, keep=4)
+    files = sorted((tmp_path / "round-000004" / "clients").glob("*.safetensors"))
+    assert [file.stat().st_nlink > 1 for file in files] == [False] + [True] * 9  # of ten shards the first changed
+    assert values(state_of(checkpoint.load(tmp_path), "cpu").private)[4] == 4
+
+
+def test_the_size_of_a_shard_is_part_of_the_checkpoint_format() -> None:
+    assert population.CLIENTS_PER_SHARD == 64 and checkpoint.FORMAT[0] == 1

@@ -1,0 +1,206 @@
+"""Several processes end where one process with one thread ends, to the bit; and no worker outlives its work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedblocks.core.errors import UserError
+from fedblocks.engines import processes as module
+from fedblocks.engines.federate import evaluate, run_round
+from fedblocks.engines.processes import Processes
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.shared import opened, put, room_for, shapes_of, share
+from fedblocks.engines.workers import Channel, WorkerError, Workers
+from fedblocks.testing import EXAMPLES
+from fedblocks.testing.compare import state_leaves
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def engine():
+    made = Processes(count=2)
+    yield made
+    made.close()
+
+
+def pids(engine: Processes) -> list[int]:
+    return [worker.process.pid for worker in engine.crew.workers.workers]
+
+
+def outcome(name: str, engine) -> tuple:
+    example = EXAMPLES[name]()
+    setting = example.setting()
+    state = setting.start()
+    reports = []
+    for cohort in example.cohorts()[:2]:
+        state, report = run_round(setting, state, cohort, engine, "test")
+        reports.append((report.bytes_down, report.bytes_up, report.counts, report.refusals))
+    scores = [evaluate(setting, state, example.everybody, engine, joining=joining) for joining in (False, True)]
+    return state_leaves(state), reports, scores
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedmn", "pfedmb", "scaffold"])  # plain; on request; adaptation; two blocks
+def test_processes_end_where_the_sequential_engine_ends_to_the_bit(name, engine) -> None:
+    (ours, *rest), (theirs, *expected) = outcome(name, engine), outcome(name, Sequential(replay=False))
+    assert ours.keys() == theirs.keys() and rest == expected
+    assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
+
+
+def test_workers_stay_from_round_to_round_and_are_forked_anew_for_another_method(engine) -> None:
+    example = EXAMPLES["fedavg"]()
+    setting = example.setting()
+    state, _ = run_round(setting, setting.start(), example.everybody, engine)
+    first = pids(engine)
+    run_round(setting, state, example.everybody, engine)
+    assert pids(engine) == first
+    other = EXAMPLES["fedper"]().setting()
+    run_round(other, other.start(), example.everybody, engine)
+    assert not set(first) & set(pids(engine)) and not any(map(alive, first))
+
+
+def test_results_of_an_earlier_job_are_not_written_over_by_a_later_one(engine) -> None:
+    example = EXAMPLES["fedavg"]()
+    setting = example.setting()
+    method = setting.methods["all"]
+    job = setting.job("all", example.everybody, setting.start(), method.phases(), True, "train")
+    first = engine.train(job).blocks["model"]
+    before = {k: v.clone() for k, v in first.items()}
+    engine.train(replace(job, cohort=replace(job.cohort, round=7)))
+    assert all(torch.equal(first[k], before[k]) for k in first)
+
+
+def test_a_killed_worker_is_named_and_the_others_end(engine) -> None:
+    example = EXAMPLES["fedavg"]()
+    setting = example.setting()
+    state, _ = run_round(setting, setting.start(), example.everybody, engine)
+    victim, other = pids(engine)
+    os.kill(victim, signal.SIGKILL)
+    with pytest.raises(WorkerError, match=rf"worker 0 \(process {victim}\) was ended by SIGKILL"):
+        run_round(setting, state, example.everybody, engine)
+    assert not alive(victim) and not alive(other)
+    run_round(setting, state, example.everybody, engine)  # the next job starts others
+
+
+def test_an_error_in_a_worker_says_which_client_and_where(engine, monkeypatch) -> None:
+    def broken(self, job, score=None):
+        raise RuntimeError("this cannot be")
+
+    monkeypatch.setattr(module.Sequential, "train", broken)
+    setting = EXAMPLES["fedavg"]().setting()
+    with pytest.raises(WorkerError, match=r"(?s)worked on client \d.*this cannot be"):
+        run_round(setting, setting.start(), [0, 1], engine)
+
+
+def test_what_a_user_can_mend_is_said_as_it_is_in_one_process(engine, monkeypatch) -> None:
+    def refused(self, job, score=None):
+        raise UserError("too large", "make it smaller")
+
+    monkeypatch.setattr(module.Sequential, "train", refused)
+    setting = EXAMPLES["fedavg"]().setting()
+    with pytest.raises(UserError, match="too large") as caught:
+        run_round(setting, setting.start(), [0, 1], engine)
+    assert caught.value.fix == "make it smaller" and not isinstance(caught.value, WorkerError)
+
+
+def test_workers_end_with_an_engine_that_nobody_holds() -> None:
+    example = EXAMPLES["fedavg"]()
+    setting, engine = example.setting(), Processes(count=2)
+    run_round(setting, setting.start(), example.everybody, engine)
+    found = pids(engine)
+    del engine
+    assert not any(map(alive, found))
+
+
+ORPHANS = """
+import os, signal
+from fedblocks.engines.federate import run_round
+from fedblocks.engines.processes import Processes
+from fedblocks.testing import EXAMPLES
+setting, engine = EXAMPLES["fedavg"]().setting(), Processes(count=2)
+run_round(setting, setting.start(), [0, 1], engine)
+print(*[worker.process.pid for worker in engine.crew.workers.workers], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_no_worker_outlives_a_parent_that_was_killed() -> None:
+    done = subprocess.run([sys.executable, "-c", ORPHANS], capture_output=True, text=True)
+    found = [int(word) for word in done.stdout.split()]
+    assert done.returncode == -signal.SIGKILL and len(found) == 2
+    for pid in found:
+        wait_until_gone(pid)
+
+
+def wait_until_gone(pid: int) -> None:
+    """A descriptor of the process becomes readable when it ends; nothing here waits for a fixed time."""
+    import select
+
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    assert select.select([watched], [], [], 60)[0]
+    os.close(watched)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_shared_tree_comes_back_as_it_was_and_repeated_rows_take_the_room_of_one() -> None:
+    one = torch.arange(6.0).view(1, 2, 3)
+    tree = {"a": {"x": one.expand(1000, 2, 3), "empty": {}}, "b": torch.tensor([1, 2]), "c": torch.tensor(True)}
+    made = share(tree)
+    found, size = opened(made.descriptor, made.places), os.fstat(made.descriptor).st_size
+    made.close()
+    assert found.tree["a"]["empty"] == {} and torch.equal(found.tree["b"], tree["b"]) and bool(found.tree["c"])
+    assert torch.equal(found.tree["a"]["x"], tree["a"]["x"]) and found.tree["a"]["x"].stride(0) == 0
+    assert size < 256  # bytes; a thousand rows of their own would take 24,000
+
+
+def test_rows_are_put_to_their_place() -> None:
+    one = {"w": torch.ones(1, 2), "n": {"k": torch.tensor([3])}}
+    room = room_for(shapes_of(one, 3))
+    put(room.tree, 1, one)
+    room.close()
+    assert room.tree["w"].tolist() == [[0, 0], [1, 1], [0, 0]] and room.tree["n"]["k"].tolist() == [0, 3, 0]
+
+
+def test_a_message_of_any_length_arrives_whole() -> None:
+    def echo(channel: Channel) -> None:
+        while True:
+            channel.send(channel.receive()[0])
+
+    workers = Workers(1, echo)
+    long = {"text": "x" * 3_000_000}
+    workers.workers[0].channel.send(long)
+    assert workers.workers[0].channel.receive() == (long, None)
+    workers.close()
+
+
+def test_a_channel_whose_other_side_is_gone_says_so() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with pytest.raises(EOFError):
+        Channel(ours).receive()

@@ -1,0 +1,118 @@
+"""Steps that are repeated from a list of operations end where the plain ones end, to the bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedblocks.core.net import Net
+from fedblocks.core.optimizers import SGD, Adam
+from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.recording import Recorder, run
+from fedblocks.engines.sequential import Sequential
+from fedblocks.methods import METHODS
+from fedblocks.testing import EXAMPLES
+from fedblocks.testing.compare import state_leaves
+
+
+def outcome(setting, cohorts, engine) -> tuple[dict, dict]:
+    state = setting.start()
+    for cohort in cohorts:
+        state, _ = run_round(setting, state, cohort, engine)
+    return state_leaves(state), evaluate(setting, state, cohorts[0], engine)
+
+
+def programs(engine: Sequential) -> list:
+    return [program for replayed in engine.known.values() for program in replayed.programs.values()]
+
+
+def compared(setting, cohorts) -> Sequential:
+    """The engine that repeated steps, after its results were found to be those of the plain one."""
+    engine = Sequential()
+    (ours, scores), (theirs, expected) = (outcome(setting, cohorts, e) for e in (engine, Sequential(replay=False)))
+    assert ours.keys() == theirs.keys() and scores == expected
+    assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
+    return engine
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_method_ends_where_it_ends_without_repeating(name) -> None:
+    example = EXAMPLES[name]()
+    compared(example.setting(), [example.everybody])
+
+
+def small(optimizer=None, make=None, **options) -> Setting:
+    example = EXAMPLES["fedavg"]().setting()
+    x = example.data.x
+    layers = lambda: nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), 8), nn.ReLU(), nn.Linear(8, 10))
+    net = Net.of(make or layers, dtype=x.dtype)
+    method = METHODS["fedavg"](net, batch_size=4, epochs=2, optimizer=optimizer or SGD(), **options)
+    return replace(example, methods={"all": method})
+
+
+def test_momentum_noise_and_statistics_are_repeated() -> None:
+    def make() -> nn.Module:
+        inputs = EXAMPLES["fedavg"]().setting().data.x[0].numel()
+        return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 10))
+
+    engine = compared(small(SGD(momentum=0.9, weight_decay=1e-3), make), [[0, 1], [0, 1]])
+    assert any(program is not None for program in programs(engine))
+
+
+def test_an_optimizer_that_counts_its_steps_is_not_repeated() -> None:
+    found = programs(compared(small(Adam()), [[0, 1]]))
+    assert found and all(program is None for program in found)
+
+
+def test_a_step_that_looks_at_its_numbers_is_not_repeated(monkeypatch) -> None:
+    setting = small()
+    method = setting.methods["all"]
+    phase = method.phases()[0]
+    update = phase.updates[0]
+    loss = lambda blocks, batch: update.loss(blocks, batch) * (2.0 if float(batch.x.sum()) > 0 else 1.0)
+    odd = replace(phase, updates=(replace(update, loss=loss),))
+    monkeypatch.setattr(type(method), "phases", lambda self: [odd])
+    found = programs(compared(setting, [[0, 1]]))
+    assert found and all(program is None for program in found)
+
+
+def test_a_recorded_program_does_to_other_tensors_what_it_did_to_the_first() -> None:
+    weight, x = torch.randn(3, 4), torch.randn(2, 4)
+
+    def step(weight, x):
+        weight.add_(x.sum(0), alpha=-0.1)
+        weight.t().mul_(2)
+
+    with Recorder([weight, x]) as recorder:
+        step(weight, x)
+    program = recorder.program(steady=1)
+    other, expected = torch.randn(3, 4), torch.empty(3, 4)
+    expected.copy_(other)
+    memory = program.bound([other, None])
+    for seed in range(3):
+        x = torch.randn(2, 4, generator=torch.Generator().manual_seed(seed))
+        memory[program.inputs[1]] = x
+        run(program.calls, memory)
+        step(expected, x)
+    assert torch.equal(other, expected)
+
+
+def test_views_of_what_stays_are_made_once_and_unread_results_never() -> None:
+    weight, x = torch.randn(3, 4), torch.randn(2, 4)
+    with Recorder([weight, x]) as recorder:
+        x.exp()  # nobody reads it
+        weight.copy_(torch.mm(x, weight.t()).sum().expand(3, 4))
+    program = recorder.program(steady=1)
+    names = [[o.call.overloadpacket.__name__ for o in part] for part in (program.first, program.operations)]
+    assert names == [["t"], ["mm", "sum", "expand", "copy_"]]
+
+
+def test_the_memory_of_a_result_is_given_back_after_its_last_use() -> None:
+    x = torch.randn(4)
+    with Recorder([x]) as recorder:
+        x.copy_(x.exp().sin())
+    program = recorder.program(steady=0)
+    assert [len(operation.done) for operation in program.operations] == [0, 1, 1]

@@ -1,0 +1,76 @@
+"""The engine of a run: as configured, or as found by trial and then kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedblocks.core.errors import Interrupted, UserError
+from fedblocks.engines import planner
+from fedblocks.runs import build
+from fedblocks.runs.config import Config
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.result import load_run
+from fedblocks.runs.run import resume, run
+
+SMALL = {
+    "rounds": 3,
+    "device": "cpu",
+    "threads": 1,
+    "data": {"name": "gaussian", "clients": 4, "options": {"rows": 120, "classes": 3, "features": 5}},
+    "net": {"name": "mlp", "hidden": [6]},
+    "method": {"name": "fedper", "lr": 0.1, "batch_size": 8},
+}
+
+
+def config(**changes) -> Config:
+    return Config.of({**SMALL, **changes})
+
+
+def engine_of(path) -> str | None:
+    with RunFolder.open(path) as folder:
+        return folder.store.meta("engine")
+
+
+def test_a_run_of_several_processes_ends_where_a_sequential_one_ends_to_the_bit(tmp_path) -> None:
+    states = [
+        run(config(engine=engine, processes=2), tmp_path / engine).state() for engine in ("processes", "sequential")
+    ]
+    ours, theirs = ({**s.server, **{str(c): b["head"] for c, b in s.private.items()}} for s in states)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name][k], theirs[name][k]) for name in ours for k in ours[name])
+
+
+def test_a_resumed_run_keeps_the_engine_that_was_found_for_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(planner.CACHE, str(tmp_path / "engines"))
+    monkeypatch.setattr(build, "WORTH_A_TRIAL", 0)
+    monkeypatch.setattr(planner, "timed", lambda engine, job: 0.1 if engine.name == "vectorised" else 0.4)
+
+    def stop(done) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run(config(), tmp_path / "run", on_round=stop)
+    assert engine_of(tmp_path / "run") == "vectorised"
+    notes = [note["text"] for note in load_run(tmp_path / "run").notes]
+    assert any(text.startswith("engine vectorised: vectorised 100 ms, sequential 400 ms") for text in notes)
+    monkeypatch.setattr(planner, "planned", None)  # would fail if anybody asked
+    monkeypatch.setattr(build, "planned", None)
+    resume(tmp_path / "run")
+    assert engine_of(tmp_path / "run") == "vectorised" and load_run(tmp_path / "run").state().round == 3
+
+
+def test_short_runs_are_not_tried(monkeypatch) -> None:
+    monkeypatch.setattr(build, "planned", None)
+    assert build.prepare(config()).engine.name in ("sequential", "vectorised")
+
+
+def test_memory_bounds_the_clients_that_are_trained_at_once() -> None:
+    numbers = 5 * 6 + 6 + 6 * 3 + 3
+    one = 4 * (5 * numbers + 2 * (8 * 5 + 8 * 6))  # parameters five times, twice the inputs of both layers
+    prepared = build.prepare(config(engine="vectorised", memory=f"{3 * one}B"))
+    assert prepared.engine.chunk == 3
+    with pytest.raises(UserError, match="one client needs"):
+        build.prepare(config(memory="100B"))
+    with pytest.raises(UserError, match="no amount of memory"):
+        build.prepare(config(memory="much"))

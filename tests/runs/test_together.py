@@ -1,0 +1,56 @@
+"""Runs as lanes of one: each folder ends as if its run had been alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from fedblocks.runs import grid
+from fedblocks.runs.build import prepare
+from fedblocks.runs.config import Config
+from fedblocks.runs.run import run
+from fedblocks.runs.together import fits, run_together, worth_it
+
+
+def config(seed: int, lr: float = 0.1, method: str = "fedper") -> Config:
+    table = {
+        "seed": seed, "rounds": 3, "engine": "vectorised", "device": "cpu", "cohort": {"size": 3},
+        "data": {"name": "digits", "clients": 5, "seed": seed, "unseen": 0.2},
+        "net": {"name": "mlp", "hidden": [8]},
+        "method": {"name": method, "lr": lr, "batch_size": 64},
+    }  # fmt: skip
+    return Config.of(table)
+
+
+def test_every_lane_stores_what_its_run_would_have_stored_alone(tmp_path: Path):
+    configs = [config(0), config(1), config(1, lr=0.02)]
+    together = run_together(configs, [tmp_path / f"lane-{k}" for k in range(3)])
+    for number, (one, alone) in enumerate(zip(together, configs)):
+        other = run(alone, tmp_path / f"alone-{number}")
+        assert one.status == other.status == "finished"
+        assert one.config == other.config
+        for part in ("validation", "test", "unseen"):
+            for round in (1, 2, 3):
+                assert one.accuracies(part, round=round) == other.accuracies(part, round=round) != {}
+        for block, params in other.state().server.items():
+            for key, value in params.items():
+                assert torch.allclose(one.state().server[block][key], value, atol=1e-5)
+
+
+def test_runs_with_other_rounds_or_methods_do_not_fit_together():
+    one = prepare(config(0))
+    assert fits([one, prepare(config(1))])
+    assert not fits([one, prepare(config(1, method="ditto"))])
+    assert not worth_it([one, prepare(config(1))])  # on a CPU they run one after the other
+
+
+def test_a_comparison_takes_the_new_seeds_of_a_method_together_where_that_is_worth_it(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(grid.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(grid, "worth_it", fits)
+    changes = ["rounds=1", 'device="cpu"', 'engine="vectorised"']
+    found = grid.play_grid(grid.read_grid("digits-fedavg", ["fedper"], 2, changes), tmp_path / "grid")
+    for by_seed in found.values():
+        for one in by_seed.values():
+            assert one.status == "finished"
+            assert any("lanes" in note["text"] for note in one.notes)
