@@ -24,7 +24,10 @@ Groups = int | npt.ArrayLike  # how many hidden groups, or the group of each cli
 
 def hidden_groups(clients: int, groups: Groups, seed: int = 0) -> Ints:
     """The group of each client: as given, or drawn so that groups are of equal size or differ by one."""
-    given = np.asarray(groups, dtype=np.int64)
+    values = np.asarray(groups, dtype=object)
+    if not all(isinstance(value, int | np.integer) for value in values.flat):
+        raise DataError(f"groups = {groups!r} are not whole numbers", "say how many groups, or one group per client")
+    given = values.astype(np.int64)
     if given.ndim:
         if given.shape != (clients,) or given.min(initial=0) < 0:
             raise DataError(f"groups of shape {list(given.shape)} for {clients} clients", "give one group per client")

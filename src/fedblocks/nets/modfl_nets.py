@@ -11,13 +11,15 @@ from torch import nn
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.nets.convolutional import image_shape
+from fedblocks.nets.corner import FirstCorner, own_inputs
 from fedblocks.nets.recurrent import LastStep, Recurrent, StepsFirst
 
 Make = Callable[[], list[nn.Module]]
+Shape = tuple[int, ...]
 
 
-def two_modules(configuration: Make, operation: Make) -> Net:
-    """A net whose head is its operation module; the two must fit together."""
+def two_modules(configuration: Make, operation: Make, corner: Shape | None = None) -> Net:
+    """A net whose head is its operation module; the two must fit together. It may work on a corner of its inputs."""
     ends = [m.out_features for m in configuration() if isinstance(m, nn.Linear)]
     begins = [m.in_features for m in operation() if isinstance(m, nn.Linear)]
     if ends and begins and ends[-1] != begins[0]:
@@ -27,8 +29,9 @@ def two_modules(configuration: Make, operation: Make) -> Net:
         )
 
     def make() -> nn.Module:
+        first: dict[str, nn.Module] = {} if corner is None else {"corner": FirstCorner(corner)}
         modules = {"configuration": nn.Sequential(*configuration()), "operation": nn.Sequential(*operation())}
-        return nn.Sequential(OrderedDict(modules))
+        return nn.Sequential(OrderedDict(first | modules))
 
     return Net.of(make, head="operation")
 
@@ -37,18 +40,20 @@ def modfl_cifar(
     input_shape: Sequence[int],
     classes: int,
     pool_last: bool = True,  # the last convolution is pooled too
+    own_shape: Shape | None = None,  # of its images, where they stand in the first corner of larger ones
 ) -> Net:
     """Convolutions 32-64-128 with average pooling; 659,529 parameters for 9 classes of 32 x 32 colour images."""
-    return _images("modfl_cifar", input_shape, classes, (32, 64, 128), nn.AvgPool2d, pool_last)
+    return _images("modfl_cifar", input_shape, classes, (32, 64, 128), nn.AvgPool2d, pool_last, own_shape)
 
 
 def modfl_stl(
     input_shape: Sequence[int],
     classes: int,
     pool_last: bool = True,  # the last convolution is pooled too
+    own_shape: Shape | None = None,  # of its images, where they stand in the first corner of larger ones
 ) -> Net:
     """Convolutions 16-32-64-128 with max pooling; 1,319,081 parameters for 9 classes of 96 x 96 colour images."""
-    return _images("modfl_stl", input_shape, classes, (16, 32, 64, 128), nn.MaxPool2d, pool_last)
+    return _images("modfl_stl", input_shape, classes, (16, 32, 64, 128), nn.MaxPool2d, pool_last, own_shape)
 
 
 def _images(
@@ -58,9 +63,10 @@ def _images(
     channels: tuple[int, ...],
     pooling: Callable[[int], nn.Module],
     pool_last: bool,
+    own_shape: Shape | None,
 ) -> Net:
     pooled = len(channels) if pool_last else len(channels) - 1
-    colours, height, width = image_shape(name, input_shape, least=2**pooled)
+    colours, height, width = image_shape(name, own_inputs(name, input_shape, own_shape), least=2**pooled)
     flat = channels[-1] * (height // 2**pooled) * (width // 2**pooled)
 
     def configuration() -> list[nn.Module]:
@@ -73,29 +79,43 @@ def _images(
     def operation() -> list[nn.Module]:
         return [nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, classes)]
 
-    return two_modules(configuration, operation)
+    return two_modules(configuration, operation, own_shape)
 
 
-def modfl_hapt(input_shape: Sequence[int], classes: int) -> Net:
+def modfl_hapt(
+    input_shape: Sequence[int],
+    classes: int,
+    own_shape: Shape | None = None,  # of its signals, where they stand in the first corner of larger ones
+) -> Net:
     """LSTM 16, dense 16, then the operation module: 2,165 parameters for 5 activities in 6 channels."""
-    return _signals("modfl_hapt", input_shape, classes, units=16, dense=(16,))
+    return _signals("modfl_hapt", input_shape, classes, own_shape, units=16, dense=(16,))
 
 
-def modfl_rwhar(input_shape: Sequence[int], classes: int) -> Net:
+def modfl_rwhar(
+    input_shape: Sequence[int],
+    classes: int,
+    own_shape: Shape | None = None,  # of its signals, where they stand in the first corner of larger ones
+) -> Net:
     """LSTM 24, dense 32 and 16, then the operation module: 4,757 parameters for 5 activities in 6 channels."""
-    return _signals("modfl_rwhar", input_shape, classes, units=24, dense=(32, 16))
+    return _signals("modfl_rwhar", input_shape, classes, own_shape, units=24, dense=(32, 16))
 
 
-def modfl_wisdm(input_shape: Sequence[int], classes: int) -> Net:
+def modfl_wisdm(
+    input_shape: Sequence[int],
+    classes: int,
+    own_shape: Shape | None = None,  # of its signals, where they stand in the first corner of larger ones
+) -> Net:
     """LSTM 8, dense 16, then the operation module: 917 parameters for 5 activities in 3 channels."""
-    return _signals("modfl_wisdm", input_shape, classes, units=8, dense=(16,))
+    return _signals("modfl_wisdm", input_shape, classes, own_shape, units=8, dense=(16,))
 
 
-def _signals(name: str, input_shape: Sequence[int], classes: int, units: int, dense: tuple[int, ...]) -> Net:
+def _signals(
+    name: str, input_shape: Sequence[int], classes: int, own_shape: Shape | None, units: int, dense: tuple[int, ...]
+) -> Net:
     if len(input_shape) != 2:
         told = f'net "{name}" needs signals [channels, steps], but the inputs are {list(input_shape)}'
         raise UserError(told, 'use net.name = "modfl_cifar" for images')
-    channels = input_shape[0]
+    channels = own_inputs(name, input_shape, own_shape)[0]
 
     def configuration() -> list[nn.Module]:
         layers: list[nn.Module] = [StepsFirst(), Recurrent(channels, units, 1), LastStep()]
@@ -106,4 +126,4 @@ def _signals(name: str, input_shape: Sequence[int], classes: int, units: int, de
     def operation() -> list[nn.Module]:
         return [nn.Linear(dense[-1], 16), nn.Tanh(), nn.Linear(16, classes)]
 
-    return two_modules(configuration, operation)
+    return two_modules(configuration, operation, own_shape)

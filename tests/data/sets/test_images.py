@@ -212,7 +212,7 @@ def test_emnist_is_upright_and_counts_from_0(data_folder: Path, split: str, firs
 
 
 def test_emnist_in_matlab_files_is_the_same_as_in_idx_files(data_folder: Path) -> None:
-    savemat = pytest.importorskip("scipy.io").savemat
+    savemat = pytest.importorskip("scipy.io", reason="needs scipy: pip install 'fedblocks[analysis]'").savemat
     x, y = some(5, 28, 28), some(5, top=47)
     part = lambda rows: {"images": x.swapaxes(1, 2)[rows].reshape(-1, 784), "labels": y[rows][:, None].astype(float)}
     path = data_folder / "emnist" / "emnist-balanced.mat"

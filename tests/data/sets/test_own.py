@@ -13,7 +13,7 @@ from fedblocks.data.sets.own import csv_table, image_folder
 
 
 def test_a_folder_of_images_by_class_becomes_a_pool(tmp_path: Path) -> None:
-    Image = pytest.importorskip("PIL.Image")
+    Image = pytest.importorskip("PIL.Image", reason="needs Pillow: pip install 'fedblocks[images]'")
     for name, colour in [("dog", (255, 0, 51)), ("cat", (0, 102, 0))]:
         (tmp_path / name).mkdir()
         Image.new("RGB", (4, 3), colour).save(tmp_path / name / "one.png")
@@ -28,7 +28,7 @@ def test_a_folder_of_images_by_class_becomes_a_pool(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_images_or_with_a_damaged_one_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("PIL.Image")
+    pytest.importorskip("PIL.Image", reason="needs Pillow: pip install 'fedblocks[images]'")
     with pytest.raises(DataError, match="no images by class"):
         image_folder(str(tmp_path))
     (tmp_path / "a").mkdir()

@@ -37,7 +37,7 @@ print(json.dumps([seconds, peak, list(pool.x.shape), counts, means, spreads, siz
 
 
 def test_all_of_cifar10_loads_in_three_seconds_after_the_first_time_within_a_gibibyte(real_data: Path) -> None:
-    pytest.importorskip("PIL.Image")
+    pytest.importorskip("PIL.Image", reason="needs Pillow: pip install 'fedblocks[images]'")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", LOAD]
     runs = [json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout) for _ in "ab"]
@@ -51,7 +51,7 @@ def test_all_of_cifar10_loads_in_three_seconds_after_the_first_time_within_a_gib
 
 
 def test_cifar100_has_five_fine_labels_in_each_coarse_one(real_data: Path) -> None:
-    pytest.importorskip("PIL.Image")
+    pytest.importorskip("PIL.Image", reason="needs Pillow: pip install 'fedblocks[images]'")
     pool = cifar100("test")
     assert pool.x.shape == (10_000, 3, 32, 32) and pool.y.bincount().tolist() == [100] * 100
     pairs = np.unique(np.stack([pool.y.numpy(), pool.coarse]), axis=1)

@@ -94,6 +94,16 @@ def choose_users(names: Sequence[str], users: int | None, seed: int) -> list[str
     return [ordered[at] for at in np.sort(generator(seed, "users").permutation(len(ordered))[:users])]
 
 
+def scores_of(marks: Mapping[str, Any]) -> Sequence[str]:
+    """How the answers on a federation are counted: three ways where it says its special words, else one."""
+    return SCORES if marks else SCORES[:1]
+
+
+def scored_view(view: str, score: str) -> str:
+    """The name under which a view's score is stored."""
+    return view if score == "all" else f"{view}_{score}"
+
+
 def left_out(labels: Tensor, marks: Mapping[str, Any], score: str) -> Tensor:
     """Where a label does not count: padding, and for the other two scores OOV words, and EOS too."""
     if score not in SCORES:

@@ -20,33 +20,56 @@ from fedblocks.data.testbeds.parts import federation_of, labels_of, official_par
 VALIDATION = 0.2  # share of the official training rows, the same of every class
 
 
-def pfedmb_two_classes(pool: Pool, clients: int = 15, per_client: int = 2, seed: int = 0) -> Federation:
+def pfedmb_two_classes(
+    pool: Pool,
+    clients: int = 15,
+    per_client: int = 2,
+    fraction: float = 1.0,  # of the rows of each class, for quick trials
+    seed: int = 0,
+) -> Federation:
     """Two random classes per client, all classes held equally often, holders share a class equally."""
-    return alike_in_all_parts(pool, lambda labels: classes(labels, clients, per_client, seed), seed)
+    return alike_in_all_parts(pool, lambda labels: classes(labels, clients, per_client, seed), seed, fraction)
 
 
 def pfedmb_dirichlet(
-    pool: Pool, clients: int = 15, alpha: float = 0.4, seed: int = 0, min_size: int = 10, tries: int = 100
+    pool: Pool,
+    clients: int = 15,
+    alpha: float = 0.4,
+    seed: int = 0,
+    min_size: int = 10,  # training rows that everybody has
+    tries: int = 100,
+    fraction: float = 1.0,  # of the rows of each class, for quick trials
 ) -> Federation:
     """A Dirichlet draw per class, again until everybody has `min_size` training rows and a test row."""
     for attempt in range(tries):
         draw = partial(dirichlet_labels, clients=clients, alpha=alpha, seed=derive(seed, "pfedmb", attempt))
-        federation = alike_in_all_parts(pool, partial(draw, min_size=min_size), seed)
+        federation = alike_in_all_parts(pool, partial(draw, min_size=min_size), seed, fraction)
         if federation.test.sizes.min() >= 1:
             return federation
     raise DataError(f"no draw of {tries} gave every client a test row", "use fewer clients or a larger alpha")
 
 
 def pfedmb_twenty_classes(
-    pool: Pool, clients: int = 15, per_client: int = 20, low: float = 0.3, high: float = 0.7, seed: int = 0
+    pool: Pool,
+    clients: int = 15,
+    per_client: int = 20,
+    low: float = 0.3,
+    high: float = 0.7,
+    fraction: float = 1.0,  # of the rows of each class, for quick trials
+    seed: int = 0,
 ) -> Federation:
     """Twenty random classes per client; holders share a class by weights from U(low, high)."""
-    return alike_in_all_parts(pool, lambda y: classes_unequal(y, clients, per_client, low, high, seed), seed)
+    draw = partial(classes_unequal, clients=clients, per_client=per_client, low=low, high=high, seed=seed)
+    return alike_in_all_parts(pool, draw, seed, fraction)
 
 
-def pfedmb_pairs(pool: Pool, seed: int = 0) -> Federation:
+def pfedmb_pairs(
+    pool: Pool,
+    fraction: float = 1.0,  # of the rows of each class, for quick trials
+    seed: int = 0,
+) -> Federation:
     """Two clients for every two classes, each with half of both: the clients 2p and 2p + 1 are alike."""
-    return alike_in_all_parts(pool, lambda labels: pairs(labels, seed), seed)
+    return alike_in_all_parts(pool, lambda labels: pairs(labels, seed), seed, fraction)
 
 
 def pairs(labels: Ints, seed: int = 0) -> Partition:
@@ -60,15 +83,30 @@ def pairs(labels: Ints, seed: int = 0) -> Partition:
     return Partition(deal(pools, together * halves[:, None]), {"partition": "pairs", "seed": seed})
 
 
-def alike_in_all_parts(pool: Pool, partition: Callable[[Ints], Partition], seed: int) -> Federation:
+def alike_in_all_parts(
+    pool: Pool, partition: Callable[[Ints], Partition], seed: int, fraction: float = 1.0
+) -> Federation:
     """Divide the training rows, and validation and test rows by the same shares of every class."""
-    labels, (official, test) = labels_of(pool), official_parts(pool)
+    labels = labels_of(pool)
+    official, test = (thinned(labels, rows, fraction, seed) for rows in official_parts(pool))
     train, validation = hold_out_alike(labels, official, seed)
     first = partition(labels[train])
     others = [alike(first, labels[train], labels[rows], seed).rows for rows in (validation, test)]
     parts = [own.renumber(rows[own.index]) for own, rows in zip([first.rows, *others], (train, validation, test))]
     recipe = {"testbed": "pfedmb", "partition": first.recipe}
-    return federation_of(pool, parts[0], parts[2], recipe, parts[1])
+    made = federation_of(pool, parts[0], parts[2], recipe, parts[1])
+    return made if fraction == 1 else made.compact()
+
+
+def thinned(labels: Ints, rows: Ints, fraction: float, seed: int) -> Ints:
+    """A random share of the rows of every class, in their order."""
+    if not 0 < fraction <= 1:
+        raise DataError(f"fraction is {fraction}", "give a share above 0, 1 for all rows")
+    if fraction == 1:
+        return rows
+    pools = rows_of_classes(labels[rows], generator(seed, "pfedmb_fraction"))
+    kept: Ints = np.sort(np.concatenate([own[: int(len(own) * fraction)] for own in pools]))
+    return rows[kept]
 
 
 def hold_out_alike(labels: Ints, rows: Ints, seed: int) -> tuple[Ints, Ints]:

@@ -1,0 +1,208 @@
+"""`fedblocks reproduce`: published tables and figures beside our own numbers."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedblocks.cli.output import AsJson, clean, console, say, show_json, show_table, stoppable
+from fedblocks.core.errors import DataError, UserError
+
+if TYPE_CHECKING:
+    from fedblocks.recipes.recipe import Cell, Recipe
+
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="A table or figure, such as pfedmb-table2.")]
+Cells = Annotated[
+    str | None, typer.Option("--cells", metavar="PATTERN", help='Some cells only, such as "c10-2class-50/*".')
+]
+Seeds = Annotated[
+    int | None, typer.Option("--seeds", min=1, help="Runs of each cell; default: 3, and 1 to 3 with --quick.")
+]
+Budget = Annotated[
+    str | None, typer.Option("--budget", metavar="TIME", help="Stop after 540s, 9m or 1h; the same command goes on.")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="A scaled-down variant, in minutes on 2 CPU cores.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core, or one a GPU.")
+]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where runs/ and results/ are.")]
+Listed = Annotated[bool, typer.Option("--list", help="All tables and figures: cells, data sets, estimated cost.")]
+
+HEADINGS = {"name": "cell", "published": "published", "ours": "ours", "difference": "difference", "verdict": "verdict"}
+SEEDS = 3
+UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def reproduce(
+    name: Name = None,
+    cells: Cells = None,
+    seeds: Seeds = None,
+    budget: Budget = None,
+    quick: Quick = False,
+    jobs: Jobs = None,
+    out: Out = Path(),
+    listed: Listed = False,
+    as_json: AsJson = False,
+) -> None:
+    """Repeat a published table or figure; the same command goes on after a stop."""
+
+    def action() -> None:
+        if listed:
+            _list(quick, seeds, as_json)
+            return
+        if name is None:
+            raise UserError("say which table or figure", "fedblocks reproduce --list shows all")
+        deadline = time.monotonic() + seconds_of(budget) if budget is not None else None
+        found = _carried_out(name, _Asked(cells, seeds, quick, jobs or _jobs(), out, deadline), as_json)
+        if as_json:
+            show_json(found)
+
+    stoppable(action)
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of a time such as 540s, 9m or 1.5h."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if match is None:
+        raise UserError(f'--budget "{text}" is not a time', "write 540s, 9m or 1h")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def _jobs() -> int:
+    import torch
+
+    return torch.cuda.device_count() or len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the command line asks for."""
+
+    cells: str | None
+    seeds: int | None
+    quick: bool
+    jobs: int
+    out: Path
+    deadline: float | None
+
+    def seeds_of(self, recipe: Recipe) -> int:
+        return self.seeds or (recipe.quick_seeds if self.quick else SEEDS)
+
+
+def _carried_out(name: str, asked: _Asked, as_json: bool) -> list[dict[str, Any]]:
+    """The recipe and, with --quick, those that stand in for cells whose data are missing; each under its own name."""
+    from fedblocks.recipes import RECIPES, recipe_named
+    from fedblocks.recipes.presence import missing, stand_ins
+    from fedblocks.recipes.reproduce import chosen_cells
+
+    recipe = recipe_named(name)
+    cells = chosen_cells(recipe, asked.cells, asked.quick)
+    absent = {data: fix for cell in cells for data, fix in missing(cell).items()}
+    others = stand_ins(recipe, set(absent), RECIPES)
+    _refuse_nothing(recipe, cells, absent, [other.name for other in others], asked.quick)
+    found = [_table(recipe, cells, others, asked, as_json)]
+    if asked.quick:
+        found += [_table(other, chosen_cells(other, None, True), [], asked, as_json) for other in others]
+    return found
+
+
+def _table(
+    recipe: Recipe, cells: Sequence[Cell], others: Sequence[Recipe], asked: _Asked, as_json: bool
+) -> dict[str, Any]:
+    """Carry out some cells of one recipe and show them."""
+    from fedblocks.recipes.reproduce import Reproduction, carry_out
+    from fedblocks.recipes.results import Results
+    from fedblocks.recipes.show import rows_of
+
+    results, seeds = Results.open(asked.out / "results", recipe, asked.quick), asked.seeds_of(recipe)
+    todo = Reproduction(cells, results, seeds, asked.out / "runs" / "reproduce", asked.jobs, asked.deadline)
+    done = carry_out(todo, lambda text: console(sys.stderr).print(clean(text), soft_wrap=True))
+    rows = rows_of(results, cells, seeds, others)
+    if not as_json:
+        _show(recipe, rows, results.path, done, asked.quick)
+    about = {"name": recipe.name, "stand_in_for": recipe.stand_in_for, "finished": done, "file": str(results.path)}
+    return {**about, "cells": rows}
+
+
+def _refuse_nothing(
+    recipe: Recipe, cells: Sequence[Cell], absent: dict[str, str], others: Sequence[str], quick: bool
+) -> None:
+    """Say which files to put where if no cell can be run."""
+    if any(not set(cell.data_sets) & set(absent) for cell in cells) or (quick and others):
+        return
+    fix = "\n".join(absent.values())
+    instead = f"\nor run a stand-in: fedblocks reproduce {others[0]}" if others else ""
+    raise DataError(f"{recipe.name} needs the files of {', '.join(absent)}", f"{fix}{instead}")
+
+
+def _show(recipe: Recipe, rows: list[dict[str, Any]], path: Path, done: bool, quick: bool) -> None:
+    of = f", a stand-in for {recipe.stand_in_for}" if recipe.stand_in_for else ""
+    say(f"{recipe.name}{of}: {recipe.title} ({recipe.unit}){', scaled down' if quick else ''}")
+    curves = {"curve": "curve of the first seed"} if recipe.shape == "figure" else {}
+    show_table({**HEADINGS, **curves}, [_shown(row) for row in rows])
+    for note in recipe.notes:
+        say(f"- {note}")
+    if not done:
+        say("stopped at the budget; go on with the same command")
+    if path.exists():
+        say(f"Everything is in {path}; ours with 95 % intervals over seeds (Student).")
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    published = "-" if row["published"] is None else f"{row['published']:.2f}"
+    gap = "-" if row["difference"] is None else f"{row['difference']:+.2f}"
+    verdict = row["verdict"] if row["state"] == "done" else row["state"]
+    texts = {"published": published, "difference": gap, "verdict": verdict, "curve": _curve(row["curve"])}
+    return {**row, "ours": _ours(row), **texts}
+
+
+def _curve(curve: dict[str, list[Any]]) -> str:
+    """Accuracies, or the largest branch weights, by round; and what was sent in the end."""
+    from fedblocks.cli.progress import sparkline
+
+    heights = curve.get("accuracy") or curve.get("mean_largest_alpha") or []
+    sent = f"  {curve['parameters'][-1] / 1e6:.1f} M parameters sent" if curve.get("parameters") else ""
+    return f"{sparkline(heights)}{sent}"
+
+
+def _ours(row: dict[str, Any]) -> str:
+    if row["ours"] is None:
+        return "-"
+    spread = f" ± {row['half_width']:.2f}" if row["half_width"] is not None else f" ({row['seeds']} seed)"
+    return f"{row['ours']:.2f}{spread}"
+
+
+def _list(quick: bool, seeds: int | None, as_json: bool) -> None:
+    from fedblocks.recipes import RECIPES
+    from fedblocks.recipes.listing import listed
+
+    rows = [listed(made, quick, seeds or (made.quick_seeds if quick else SEEDS)) for made in _all(RECIPES)]
+    if as_json:
+        show_json(rows)
+        return
+    for row in rows:
+        row["data"] = ", ".join(f"{name}{'' if there else ' (missing)'}" for name, there in row["data"].items())
+        row["number"], row["hours"] = len(row["cells"]), _hours(row["seconds"])
+        row["stand_in_for"] = row["stand_in_for"] or ""
+    headings = {"name": "name", "title": "what", "number": "cells", "data": "data sets", "stand_in_for": "stand-in for"}
+    show_table({**headings, "hours": "estimated on one worker"}, rows)
+    say("Costs are estimates: examples x rounds x runs x a quick measurement of each net on this device.")
+    say("With --json: every cell with its data sets and cost.")
+
+
+def _all(recipes: Mapping[str, Callable[[], Recipe]]) -> list[Recipe]:
+    return [make() for make in recipes.values()]
+
+
+def _hours(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.1f} min"

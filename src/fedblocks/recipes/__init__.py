@@ -1,0 +1,37 @@
+"""Recipes for published tables and figures, and what carries them out: `fedblocks reproduce` does no more than this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedblocks.core.errors import UserError, nearest
+from fedblocks.recipes import fedmn, pfedmb
+from fedblocks.recipes.flow import FLOW
+from fedblocks.recipes.modfl import MODFL
+from fedblocks.recipes.recipe import Cell, Recipe
+
+RECIPES: dict[str, Callable[[], Recipe]] = {
+    "pfedmb-table1": pfedmb.table1,
+    "pfedmb-table2": pfedmb.table2,
+    "pfedmb-table3": pfedmb.table3,
+    "pfedmb-figure3": pfedmb.figure3,
+    "pfedmb-figure4": pfedmb.figure4,
+    "pfedmb-figure5": pfedmb.figure5,
+    "fedmn-table2": fedmn.table2,
+    "fedmn-table2-emnist116k": fedmn.table2_emnist116k,
+    "fedmn-table2-writers": fedmn.table2_writers,
+    "fedmn-figure2": fedmn.figure2,
+    "fedmn-figure2-emnist116k": fedmn.figure2_emnist116k,
+    **FLOW,
+    **MODFL,
+}
+
+
+def recipe_named(name: str) -> Recipe:
+    """A recipe by its name, or the nearest names."""
+    if name not in RECIPES:
+        raise UserError(f'there is no table or figure "{name}"', nearest(name, RECIPES))
+    return RECIPES[name]()
+
+
+__all__ = ["RECIPES", "Cell", "Recipe", "recipe_named"]

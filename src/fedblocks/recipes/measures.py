@@ -1,0 +1,147 @@
+"""What is read off a run: functions from a finished run and a part of the data to numbers or curves.
+
+Every measure returns `value`, the number that stands in the table; a figure's measure adds lists.
+Values to choose from are compared by `value` on the validation part.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from fedblocks.engines.federate import run_round
+from fedblocks.recipes.flow_measures import late_validation_accuracy, word_accuracy
+from fedblocks.recipes.modfl_measures import side_accuracy, side_curve
+from fedblocks.runs import checkpoint
+from fedblocks.runs.build import prepare
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.result import RunResult
+from fedblocks.runs.run import threads
+from fedblocks.runs.states import state_of
+from fedblocks.runs.store import Part, RunStore
+
+Numbers: TypeAlias = dict[str, Any]  # plain values
+FLOAT = 4  # bytes of a parameter
+
+
+def mean_accuracy(run: RunResult, part: Part, view: str = "personal") -> Numbers:
+    """Percent, the mean over clients in the last evaluation; every client counts the same."""
+    return {"value": 100 * (run.summary(part, view)["mean"] or 0.0)}
+
+
+def pooled_accuracy(
+    run: RunResult, part: Part, clients: Sequence[int] | None = None, view: str = "personal"
+) -> Numbers:
+    """Percent of the examples of some clients (default: all) in the last evaluation; every example counts the same."""
+    with RunFolder.open(run.folder) as folder:
+        rows = folder.store.metrics(part, view, _evaluations(folder.store, part, view)[-1])
+    own = [row for row in rows if clients is None or row["client"] in clients]
+    return {"value": 100 * sum(row["correct"] for row in own) / max(sum(row["examples"] for row in own), 1)}
+
+
+def fine_tuned_accuracy(run: RunResult, part: Part) -> Numbers:
+    """Percent, the mean over all clients after one more local training from what the run ended with; nothing is kept.
+
+    It is the local training of the method itself, so clients that a round leaves out are fine-tuned like the others.
+    """
+    prepared = prepare(run.config)
+    with threads(run.config.threads):
+        state = state_of(checkpoint.load(run.folder / "checkpoints"), prepared.setting.data.x.device)
+        _, report = run_round(prepared.setting, state, prepared.clients, prepared.engine, part)
+    shares = [correct / labels for correct, labels, _ in report.counts["local"].values() if labels]
+    return {"value": 100 * math.fsum(shares) / len(shares)}
+
+
+def accuracy_curve(run: RunResult, part: Part, view: str = "personal") -> Numbers:
+    """Percent, the mean over clients, in every evaluation; with the parameters sent until then, both ways.
+
+    `parameters_without_router` leaves out what a router costs, for methods that have a block of that name.
+    """
+    with RunFolder.open(run.folder) as folder:
+        rounds = _evaluations(folder.store, part, view)
+        means = [folder.store.summary(number, part, view)["mean"] or 0.0 for number in rounds]
+        sent = [_parameters(folder.store, number) for number in rounds]
+    curve: Numbers = {"value": 100 * means[-1], "rounds": rounds, "accuracy": [100 * mean for mean in means]}
+    without = {"parameters_without_router": [rest for _, rest in sent]}
+    return {**curve, "parameters": [both for both, _ in sent], **without}
+
+
+def branch_weights(run: RunResult, part: Part, mates: int = 2) -> Numbers:
+    """Who uses which branch of pFedMB: alpha of every client by round, and how many groups found a branch of their own.
+
+    Clients 0..mates-1 have the same data, and so on. A group has a branch of its own if that branch is the largest of
+    every member and of nobody else; `value` is the percentage of such groups.
+    """
+    with RunFolder.open(run.folder) as folder:
+        rows = folder.store.rows("SELECT round, client, numbers FROM snapshots WHERE name = 'alpha' ORDER BY 1, 2")
+        accuracy = folder.store.summary(_evaluations(folder.store, part, "personal")[-1], part, "personal")["mean"]
+    branches, softmax = run.config.method.table["branches"], run.config.method.table["alpha_param"] == "softmax"
+    alphas: dict[int, list[list[float]]] = {}  # round -> client -> the weights of its first layer
+    for row in rows:
+        alphas.setdefault(row["round"], []).append(_weights(row["numbers"], branches, softmax))
+    top = [weights.index(max(weights)) for weights in alphas[max(alphas)]]
+    groups = [set(top[i : i + mates]) for i in range(0, len(top), mates)]
+    own = [len(group) == 1 and sum(group == other for other in groups) == 1 for group in groups]
+    found = {"rounds": list(alphas), "alpha": list(alphas.values()), "accuracy": 100 * (accuracy or 0.0)}
+    sharp = [math.fsum(max(client) for client in clients) / len(clients) for clients in alphas.values()]
+    return {"value": 100 * sum(own) / len(own), **found, "mean_largest_alpha": sharp}
+
+
+def configured(run: RunResult, part: Part, key: str) -> Numbers:
+    """A value of the configuration itself, such as the number of branches that was chosen on validation data."""
+    value: Any = run.config.resolved()
+    for name in key.split("."):
+        value = value[name]
+    return {"value": value}
+
+
+MEASURES: dict[str, Callable[..., Numbers]] = {
+    "mean_accuracy": mean_accuracy,
+    "pooled_accuracy": pooled_accuracy,
+    "fine_tuned_accuracy": fine_tuned_accuracy,
+    "accuracy_curve": accuracy_curve,
+    "branch_weights": branch_weights,
+    "configured": configured,
+    "side_accuracy": side_accuracy,
+    "side_curve": side_curve,
+    "word_accuracy": word_accuracy,
+    "late_validation_accuracy": late_validation_accuracy,
+}
+
+
+def measured(run: RunResult, table: dict[str, Any], part: Part = "test") -> Numbers:
+    """The numbers that a table such as {name = "mean_accuracy", view = "shared"} asks for."""
+    options = {key: value for key, value in table.items() if key != "name"}
+    numbers: Numbers = rounded(MEASURES[table["name"]](run, part, **options))
+    return numbers
+
+
+def rounded(value: Any, digits: int = 4) -> Any:
+    """Plain values with no more digits than anybody will read."""
+    if isinstance(value, float):
+        return round(value, digits)
+    if isinstance(value, dict):
+        return {key: rounded(one, digits) for key, one in value.items()}
+    return [rounded(one, digits) for one in value] if isinstance(value, list) else value
+
+
+def _evaluations(store: RunStore, part: Part, view: str) -> list[int]:
+    rows = store.rows("SELECT round FROM means WHERE part = ? AND view = ? ORDER BY round", part, view)
+    return [row["round"] for row in rows]
+
+
+def _parameters(store: RunStore, last: int) -> tuple[int, int]:
+    """Parameters that travelled until a round: all, and those of other blocks than the router."""
+    query = "SELECT SUM(bytes) AS all_, SUM(bytes * (block <> 'router')) AS rest FROM traffic WHERE round <= ?"
+    row = store.rows(query, last)[0]
+    return (row["all_"] or 0) // FLOAT, (row["rest"] or 0) // FLOAT
+
+
+def _weights(text: str, branches: int, softmax: bool) -> list[float]:
+    first: list[float] = json.loads(text)[:branches]
+    if not softmax:
+        return first
+    powers = [math.exp(number - max(first)) for number in first]
+    return [power / math.fsum(powers) for power in powers]

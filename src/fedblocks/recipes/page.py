@@ -1,0 +1,86 @@
+"""The page docs/reproduction.md, made of the files in results/."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedblocks.recipes.show import Row, row_of
+
+HEAD = """# Published tables and figures, repeated
+
+Made by `docs/generate.py` from `results/*.json`, which `fedblocks reproduce` writes; do not edit.
+
+```
+fedblocks reproduce --list                       # every table and figure: cells, data sets, estimated cost
+fedblocks reproduce pfedmb-table2 --quick        # scaled down, minutes on 2 CPU cores
+fedblocks reproduce pfedmb-table2 --cells "c10-2class-50/*" --seeds 3 --budget 540s
+```
+
+- **Going on.** Every run is an ordinary run folder in `runs/reproduce/`, named by its configuration. The same command
+  goes on where the last one stopped: at the budget, by Ctrl-C or by a kill. Equal configurations are run once,
+  whichever table asks for them.
+- **Choosing values.** Learning rates and other values of the paper's grid are chosen on validation data with seed 0,
+  every method of a table with the same number of runs. All validation scores and what was chosen stand in the
+  results. Test data have no say.
+- **Numbers.** Ours are means over seeds with 95 % intervals (Student). A published number inside the interval is
+  "within noise". With one seed there is no interval. Scaled-down numbers (`--quick`) show that everything works; they
+  are not comparable with published ones.
+- **Data.** The files of each data set go where `fedblocks data list` says. Where official files are missing, a cell
+  says so and names its stand-in, a recipe of its own under its own name. With `--quick` the stand-ins run at once.
+- **Costs** in `--list` are estimates from a quick measurement of each net on this device.
+"""
+
+
+def reproduction_page(folder: Path) -> str:
+    """The page as Markdown: full results first, scaled-down ones below."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    ours = [one for one in found if isinstance(one, dict) and "recipe" in one]
+    some = [one for one in ours if any(cell["seeds"] for cell in one["cells"].values())]
+    results = sorted(some, key=lambda one: (one["stand_in_for"] or one["recipe"], one["recipe"]))
+    full = [section(one) for one in results if not one["quick"]]
+    quick = [section(one) for one in results if one["quick"]]
+    nothing = ["No full results are stored yet."]
+    return "\n".join([HEAD, "## Full size", "", *(full or nothing), "", "## Scaled down (`--quick`)", "", *quick])
+
+
+def section(results: dict[str, Any]) -> str:
+    """One recipe: a table with a row for each method, or a line for each cell of a figure."""
+    of = f", a stand-in for {results['stand_in_for']}" if results["stand_in_for"] else ""
+    rows = [row_of(key, entry, results["quick"]) for key, entry in results["cells"].items()]
+    body = _pivot(rows, results["quick"]) if results["shape"] == "table" else _lines(rows)
+    told = f"{results['title']} ({results['unit']}). {results['paper']}."
+    made = f"fedblocks {results['versions']['fedblocks']}, torch {results['versions']['torch']}"
+    notes = [f"- {note}" for note in results["notes"]]
+    return "\n".join([f"### {results['recipe']}{of}", "", told, "", *body, "", *notes, "", f"Made with {made}.", ""])
+
+
+def _pivot(rows: list[Row], quick: bool) -> list[str]:
+    """Settings side by side: ours, and below it what is published."""
+    settings = list(dict.fromkeys(row["name"].partition("/")[0] for row in rows))
+    methods = list(dict.fromkeys(row["name"].partition("/")[2] for row in rows))
+    cells = {row["name"]: row for row in rows}
+    lines = [f"| | {' | '.join(settings)} |", "|---" * (len(settings) + 1) + "|"]
+    for method in methods:
+        texts = [_cell(cells.get(f"{setting}/{method}"), quick) for setting in settings]
+        lines.append(f"| {method} | {' | '.join(texts)} |")
+    return lines
+
+
+def _cell(row: Row | None, quick: bool) -> str:
+    if row is None or row["ours"] is None:
+        return "-"
+    if row["published"] is None or quick:
+        return shown(row)
+    return f"{shown(row)} (published {row['published']:.2f}, {row['verdict']})"
+
+
+def _lines(rows: list[Row]) -> list[str]:
+    lines = ["| cell | ours | seeds |", "|---|---|---|"]
+    return lines + [f"| {row['name']} | {shown(row)} | {row['seeds']} |" for row in rows if row["ours"] is not None]
+
+
+def shown(row: Row) -> str:
+    """Our mean with its interval, where there are several seeds."""
+    return f"{row['ours']:.2f}" + (f" ± {row['half_width']:.2f}" if row["half_width"] is not None else "")

@@ -1,0 +1,114 @@
+"""What it takes to repeat a published table or figure: its cells, each a configuration and what is read off its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Literal, TypeAlias
+
+from fedblocks.core.random import generator
+from fedblocks.runs.options import Table
+
+Values: TypeAlias = dict[str, Any]  # dotted key of a configuration -> value, e.g. {"method.lr": 0.1}
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One number, or one curve, of a table or figure.
+
+    Cells whose configurations come out equal share one run: two measures of one federation, say.
+    """
+
+    key: str  # "setting/method" or "setting/point", e.g. "c10-2class-50/pfedmb"
+    config: Table  # a configuration without seeds: the runner fills in `seed` and adds it to `data.seed`
+    measure: Table = field(default_factory=lambda: {"name": "mean_accuracy"})  # a name in MEASURES, and its options
+    published: float | None = None  # None: the paper prints no number, or our copy of it lacks the number
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # dotted key -> values to choose from
+    choose_by: Table | None = None  # the measure that they are compared by on validation data; default: `measure`
+    tries: int = 12  # combinations that are tried, the same number for every method; of a larger grid, random ones
+    tuning: Table = field(default_factory=dict)  # merged into the configuration while values are being chosen
+    quick: Table = field(default_factory=dict)  # merged into the configuration (and after `tuning`) by --quick
+    quick_grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # instead of `grid`, by --quick
+    in_quick: bool = True  # whether --quick has this cell at all
+    same_data: bool = False  # whether all seeds have one partition, as when a paper publishes its split
+    needs: tuple[str, ...] = ()  # data sets; default: the one that the configuration names
+    official: bool = False  # whether only the official files will do, not a compact file that holds one part of them
+
+    @property
+    def setting(self) -> str:
+        """What stands before the slash: data and partition."""
+        return self.key.partition("/")[0]
+
+    @property
+    def point(self) -> str:
+        """What stands after the slash: the method, or a point of a figure."""
+        return self.key.partition("/")[2]
+
+    @property
+    def data_sets(self) -> tuple[str, ...]:
+        """Names of the data sets that must be there."""
+        return self.needs or (self.config["data"]["name"],)
+
+    def points(self, quick: bool = False) -> list[Values]:
+        """The combinations of values to choose from; one empty combination if there is nothing to choose."""
+        grid = self.quick_grid if quick else self.grid
+        every = [dict(zip(grid, values)) for values in product(*grid.values())]
+        if len(every) <= self.tries:
+            return every
+        drawn = generator(0, "grid").choice(len(every), self.tries, replace=False)
+        return [every[i] for i in sorted(drawn.tolist())]
+
+    def table(self, values: Values, seed: int = 0, quick: bool = False, tuning: bool = False) -> Table:
+        """The configuration of one run."""
+        found = merged(self.config, self.tuning if tuning else {})
+        found = merged(found, self.quick if quick else {})
+        for key, value in values.items():
+            found = merged(found, _nested(key, value))
+        first = found["data"].get("seed", 0)
+        return merged(found, {"seed": seed, "data": {"seed": first if self.same_data else first + seed}})
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """A published table or figure."""
+
+    name: str  # e.g. "pfedmb-table2"; a stand-in's own name says what it is: "fedmn-table2-writers"
+    title: str
+    paper: str
+    shape: Literal["table", "figure"]
+    cells: tuple[Cell, ...]
+    unit: str = "%"
+    stand_in_for: str | None = None  # the recipe that this one replaces where the official data cannot be had
+    instead_of: tuple[str, ...] = ()  # the data sets that a stand-in makes do without
+    quick_seeds: int = 1  # seeds that --quick runs unless told otherwise
+    notes: tuple[str, ...] = ()  # what the paper left open, and what was chosen; how --quick differs
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """Names of all data sets that some cell needs."""
+        return tuple(dict.fromkeys(name for cell in self.cells for name in cell.data_sets))
+
+
+def merged(first: Table, second: Mapping[str, Any]) -> Table:
+    """Two tables as one: tables within are merged too, anything else is taken from the second.
+
+    A table that names something else than before, such as another net, replaces the one before; None removes a key.
+    """
+    found = dict(first)
+    for key, value in second.items():
+        before = found.get(key)
+        if value is None:
+            found.pop(key, None)
+        elif (
+            isinstance(before, dict) and isinstance(value, Mapping) and value.get("name") in (None, before.get("name"))
+        ):
+            found[key] = merged(before, value)
+        else:
+            found[key] = dict(value) if isinstance(value, Mapping) else value
+    return found
+
+
+def _nested(key: str, value: Any) -> Table:
+    first, _, rest = key.partition(".")
+    return {first: _nested(rest, value) if rest else value}

@@ -1,0 +1,61 @@
+"""What is read off a run, against the same number found another way."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedblocks.engines.federate import run_round
+from fedblocks.recipes.measures import measured
+from fedblocks.recipes.recipe import merged
+from fedblocks.runs.build import prepare
+from fedblocks.runs.config import Config
+from fedblocks.runs.result import RunResult
+from fedblocks.runs.run import run
+
+from .conftest import DIGITS
+
+
+@pytest.fixture(scope="module")
+def branched(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """pFedMB on digits, evaluated after both rounds."""
+    method = {"name": "pfedmb", "lr": 0.2, "alpha_lr": 3.0, "branches": 3, "batch_size": 64, "alpha_scope": "model"}
+    table: dict[str, Any] = merged({**DIGITS, "method": method}, {"threads": 1})
+    return run(Config.of(table), tmp_path_factory.mktemp("runs") / "branched")
+
+
+def test_mean_and_pooled_accuracy_weigh_clients_and_examples(branched: RunResult) -> None:
+    summary = branched.summary("test")
+    assert measured(branched, {"name": "mean_accuracy"})["value"] == pytest.approx(100 * summary["mean"], abs=1e-4)
+    pooled = measured(branched, {"name": "pooled_accuracy"})["value"]
+    assert pooled == pytest.approx(100 * summary["weighted"], abs=1e-4)
+    alone = measured(branched, {"name": "pooled_accuracy", "clients": [2]})["value"]
+    assert alone == pytest.approx(100 * branched.accuracies("test")[2], abs=1e-4)
+
+
+def test_fine_tuning_is_one_more_local_training_of_all_clients(branched: RunResult) -> None:
+    prepared = prepare(branched.config)
+    _, report = run_round(prepared.setting, branched.state(), range(4), prepared.engine, "validation")
+    shares = [correct / labels for correct, labels, _ in report.counts["local"].values()]
+    value = measured(branched, {"name": "fine_tuned_accuracy"}, "validation")["value"]
+    assert value == pytest.approx(25 * sum(shares), abs=1e-4)
+
+
+def test_a_curve_has_every_evaluation_and_the_parameters_sent_until_then(branched: RunResult) -> None:
+    curve = measured(branched, {"name": "accuracy_curve"})
+    assert curve["rounds"] == [1, 2] and curve["value"] == curve["accuracy"][-1]
+    assert 4 * curve["parameters"][-1] == branched.bytes_down + branched.bytes_up
+    assert 2 * curve["parameters"][0] == curve["parameters"][1] == curve["parameters_without_router"][1]
+
+
+def test_branch_weights_are_on_the_simplex_and_start_apart_from_each_other(branched: RunResult) -> None:
+    found = measured(branched, {"name": "branch_weights"})
+    last = found["alpha"][-1]
+    assert len(last) == 4 and all(sum(client) == pytest.approx(1, abs=1e-3) for client in last)
+    top = [client.index(max(client)) for client in last]
+    own = [top[a] == top[a + 1] and top[a] not in top[2 - a : 4 - a] for a in (0, 2)]
+    assert found["value"] == 50 * sum(own)
+
+
+def test_a_chosen_value_can_be_the_number_of_a_table(branched: RunResult, tmp_path: Path) -> None:
+    assert measured(branched, {"name": "configured", "key": "method.branches"}) == {"value": 3}
