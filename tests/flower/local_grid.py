@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -35,6 +36,9 @@ class LocalGrid(Grid):
 
     def get_node_ids(self) -> list[int]:
         return list(self.contexts)
+
+    def get_nodes(self) -> list[Any]:
+        return [SimpleNamespace(node_id=node, public_key=f"key {node}".encode()) for node in self.contexts]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         return [self._deliver(message) for message in messages]

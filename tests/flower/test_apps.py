@@ -17,8 +17,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 
 from fedblocks.core.errors import UserError
 from fedblocks.engines.sequential import Sequential
-from fedblocks.flower.apps import Terms, client_app, enrolled, server_app
+from fedblocks.flower.apps import Terms, client_app, server_app
 from fedblocks.flower.local import sides_of
+from fedblocks.flower.records import HEADERS
+from fedblocks.flower.roll import Roll
 from fedblocks.flower.server import Ask, Closed, Progress, ServerSide
 from fedblocks.testing import EXAMPLES, Example
 from fedblocks.testing.compare import differences, report_leaves, state_leaves
@@ -35,18 +37,18 @@ class Federated:
         setting, self.example = example.setting(), example
         self.server, self.sides = sides_of(setting, example.everybody, RUN, folder)
         groups = {c: m.group for c, m in self.server.members.items()}
-        found = lambda context: (self.sides[c := context.node_config["client"]], groups[c])
+        found = lambda context: {(c := context.node_config["client"]): (self.sides[c], groups[c])}
         self.grid = LocalGrid(client_app(found), example.everybody, meddle)
         self.rounds: list[Closed] = []
 
     def go(self, ask: Ask, **terms: object) -> Progress:
-        def begin(context: Context, members: dict) -> tuple[ServerSide, Progress]:
-            assert members == self.server.members
+        def begin(context: Context, roll: Roll) -> tuple[ServerSide, Progress]:
+            assert roll.members == self.server.members
             return self.server, self.server.start()
 
-        wanted = Terms(**{"rounds": self.example.rounds, "minimum": 1, "seconds": 20, "ask": ask, **terms})
-        choose = lambda round, attempt: self.example.cohorts()[round]
-        app = server_app(begin, wanted, choose, self.rounds.append, nodes=len(self.example.everybody))
+        wanted = Terms(**{"rounds": self.example.rounds, "minimum": 1, "seconds": 20, **terms})
+        choose = lambda progress, attempt: (self.example.cohorts()[progress.state.round], ask)
+        app = server_app(begin, wanted, choose, self.rounds.append, self.example.everybody)
         app(self.grid, Context(1, 0, {}, RecordDict(), {}))
         return self.rounds[-1].progress
 
@@ -77,7 +79,7 @@ def lying(shape: tuple[int, ...]) -> Array:
 
 def replaced(array: Array) -> Callable[[RecordDict], None]:
     def change(content: RecordDict) -> None:
-        content["arrays"] = ArrayRecord({**dict(content["arrays"]), ARRAY: array})
+        content[str(BAD)] = ArrayRecord({**dict(content[str(BAD)]), ARRAY: array})
 
     return change
 
@@ -87,13 +89,16 @@ def extra(content: RecordDict) -> None:
 
 
 def headless(content: RecordDict) -> None:
-    del content["header"]
+    del content[HEADERS]
 
 
 TAMPERED: dict[str, tuple[Callable[[RecordDict], None], str]] = {
     "a record too many": (extra, "envelope"),
     "no header": (headless, "envelope"),
-    "a header that is a number": (lambda c: c.update({"header": ConfigRecord({"json": 3})}), "envelope"),
+    "a header that is a number": (lambda c: c.update({HEADERS: ConfigRecord({str(BAD): 3})}), "envelope"),
+    "a header of another client": (lambda c: c.update({HEADERS: ConfigRecord({"1": "{}"})}), "envelope"),
+    "a header of nobody": (lambda c: c.update({HEADERS: ConfigRecord({"x": "{}"})}), "envelope"),
+    "no arrays": (lambda c: c.pop(str(BAD)), "envelope"),
     "an array that promises gigabytes": (replaced(lying((10**5, 10**5))), "dtype"),
     "an array of another library": (replaced(Array("float64", (5, 6), "other", bytes(240))), "dtype"),
     "an array that is noise": (replaced(Array("float64", (5, 6), "numpy.ndarray", bytes(240))), "dtype"),
@@ -191,21 +196,70 @@ def test_a_run_that_never_reaches_its_minimum_is_given_up_unchanged(tmp_path: Pa
     assert [closed.progress.state.round for closed in federation.rounds] == [0, 0]
 
 
-def test_nodes_that_say_nothing_sensible_are_not_enrolled(tmp_path: Path) -> None:
-    lies = {0: {"client": 1}, 2: {"size": -4}, 3: {"size": 10**9}, 4: {"tags": None}}  # 1 is there already, or is not
+def lying_about(lies: dict[int, dict[str, object]]) -> Meddle:
+    """Nodes that say something else of themselves."""
 
     def meddle(node: int, answer: Message) -> Message:
-        told = json.loads(answer.content["member"]["json"]) | lies.get(node - 100, {})
-        answer.content["member"] = ConfigRecord({"json": json.dumps(told)})
+        told = json.loads(answer.content["hello"]["json"])
+        told["members"][0] |= lies.get(node - 100, {})
+        answer.content["hello"] = ConfigRecord({"json": json.dumps(told)})
         return answer
 
-    federation = Federated(EXAMPLES["fedper"](), tmp_path, meddle)
-    link, members = enrolled(federation.grid, federation.grid.get_node_ids(), seconds=5)
-    assert set(members) == set(link.nodes) == {1, 5}
+    return meddle
+
+
+def heard(federation: Federated, **options: object) -> Roll:
+    roll = Roll(federation.grid, **options)
+    for _ in range(2):
+        roll.look()
+    return roll
+
+
+def test_nodes_that_say_nothing_sensible_are_not_enrolled(tmp_path: Path) -> None:
+    lies = {0: {"client": 1}, 2: {"size": -4}, 3: {"size": 10**9}, 4: {"tags": None}}  # 0 was there before 1 spoke
+    federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about(lies))
+    roll = heard(federation)
+    assert set(roll.members) == set(roll.nodes) == {1, 5} and len(roll.refused) == 4
+    assert roll.refused[101] == "client 1 is there already"
+
+
+def test_a_node_speaks_for_the_clients_of_its_own_key_only(tmp_path: Path) -> None:
+    federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about({3: {"client": 4}, 4: {"client": 3}}))
+    roll = heard(federation, keys={f"key {100 + c}".encode(): [c] for c in range(5)})
+    assert set(roll.members) == {0, 1, 2}
+    assert roll.refused[103] == "wrong-key: its key is not that of client 4"
+    assert roll.refused[105] == "wrong-key: its key is not that of client 5"
+
+
+def test_nodes_come_and_go(tmp_path: Path) -> None:
+    federation = Federated(EXAMPLES["fedper"](), tmp_path)
+    gone = federation.grid.contexts.pop(102)
+    roll = heard(federation)
+    assert set(roll.nodes) == {0, 1, 3, 4, 5}
+    federation.grid.contexts[102] = gone
+    del federation.grid.contexts[103]
+    roll._looked = float("-inf")  # as if a second had passed
+    roll.look()
+    assert set(roll.nodes) == {0, 1, 2, 4, 5}
+
+
+def test_a_node_holds_several_clients_and_is_sent_one_message(tmp_path: Path) -> None:
+    example = EXAMPLES["fedmn"]()
+    federation = Federated(example, tmp_path)
+    groups = {c: m.group for c, m in federation.server.members.items()}
+    held = {100: [0, 2, 4], 101: [1, 3, 5]}
+    sides_of = lambda context: {c: (federation.sides[c], groups[c]) for c in held[context.node_id]}
+    federation.grid = LocalGrid(client_app(sides_of), [0, 1])
+    progress = federation.go(Ask(score="test"))
+    simulated = run(example.setting(), Sequential(), example.cohorts(), score="test")
+    assert differences(leaves(federation.sides, progress), state_leaves(simulated.last), 1e-6) == []
+    train = [node for node, message in federation.grid.messages if message.metadata.message_type == "train"]
+    nodes = sum(len({c % 2 for c in clients}) for clients in example.cohorts())
+    assert len(train) == 2 * nodes
 
 
 def test_waiting_for_clients_that_never_come_ends(tmp_path: Path) -> None:
     federation = Federated(EXAMPLES["fedper"](), tmp_path)
     federation.grid.contexts.popitem()
     with pytest.raises(UserError, match="5 of 6 clients are connected"):
-        federation.go(Ask(), seconds=0.2)
+        federation.go(Ask(), patience=0.2)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedblocks.core.aggregate import Uploads, uploads_of
 from fedblocks.core.blocks import Federated, Pool, Read, Selection
-from fedblocks.core.gate import admit
+from fedblocks.core.gate import admit, judged, weight_checks
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.server import Cohort
@@ -68,6 +68,11 @@ class Expected:
         return {name: block for name, block in self.method.blocks().items() if isinstance(block, Federated)}
 
     @property
+    def limits(self) -> Tensor:
+        """[1]: the largest weight that the client may ask for."""
+        return torch.tensor([self.member.limit], dtype=torch.double)
+
+    @property
     def arrays(self) -> int:
         """The most arrays that an answer can have."""
         return sum(len(specs) + 1 for specs in self.specs.values())
@@ -116,7 +121,7 @@ def admit_upload(header: Upload, message: Wire, expected: Expected, wanted: Mapp
     weights = {name: rows[name][None].to(device) for name in header.given}
     asked = {name: mask[None].to(device) for name, mask in wanted.items()}
     uploads = uploads_of(expected.method, blocks, weights, expected.reads, asked, expected.cohort)
-    _, refusals = admit(uploads, {}, expected.cohort.ids)
+    _, refusals = admit(uploads, {}, expected.cohort.ids, expected.limits.to(device))
     if refusals:
         raise Malformed(refusals[0].reason, refusals[0].detail)
     return uploads
@@ -136,13 +141,12 @@ def _check_weights(
     name: str, block: Federated, row: Tensor, given: bool, expected: Expected, wanted: Tensor | None
 ) -> None:
     """Weights are the client's examples, or what the method decided within its limit and where it read."""
-    size, limit = expected.member.size, expected.member.limit
-    if not bool(torch.isfinite(row).all()) or bool((row < 0).any()):
-        raise Malformed("bad-weight", f'weights of block "{name}" are negative or not finite')
+    size = expected.member.size
+    _, refusals = judged(weight_checks(name, row[None], expected.limits), expected.limits.long())
+    if refusals:
+        raise Malformed(refusals[0].reason, refusals[0].detail)
     if not given and not bool((row == size).all()):
         raise Malformed("bad-weight", f'"{name}" is to be written with {size} examples, not {row.max().item():g}')
-    if bool((row > limit).any()):
-        raise Malformed("bad-weight", f'block "{name}" asks for {row.max().item():g}, enrolled were {limit:g}')
     read = expected.reads.get(name)
     reached = torch.ones_like(row)
     if isinstance(block, Pool) and wanted is not None:

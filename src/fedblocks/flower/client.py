@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +24,9 @@ from fedblocks.core.state import initial_copy, initial_private, statistics_name,
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.engines.federate import Setting
 from fedblocks.engines.job import Job
+from fedblocks.engines.orders import steps_of_one
 from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.work import adapted
 from fedblocks.flower.messages import (
     Apology,
     Counts,
@@ -45,6 +48,8 @@ from fedblocks.flower.messages import (
 from fedblocks.flower.plans import Specs, plan_hash, plan_specs, several
 from fedblocks.flower.store import PersonalStore
 from fedblocks.flower.uploads import upload_arrays
+
+log = logging.getLogger(__name__)
 
 
 def alone(data: Federation, client: int) -> Federation:
@@ -97,6 +102,8 @@ class ClientSide:
             self._check(header)
             match header:
                 case Download():
+                    if header.refused:
+                        log.warning("the last answer of client %d was not used: %s", self.client, header.refused)
                     return self._first(header, message)
                 case More():
                     return self._second(header, message)
@@ -123,7 +130,7 @@ class ClientSide:
             return self._work(header, received, {})
         held = self._held(header, received)
         train = self._wanted(header, held, self.method.phases(), True, "train") if header.train else {}
-        tried = self._wanted(header, held, self.method.adaptation(), False, "adapt") if header.evaluate else {}
+        tried = self._wanted(header, held, *self._trial(header)) if header.evaluate else {}
         self.store.put_aside(header.round, {"header": header.model_dump_json(), "blocks": received})
         return wire(Request(**reply(header), train=train, evaluate=tried))
 
@@ -191,14 +198,26 @@ class ClientSide:
         sizes = dict.fromkeys(more, 0)  # bytes are counted where they are sent
         return Job(self.method, phases, cohort, sent, sizes, setting.data, setting.seed, training, purpose)
 
+    def _trial(self, header: Download) -> tuple[list[Phase], bool, str]:
+        """How models are tried: after adaptation, or as a client that joins gets its own."""
+        return (self.method.joining(), True, "join") if header.joining else (self.method.adaptation(), False, "adapt")
+
+    def _keep_model(self, job: Job, header: Download) -> None:
+        """The model of a client that joins lies on its disk, all blocks of it."""
+        sent = {name: {k: v[0] for k, v in block.items()} for name, block in job.sent.blocks.items()}
+        steps = [steps_of_one(found, job.device) for found in job.batches[0]]
+        self.store.keep_model(header.round, adapted(job, job.one(0), sent, steps))
+
     def _work(self, header: Download, received: Blocks, more: Blocks) -> Wire:
         """Evaluate and train, keep what is personal, and only then send the rest."""
         held = self._held(header, received)
         counts: dict[str, Counts] = {}
         for part in header.evaluate:
-            job = self._job(header, held, more, self.method.adaptation(), False, "adapt")
+            job = self._job(header, held, more, *self._trial(header))
             found = Sequential().evaluate(job, part)
-            counts |= {f"{part}/{view}": _three(values[0]) for view, values in found.items()}
+            counts |= {f"{part}/{view}": _three(values[0]) for view, values in found.counts.items()}
+        if header.joining:
+            self._keep_model(self._job(header, held, more, *self._trial(header)), header)
         if not header.train:
             return wire(Upload(**reply(header), counts=counts))
         job = self._job(header, held, more, self.method.phases(), True, "train")

@@ -65,6 +65,8 @@ class Download(Envelope):
     train: bool = True
     score: Part | None = None  # try the trained models on this part, before aggregation
     evaluate: tuple[Part, ...] = ()  # try the models as they were sent on these parts
+    joining: bool = False  # the client never took part: it gets its model as the method says, and keeps it
+    refused: str = ""  # why the client's last answer was not used
 
 
 class Request(Envelope):

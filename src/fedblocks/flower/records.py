@@ -1,8 +1,12 @@
-"""Messages as Flower carries them: a header in a ConfigRecord, arrays in an ArrayRecord; unpacked with suspicion."""
+"""Messages as Flower carries them: headers in a ConfigRecord, arrays in ArrayRecords; unpacked with suspicion.
+
+A node holds one client or several; one message carries what all of them are sent, each under its number.
+"""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,26 +16,53 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from fedblocks.flower.messages import Malformed, Wire
 
 NPY_HEADER = 512  # bytes; what numpy writes before an array of a few dimensions is 128
+HEADERS = "headers"
 
 
-def to_content(message: Wire) -> RecordDict:
-    """A message to send."""
-    arrays = ArrayRecord({name: Array(array) for name, array in message.arrays.items()})
-    return RecordDict({"header": ConfigRecord({"json": message.header}), "arrays": arrays})
+def to_content(messages: Mapping[int, Wire]) -> RecordDict:
+    """Messages of some clients to send."""
+    headers = ConfigRecord({str(client): message.header for client, message in messages.items()})
+    arrays = {
+        str(client): ArrayRecord({name: Array(array) for name, array in message.arrays.items()})
+        for client, message in messages.items()
+    }
+    return RecordDict({HEADERS: headers, **arrays})
 
 
-def from_content(content: RecordDict, limit: int | None = None) -> Wire:
-    """A message that came; more bytes than the limit are refused before any of them is unpacked."""
+def from_content(content: RecordDict, limits: Mapping[int, int] | None = None) -> dict[int, Wire | Malformed]:
+    """The messages that came, or what is wrong with each; limits are the bytes that clients may send."""
     try:
-        header, arrays = content["header"]["json"], dict(content["arrays"])
+        headers = dict(content[HEADERS])
     except (KeyError, TypeError) as error:
-        raise Malformed("envelope", "a message has a header and arrays") from error
-    if len(content) != 2 or not isinstance(header, str) or not all(isinstance(a, Array) for a in arrays.values()):
+        raise Malformed("envelope", "a message has headers") from error
+    if {*content} - {HEADERS, *headers}:
+        raise Malformed("envelope", "a message has headers and arrays of its clients, and nothing else")
+    found: dict[int, Wire | Malformed] = {}
+    for name, header in headers.items():
+        if not name.isdecimal() or (limits is not None and int(name) not in limits):
+            raise Malformed("envelope", f'there is no client "{name[:20]}" in what was asked')
+        try:
+            limit = None if limits is None else limits[int(name)]
+            found[int(name)] = Wire(_text(header), _arrays(content, name, limit))
+        except Malformed as error:
+            found[int(name)] = error
+    return found
+
+
+def _text(header: Any) -> str:
+    if not isinstance(header, str):
+        raise Malformed("envelope", "a header is text")
+    return header
+
+
+def _arrays(content: RecordDict, name: str, limit: int | None) -> dict[str, npt.NDArray[Any]]:
+    arrays = dict(content[name]) if name in content else None
+    if arrays is None or not all(isinstance(a, Array) for a in arrays.values()):
         raise Malformed("envelope", "a message has a header and arrays, and nothing else")
     total = sum(len(array.data) for array in arrays.values())
     if limit is not None and total > limit:
         raise Malformed("too-large", f"{total} bytes, and the plan has at most {limit}")
-    return Wire(header, {name: _unpacked(name, array) for name, array in arrays.items()})
+    return {key: _unpacked(key, array) for key, array in arrays.items()}
 
 
 def _unpacked(name: str, array: Array) -> npt.NDArray[Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.aggregate import Uploads, aggregate
-from fedblocks.core.gate import Refusal
+from fedblocks.core.gate import Refusal, capped
 from fedblocks.core.parts import Blocks
 from fedblocks.core.server import Cohort, gather
 from fedblocks.core.state import count_bytes
@@ -51,13 +51,16 @@ class OpenRound:
         self.report = Report(sorted(clients), {}, {}, [], {})
         self.downloads: dict[int, Wire] = {}  # to be sent
         self.ignored: list[Refusal] = []
-        self.waiting = set(clients)
+        lacking = {client: side.lacking(client) for client in clients}
+        self.waiting = {client for client, why in lacking.items() if not why}
         self._expected: dict[int, Expected] = {}
         self._requests: dict[int, Request] = {}
         self._uploads: dict[int, Uploads] = {}
         self._counts: dict[str, dict[int, Counts]] = {}
+        for client in sorted({*clients} - self.waiting):
+            self.report.refusals.append(Refusal(client, "unreachable", lacking[client]))
         for group in side.methods:
-            if ids := [c for c in self.report.clients if side.members[c].group == group]:
+            if ids := [c for c in sorted(self.waiting) if side.members[c].group == group]:
                 self._send(group, ids)
 
     def _send(self, group: str, ids: list[int]) -> None:
@@ -75,7 +78,8 @@ class OpenRound:
                 self.side.members[client], envelope, method, specs, reads, copies, blocks, alone, self.ask.train
             )
             kept = self.progress.kept.get(client, 0)
-            header = Download(**reply(envelope), copies=copies, kept=kept, **vars(self.ask))
+            before = self.side.refused.pop(client, "")
+            header = Download(**reply(envelope), copies=copies, kept=kept, refused=before, **vars(self.ask))
             self.downloads[client] = wire(header, arrays_of(blocks))
             self._note_down(client, {n: blocks.get(n, {}) for n in sent.bytes_down})
 
@@ -112,7 +116,7 @@ class OpenRound:
     def _turn_away(self, client: int, error: Malformed) -> None:
         """Old messages and copies are ignored; a first answer that nobody can place is the client's only one."""
         if error.reason in HARMLESS or client not in self.waiting:
-            self.ignored.append(Refusal(client, error.reason, _readable(error.detail)))
+            self.ignored.append(Refusal(client, error.reason, readable(error.detail)))
         else:
             self.refuse(client, error.reason, error.detail)
 
@@ -170,7 +174,8 @@ class OpenRound:
         """Go on without a client: it sent something wrong, failed, or cannot be reached."""
         if client in self.waiting:
             self.waiting.discard(client)
-            self.report.refusals.append(Refusal(client, reason, _readable(detail)))
+            self.report.refusals.append(Refusal(client, reason, readable(detail)))
+            self.side.refused[client] = f"{reason}: {readable(detail)}"
 
     def close(self, minimum: int = 1) -> Closed:
         """End the round with what has come; below the minimum it is as if it had never begun."""
@@ -195,7 +200,7 @@ class OpenRound:
         cohorts: dict[str, Cohort] = {}
         for group in self.side.methods:
             if ids := sorted(c for c in self._uploads if members[c].group == group):
-                groups[group] = together([self._uploads[c] for c in ids])
+                groups[group] = capped(together([self._uploads[c] for c in ids]), self.side.share)
                 cohorts[group] = self.side.cohort(ids, state.round)
         after = aggregate(self.side.methods, state, groups, cohorts)
         return Progress(after, kept | dict.fromkeys(self._uploads, after.round))
@@ -205,6 +210,6 @@ class OpenRound:
             self.report.bytes_down.setdefault(name, {})[client] = count_bytes(block)
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
     """What a client wrote, safe to print: no control characters, not too long."""
     return "".join(c if c.isprintable() else " " for c in text[:300])

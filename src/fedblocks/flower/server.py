@@ -13,6 +13,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.random import derive
 from fedblocks.core.server import Cohort
 from fedblocks.core.state import State, initial_state
+from fedblocks.data.sets.text import SCORES, scored_view
 from fedblocks.engines.federate import Report
 from fedblocks.flower.admission import Member
 from fedblocks.flower.messages import Counts, Part
@@ -34,11 +35,13 @@ class Ask:
     train: bool = True
     score: Part | None = None  # try the trained models on this part, before aggregation
     evaluate: tuple[Part, ...] = ()  # try the models as they are sent on these parts
+    joining: bool = False  # clients that never took part get their models, and nothing is learned from them
 
     def views(self, method: Method) -> set[str]:
-        """The names of the scores that clients send back."""
+        """The names of the scores that clients may send back; clients with texts count words in three ways."""
         local = {"local"} if self.train and self.score else set[str]()
-        return local | {f"{part}/{view}" for part in self.evaluate for view in method.views()}
+        views = {scored_view(view, score) for view in method.views() for score in SCORES}
+        return local | {f"{part}/{view}" for part in self.evaluate for view in views}
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,8 @@ class ServerSide:
     seed: int
     run: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    share: float = 1.0  # the largest part of a slot that one client may decide
+    refused: dict[int, str] = field(default_factory=dict)  # client -> why its last answer was not used; it is told
 
     def start(self) -> Progress:
         """Before the first round."""
@@ -77,9 +82,20 @@ class ServerSide:
         """Group -> hash of its plan."""
         return {group: plan_hash(method, self.specs[group], self.seed) for group, method in self.methods.items()}
 
+    def lacking(self, client: int) -> str:
+        """Why a client cannot be asked; empty if it can."""
+        if client not in self.members:
+            return "no node has said that it is this client"
+        member = self.members[client]
+        if member.group not in self.methods:
+            return "it says that it belongs to a group that does not exist"
+        missing = {*self.methods[member.group].tags} - {*member.tags}
+        return f'it does not say its tag "{min(missing)}"' if missing else ""
+
     def cohort(self, clients: Sequence[int], round: int) -> Cohort:
         members = [self.members[c] for c in clients]
-        tags = {name: torch.tensor([m.tags[name] for m in members], device=self.device) for name in members[0].tags}
+        names = sorted(set.intersection(*({*m.tags} for m in members)))
+        tags = {name: torch.tensor([m.tags[name] for m in members], device=self.device) for name in names}
         sizes = torch.tensor([m.size for m in members], dtype=torch.double, device=self.device)
         ids = torch.tensor(clients, dtype=torch.long, device=self.device)
         return Cohort(ids, sizes, tags, self.population, round, derive(self.seed, round, "server"))

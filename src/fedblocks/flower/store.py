@@ -44,6 +44,14 @@ class PersonalStore:
             raise Malformed("lost-state", f"personal blocks of round {rounds}: {error.message}") from error
         return found
 
+    def keep_model(self, rounds: int, blocks: Blocks) -> None:
+        """Keep the whole model of a client that joined a trained federation."""
+        self._save(self.root / "model", rounds, blocks, keep=1)
+
+    def model(self) -> Blocks:
+        """The model that a client got when it joined."""
+        return checkpoint.load(self.root / "model").clients[self.client]
+
     def put_aside(self, rounds: int, download: dict[str, Any]) -> None:
         """Keep a first download until the second one comes."""
         self._save(self.root / "pending", rounds, download, keep=1)

@@ -1,0 +1,211 @@
+"""`fedblocks federation`: a federation of real processes, on this machine or on several."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
+
+if TYPE_CHECKING:
+    from fedblocks.runs.result import RunResult
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the run goes; default: runs/...")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and the result only.")]
+Deadline = Annotated[float, typer.Option("--deadline", help="Seconds that a round may take.")]
+Patience = Annotated[float, typer.Option("--patience", help="Seconds to wait for clients that are not there.")]
+Minimum = Annotated[float, typer.Option("--minimum", help="Share of updates below which a round is tried again.")]
+More = Annotated[float, typer.Option("--ask", help="Clients asked for each one needed, e.g. 1.3.")]
+Share = Annotated[float, typer.Option("--largest-share", help="Of any mean that one client may be.")]
+Server = Annotated[Path, typer.Option("--server", metavar="FOLDER", help="The server's folder, made by `init`.")]
+
+
+@app.command()
+def local(
+    config: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="A TOML file, or a preset.")] = None,
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Machines to play; clients are dealt out.")] = 2,
+    preset: Annotated[str | None, typer.Option("--preset", help="A preset such as digits-pfedmb.")] = None,
+    changes: Changes = None,
+    out: Out = None,
+    port: Annotated[int | None, typer.Option("--port", help="Of the server; default: a free one.")] = None,
+    deadline: Deadline = 300.0,
+    patience: Patience = 120.0,
+    minimum: Minimum = 0.8,
+    more: More = 1.0,
+    share: Share = 1.0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a configuration as a federation of real processes on this machine, with certificates and keys."""
+
+    def action() -> None:
+        from fedblocks.flower import launch
+        from fedblocks.runs.presets import read_config
+
+        launch.need_flower()
+        from fedblocks.flower.federation import local as start
+        from fedblocks.flower.federation import new_run
+
+        what = config or preset or "digits-pfedmb"
+        if (Path(what) / "config.toml").is_file():
+            path = Path(what).resolve()
+        else:
+            note = f"engine flower: {nodes} nodes on this machine, with certificates and keys"
+            path = new_run(read_config(what, changes or []), out, [note])
+        terms = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more, "share": share}
+        result = _watched(path.name, quiet, as_json, lambda w: start(path, nodes, terms, w[0], w[1], port))
+        _show(result, as_json)
+
+    stoppable(action)
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the machines' folders go.")],
+    address: Annotated[str, typer.Option("--server", metavar="NAME", help="Name or number of the server's machine.")],
+    clients: Annotated[int, typer.Option("--clients", min=1, help="How many clients; later more can be added.")],
+    port: Annotated[int, typer.Option("--port", help="That clients connect to.")] = 8443,
+    insecure: Annotated[bool, typer.Option("--insecure", help="No certificates and keys: 127.0.0.1 only.")] = False,
+) -> None:
+    """Make certificates, keys and a folder for every machine of a federation."""
+
+    def action() -> None:
+        from fedblocks.flower import launch
+        from fedblocks.flower.setup import node_name, set_up
+
+        launch.need_flower()
+        held = {node_name(number): [number] for number in range(clients)}
+        for made in set_up(folder, address, held, port, insecure=insecure):
+            say(f"made {made}")
+        say(f"next: fedblocks federation server {folder / 'server'}")
+        say("copy each client folder to its machine, set [data] in its client.toml, and there:")
+        say("fedblocks federation client FOLDER")
+
+    stoppable(action)
+
+
+@app.command()
+def server(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")]) -> None:
+    """Run the server until Ctrl-C; it takes up a run that it was killed in."""
+    from fedblocks.flower.hosting import host_server
+
+    host_server(folder, say)
+
+
+@app.command()
+def client(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This client's folder.")]) -> None:
+    """Run a client until Ctrl-C."""
+    from fedblocks.flower.hosting import host_client
+
+    host_client(folder, say)
+
+
+@app.command()
+def run(
+    what: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, a preset, or a run to go on with.")],
+    server: Server,
+    changes: Changes = None,
+    out: Out = None,
+    deadline: Deadline = 600.0,
+    patience: Patience = 600.0,
+    minimum: Minimum = 0.8,
+    more: More = 1.0,
+    share: Share = 1.0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train on the clients of a server that is running, and watch; Ctrl-C stops watching only."""
+
+    def action() -> None:
+        from fedblocks.flower import launch
+        from fedblocks.runs.presets import read_config
+
+        launch.need_flower()
+        from fedblocks.flower.federation import go_on, new_run
+
+        if (Path(what) / "config.toml").is_file():
+            path = Path(what).resolve()
+        else:
+            path = new_run(read_config(what, changes or []), out, ["engine flower: clients on their own machines"])
+        terms = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more, "share": share}
+        result = _watched(path.name, quiet, as_json, lambda w: go_on(server.resolve(), path, terms, *w))
+        _show(result, as_json)
+
+    stoppable(action)
+
+
+@app.command()
+def status(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")], as_json: AsJson = False
+) -> None:
+    """Show which machines are connected, and how the last run stands."""
+
+    def action() -> None:
+        from fedblocks.flower.hosting import status_of
+
+        rows = status_of(folder.resolve())
+        if as_json:
+            show_json(rows)
+        else:
+            show_table({"what": "", "name": "name", "status": "status"}, rows)
+
+    stoppable(action)
+
+
+@app.command()
+def stop(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")]) -> None:
+    """End the run that is going on; rounds that are stored stay."""
+
+    def action() -> None:
+        from fedblocks.flower.hosting import stop_run
+
+        say(f"stopped; go on with: fedblocks federation run {stop_run(folder.resolve())} --server {folder}")
+
+    stoppable(action)
+
+
+@app.command()
+def adapt(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a trained run.")],
+    server: Server,
+    clients: Annotated[list[int], typer.Option("--client", help="A client that never took part; may be repeated.")],
+    deadline: Deadline = 600.0,
+    patience: Patience = 600.0,
+) -> None:
+    """Give new clients personalised models from a trained federation, without training it further."""
+
+    def action() -> None:
+        from fedblocks.flower.hosting import adapt as give
+
+        give(server.resolve(), folder, clients, say, deadline, patience)
+
+    stoppable(action)
+
+
+def _watched(title: str, quiet: bool, as_json: bool, go: Any) -> RunResult:
+    """A run with its rounds and notes on the screen."""
+    from fedblocks.cli.progress import Watch
+
+    with Watch(title, quiet, sys.stderr if as_json else None) as watch:
+        found: RunResult = go((watch.on_round, watch.on_note))
+        return found
+
+
+def _show(result: RunResult, as_json: bool) -> None:
+    """The table of a simulated run, and its report."""
+    from fedblocks.cli.runs import show_run
+    from fedblocks.core.errors import UserError
+
+    show_run(result, None, as_json)
+    if not as_json:
+        try:
+            from fedblocks.reports.html import write_report
+
+            say(f"report: {write_report(result.folder, None)}")
+        except UserError as error:  # what it needs is not installed
+            say(f"no report: {error.message}; {error.fix}")

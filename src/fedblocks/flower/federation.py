@@ -1,0 +1,144 @@
+"""Runs of a real federation: on this machine alone, or on the server that `fedblocks federation server` runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fedblocks.core.errors import Interrupted, RunFolderError, UserError
+from fedblocks.flower import launch, running
+from fedblocks.flower.crew import Crew
+from fedblocks.flower.hosts import ServerHost
+from fedblocks.flower.orders import Order
+from fedblocks.flower.setup import node_name, set_up
+from fedblocks.flower.terms import RunTerms, shape_of
+from fedblocks.flower.watching import watch
+from fedblocks.runs.build import device_of, prepare
+from fedblocks.runs.config import Config
+from fedblocks.runs.environment import environment
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.progress import OnNote, OnRound
+from fedblocks.runs.result import RunResult, config_of
+from fedblocks.runs.run import REAL, free_folder
+from fedblocks.runs.store import Note
+
+Choices = Mapping[str, Any]  # of an order: seconds, patience, minimum, more, share
+
+
+def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
+    """A folder for a run that a federation is to carry out; everything that can be checked beforehand is."""
+    prepared = prepare(config, shape_of(config))
+    path = out if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
+    with RunFolder.create(path, config.resolved(), environment()) as folder:
+        folder.set_status("interrupted")  # until the server's app begins
+        folder.store.set_meta("federation", prepared.setting.data.hash())
+        folder.store.set_meta(REAL, f"run-{folder.store.path.stat().st_ino:x}-{path.name}"[:60].replace(".", "-"))
+        for text in notes:
+            folder.store.note(text)
+    return path.resolve()
+
+
+def order_for(path: Path, federation: str, **choices: Any) -> Order:
+    """What the server is told about a run folder."""
+    with RunFolder.open(path) as folder:
+        run, config = folder.store.meta(REAL), config_of(folder)
+    if run is None:
+        raise RunFolderError(f"{path} is a simulated run", "go on with it by: fedblocks resume FOLDER")
+    terms = RunTerms.of(config, shape_of(config), federation, run)
+    return Order(folder=str(path), terms=terms, **choices)
+
+
+def local(
+    path: Path,
+    nodes: int,
+    choices: Choices,
+    on_round: OnRound,
+    on_note: OnNote,
+    port: int | None = None,
+) -> RunResult:
+    """A whole federation on this machine for a run folder: certificates, keys, a server and its clients."""
+    launch.need_flower()
+
+    def tell(text: str) -> None:
+        on_note(Note(text))
+
+    base, server = path / "federation", path / "federation" / "server"
+    held = _dealt_out(path, base, nodes, port or launch.free_port())
+    variables = {**launch.environment(server), launch.SERVER: str(server)}
+    with ended_politely(), Crew(base / "logs", variables) as crew:
+        host = running.start_server(crew, server, tell)
+        for name in held:
+            running.start_client(crew, base / name, name)
+        tell(f"{len(held)} nodes are starting")
+        running.submit(server, order_for(path, host.federation, kind="train", **choices))
+        return watch(path, on_round, on_note, lambda: _tend(crew, server, tell))
+
+
+def _dealt_out(path: Path, base: Path, nodes: int, port: int) -> list[str]:
+    """Folders for a server and so many nodes on this machine, each with its share of the clients."""
+    if (base / "server" / "server.toml").exists():  # the run goes on, its clients where they were
+        return sorted(ServerHost.read(base / "server").clients)
+    with RunFolder.open(path) as folder:
+        config = config_of(folder)
+    everybody = range(shape_of(config).clients)
+    held = {node_name(n): everybody[n::nodes] for n in range(nodes) if everybody[n::nodes]}
+    device = device_of(config)[0].type
+    data = config.resolved()["data"]
+    set_up(base, "127.0.0.1", held, port, launch.free_port(), data=data, device=device)
+    return sorted(held)
+
+
+def _tend(crew: Crew, server: Path, tell: Callable[[str], None]) -> None:
+    """Keep everybody alive, and the run going."""
+    for name in crew.revive():
+        tell(f"{name} had ended and was started again")
+    running.take_up(server, tell)
+    _check_order(crew, server)
+
+
+def _check_order(crew: Crew, server: Path) -> None:
+    """An app that dies before it can write to the run folder is told by Flower alone."""
+    told = running.last_order(server)
+    if told is None or not crew.due("order", 15.0):
+        return
+    said = running.going_on(told, server)
+    with RunFolder.open(Path(told["folder"])) as folder:
+        begun = folder.store.meta("status") in ("finished", "failed")
+    if said.startswith("finished") and not begun and not running.is_lost(Path(told["folder"])):
+        raise UserError(f"the server's app ended: {said}", f"see {crew.log('superexec')}")
+
+
+def go_on(server: Path, path: Path, choices: Choices, on_round: OnRound, on_note: OnNote) -> RunResult:
+    """Carry out a run on a federation's server, new or begun, and watch it."""
+    launch.need_flower()
+    host = ServerHost.read(server)
+    running.enrol(host, server, lambda text: on_note(Note(text)))
+    running.submit(server, order_for(path, host.federation, kind="train", **choices))
+    try:
+        return watch(path, on_round, on_note, lambda: None)
+    except KeyboardInterrupt as error:
+        fix = f"see it with: fedblocks federation status {server}; end it with: fedblocks federation stop {server}"
+        raise Interrupted("no longer watching; the run goes on", fix) from error
+
+
+@contextmanager
+def ended_politely() -> Iterator[None]:
+    """SIGTERM is like Ctrl-C here: processes that were started are ended first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

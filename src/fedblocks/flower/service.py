@@ -1,0 +1,207 @@
+"""A run on the server of a real federation: the rounds of a configuration over Flower, written to a run folder."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from flwr.serverapp import Grid
+
+from fedblocks.core.errors import UserError
+from fedblocks.core.random import generator
+from fedblocks.flower import progress as progresses
+from fedblocks.flower.apps import Link, Terms, play_round, run_rounds
+from fedblocks.flower.hosts import ServerHost
+from fedblocks.flower.messages import Part
+from fedblocks.flower.orders import Order
+from fedblocks.flower.pki import public_key
+from fedblocks.flower.recording import recorded, with_metrics
+from fedblocks.flower.roll import Roll
+from fedblocks.flower.rounds import OpenRound
+from fedblocks.flower.server import Ask, Closed, Progress, ServerSide
+from fedblocks.flower.terms import shape_of
+from fedblocks.runs.build import Prepared, prepare
+from fedblocks.runs.config import Config
+from fedblocks.runs.environment import now
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.result import config_of
+from fedblocks.runs.rounds import cohort_of, metrics_of
+from fedblocks.runs.run import threads
+from fedblocks.runs.states import settled
+from fedblocks.runs.store import ClientMetric, Note
+
+
+def serve(grid: Grid, server: Path, order: Order) -> None:
+    """Do what the server was told, and write how it ended to the run folder."""
+    with RunFolder.open(Path(order.folder)) as folder:
+        folder.claim()
+        config = config_of(folder)
+        with threads(config.threads):
+            service = Service.of(grid, server, order, folder, config)
+            if order.kind == "adapt":
+                service.adapt()
+            else:
+                with _ending(folder):
+                    service.train()
+
+
+@contextmanager
+def _ending(folder: RunFolder) -> Iterator[None]:
+    """How a run ended is written to its folder."""
+    folder.set_status("running")
+    try:
+        yield
+    except BaseException as error:
+        with suppress(UserError):  # a full disk must not hide the first error
+            folder.store.note(f"stopped: {error}", "warning")
+            folder.set_status("failed")
+        raise
+    folder.set_status("finished")
+
+
+def _keys(server: Path, host: ServerHost) -> dict[bytes, Sequence[int]]:
+    """The keys that were enrolled, and the clients that each stands for."""
+    return {public_key(server / "clients" / f"{name}.pub"): who for name, who in host.clients.items()}
+
+
+@dataclass(eq=False)
+class Service:
+    """One run of a server."""
+
+    order: Order
+    folder: RunFolder
+    prepared: Prepared
+    side: ServerSide
+    roll: Roll
+    began: float = field(default_factory=time.perf_counter)
+    started_at: str = field(default_factory=now)
+
+    @staticmethod
+    def of(grid: Grid, server: Path, order: Order, folder: RunFolder, config: Config) -> Service:
+        """All that the server needs, with the keys that clients were enrolled with."""
+        host, told = ServerHost.read(server), set[str]()
+
+        def tell(text: str) -> None:
+            if text not in told:
+                folder.store.note(text)
+            told.add(text)
+
+        roll = Roll(grid, None if host.insecure else _keys(server, host), tell=tell)
+        prepared = prepare(config, shape_of(config))
+        methods, population = prepared.setting.methods, prepared.setting.data.clients
+        device = prepared.setting.data.x.device
+        run = order.terms.run
+        side = ServerSide(methods, roll.members, population, config.seed, run, device, order.share)
+        return Service(order, folder, prepared, side, roll)
+
+    def train(self) -> None:
+        """All rounds that are left, and the last evaluation."""
+        config, progress = self.prepared.config, progresses.load(self.folder.checkpoints, self.side)
+        self.roll.wait(self.prepared.clients, self._minimum(), self.order.patience)
+        goal, order = self.prepared.cohort if self.order.more > 1 else None, self.order
+        terms = Terms(config.rounds, self._minimum(), order.seconds, goal, order.attempts, order.patience)
+        self._restart_clock()
+        last = run_rounds(self.roll, self.side, terms, self._choose, progress, self._closed)
+        self._evaluate(last)
+
+    def _minimum(self) -> int:
+        return max(1, math.ceil(self.order.minimum * self.prepared.cohort - 1e-9))
+
+    def _choose(self, progress: Progress, attempt: int) -> tuple[Sequence[int], Ask]:
+        """Whom to ask, and for what; an evaluation that is due goes with training if everybody is asked."""
+        config, done = self.prepared.config, progress.state.round
+        clients = self._cohort(done, attempt)
+        score: Part | None = "test" if self._due(done + 1) and config.evaluation.local else None
+        if not self._missing(done):
+            return clients, Ask(score=score)
+        if {*clients} == {*self.prepared.clients}:
+            self._unseen(progress)
+            return clients, Ask(score=score, evaluate=config.evaluation.parts)
+        self._evaluate(progress)
+        return clients, Ask(score=score)
+
+    def _cohort(self, done: int, attempt: int) -> list[int]:
+        """The clients of a simulated round; more of them, or others, where rounds are to survive losses."""
+        count = min(len(self.prepared.clients), math.ceil(self.order.more * self.prepared.cohort))
+        if attempt == 0 and count == self.prepared.cohort:
+            return cohort_of(self.prepared, done)
+        here = [c for c in self.prepared.clients if c in self.roll.nodes] or self.prepared.clients
+        rng = generator(self.prepared.config.seed, done, attempt, "cohort")
+        chosen = rng.choice(len(here), min(count, len(here)), replace=False)
+        return sorted(here[i] for i in chosen)
+
+    def _due(self, round: int) -> bool:
+        config = self.prepared.config
+        return round > 0 and (round % config.evaluation.every == 0 or round == config.rounds)
+
+    def _missing(self, round: int) -> bool:
+        """Whether a round was to be evaluated and has not been."""
+        known = "SELECT 1 FROM means WHERE round = ? AND part = ?"
+        return self._due(round) and not self.folder.store.rows(known, round, self.prepared.config.evaluation.parts[0])
+
+    def _evaluate(self, progress: Progress) -> None:
+        """Try the models of all clients, in messages of their own."""
+        if self._missing(progress.state.round):
+            self._unseen(progress)
+            closed = self._asked(progress, self.prepared.clients, Ask(False, evaluate=self._parts))
+            self._note_metrics(progress.state.round, closed)
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        return self.prepared.config.evaluation.parts
+
+    def _unseen(self, progress: Progress) -> None:
+        """Try what clients get that are never trained on."""
+        if self.prepared.unseen:
+            closed = self._asked(progress, self.prepared.unseen, Ask(False, evaluate=("test",), joining=True))
+            found = {name.partition("/")[2]: counts for name, counts in closed.evaluated.items()}
+            with_metrics(self.folder.store, progress.state.round, metrics_of("unseen", found))
+
+    def _asked(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
+        asked = OpenRound(self.side, progress, clients, ask)
+        return play_round(Link(self.roll.grid, self.roll.nodes), asked, 0, self.order.seconds)
+
+    def _note_metrics(self, round: int, closed: Closed) -> None:
+        found: list[ClientMetric] = []
+        for part in self._parts:
+            views = {n.partition("/")[2]: counts for n, counts in closed.evaluated.items() if n.startswith(f"{part}/")}
+            found += metrics_of(part, views)
+        if round and found:
+            with_metrics(self.folder.store, round, found)
+
+    def _closed(self, closed: Closed) -> None:
+        """Write what happened, then what the server goes on from: a kill in between costs one round."""
+        done = closed.progress.state.round
+        if closed.evaluated:
+            self._note_metrics(done if closed.abandoned else done - 1, closed)
+        for ignored in closed.ignored:
+            self.folder.store.note(f"ignored: client {ignored.client}, {ignored.reason}, {ignored.detail}")
+        if closed.abandoned:
+            reasons = "; ".join(f"client {r.client}: {r.reason}, {r.detail}" for r in closed.report.refusals)
+            self.folder.store.note(f"round {done + 1} was abandoned: {closed.abandoned} ({reasons})", "warning")
+            return
+        self.folder.store.record_round(recorded(closed, time.perf_counter() - self.began, self.started_at))
+        state = settled(closed.progress.state, ())
+        progresses.save(self.folder.checkpoints, replace(closed.progress, state=state))
+        self._restart_clock()
+
+    def _restart_clock(self) -> None:
+        self.began, self.started_at = time.perf_counter(), now()
+
+    def adapt(self) -> None:
+        """Give new clients their models; the trained federation stays as it is."""
+        progress = progresses.load(self.folder.checkpoints, self.side)
+        clients = [*self.order.clients]
+        self.roll.wait(clients, len(clients), self.order.patience)
+        closed = self._asked(progress, clients, Ask(False, evaluate=("validation", "test"), joining=True))
+        for refusal in closed.report.refusals:
+            text = f"client {refusal.client} got no model: {refusal.reason}, {refusal.detail}"
+            self.folder.store.note(text, "warning")
+        for name, counts in closed.evaluated.items():
+            for client, (correct, labels, _) in counts.items():
+                share = f"{correct / labels:.1%}" if labels else "no examples"
+                self.folder.store.note(Note(f"client {client} has its model: {name} {share}").text)

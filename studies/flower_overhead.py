@@ -1,0 +1,155 @@
+"""What a real federation costs beside its work: bytes on the wire, and seconds a round beside Flower's own FedAvg.
+
+    python studies/flower_overhead.py --out results/flower-overhead.json
+
+Two clients on this machine, TLS and keys on. Bytes are those that the SuperLink counts for a run. Ours and Flower's
+FedAvg train the same perceptron on as many rows; Flower's evaluates in messages of their own, ours in the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedblocks.flower import launch, running
+from fedblocks.flower.crew import Crew
+from fedblocks.flower.federation import new_run, order_for
+from fedblocks.flower.hosts import ClientHost
+from fedblocks.flower.setup import set_up
+from fedblocks.flower.watching import watch
+from fedblocks.runs.config import Config
+from fedblocks.runs.result import RunResult
+
+DATA = {"name": "digits", "clients": 2, "split": [0.6, 0.2, 0.2]}
+HIDDEN = [512, 256]
+ROUNDS = 2  # of each method whose bytes are counted
+TRAINING = {"lr": 0.1, "batch_size": 32}
+EIGHT = [256] * 7  # FedMN's communication setting: perceptrons of 8 layers, or of 8 blocks in layers of 1, 4 and 3
+ENCODER = [64]  # FedMN's net is the one that its blocks stand on
+METHODS: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "pfedmb": {"branches": 2},
+    "fedmn": {"modules": [1, 4, 3], "widths": [256, 256], "dropout": 0.0},
+}
+STOCK = Path(__file__).with_name("stock_flower")
+
+
+class Place:
+    """A server and two nodes on this machine."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.server = base, base / "server"
+        set_up(base, "127.0.0.1", {"one": [0], "two": [1]}, launch.free_port(), launch.free_port(), data=DATA)
+        variables = {**launch.environment(self.server), launch.SERVER: str(self.server), "OMP_NUM_THREADS": "1"}
+        self.crew = Crew(base / "logs", variables)
+
+    def start(self, ours: bool) -> None:
+        self.host = running.start_server(self.crew, self.server, print)
+        for number, name in enumerate(("one", "two")):
+            folder = self.base / name
+            if ours:
+                running.start_client(self.crew, folder, name)
+            else:
+                told = ["--node-config", f"partition-id={number} num-partitions=2"]
+                command = [*launch.supernode(ClientHost.read(folder), folder), *told]
+                self.crew.start(name, command, **launch.environment(folder))
+
+    def ours(self, name: str, rounds: int, hidden: list[int]) -> tuple[RunResult, dict[str, int]]:
+        table = {"rounds": rounds, "threads": 1, "data": DATA, "net": {"name": "mlp", "hidden": hidden}}
+        method = {"name": name, **TRAINING, **METHODS[name]}
+        config = Config.of({**table, "method": method, "evaluation": {"every": 1}})
+        path = new_run(config, self.base / f"run-{name}-{time.monotonic_ns()}", [])
+        choices = {"seconds": 300.0, "patience": 300.0}
+        number = running.submit(self.server, order_for(path, self.host.federation, kind="train", **choices))
+        result = watch(path, lambda done: print(name, done.line(), flush=True), lambda note: None, self.crew.revive)
+        return result, self.traffic(number)
+
+    def stock(self, rounds: int) -> list[float]:
+        """Seconds of every round of Flower's own strategy."""
+        out = self.base / f"stock-{time.monotonic_ns()}.json"
+        app = self.base / "app"
+        app.mkdir(exist_ok=True)
+        (app / "stock.py").write_text((STOCK / "stock.py").read_text())
+        components = {"serverapp": "stock:server", "clientapp": "stock:client"}
+        settings = {"rounds": rounds, "out": str(out)}
+        told = {"publisher": "fedblocks", "components": components, "config": settings}
+        project = {"name": "stock", "version": "1.0.0", "description": "stock", "dependencies": []}
+        (app / "pyproject.toml").write_text(tomli_w.dumps({"project": project, "tool": {"flwr": {"app": told}}}))
+        launch.ask(self.server, "run", str(app))
+        launch.until(out.exists, 900, self.crew.check, "Flower's FedAvg")
+        found: list[float] = json.loads(out.read_text())
+        return found
+
+    def traffic(self, number: str) -> dict[str, int]:
+        run = launch.ask(self.server, "list", "--run-id", number)["runs"][0]
+        return {
+            key: int(value)
+            for key, value in run["network-traffic"].items()
+            if key in ("inbound-bytes", "outbound-bytes")
+        }
+
+
+def wire(place: Place) -> dict[str, Any]:
+    """Bytes that the library counts, and bytes that the SuperLink counted."""
+    found = {}
+    for name in METHODS:
+        result, counted = place.ours(name, ROUNDS, ENCODER if name == "fedmn" else EIGHT)
+        ours = result.bytes_down + result.bytes_up
+        evaluation = result.bytes_down // ROUNDS  # after the last round models travel once more, to be tried
+        theirs = sum(counted.values())
+        found[name] = {
+            "library": ours + evaluation,
+            "superlink": theirs,
+            "ratio": theirs / (ours + evaluation),
+            **counted,
+        }
+        print(name, found[name], flush=True)
+    return found
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--out", type=Path, default=Path("results/flower-overhead.json"))
+    arguments.add_argument("--rounds", type=int, default=4)
+    chosen = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Path(folder) / "ours")
+        with place.crew:
+            place.start(ours=True)
+            bytes_ = wire(place)
+            result, _ = place.ours("fedavg", chosen.rounds, HIDDEN)
+            loads = [os.getloadavg()[0]]
+        seconds = [row["seconds"] for row in _rounds(result)]
+        stock = Place(Path(folder) / "stock")
+        with stock.crew:
+            stock.start(ours=False)
+            theirs = stock.stock(chosen.rounds)
+            loads.append(os.getloadavg()[0])
+    report = {
+        "bytes": bytes_,
+        "seconds_a_round": {"ours": statistics.median(seconds[1:]), "flower": statistics.median(theirs[1:])},
+        "all_rounds": {"ours": seconds, "flower": theirs},
+        "load": {"ours": loads[0], "flower": loads[1]},  # processes that wanted a core in the last minute
+        "cores": os.cpu_count(),
+    }
+    chosen.out.write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report, indent=2))
+
+
+def _rounds(result: RunResult) -> list[dict[str, Any]]:
+    from fedblocks.runs.folder import RunFolder
+
+    with RunFolder.open(result.folder) as folder:
+        return folder.store.rows("SELECT round, seconds FROM rounds ORDER BY round")
+
+
+if __name__ == "__main__":
+    main()

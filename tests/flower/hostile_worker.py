@@ -1,0 +1,69 @@
+"""A client's worker that misbehaves as a file beside its configuration says; started by the deployment tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+
+from fedblocks.flower import client, terms, warm
+from fedblocks.flower.launch import CLIENT
+from fedblocks.flower.messages import Wire
+
+FOLDER = Path(os.environ[CLIENT])
+honest, made = client.ClientSide.answer, terms.sides_at
+
+
+def plot() -> list[str]:
+    """What to do in each round; empty: behave."""
+    found = FOLDER / "attack"
+    return found.read_text().split() if found.exists() else []
+
+
+def changed(name: str, answer: Wire) -> Wire:
+    arrays = dict(answer.arrays)
+    first = next(key for key in arrays if key.startswith("blocks/"))
+    weights = next(key for key in arrays if key.startswith("weights/"))
+    match name:
+        case "nan":
+            arrays[first] = np.full_like(arrays[first], np.nan)
+        case "extra":
+            arrays["blocks/body/more"] = np.zeros(3, np.float32)
+        case "missing":
+            del arrays[first]
+        case "shape":
+            arrays[first] = arrays[first][:1]
+        case "weight":
+            arrays[weights] = arrays[weights] * 1e18
+        case "large":
+            arrays[first] = np.zeros(4_000_000, np.float32)
+    return Wire(answer.header, arrays)
+
+
+def answer(self: client.ClientSide, message: Wire) -> Wire:
+    header, attacks = json.loads(message.header), plot()
+    name = attacks[header["round"]] if header["round"] < len(attacks) and header.get("train") else ""
+    if name == "sleep":
+        (FOLDER / "sleeping").touch()
+        time.sleep(600)
+    if name == "disk":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    found = honest(self, message)
+    return changed(name, found) if name and found.arrays else found
+
+
+def sides_at(folder: Path, told: terms.RunTerms) -> dict:
+    if plot() == ["version"]:
+        terms.__version__ = "0.0.0"
+    return made(folder, told)
+
+
+client.ClientSide.answer = answer
+terms.sides_at = sides_at
+
+if __name__ == "__main__":
+    warm.serve()

@@ -1,0 +1,287 @@
+"""A real SuperLink and real SuperNodes on loopback, with certificates and enrolled keys: results, losses, hostility."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower import launch, running
+from fedblocks.flower.crew import Crew
+from fedblocks.flower.federation import new_run, order_for
+from fedblocks.flower.hosting import check_admission
+from fedblocks.flower.orders import Order
+from fedblocks.flower.pki import make_authority, make_client
+from fedblocks.flower.setup import set_up
+from fedblocks.flower.store import PersonalStore
+from fedblocks.flower.watching import watch
+from fedblocks.runs.config import Config
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.result import RunResult
+from fedblocks.runs.run import REAL, run
+
+pytestmark = pytest.mark.timeout(900)
+
+WORKER = (str(Path(__file__).with_name("hostile_worker.py")),)  # as honest as the other until it is told otherwise
+DATA = {"name": "digits", "clients": 2, "split": [0.6, 0.2, 0.2]}
+TABLE: dict[str, Any] = {
+    "rounds": 2,
+    "threads": 1,
+    "engine": "sequential",
+    "device": "cpu",
+    "data": DATA,
+    "net": {"name": "mlp", "hidden": [16, 12]},
+    "evaluation": {"every": 50},
+}
+TRAINING = {"lr": 0.1, "batch_size": 64}
+METHODS: dict[str, dict[str, Any]] = {
+    "fedper": {"method": {"name": "fedper", **TRAINING}},
+    "fedmn": {"method": {"name": "fedmn", "modules": [2, 2], "widths": [16], "dropout": 0.0, **TRAINING}},
+    "pfedmb": {"method": {"name": "pfedmb", "branches": 2, **TRAINING}},
+    "modfl": {  # two architectures, whose last layers are the same
+        "method": {"name": "modfl", "cohorts": "found", "operations": 2, "warmup": 1, "configuration": "a", **TRAINING},
+        "groups": {"b": {"clients": [1], "net": {"name": "mlp", "hidden": [8, 12]}, "method": {"configuration": "b"}}},
+    },
+}
+
+
+class Deployed:
+    """One federation of two clients on this machine, for all tests of this file."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.server = base, base / "server"
+        port = launch.free_port()
+        self.made = set_up(base, "127.0.0.1", {"one": [0], "two": [1]}, port, launch.free_port(), data=DATA)
+        variables = {**launch.environment(self.server), launch.SERVER: str(self.server), "OMP_NUM_THREADS": "1"}
+        self.crew = Crew(base / "logs", variables)
+
+    def start(self) -> None:
+        self.host = running.start_server(self.crew, self.server, print)
+        running.start_client(self.crew, self.base / "one", "one")
+        running.start_client(self.crew, self.base / "two", "two", WORKER)
+
+    def submit(self, name: str, folder: Path, changes: dict[str, Any] | None = None, **choices: Any) -> Path:
+        path = new_run(Config.of({**TABLE, **METHODS[name], **(changes or {})}), folder, [])
+        wanted = {"seconds": 240.0, "patience": 240.0, **choices}
+        running.submit(self.server, order_for(path, self.host.federation, kind="train", **wanted))
+        return path
+
+    def tend(self) -> None:
+        self.crew.revive()
+        running.take_up(self.server, print)
+
+    def finish(self, path: Path) -> RunResult:
+        return watch(path, lambda done: print(done.line()), lambda note: print(note.text), self.tend)
+
+    def personal(self, path: Path, client: int) -> Path:
+        with RunFolder.open(path) as folder:
+            name = folder.store.meta(REAL)
+        node = "one" if client == 0 else "two"
+        return PersonalStore.of(self.base / node / "state", self.host.federation, str(name), client).root / "personal"
+
+    def kill(self, *names: str) -> None:
+        """Kill processes, and what they had started for messages."""
+        for name in names:
+            process = self.crew.running.pop(name)
+            for pid in [process.pid, *descendants(process.pid)]:
+                with suppress(ProcessLookupError):  # it ended by itself meanwhile
+                    os.kill(pid, signal.SIGKILL)
+            process.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    try:
+        found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    return found + [below for child in found for below in descendants(child)]
+
+
+def living(base: Path) -> list[str]:
+    """The processes that name a folder in their command or environment; not by the mark that they are ended by."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            if str(base).encode() in command + (entry / "environ").read_bytes():
+                found.append(f"{entry.name} {command.decode()}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    found = Deployed(tmp_path_factory.mktemp("deployment") / "base")
+    with found.crew:
+        found.start()
+        assert living(found.base)  # or the look at the end would prove nothing
+        yield found
+    assert found.crew.processes() == [] and living(found.base) == []
+
+
+@pytest.fixture
+def visitors(tmp_path: Path) -> Iterator[Crew]:
+    """Processes of a client that does not belong to the federation."""
+    with Crew(tmp_path / "logs", {}) as crew:
+        yield crew
+    assert crew.processes() == [] and living(tmp_path) == []
+
+
+def plot(deployed: Deployed, *attacks: str) -> None:
+    (deployed.base / "two" / "attack").write_text(" ".join(attacks))
+
+
+def rows(path: Path, query: str) -> list[dict[str, Any]]:
+    with RunFolder.open(path) as folder:
+        return folder.store.rows(query)
+
+
+def until(true: Any, what: str, deployed: Deployed, seconds: float = 300) -> None:
+    launch.until(true, seconds, deployed.tend, what)
+
+
+@pytest.fixture(scope="module")
+def begun(deployed: Deployed, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run for each method, all at the same time: each of them mostly waits for its messages."""
+    plot(deployed)
+    base = tmp_path_factory.mktemp("begun")
+    return {name: deployed.submit(name, base / name) for name in METHODS}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_real_federation_ends_as_a_simulated_one(
+    name: str, deployed: Deployed, begun: dict[str, Path], tmp_path: Path
+) -> None:
+    real = deployed.finish(begun[name])
+    simulated = run(Config.of({**TABLE, **METHODS[name]}), tmp_path / "simulated")
+    ours, theirs = real.state(), simulated.state()
+    assert ours.round == theirs.round == 2 and ours.server.keys() == theirs.server.keys()
+    for block, tensors in theirs.server.items():
+        for key, value in tensors.items():
+            torch.testing.assert_close(ours.server[block][key], value, rtol=0, atol=1e-6)
+    assert real.accuracies() == pytest.approx(simulated.accuracies(), abs=1e-9)
+    assert (real.bytes_down, real.bytes_up) == (simulated.bytes_down, simulated.bytes_up)
+
+
+HOSTILE = {  # in each round another; the full disk comes first, for the client's log could not be written to either
+    "disk": "client-error",
+    "nan": "not-finite",
+    "extra": "names",
+    "missing": "names",
+    "shape": "shape",
+    "weight": "bad-weight",
+    "large": "too-large",
+}
+
+
+def test_a_hostile_client_is_refused_with_reasons_that_both_sides_log(deployed: Deployed, tmp_path: Path) -> None:
+    plot(deployed, *HOSTILE)
+    changes = {"rounds": len(HOSTILE) + 1}
+    path = deployed.submit("fedper", tmp_path / "run", changes, minimum=0.5)
+    result = deployed.finish(path)
+    plot(deployed)
+    assert result.status == "finished" and result.rounds == len(HOSTILE) + 1
+    found = rows(path, "SELECT round, client, reason FROM refusals ORDER BY round")
+    assert [(row["round"], row["client"]) for row in found] == [(n + 1, 1) for n in range(len(HOSTILE))]
+    assert [row["reason"] for row in found] == list(HOSTILE.values())
+    log = deployed.crew.log("two-app").read_text()
+    assert [reason for reason in HOSTILE.values() if f"was not used: {reason}" not in log] == []
+    assert all(value.isfinite().all() for block in result.state().server.values() for value in block.values())
+
+
+def test_a_client_of_another_version_is_refused(deployed: Deployed, tmp_path: Path) -> None:
+    plot(deployed, "version")
+    path = deployed.submit("fedper", tmp_path / "run", {"rounds": 1}, minimum=0.5, patience=20.0)
+    deployed.finish(path)
+    plot(deployed)
+    notes = [row["text"] for row in rows(path, "SELECT text FROM notes")]
+    assert any("a node was refused: version-mismatch" in note for note in notes), notes
+    assert "this client cannot take part: version-mismatch" in deployed.crew.log("two-app").read_text()
+    assert [row["reason"] for row in rows(path, "SELECT reason FROM refusals")] == ["unreachable"]
+
+
+def test_a_client_that_is_killed_costs_no_more_than_the_deadline_and_comes_back_as_it_was(
+    deployed: Deployed, tmp_path: Path
+) -> None:
+    plot(deployed, "behave", "sleep")
+    (deployed.base / "two" / "sleeping").unlink(missing_ok=True)
+    path = deployed.submit("pfedmb", tmp_path / "run", {"rounds": 4}, minimum=0.5, seconds=30.0)
+    until(lambda: (deployed.base / "two" / "sleeping").exists(), "round 2 on the client", deployed)
+    kept = fingerprint(deployed.personal(path, 1) / "round-000001")
+    assert kept
+    deployed.kill("two", "two-app")
+    killed = time.monotonic()
+    until(lambda: rows(path, "SELECT 1 FROM rounds WHERE round = 2") != [], "round 2", deployed)
+    assert time.monotonic() - killed < 45  # the deadline and a little; Flower notices after 50 to 60 seconds
+    assert [row["reason"] for row in rows(path, "SELECT reason FROM refusals WHERE round = 2")] == ["no-answer"]
+    plot(deployed)
+    running.start_client(deployed.crew, deployed.base / "two", "two", WORKER)
+    assert deployed.finish(path).rounds == 4
+    assert rows(path, "SELECT reason FROM refusals WHERE round = 4") == []  # it takes part again
+    assert fingerprint(deployed.personal(path, 1) / "round-000001") == kept
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_a_run_survives_its_superlink(deployed: Deployed, tmp_path: Path) -> None:
+    plot(deployed)
+    path = deployed.submit("fedper", tmp_path / "run", {"rounds": 3})
+    until(lambda: rows(path, "SELECT 1 FROM rounds") != [], "round 1", deployed)
+    deployed.crew.running["superlink"].kill()
+    real = deployed.finish(path)
+    assert real.rounds == 3
+    simulated = run(Config.of({**TABLE, **METHODS["fedper"], "rounds": 3}), tmp_path / "simulated")
+    body = real.state().server
+    for block, tensors in simulated.state().server.items():
+        for key, value in tensors.items():
+            torch.testing.assert_close(body[block][key], value, rtol=0, atol=1e-6)
+
+
+def test_an_unknown_key_is_refused(deployed: Deployed, visitors: Crew, tmp_path: Path) -> None:
+    make_client(visitor(deployed, tmp_path) / "client.key", tmp_path / "visitor.pub")
+    running.start_client(visitors, tmp_path / "visitor")
+    launch.until(lambda: visitors.running["supernode"].poll() is not None, 120, lambda: None, "the visitor's end")
+    with pytest.raises(UserError, match="does not know the key"):
+        check_admission(visitors)
+
+
+def test_a_server_with_another_authority_is_not_believed(deployed: Deployed, visitors: Crew, tmp_path: Path) -> None:
+    make_authority(visitor(deployed, tmp_path))
+    running.start_client(visitors, tmp_path / "visitor")
+    launch.until(lambda: visitors.running["supernode"].poll() is not None, 120, lambda: None, "the visitor's end")
+    with pytest.raises(UserError, match="not signed by the authority that this client knows"):
+        check_admission(visitors)
+
+
+def test_nobody_is_answered_without_tls(deployed: Deployed) -> None:
+    address = f"127.0.0.1:{deployed.host.link_port}/health"
+    assert launch.healthy(deployed.host, deployed.server)
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://{address}", timeout=30)
+
+
+def visitor(deployed: Deployed, folder: Path) -> Path:
+    """The folder of client two, in which a test puts something wrong."""
+    return shutil.copytree(
+        deployed.base / "two", folder / "visitor", ignore=shutil.ignore_patterns("state", "flower", "bin", "attack")
+    )
+
+
+def test_an_order_of_no_name_is_refused(deployed: Deployed) -> None:
+    with pytest.raises(Exception, match="not the name of an order"):
+        Order.load(deployed.server, "../server")

@@ -1,0 +1,150 @@
+"""A server's run from its order to its folder, over a grid in this process: as a simulated run, and after losses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
+
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower import service
+from fedblocks.flower.apps import client_app
+from fedblocks.flower.federation import new_run, order_for
+from fedblocks.flower.setup import node_name, set_up
+from fedblocks.flower.store import PersonalStore
+from fedblocks.flower.terms import sides_at
+from fedblocks.runs.config import Config
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.result import load_run
+from fedblocks.runs.run import REAL, run
+
+from .local_grid import LocalGrid, Meddle
+
+CLIENTS = 6
+TABLE: dict[str, Any] = {
+    "rounds": 4,
+    "threads": 1,
+    "engine": "sequential",
+    "device": "cpu",
+    "data": {"name": "digits", "clients": CLIENTS, "split": [0.6, 0.2, 0.2]},
+    "net": {"name": "mlp", "hidden": [8]},
+    "method": {"name": "fedper", "batch_size": 16, "lr": 0.3},
+    "evaluation": {"every": 2},
+}
+
+
+class Host:
+    """A server's folder, clients' folders, and one run."""
+
+    def __init__(self, base: Path, changes: dict[str, Any] | None = None) -> None:
+        self.base, self.config = base, Config.of({**TABLE, **(changes or {})})
+        held = {node_name(c): [c] for c in range(CLIENTS)}
+        set_up(base / "f", "127.0.0.1", held, insecure=True, data=self.config.resolved()["data"])
+        self.path = new_run(self.config, base / "run", [])
+
+    def serve(self, meddle: Meddle | None = None, nodes: Any = range(CLIENTS), **choices: Any) -> None:
+        wanted = {"kind": "train", "seconds": 30.0, "patience": 5.0, **choices}
+        order = order_for(self.path, "f", **wanted)
+        folder = lambda context: self.base / "f" / node_name(context.node_config["client"])
+        sides_of = lambda context: sides_at(folder(context), order.terms)
+        grid = LocalGrid(client_app(sides_of), nodes, meddle)
+        service.serve(grid, self.base / "f" / "server", order)
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        with RunFolder.open(self.path) as folder:
+            return folder.store.rows(query)
+
+
+def scores(path: Path) -> dict[Any, float]:
+    query = "SELECT round, part, view, client, correct, examples, loss FROM client_metrics"
+    with RunFolder.open(path) as folder:
+        found = {tuple(row.values())[:4]: row for row in folder.store.rows(query)}
+        return {(*key, name): row[name] for key, row in found.items() for name in ("correct", "examples", "loss")}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"cohort": {"size": 3}},
+        {"data": {**TABLE["data"], "unseen": 0.34}, "evaluation": {"every": 3, "local": True}},
+    ],
+    ids=["everybody", "some", "unseen"],
+)
+def test_a_run_folder_is_that_of_a_simulated_run(changes: dict[str, Any], tmp_path: Path) -> None:
+    host = Host(tmp_path, changes)
+    host.serve()
+    run(host.config, tmp_path / "simulated")
+    ours, theirs = load_run(host.path), load_run(tmp_path / "simulated")
+    assert ours.status == theirs.status == "finished" and ours.rounds == theirs.rounds == 4
+    assert scores(host.path) == pytest.approx(scores(tmp_path / "simulated"), abs=1e-9)
+    assert (ours.bytes_down, ours.bytes_up) == (theirs.bytes_down, theirs.bytes_up)
+
+
+def stop_after(rounds: int) -> Meddle:
+    """The server is killed when the first upload of a later round arrives."""
+
+    def meddle(node: int, answer: Any) -> Any:
+        if answer.metadata.message_type == "train" and answer.metadata.group_id == str(rounds):
+            raise SystemExit("killed")
+        return answer
+
+    return meddle
+
+
+def test_a_server_goes_on_after_a_crash_and_loses_one_round_at_most(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    with pytest.raises(SystemExit):
+        host.serve(stop_after(2))
+    assert load_run(host.path).rounds == 2
+    host.serve()
+    run(host.config, tmp_path / "simulated")
+    assert scores(host.path) == pytest.approx(scores(tmp_path / "simulated"), abs=1e-9)
+
+
+def test_more_clients_are_asked_than_needed_and_the_slow_ones_not_waited_for(tmp_path: Path) -> None:
+    silent: Meddle = lambda node, answer: None if node == 105 and answer.metadata.message_type == "train" else answer
+    host = Host(tmp_path, {"cohort": {"size": 4}, "rounds": 2, "evaluation": {"every": 50}})
+    host.serve(silent, more=1.5, minimum=0.5, seconds=3.0)
+    assert load_run(host.path).rounds == 2
+    assert [row["clients"] for row in host.rows("SELECT clients FROM rounds")] == [6, 6]
+    late = host.rows("SELECT DISTINCT reason FROM refusals")
+    assert late == [{"reason": "no-answer"}]
+
+
+def test_a_round_below_its_minimum_is_told_and_tried_again_with_those_who_are_there(tmp_path: Path) -> None:
+    host = Host(tmp_path, {"rounds": 1})
+    host.serve(nodes=range(4), minimum=0.6, patience=0.5)
+    reasons = host.rows("SELECT client, reason FROM refusals")
+    assert reasons == [{"client": c, "reason": "unreachable"} for c in (4, 5)]
+    with pytest.raises(UserError, match="4 of 6 clients are connected"):
+        Host(tmp_path / "b", {"rounds": 1}).serve(nodes=range(4), minimum=1.0, patience=0.5)
+
+
+def test_a_new_client_gets_a_model_and_the_federation_stays_as_it_is(tmp_path: Path) -> None:
+    host = Host(tmp_path, {"rounds": 2, "data": {**TABLE["data"], "unseen": 0.17}})
+    host.serve()
+    before = load_run(host.path).state()
+    unseen = ({*range(CLIENTS)} - {row["client"] for row in host.rows("SELECT DISTINCT client FROM traffic")}).pop()
+    host.serve(kind="adapt", clients=(unseen,))
+    after = load_run(host.path).state()
+    assert after.round == before.round == 2
+    assert all(v.equal(after.server[b][k]) for b, block in before.server.items() for k, v in block.items())
+    name = host.rows(f"SELECT value FROM meta WHERE key = '{REAL}'")[0]["value"]
+    model = PersonalStore.of(tmp_path / "f" / node_name(unseen) / "state", "f", name, unseen).model()
+    assert set(model) == {"body", "head"} and all(v.isfinite().all() for b in model.values() for v in b.values())
+    notes = [row["text"] for row in host.rows("SELECT text FROM notes")]
+    assert any(note.startswith(f"client {unseen} has its model: test/personal") for note in notes), notes
+
+
+def test_data_that_do_not_fit_are_told_to_the_server(tmp_path: Path) -> None:
+    host = Host(tmp_path, {"rounds": 1})
+    own = tmp_path / "f" / node_name(5) / "client.toml"
+    own.write_text(own.read_text().replace('name = "digits"', 'name = "no-such-loader"'))
+    host.serve(minimum=0.5, patience=0.5)
+    notes = [row["text"] for row in host.rows("SELECT text FROM notes")]
+    assert any("a node was refused: client-error" in note and "no-such-loader" in note for note in notes), notes
