@@ -9,6 +9,7 @@ import sys
 from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from fedblocks.runs.folder import RunFolder
 from fedblocks.runs.store import ClientMetric, Refusal, RoundRecord, Snapshot, Traffic
 
 SMALL = ["rounds=2", "data.clients=8", "method.epochs=1", "evaluation.every=1"]
+needs_charts = pytest.mark.skipif(
+    find_spec("plotly") is None, reason="reports need plotly: pip install 'fedblocks[report]'"
+)
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
@@ -75,6 +79,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shown(comparison: Path) -> Page:
+    pytest.importorskip("plotly", reason="reports need plotly: pip install 'fedblocks[report]'")
     return Page(write_report(comparison))
 
 
@@ -157,6 +162,7 @@ def test_it_says_how_to_repeat_the_runs_and_what_they_ran_on(shown: Page, compar
     assert "torch" in shown.text and 'name = "local"' in shown.text
 
 
+@needs_charts
 def test_hostile_names_are_shown_and_do_nothing(tmp_path: Path) -> None:
     result = hostile(tmp_path)
     with RunFolder.open(result.folder) as folder:
@@ -169,6 +175,7 @@ def test_hostile_names_are_shown_and_do_nothing(tmp_path: Path) -> None:
     assert len(set(names)) == 4 and not any("<" in name for name in names)
 
 
+@needs_charts
 def test_a_single_run_has_a_report_without_a_gain_over_local(comparison: Path, tmp_path: Path) -> None:
     found = Page(write_report(comparison / "runs" / "fedavg-0", tmp_path / "a" / "one.html"))
     assert "gain" not in {chart["id"] for chart in found.charts}
@@ -177,6 +184,7 @@ def test_a_single_run_has_a_report_without_a_gain_over_local(comparison: Path, t
     assert "fedblocks run" in found.text
 
 
+@needs_charts
 def test_a_folder_of_runs_has_one_report_and_two_runs_of_a_method_are_told_apart(
     comparison: Path, tmp_path: Path
 ) -> None:
@@ -187,6 +195,7 @@ def test_a_folder_of_runs_has_one_report_and_two_runs_of_a_method_are_told_apart
     assert [trace["name"] for trace in curve["data"]] == ["first", "second"]
 
 
+@needs_charts
 def test_a_report_of_runs_that_are_not_finished_says_so(comparison: Path, tmp_path: Path) -> None:
     folder = tmp_path / "c"
     shutil.copytree(comparison, folder)
@@ -203,6 +212,7 @@ def test_a_report_of_runs_that_are_not_finished_says_so(comparison: Path, tmp_pa
     assert "cannot use the record" in found.text
 
 
+@needs_charts
 def test_a_run_without_a_round_has_a_report(tmp_path: Path) -> None:
     config = read_config("digits-pfedmb", SMALL)
     with RunFolder.create(tmp_path / "r", config.resolved(), {"python": "3", "command": []}):
@@ -211,6 +221,7 @@ def test_a_run_without_a_round_has_a_report(tmp_path: Path) -> None:
     assert "Nothing has been evaluated yet" in found.text and found.charts == []
 
 
+@needs_charts
 def test_folders_that_are_no_runs_are_refused_with_a_reason(tmp_path: Path, comparison: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "foreign").mkdir()
@@ -233,6 +244,7 @@ def test_a_report_without_the_chart_library_says_what_to_install(
     assert "plotly" in error.value.message and "fedblocks[report]" in error.value.fix
 
 
+@needs_charts
 def test_data_that_have_changed_are_not_shown_beside_the_clients(tmp_path: Path) -> None:
     result = hostile(tmp_path)
     (tmp_path / "f.npz").unlink()
@@ -259,6 +271,7 @@ def big(folder: Path, clients: int, rounds: int, numbers: int) -> None:
         opened.set_status("finished")
 
 
+@needs_charts
 def test_the_report_of_a_large_run_stays_within_its_size(tmp_path: Path) -> None:
     big(tmp_path / "big", clients=200, rounds=4, numbers=120)
     found = Page(write_report(tmp_path / "big"))
@@ -268,6 +281,7 @@ def test_the_report_of_a_large_run_stays_within_its_size(tmp_path: Path) -> None
     assert "more rows are in the record" in found.text and "not finite" in found.text
 
 
+@needs_charts
 def test_what_would_be_too_large_loses_details(comparison: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "LIMIT", 1000)
     found = Page(write_report(comparison))
@@ -276,7 +290,7 @@ def test_what_would_be_too_large_loses_details(comparison: Path, monkeypatch: py
 
 
 def test_an_interval_over_seeds_is_students() -> None:
-    scipy = pytest.importorskip("scipy.stats")
+    scipy = pytest.importorskip("scipy.stats", reason="needs scipy: pip install 'fedblocks[analysis]'")
     for many in (2, 3, 6, 11, 14, 40):
         values = np.random.Generator(np.random.PCG64(many)).normal(size=many)
         low, high = scipy.t.interval(0.95, many - 1, loc=values.mean(), scale=scipy.sem(values))

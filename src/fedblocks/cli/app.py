@@ -10,7 +10,24 @@ from typing import Annotated
 
 import typer
 
-from fedblocks.cli import bench, compare, data, quickstart, report, runs, show
+from fedblocks.cli import (
+    bench,
+    compare,
+    completion,
+    data,
+    doctor,
+    export,
+    federation,
+    new,
+    quickstart,
+    report,
+    reproduce,
+    runs,
+    schema,
+    show,
+    tune,
+    watch,
+)
 from fedblocks.cli.output import show_error
 from fedblocks.core.errors import UserError
 
@@ -19,7 +36,6 @@ UNEXPECTED = 1  # exit code of errors that are ours, not the user's
 app = typer.Typer(
     name="fedblocks",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Personalised and modular federated learning.",
@@ -28,11 +44,21 @@ app.command("quickstart")(quickstart.quickstart)
 app.command("run")(runs.run)
 app.command("resume")(runs.resume)
 app.command("compare")(compare.compare)
+app.command("tune")(tune.tune)
 app.command("report")(report.report)
+app.command("reproduce")(reproduce.reproduce)
+app.command("watch")(watch.watch)
+app.command("export")(export.export)
+app.command("predict")(export.predict)
 app.command("methods")(show.methods)
 app.command("plan")(show.plan)
 app.command("check")(show.check)
 app.command("bench")(bench.bench)
+app.command("doctor")(doctor.doctor)
+app.command("schema")(schema.schema)
+app.command("completion")(completion.completion)
+app.add_typer(new.app, name="new", help="A method or a data set of your own: make a package that works.")
+app.add_typer(federation.app, name="federation", help="Real clients: on this machine, or each on its own.")
 app.add_typer(data.app, name="data", help="Data sets, partitions and shifts: list, preview, save.")
 
 

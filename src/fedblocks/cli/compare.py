@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedblocks.cli.completion import some_methods
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
+from fedblocks.cli.runs import Preset
 from fedblocks.core.errors import Interrupted
 
 if TYPE_CHECKING:
-    from fedblocks.cli.watch import Watch
+    from fedblocks.cli.progress import Watch
     from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 
 HEADINGS = {
@@ -27,10 +29,15 @@ HEADINGS = {
     "seconds": "seconds",
 }
 
+Methods = Annotated[
+    str | None,
+    typer.Option("--methods", metavar="A,B,...", help="Besides the baselines.", autocompletion=some_methods),
+]
+
 
 def compare(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or a preset such as digits-pfedmb.")],
-    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B,...", help="Besides the baselines.")] = None,
+    config: Preset,
+    methods: Methods = None,
     seeds: Annotated[int | None, typer.Option("--seeds", help="Runs of each method; 6 give a verdict.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the runs go, or are.")] = None,
     changes: Changes = None,
@@ -103,7 +110,7 @@ class _Progress:
             self._watch = None
 
     def _open(self, title: str) -> Watch:
-        from fedblocks.cli.watch import Watch
+        from fedblocks.cli.progress import Watch
 
         if self._watch is None:
             self._watch = Watch(title, self._quiet, self._file).__enter__()

@@ -16,7 +16,7 @@ Config = Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or a
 
 @app.command("list")
 def show_all(as_json: AsJson = False) -> None:
-    """List data sets and where their files are or would go, partitions and shifts; with --json also their options."""
+    """List data sets and where their files are or would go, partitions, test-beds and shifts; --json adds options."""
 
     def action() -> None:
         from fedblocks.runs.catalogue import data

@@ -1,61 +1,199 @@
-"""`fedblocks quickstart`: four methods on handwritten digits, and a table."""
+"""`fedblocks quickstart`: nine methods on handwritten digits, a leaderboard, and a report."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from queue import Empty
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
+from fedblocks.cli.output import AsJson, clean, console, say, show_json, show_table, stoppable
+from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 
-if TYPE_CHECKING:
-    from fedblocks.runs.result import RunResult
-
-METHODS = ("fedavg", "fedper", "ditto", "pfedmb")
+# Local lets the first line appear at once; then the slowest first, so that both processes end at about the same time.
+METHODS = ("local", "flow", "fedmn", "modfl", "fedem", "pfedmb", "fedper", "fedavg_ft", "fedavg")
 HEADINGS = {
     "name": "method",
     "mean": "accuracy, mean",
     "bottom_decile": "bottom decile",
     "worst": "worst client",
-    "below_reference": "below FedAvg",
+    "below_reference": "worse off than Local",
     "megabytes": "MB",
     "seconds": "seconds",
 }
+INTRODUCTION = """\
+20 clients share 1,797 handwritten digits. They belong to 4 hidden groups: each group has its own label frequencies,
+its own camera angle, and its own meaning of the labels. Nine methods learn from them, two at a time."""
+REMARKS = """\
+Accuracy on test data after the last round; each client counts the same. fedavg_ft is FedAvg+. Flow has a small
+convolutional net, ModFL two generations of devices of which one has that net, and all others a perceptron."""
+
+_told: Any = None  # the queue of a process that trains, for what it tells of rounds
+_stopped = False  # whether Ctrl-C was pressed in such a process
+
+
+class Told(NamedTuple):
+    """A round of one method, in plain values: torch need not be imported to show it, which takes seconds."""
+
+    name: str
+    round: int
+    line: str
+    validation: float | None  # mean accuracy, if the models were tried
 
 
 def quickstart(
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the runs go.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of models, data and batches.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of models, data and batches.")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of each method; fewer are faster.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Train FedAvg, FedPer, Ditto and pFedMB on handwritten digits and compare them."""
+    """Train nine methods on handwritten digits, compare them, and write a report; needs no network."""
 
     def action() -> None:
-        from fedblocks.reports.tables import leaderboard
-        from fedblocks.runs.run import free_folder
-
-        folder = out if out is not None else free_folder("quickstart")
+        folder = _new_folder(out)
         if not as_json:
-            say("20 clients share 1,797 handwritten digits. They belong to 4 hidden groups: each group has its own")
-            say("label frequencies, its own camera angle, and its own meaning of the labels.")
-        rows = leaderboard({name: _trained(name, folder, seed, as_json) for name in METHODS}, reference="fedavg")
+            say(INTRODUCTION)
+        with Bars(rounds, sys.stderr if as_json else sys.stdout) as bars:
+            _train(folder, seed, rounds, bars.tell)
+        rows, page, why_not = _leaderboard(folder), *_report(folder)
         if as_json:
-            show_json([{**row, "folder": str(folder / row["name"])} for row in rows])
+            show_json({"name": folder.name, "folder": str(folder), "report": page and str(page), "methods": rows})
             return
         show_table(HEADINGS, rows)
-        say("Accuracy on test data after the last round; each client counts the same.")
+        say(REMARKS)
         say(f"Everything is in {folder}. Next: fedblocks methods, fedblocks plan pfedmb, fedblocks run digits-ifca")
+        say(f"Open the report in a browser: {page.resolve()}" if page else why_not)
 
     stoppable(action)
 
 
-def _trained(name: str, folder: Path, seed: int, as_json: bool) -> RunResult:
-    from fedblocks.cli.watch import Watch
+def _new_folder(out: Path | None) -> Path:
+    """A folder without runs: old ones are never mixed with new ones."""
+    if out is None:
+        return next(path for n in count(1) if not (path := Path("runs") / f"quickstart-{n:03d}").exists())
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunFolderError(f"{out} is not an empty folder", "choose another folder with --out")
+    return out
+
+
+def _train(folder: Path, seed: int, rounds: int, tell: Callable[[Told], None]) -> None:
+    """All runs, in as many processes as there are cores, but two at most; each has one thread."""
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    context = get_context("spawn")
+    told = context.Queue()
+    workers = min(2, os.cpu_count() or 1, len(METHODS))
+    with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(told,)) as pool:
+        waiting = [pool.submit(_trained, name, folder / name, seed, rounds) for name in METHODS]
+        try:
+            while not all(one.done() for one in waiting):
+                with suppress(Empty):
+                    tell(Told(*told.get(timeout=0.1)))
+            for one in waiting:
+                one.result()
+        except KeyboardInterrupt as error:
+            pool.shutdown(cancel_futures=True)
+            raise Interrupted(f"stopped; what was trained is in {folder}", "start the command again") from error
+        except BrokenProcessPool as error:
+            fix = "see that there is memory (fedblocks doctor), or train one: fedblocks run quickstart-fedper"
+            raise UserError("a process that trained was ended from outside", fix) from error
+        except UserError:
+            pool.shutdown(cancel_futures=True)
+            raise
+    while not told.empty():
+        tell(Told(*told.get()))
+
+
+def _begin(told: Any) -> None:
+    """In a process that trains: whom to tell, and what Ctrl-C does between two runs; a run ends its round by itself."""
+    global _told
+    _told = told
+    signal.signal(signal.SIGINT, _stop)
+
+
+def _stop(*_: object) -> None:
+    global _stopped
+    _stopped = True
+
+
+def _trained(name: str, folder: Path, seed: int, rounds: int) -> None:
     from fedblocks.runs.presets import read_config
+    from fedblocks.runs.progress import RoundDone
     from fedblocks.runs.run import run
 
-    config = read_config(f"digits-{name}", [f"seed={seed}", f"data.seed={seed}"])
-    with Watch(name, file=sys.stderr if as_json else None) as watch:
-        return run(config, folder / name, watch.on_round)
+    def on_round(done: RoundDone) -> None:
+        _told.put((name, done.round, done.line(), done.accuracy.get("validation")))
+
+    changes = [f"seed={seed}", f"data.seed={seed}", f"rounds={rounds}"]
+    if _stopped:
+        return
+    try:
+        run(read_config(f"quickstart-{name}", changes), folder, on_round)
+    except Interrupted:
+        _stop()  # the next one in the queue is not begun
+        raise
+
+
+def _leaderboard(folder: Path) -> list[dict[str, Any]]:
+    from fedblocks.reports.tables import leaderboard
+    from fedblocks.runs.result import load_run
+
+    rows = leaderboard({name: load_run(folder / name) for name in METHODS}, reference="local")
+    return [{**row, "folder": str(folder / row["name"])} for row in rows]
+
+
+def _report(folder: Path) -> tuple[Path | None, str]:
+    """The page; or none, and what to install for one."""
+    from importlib.util import find_spec
+
+    from fedblocks.reports.html import write_report
+
+    if find_spec("plotly") is None:
+        return None, f'For a report with charts: pip install "fedblocks[report]", then fedblocks report {folder}'
+    return write_report(folder), ""
+
+
+class Bars:
+    """A bar for each method on a terminal; anywhere else a line whenever the models are tried."""
+
+    def __init__(self, rounds: int, file: Any) -> None:
+        self._rounds = rounds
+        self._console = console(file)
+        self._bars = self._all() if self._console.is_terminal and os.environ.get("TERM") != "dumb" else None
+        self._started = False
+
+    def __enter__(self) -> Bars:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def tell(self, told: Told) -> None:
+        """One round more of one method."""
+        if self._bars is not None:
+            more = {} if told.validation is None else {"told": f"validation {told.validation:.1%}"}
+            self._bars.update(METHODS.index(told.name), completed=told.round, **more)
+        elif not self._started or told.round % 10 == 0 or told.round == self._rounds:
+            self._console.print(clean(f"{told.name}  {told.line}"), soft_wrap=True)
+        self._started = True
+
+    def _all(self) -> Any:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        text, told = (TextColumn(column, markup=False) for column in ("{task.description}", "{task.fields[told]}"))
+        bars = Progress(text, BarColumn(20), MofNCompleteColumn(), told, console=self._console)
+        for name in METHODS:
+            bars.add_task(name, total=self._rounds, told="")
+        return bars

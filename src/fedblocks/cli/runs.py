@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedblocks.cli.completion import some_config
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 
 if TYPE_CHECKING:
+    from fedblocks.runs.progress import OnRound, RoundDone
     from fedblocks.runs.result import Evaluated, RunResult
 
 Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the run goes; default: runs/...")]
@@ -18,29 +20,47 @@ Reference = Annotated[
     Path | None, typer.Option("--reference", metavar="FOLDER", help="A run to count the clients that do worse than in.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and the result only.")]
+Preset = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG", help="A TOML file, or a preset such as digits-pfedmb.", autocompletion=some_config
+    ),
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track", metavar="TOOL", help="Mirror it in tensorboard, wandb, trackio or mlflow; may be repeated."
+    ),
+]
 
 
 def run(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or a preset such as digits-pfedmb.")],
+    config: Preset,
     changes: Changes = None,
     out: Out = None,
     reference: Reference = None,
+    track: Track = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Train as a configuration says, in a new folder."""
 
     def action() -> None:
-        from fedblocks.cli.watch import Watch
-        from fedblocks.runs.presets import read_config
+        from fedblocks.cli.progress import Watch
+        from fedblocks.runs.presets import read_config, read_trackers
         from fedblocks.runs.result import load_run
+        from fedblocks.runs.run import free_folder
         from fedblocks.runs.run import run as start
+        from fedblocks.runs.trackers import Mirrors
 
         chosen = read_config(config, changes or [])
+        trackers = [*read_trackers(config, changes or []), *(track or [])]
+        folder = out if out is not None else free_folder(f"{chosen.method.name}-{chosen.data.name}")
         against = load_run(reference) if reference is not None else None
-        with Watch(chosen.method.name, quiet, sys.stderr if as_json else None) as watch:
-            result = start(chosen, out, watch.on_round, watch.on_note)
-        _show(result, against, as_json)
+        shown = Watch(chosen.method.name, quiet, sys.stderr if as_json else None)
+        with shown as watch, Mirrors(trackers, folder, chosen, watch.on_note) as mirrors:
+            result = start(chosen, folder, _both(watch.on_round, mirrors.on_round), watch.on_note)
+        show_run(result, against, as_json)
 
     stoppable(action)
 
@@ -48,28 +68,41 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run.")],
     reference: Reference = None,
+    track: Track = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run that was stopped, killed or failed."""
 
     def action() -> None:
-        from fedblocks.cli.watch import Watch
+        from fedblocks.cli.progress import Watch
         from fedblocks.runs.result import load_run
         from fedblocks.runs.run import resume as go_on
+        from fedblocks.runs.trackers import Mirrors
 
         before = load_run(folder)
         against = load_run(reference) if reference is not None else None
-        with Watch(before.config.method.name, quiet, sys.stderr if as_json else None) as watch:
-            result = go_on(folder, watch.on_round, watch.on_note)
+        shown = Watch(before.config.method.name, quiet, sys.stderr if as_json else None)
+        with shown as watch, Mirrors(track or [], folder, before.config, watch.on_note) as mirrors:
+            result = go_on(folder, _both(watch.on_round, mirrors.on_round), watch.on_note)
         if before.status == "finished" and not as_json:
             say(f"{folder} was finished already, after {result.rounds} rounds")
-        _show(result, against, as_json)
+        show_run(result, against, as_json)
 
     stoppable(action)
 
 
-def _show(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
+def _both(first: OnRound, second: OnRound) -> OnRound:
+    """Tell one, then the other."""
+
+    def on_round(done: RoundDone) -> None:
+        first(done)
+        second(done)
+
+    return on_round
+
+
+def show_run(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
     below = result.summary(reference=reference)["share_below_reference"] if reference is not None else None
     if as_json:
         more = {} if reference is None else {"share_below_reference": below}

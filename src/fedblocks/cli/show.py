@@ -6,11 +6,14 @@ from typing import Annotated
 
 import typer
 
+from fedblocks.cli.completion import some_method
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 
 CHECK_FAILED = 6  # exit code
 
-Name = Annotated[str, typer.Argument(metavar="METHOD", help="A method; `fedblocks methods` lists them.")]
+Name = Annotated[
+    str, typer.Argument(metavar="METHOD", help="A method; `fedblocks methods` lists them.", autocompletion=some_method)
+]
 
 
 def methods(as_json: AsJson = False) -> None:

@@ -1,75 +1,51 @@
-"""A run as it goes: one live line on a terminal, a plain line a round anywhere else."""
+"""`fedblocks watch`: a run as it goes, in the browser or on the terminal."""
 
 from __future__ import annotations
 
-import os
-import sys
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Annotated
 
-from fedblocks.cli.output import clean, console
+import typer
 
-if TYPE_CHECKING:
-    from fedblocks.runs.progress import RoundDone
-    from fedblocks.runs.store import Note
-
-BARS = "▁▂▃▄▅▆▇█"
+from fedblocks.cli.output import clean, console, say
 
 
-class Watch:
-    """What `run` tells, shown; `file` is the error stream where JSON goes to the output."""
-
-    def __init__(self, title: str, quiet: bool = False, file: Any = None) -> None:
-        self._title, self._quiet = title, quiet
-        self._console = console(file or sys.stdout)
-        live = self._console.is_terminal and not quiet and os.environ.get("TERM") != "dumb"
-        self._bar = _bar(self._console) if live else None
-        self._task = self._bar.add_task(clean(title), total=None, told="") if self._bar is not None else None
-        self._curve: list[float] = []
-
-    def __enter__(self) -> Watch:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def on_round(self, done: RoundDone) -> None:
-        """One round more."""
-        self._curve += [done.accuracy["validation"]] if "validation" in done.accuracy else []
-        if self._bar is not None and self._task is not None:
-            told = f"{sparkline(self._curve)}  {_brief(done)}"
-            self._bar.update(self._task, total=done.rounds, completed=done.round, told=told)
-        elif not self._quiet:
-            self._line(f"{self._title}  {done.line()}")
-
-    def on_note(self, note: Note) -> None:
-        """Something that a reader should know."""
-        if not self._quiet or note.level == "warning":
-            self._line(f"{note.level}: {note.text}")
-
-    def _line(self, text: str) -> None:
-        self._console.print(clean(text), soft_wrap=True)
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run or of a comparison.")],
+    terminal: Annotated[bool, typer.Option("--terminal", help="Show one run here instead of in a browser.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of the page; default: any free one.")] = 0,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser, too.")] = False,
+) -> None:
+    """Show a run while it goes; it is only read, never changed."""
+    try:
+        _on_the_terminal(folder) if terminal else _in_the_browser(folder, port, open_it)
+    except KeyboardInterrupt:
+        say("watching has ended; the run goes on")
 
 
-def sparkline(values: list[float], most: int = 20) -> str:
-    """The last few values as little bars, from the lowest to the highest of them."""
-    shown = values[-most:]
-    low, high = min(shown, default=0.0), max(shown, default=0.0)
-    return "".join(BARS[int((v - low) / ((high - low) or 1) * (len(BARS) - 1))] for v in shown)
+def _in_the_browser(folder: Path, port: int, open_it: bool) -> None:
+    from fedblocks.watch.server import Live
+
+    live = Live(folder, port)
+    say(f"{live.url}\nThe page can be seen on this machine only. Ctrl-C ends watching, not the run.")
+    if open_it:
+        import webbrowser
+
+        webbrowser.open(live.url)
+    live.run()
 
 
-def _brief(done: RoundDone) -> str:
-    parts = [f"{part} {mean:.1%}" for part, mean in done.accuracy.items()]
-    parts += [f"{done.clients} clients", f"{(done.bytes_down + done.bytes_up) / 1e6:.2f} MB"]
-    return "  ".join(parts + ([f"{done.refused} refused"] if done.refused else []))
+def _on_the_terminal(folder: Path) -> None:
+    from fedblocks.cli.progress import sparkline
+    from fedblocks.watch.terminal import lines, table, views
 
+    where = console()
+    if not where.is_terminal:
+        for line in lines(folder):
+            where.print(clean(line), soft_wrap=True)
+        return
+    from rich.live import Live as Screen
 
-def _bar(where: Any) -> Any:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    text = TextColumn("{task.description}", markup=False)
-    told = TextColumn("{task.fields[told]}", markup=False)
-    return Progress(text, BarColumn(20), MofNCompleteColumn(), told, TimeRemainingColumn(), console=where)
+    with Screen(console=where, auto_refresh=False) as screen:
+        for view in views(folder):
+            screen.update(table(view, sparkline(view.curve)), refresh=True)

@@ -94,6 +94,10 @@ class Clustered(Method):
         weight = client.size if self.weigh_by == "examples" else (client.size > 0).to(client.size.dtype)
         return {"clusters": weight * home}
 
+    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        home = torch.arange(self.max_clusters, device=client.size.device) == blocks["membership"]["value"]
+        return {"membership": home.to(client.size.dtype)}
+
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         if self.never_split or cohort.round < self.first_round or len(cohort) == 0:
             return server

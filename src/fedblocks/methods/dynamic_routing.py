@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Pool, Shared
+from fedblocks.core.client import Client
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper, join
 from fedblocks.core.net import Net, Piece
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
 from fedblocks.core.schedules import Schedule
-from fedblocks.methods.routing import Branches, branches_of, linear_router
+from fedblocks.methods.routing import PICTURED, Branches, branches_of, linear_router
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,10 @@ class DynamicRouting(Method):
     def routes(self, blocks: Blocks, x: Tensor) -> Tensor:
         """Each instance's mean route: [batch, 2]."""
         return self.branches.mean_route(self.routed(blocks, x)[1], x)
+
+    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        seen = client.first(PICTURED)
+        return {"route": seen.mean(self.routes(blocks, seen.x))}
 
     def phases(self) -> list[Phase]:
         return [Phase((self.step("common", "branches", "router"),), self.epochs)]

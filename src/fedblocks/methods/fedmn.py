@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -30,6 +30,7 @@ from fedblocks.methods.fedmn_parts import (
     path_of,
     reached,
     run_modules,
+    used,
 )
 from fedblocks.methods.fedmn_router import Router
 
@@ -130,6 +131,18 @@ class FedMN(Method):
         stacks = [blocks[name] for name in self.layers]
         outputs = run_modules(self.path.stages, stacks, found, x)
         return mixed(found[-1], reached(found)[-2], outputs)[0]
+
+    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        return {"gates": blocks["gates"]["value"]}
+
+    def slim(self, blocks: Blocks) -> tuple[Method, Blocks]:
+        """A pool of the modules between the input and the prediction; the router has done its work."""
+        gates = matrices(blocks["gates"]["value"], self.modules)
+        kept = used(gates)
+        left = [gate[after][:, before] for gate, before, after in zip(gates, kept, kept[1:], strict=False)]
+        pools = {n: {k: v[where] for k, v in blocks[n].items()} for n, where in zip(self.layers, kept, strict=False)}
+        smaller = replace(self, modules=tuple(len(where) for where in kept[:-1]))
+        return smaller, {**pools, "gates": {"value": torch.cat([gate.flatten() for gate in left])}}
 
     # gates
 

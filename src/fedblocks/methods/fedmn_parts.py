@@ -37,6 +37,16 @@ def reached(gates: Sequence[Tensor]) -> list[Tensor]:
     return found
 
 
+def used(gates: Sequence[Tensor]) -> list[Tensor]:
+    """The modules between the input and the prediction, by number, for each layer; the prediction is the last layer."""
+    alive = reached(gates)
+    needed = [torch.ones_like(alive[-1])]
+    for gate, before in zip(reversed(gates), reversed(alive[:-1]), strict=True):
+        needed.append((gate * needed[-1][:, None]).sum(0) * before)
+    found = [mask.nonzero().flatten() for mask in reversed(needed)]
+    return [where if len(where) else where.new_zeros(1) for where in found]  # a layer cannot be without modules
+
+
 def concrete(logits: Tensor, noise: Tensor, temperature: Tensor | float) -> Tensor:
     """Relaxed choices between 0 and 1: the binary concrete distribution; above 1/2 with probability sigmoid(logits)."""
     return torch.sigmoid((torch.logit(noise) + logits) / temperature)

@@ -100,6 +100,9 @@ class FedMNReference(Method):
             logits = (logits + weight * output) / weights.sum()  # the division stood inside the loop
         return logits
 
+    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        return {"gates": blocks["gates"]["value"]}
+
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         one = (client.size > 0).to(client.size.dtype).view(1)  # not weighted by examples
         return dict.fromkeys(self.layers, one)

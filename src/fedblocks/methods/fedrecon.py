@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.errors import NetError, UserError, nearest
 from fedblocks.core.method import Method, Paper, join
 from fedblocks.core.net import Piece
 from fedblocks.core.parts import Blocks
@@ -62,7 +62,7 @@ class FedRecon(Method):
         names = [n for n in self.net.names if n == self.local or n.startswith(f"{self.local}.")]
         if self.local and not names:
             modules = [path for path, _ in self.net.template.named_modules() if path]
-            raise UserError(f'the net has no module "{self.local}"', nearest(self.local, [*self.net.pieces, *modules]))
+            raise NetError(f'the net has no module "{self.local}"', nearest(self.local, [*self.net.pieces, *modules]))
         return self.net.piece(names)
 
     @cached_property

@@ -59,5 +59,8 @@ class IFCA(Method):
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         return {"clusters": client.size * blocks["choice"]["value"]}
 
+    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        return {"choice": blocks["choice"]["value"]}
+
     def degenerate(self) -> list[str]:
         return ["clusters = 1 makes IFCA FedAvg"] if self.clusters == 1 else []

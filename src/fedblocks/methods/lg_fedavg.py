@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private, Shared
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.method import Method, Paper, join
 from fedblocks.core.net import Piece
 from fedblocks.core.parts import Blocks
@@ -28,12 +28,15 @@ class LGFedAvg(Method):
 
     lg_global: str = "top"  # what is averaged: "top" as in the paper, or "bottom" as in its code for images
     top_layers: int | None = None  # how many of the last layers are the top; None: the net's head
+    local_layers: str = "kept"  # by the client; or "derived" from averaged ones before every evaluation: no state
 
     def __post_init__(self) -> None:
+        if self.local_layers not in ("kept", "derived"):
+            raise UserError(f'local_layers = "{self.local_layers}" is not known', 'use "kept" or "derived"')
         if self.lg_global not in ("top", "bottom"):
             raise UserError(f'lg_global = "{self.lg_global}" is not known', 'use "top" or "bottom"')
         if self.top_layers is not None and not 1 <= self.top_layers <= len(self.net.layers):
-            raise UserError(
+            raise NetError(
                 f"top_layers = {self.top_layers}, but the net has {len(self.net.layers)} layers",
                 f"use 1 to {len(self.net.layers)}, or leave it out for the net's head",
             )
@@ -50,13 +53,17 @@ class LGFedAvg(Method):
         return {name: piece for name, piece in found.items() if piece.names}
 
     def blocks(self) -> dict[str, Block]:
-        return {n: Shared(piece) if n == self.lg_global else Private(piece) for n, piece in self.pieces.items()}
+        home = Private if self.local_layers == "kept" else Shared
+        return {n: Shared(piece) if n == self.lg_global else home(piece) for n, piece in self.pieces.items()}
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.net(join(*(blocks[name] for name in self.pieces)), x)
 
     def phases(self) -> list[Phase]:
         return [Phase((self.step(*self.pieces),), self.epochs)]
+
+    def adaptation(self) -> list[Phase]:
+        return self.joining() if self.local_layers == "derived" else []
 
     def joining(self) -> list[Phase]:
         own = [name for name in self.pieces if name != self.lg_global]

@@ -137,6 +137,11 @@ class ModFL(Method):
         home = client.tags[TAG] if self.cohorts == "given" else blocks["membership"]["value"].clamp(min=0)
         return {"operation": client.size * (torch.arange(self.operations, device=client.size.device) == home)}
 
+    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        home = client.tags[TAG] if self.cohorts == "given" else blocks["membership"]["value"]
+        cohorts = torch.arange(self.operations, device=client.size.device)
+        return {"operation cohort": (cohorts == home).to(client.size.dtype)}
+
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """After the warm-up, cohorts are those whose operation modules changed alike; each gets its own mean."""
         if self.cohorts == "given" or cohort.round + 1 < self.warmup:

@@ -14,6 +14,7 @@ from fedblocks.core.method import Method, View, join
 from fedblocks.core.net import Net, Piece
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase, Update
+from fedblocks.methods.routing import PICTURED
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,10 @@ class Routed(Method):
 
     def adaptation(self) -> list[Phase]:
         return [self.tune_local("all"), Phase((self.route_step(),), self.router_epochs)]
+
+    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        seen = client.first(PICTURED)
+        return {"route": seen.mean(self.routes(blocks, seen.x))}
 
     def degenerate(self) -> list[str]:
         return ["local_epochs = 0 leaves nothing to route: both branches are equal"] if self.local_epochs == 0 else []

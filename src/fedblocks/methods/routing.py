@@ -15,6 +15,7 @@ from fedblocks.core.optimizers import Count, Memory, Optimizer, Rate
 from fedblocks.core.parts import Params
 from fedblocks.core.recurrent import Unrolled
 
+PICTURED = 256  # training examples whose mean route is a client's portrait
 Choose = Callable[[Tensor], Tensor]  # what the router sees [batch, inputs] -> a route [batch, 2] that adds up to 1
 
 

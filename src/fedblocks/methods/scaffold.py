@@ -29,6 +29,7 @@ class Scaffold(FedAvg):
     paper: ClassVar[Paper] = Paper(
         "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", "Karimireddy et al.", 2020, "ICML"
     )
+    lr_in_steps_only: ClassVar[bool] = False  # `finish` divides by it
 
     server_lr: float = 1.0  # eta_g: of the step to the clients' mean
     weigh_by: str = "examples"  # how clients count in both means: "examples", or "clients" (all alike, as in the paper)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -53,7 +53,7 @@ class Told:
     traffic: list[dict[str, Any]]  # bytes of each block, down and up
 
     def numbers(self) -> Numbers:
-        """Small private blocks of every client in every evaluated round: branch weights, mixtures, ..."""
+        """Small private blocks, and portraits of models, in every evaluated round: branch weights, gates, ..."""
         found: Numbers = {}
         with RunFolder.open(self.result.folder) as folder:
             rows = folder.store.rows("SELECT round, name, client, numbers FROM snapshots ORDER BY name, round, client")
@@ -72,6 +72,7 @@ class Story:
     runs: Mapping[str, Mapping[int, Told]]  # method (or folder, where a method has two runs of a seed) -> seed -> run
     problems: list[str] = field(default_factory=list)  # what could not be read, what is not finished
     is_comparison: bool = False
+    data: Federation | None = None  # of this very partition, if they were made before
 
     @property
     def results(self) -> dict[str, dict[int, RunResult]]:
@@ -83,10 +84,17 @@ class Story:
         """The first run of every method: pictures of single clients are of these."""
         return {name: by[min(by)] for name, by in self.runs.items()}
 
+    @property
+    def first(self) -> Told:
+        """The run whose data pictures of clients show."""
+        return min(self.firsts.values(), key=lambda told: told.result.config.seed)
+
     @cached_property
     def federation(self) -> Federation | None:
         """The data of the first seed, if they can still be made and are the same as then."""
-        first = min((told for told in self.firsts.values()), key=lambda told: told.result.config.seed)
+        first = self.first
+        if self.data is not None:
+            return self.data
         try:
             found = federation_of(first.result.config)
         except UserError:
@@ -104,8 +112,14 @@ class Story:
             return {}
 
 
-def gather(path: Path) -> Story:
-    """The story of a run, of a comparison, or of a folder of runs."""
+def gather(path: Path, before: Story | None = None) -> Story:
+    """The story of a run, of a comparison, or of a folder of runs; `before` is what was told of it earlier."""
+    story = _gathered(path)
+    same = before is not None and before.first.partition == story.first.partition != ""
+    return replace(story, data=before.federation) if before is not None and same else story
+
+
+def _gathered(path: Path) -> Story:
     if {CONFIG, STORE} <= {entry.name for entry in path.iterdir()} if path.is_dir() else False:
         return _story(path, [path], [])
     if (path / PLAN).is_file():

@@ -8,28 +8,28 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from fedblocks.core.blocks import Private
 from fedblocks.core.method import Method
 from fedblocks.data import Federation
 from fedblocks.data.summary import IGNORE
 from fedblocks.reports.groups import adjusted_rand, grouped
 from fedblocks.reports.html.figures import COLOURS, SYMBOLS, Cells, Chart, axes, plain
 from fedblocks.reports.html.gather import Story
+from fedblocks.reports.html.labels import is_net, readable
 from fedblocks.reports.html.order import by_similarity, on_a_plane
 from fedblocks.reports.html.results import client_name
 
 Floats = npt.NDArray[np.float64]
 
 CLIENTS, ROUNDS, CLASSES = 100, 20, 40  # that a map shows at most
-BUDGET = 20_000  # numbers that all positions of one slider may have
-MAPS = 4  # with a slider, in a whole report
+BUDGET = 12_000  # numbers that all positions of one slider may have
+MAPS = 6  # with a slider, in a whole report
+COLOUR_BAR = {"thickness": 12, "tickfont": {"size": 11}}
 
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """One small private block of the clients over rounds."""
+    """One small private block of the clients, or portrait of their models, over rounds."""
 
     method: str
     block: str
@@ -49,7 +49,10 @@ def numbers_of(story: Story) -> list[Numbers]:
     for name, told in story.firsts.items():
         methods = story.methods(name)
         for block, rounds in told.numbers().items():
-            made = _numbers(name, block, rounds, next(iter(methods.values()), None))
+            method = next(iter(methods.values()), None)
+            if method is not None and is_net(method, block):
+                continue  # the weights of a tiny net say nothing to the eye
+            made = _numbers(name, block, rounds, method)
             if made is not None and len(found) < MAPS:
                 found.append(made)
     return found
@@ -60,7 +63,7 @@ def map_charts(story: Story, found: Numbers, number: int) -> list[Chart]:
     charts = [_heat(story, found, number)]
     if story.federation is not None:
         charts.append(_labels(story, story.federation, found, number))
-    if len(found.clients) > 2 and found.values.shape[2] > 1:
+    if len(found.clients) > 2 and found.values.shape[2] > 1 and np.ptp(np.nan_to_num(found.values[-1]), axis=0).any():
         charts.append(_plane(story, found, number))
     return charts
 
@@ -91,7 +94,7 @@ def _numbers(
     values = np.array([[_fitting(rounds[r].get(c), empty) for c in clients] for r in shown], dtype=float)
     labels = [str(i) for i in range(width)]
     if method is not None:
-        values, labels = _read(method, block, values, labels)
+        values, labels = readable(method, block, values, labels)
     ranked = by_similarity(np.nan_to_num(values[-1]))
     return Numbers(name, block, [clients[i] for i in ranked], shown, values[:, ranked], labels)
 
@@ -107,23 +110,6 @@ def _thinned(values: list[int], most: int) -> list[int]:
     return [values[i] for i in np.linspace(len(values) - 1, 0, most).round().astype(int)[::-1]]
 
 
-def _read(method: Method, block: str, values: Floats, labels: list[str]) -> tuple[Floats, list[str]]:
-    """Names for the numbers from the shapes in the block; pFedMB's branch weights are kept as logits."""
-    home = method.blocks().get(block)
-    if not isinstance(home, Private):
-        return values, labels
-    shapes = {key: tuple(value.shape) for key, value in home.part.init(0).items()}
-    names = [f"{key} {','.join(map(str, i))}".strip() for key, shape in shapes.items() for i in np.ndindex(shape)]
-    if len(names) != len(labels):
-        return values, labels
-    only = next(iter(shapes.values())) if len(shapes) == 1 else ()
-    if getattr(method, "alpha_param", None) == "softmax" and block == "alpha" and len(only) == 2:
-        rows = torch.from_numpy(values).reshape(*values.shape[:2], *only).softmax(-1)  # [rounds, clients, layers, ...]
-        names = [f"layer {i}, branch {j}" for i, j in np.ndindex(*only)]
-        return rows.reshape(values.shape).numpy(), names
-    return values, [name.removeprefix("value ") for name in names]
-
-
 def _heat(story: Story, found: Numbers, number: int) -> Chart:
     low, high = float(np.nanmin(found.values)), float(np.nanmax(found.values))
     signed = low < 0 < high
@@ -137,11 +123,13 @@ def _heat(story: Story, found: Numbers, number: int) -> Chart:
         "zmax": limit if signed else high,
         "colorscale": "RdBu" if signed else "Cividis",
         "hoverongaps": False,
+        "colorbar": COLOUR_BAR,
     }
     rows: list[Cells] = [
         [client_name(story, client), *map(float, line)] for client, line in zip(found.clients, found.values[-1])
     ]
     note = f"Seed {_seed(story, found)}; similar clients stand side by side."
+    note += " A gate leads from one module (layer.module) to another." if "→" in found.labels[0] else ""
     note += " Move the slider to see earlier rounds." if len(found.rounds) > 1 else ""
     steps = [{"label": f"round {r}", "z": _cells(z)} for r, z in zip(found.rounds, found.values)]
     title = f"{found.title}, round by round"
@@ -161,6 +149,7 @@ def _labels(story: Story, federation: Federation, found: Numbers, number: int) -
         "zmin": 0,
         "zmax": float(shares.max(initial=0.0)),
         "colorscale": "Cividis",
+        "colorbar": COLOUR_BAR,
     }
     rows: list[Cells] = [[client_name(story, c), *map(float, line)] for c, line in zip(found.clients, shares)]
     note = "Shares of the labels among each client's training examples, clients in the same order as beside."
@@ -177,6 +166,7 @@ def _plane(story: Story, found: Numbers, number: int) -> Chart:
     tag, groups = _groups(story.federation, found.clients)
     note = f"Clients by {found.title} after round {found.rounds[-1]}, along the two directions of most variance"
     note += f" ({', '.join(f'{share:.0%}' for share in shares)} of it)."
+    note += " Some have the same place." if len(np.unique(places.round(4), axis=0)) < len(places) else ""
     if tag:
         index = adjusted_rand(groups, grouped(vectors, len(set(groups))))
         note += f" Adjusted Rand index between the known groups ({tag}) and as many found ones: {index:.2f}."
@@ -214,7 +204,7 @@ def _groups(federation: Federation | None, clients: list[int]) -> tuple[str, lis
 
 def _names(story: Story, clients: list[int]) -> list[str]:
     """Names for an axis, all different: the chart library would draw two clients of one name as one."""
-    names = [plain(client_name(story, client), 24) for client in clients]
+    names = [plain(client_name(story, client), 16) for client in clients]
     return [name if names.count(name) == 1 else f"{name} ({client})" for name, client in zip(names, clients)]
 
 
@@ -224,7 +214,7 @@ def _cells(values: Floats) -> list[list[float | None]]:
 
 def _square(clients: list[int]) -> dict[str, Any]:
     """Tall enough for the names; the first client on top."""
-    layout = axes("", "", height=min(1800, 150 + 18 * len(clients)))
+    layout = axes("", "", height=min(1800, max(320, 150 + 18 * len(clients))))
     layout["xaxis"] |= {"type": "category", "tickangle": -45, "automargin": True}
     layout["yaxis"] |= {"type": "category", "autorange": "reversed", "automargin": True, "dtick": 1}
     return layout

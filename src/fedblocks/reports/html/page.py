@@ -3,54 +3,90 @@
 from __future__ import annotations
 
 import json
-import shlex
 from base64 import b64encode
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
-
-import tomli_w
+from typing import TYPE_CHECKING, Any
 
 from fedblocks.core.errors import RunFolderError, UserError
-from fedblocks.reports.compare import leaderboard_of, verdict_on
-from fedblocks.reports.html.figures import Cells, Chart
+from fedblocks.reports.html.facts import facts_of
+from fedblocks.reports.html.figures import Chart
 from fedblocks.reports.html.gather import Story, gather
 from fedblocks.reports.html.maps import map_charts, numbers_of
-from fedblocks.reports.html.results import client_name, result_charts, worst_clients
-from fedblocks.reports.html.sharing import Picture, picture_of
-from fedblocks.runs.environment import now
-from fedblocks.runs.folder import CONFIG, write_atomically
-from fedblocks.runs.grid import PLAN
+from fedblocks.reports.html.results import result_charts
+from fedblocks.runs.folder import write_atomically
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
 LIMIT = 6_000_000  # bytes of a report
-SHOWN = 50  # refused updates, and notes, that are listed one by one
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What a page is made of, and nothing of how it looks."""
+
+    results: list[Chart]
+    maps: list[list[Chart]]
+    facts: dict[str, Any]
+
+    @staticmethod
+    def of(story: Story) -> Content:
+        maps = [map_charts(story, found, number) for number, found in enumerate(numbers_of(story), 1)]
+        return Content(result_charts(story), maps, facts_of(story))
+
+    def slim(self) -> Content:
+        """The same with fewer details."""
+        maps = [[chart.slim() for chart in row] for row in self.maps]
+        return Content([chart.slim() for chart in self.results], maps, self.facts)
+
+    def drawn(self) -> list[dict[str, Any]]:
+        """All charts, as the page's script needs them."""
+        return [chart.drawn() for chart in (*self.results, *(chart for row in self.maps for chart in row))]
+
+    def html(self) -> str:
+        """The inner part of the page, which changes while a run goes on."""
+        return environment().get_template("content.html").render(results=self.results, maps=self.maps, **self.facts)
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     """Write a run, a comparison or a folder of runs as one HTML file, which needs no network; where it was written."""
     path = Path(out) if out is not None else Path(folder) / "report.html"
     script = chart_script()
-    story = gather(Path(folder))
+    content = Content.of(gather(Path(folder)))
+    text = page(content, script)
+    if len(text.encode()) > LIMIT:
+        text = page(content.slim(), script)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, page(story, script))
+        write_atomically(path, text)
     except OSError as error:
         raise RunFolderError(f"cannot write {path}: {error.strerror or error}", "choose a file with --out") from error
     return path
 
 
-def page(story: Story, script: str) -> str:
-    """The HTML; where the details would make it too large, with fewer of them."""
-    maps = [map_charts(story, found, number) for number, found in enumerate(numbers_of(story), 1)]
-    results = result_charts(story)
-    text = _rendered(story, script, results, maps)
-    if len(text.encode()) > LIMIT:
-        slim = [[chart.slim() for chart in row] for row in maps]
-        text = _rendered(story, script, [chart.slim() for chart in results], slim)
-    return text
+def page(content: Content, script: str, live: str = "") -> str:
+    """The HTML; `live` is the address of the events by which a page learns that something is new."""
+    from markupsafe import Markup
+
+    own = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            policy=policy(script, own, live=bool(live)),
+            live=live,
+            style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            own=Markup(own),
+            charts=Markup(embedded(content.drawn())),
+            results=content.results,
+            maps=content.maps,
+            **content.facts,
+        )
+    )
 
 
 def chart_script() -> str:
@@ -63,126 +99,19 @@ def chart_script() -> str:
     return script
 
 
-def _rendered(story: Story, script: str, results: list[Chart], maps: list[list[Chart]]) -> str:
+def environment() -> Environment:
+    """Templates in which every value is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
 
-    own = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    drawn = [chart.drawn() for chart in (*results, *(chart for row in maps for chart in row))]
-    environment = Environment(
+    made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = shown
-    return environment.get_template("report.html").render(
-        policy=_policy(script, own),
-        style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        own=Markup(own),
-        charts=Markup(embedded(drawn)),
-        results=results,
-        maps=maps,
-        **_facts(story),
-    )
-
-
-def _facts(story: Story) -> dict[str, Any]:
-    first = next(iter(story.firsts.values()))
-    return {
-        "title": story.folder.resolve().name,
-        "made": now(),
-        "problems": story.problems,
-        **_leaderboard(story),
-        "worst": worst_clients(story),
-        "pictures": _pictures(story),
-        "refused": _refused(story),
-        "refusals": _refusals(story),
-        "notes": _notes(story),
-        "traffic": _traffic(story),
-        "config": tomli_w.dumps(first.result.config.resolved()),
-        "environment": {key: _flat(value) for key, value in first.environment.items() if key != "command"},
-        "environments": len({json.dumps(_where(told.environment)) for told in _all(story)}),
-        "command": shlex.join(first.environment.get("command", [])),
-        "again": _again(story),
-        "partitions": sorted({(told.result.config.seed, told.partition) for told in _all(story)}),
-        "data_known": story.federation is not None,
-        "has_local": "local" in story.runs,
-    }
-
-
-def _leaderboard(story: Story) -> dict[str, Any]:
-    try:
-        rows = leaderboard_of(story.results)
-    except UserError:  # no test data
-        rows = []
-    single = sum(map(len, story.runs.values())) == 1
-    return {"leaderboard": rows, "verdict": "" if single else verdict_on(story.results)}
-
-
-def _pictures(story: Story) -> list[Picture]:
-    made = {name: story.methods(name) for name in story.runs}
-    return [picture_of(name, methods) for name, methods in made.items() if methods]
-
-
-def _refused(story: Story) -> list[Cells]:
-    """How often, by method and reason."""
-    counts = Counter(
-        (name, row["reason"]) for name, by in story.runs.items() for told in by.values() for row in told.refusals
-    )
-    return [[name, reason, count] for (name, reason), count in sorted(counts.items())]
-
-
-def _refusals(story: Story) -> list[Cells]:
-    rows = [
-        [name, seed, row["round"], client_name(story, row["client"]), row["reason"], row["detail"]]
-        for name, by in story.runs.items()
-        for seed, told in by.items()
-        for row in told.refusals
-    ]
-    return rows[:SHOWN]
-
-
-def _notes(story: Story) -> list[Cells]:
-    counts = Counter((name, n["level"], n["text"]) for name, t in _named(story) for n in t.result.notes)
-    return [[*key, count] for key, count in list(counts.items())[:SHOWN]]
-
-
-def _traffic(story: Story) -> list[Cells]:
-    return [
-        [name, row["block"], row["down"] / 1e6, row["up"] / 1e6]
-        for name, told in story.firsts.items()
-        for row in told.traffic
-    ]
-
-
-def _again(story: Story) -> str:
-    if story.is_comparison:
-        return shlex.join(["fedblocks", "compare", str(story.folder / PLAN), "--out", "NEW_FOLDER"])
-    runs = [told.result.folder / CONFIG for told in _all(story)]
-    return "\n".join(shlex.join(["fedblocks", "run", str(path), "--out", f"NEW_{path.parent.name}"]) for path in runs)
-
-
-def _all(story: Story) -> list[Any]:
-    return [told for _, told in _named(story)]
-
-
-def _named(story: Story) -> list[tuple[str, Any]]:
-    return [(name, told) for name, by in story.runs.items() for told in by.values()]
-
-
-def _where(environment: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in environment.items() if key != "command"}
-
-
-def _flat(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{k} {v}" for k, v in value.items())
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(map(str, value))
-    return "-" if value is None else str(value)
+    made.filters["number"] = shown
+    return made
 
 
 def shown(value: Any) -> str:
@@ -200,10 +129,11 @@ def embedded(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _policy(*scripts: str) -> str:
-    """No network, and no script but these."""
+def policy(*scripts: str, live: bool = False) -> str:
+    """No script but these, and no network; a live page may ask the server that it came from."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts)
+    network = " connect-src 'self';" if live else ""
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:;{network} "
         "base-uri 'none'; form-action 'none'"
     )

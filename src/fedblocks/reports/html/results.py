@@ -18,7 +18,7 @@ def result_charts(story: Story) -> list[Chart]:
     """All of them, less those that there is nothing to draw for."""
     titles: list[tuple[Axis, str, str]] = [
         ("round", "Accuracy over rounds", "round"),
-        ("megabytes", "Accuracy against communication", "megabytes sent and received, all clients together"),
+        ("megabytes", "Accuracy against communication", "megabytes both ways, all clients"),
         ("seconds", "Accuracy against time", "seconds, evaluations included"),
     ]
     curves = [_curves(story, *one) for one in titles]
@@ -48,13 +48,16 @@ def _curves(story: Story, axis: Axis, title: str, words: str) -> Chart:
     for index, (name, by_seed) in enumerate(story.runs.items()):
         line = _line(by_seed, axis)
         traces += _traces(plain(name), line, Look.number(index)) if line else []
-        rows += [[name, *point] for point in line]
+        rows += [[name, _exact(x, axis), y, half if len(by_seed) > 1 else None] for x, y, half in line]
     many = max((len(by_seed) for by_seed in story.runs.values()), default=0)
     note = f"Mean of {_part(story)} accuracy over clients"
-    note += f" and {many} seeds; the band is a 95 % interval over seeds." if many > 1 else "."
+    note += f" and {many} seeds; the band is a 95 % interval over seeds, cut at 0 and 1." if many > 1 else "."
     columns = ["method", axis, "accuracy", "± over seeds"]
-    layout = axes(words, "accuracy", height=360 + 24 * -(-len(story.runs) // 5))  # the legend has five names a line
-    return Chart.of(f"curve-{axis}", title, note, columns, rows, data=traces, layout=layout)
+    return Chart.of(f"curve-{axis}", title, note, columns, rows, data=traces, layout=axes(words, "accuracy"))
+
+
+def _exact(x: float, axis: Axis) -> float:
+    return round(x) if axis == "round" else x
 
 
 def _line(by_seed: Mapping[int, Told], axis: Axis) -> list[tuple[float, float, float]]:
@@ -74,7 +77,7 @@ def _traces(name: str, line: Sequence[tuple[float, float, float]], look: Look) -
     x, y, half = ([round(point[i], 5) for point in line] for i in range(3))
     band: dict[str, Any] = {
         "x": [*x, *reversed(x)],
-        "y": [*(a + b for a, b in zip(y, half)), *reversed([a - b for a, b in zip(y, half)])],
+        "y": [*(min(1.0, a + b) for a, b in zip(y, half)), *reversed([max(0.0, a - b) for a, b in zip(y, half)])],
         "fill": "toself",
         "fillcolor": rgba(look.colour, 0.18),
         "line": {"width": 0},

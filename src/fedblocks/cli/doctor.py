@@ -1,0 +1,27 @@
+"""`fedblocks doctor`: whether everything is there, and what to do if not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from fedblocks.cli.output import AsJson, say, show_json, show_table
+
+PROBLEM = 7  # exit code
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Check Python, torch, GPU, packages, data, disk and terminal; each problem comes with its fix."""
+    from fedblocks.cli.health import findings
+
+    found = list(findings(Path("runs")))
+    problems = sum(one.state == "problem" for one in found)
+    if as_json:
+        show_json([{"name": one.check, "state": one.state, "found": one.found, "fix": one.fix} for one in found])
+    else:
+        rows = [vars(one) for one in found]
+        show_table({"check": "check", "state": "", "found": "found", "fix": "fix"}, rows)
+        say("nothing stands in the way" if not problems else f"{problems} to mend")
+    if problems:
+        raise typer.Exit(PROBLEM)

@@ -1,0 +1,71 @@
+"""`fedblocks export` and `fedblocks predict`: a client's model as a file, and what the file says of new inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
+
+SHOWN = 20  # predictions that are printed
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    client: Annotated[int, typer.Option("--client", metavar="NUMBER", help="Whose model; clients count from 0.")],
+    format: Annotated[str, typer.Option("--format", help="safetensors, pt2 or onnx")] = "safetensors",
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The model file; default: client-NUMBER.FORMAT")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a client's personal model in its smallest form, checked against the run, with a card beside it."""
+
+    def action() -> None:
+        from fedblocks.export.formats import format_of, read
+        from fedblocks.export.models import export_model
+
+        path = export_model(folder, client, format_of(format), out)
+        card, size = read(path).card, path.stat().st_size
+        if as_json:
+            show_json({"name": path.name, "file": str(path), "bytes": size, **card.model_dump(mode="json")})
+        else:
+            before = f" (folded from {card.numbers_before:,})" if card.numbers < card.numbers_before else ""
+            say(f"{path}: {card.method}, client {client}, {card.numbers:,} numbers{before}, {size:,} bytes")
+            say(f"{path}.md: the card")
+
+    stoppable(action)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `fedblocks export` wrote.")],
+    inputs: Annotated[Path, typer.Option("--input", metavar="FILE", help="Inputs: an array x in an npz, or a csv.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="All predictions, as npz or csv.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What an exported model says of inputs from a file."""
+
+    def action() -> None:
+        from fedblocks.export.predict import predict as ask
+        from fedblocks.export.predict import write_predictions
+
+        found = ask(model, inputs)
+        if output is not None:
+            write_predictions(found, output)
+        labels, highest = found.labels.tolist(), found.probabilities.max(-1).tolist()
+        if as_json:
+            show_json({"model": str(model), "inputs": len(labels), "labels": labels, "probabilities": highest})
+            return
+        rows: list[dict[str, Any]] = [
+            {"input": number, "label": label, "probability": chance if isinstance(chance, float) else str(chance)}
+            for number, (label, chance) in enumerate(zip(labels[:SHOWN], highest[:SHOWN]))
+        ]
+        show_table({"input": "input", "label": "label", "probability": "probability"}, rows)
+        if len(labels) > SHOWN:
+            say(f"and {len(labels) - SHOWN} more" + ("" if output is not None else "; --output FILE writes all"))
+
+    stoppable(action)

@@ -1,0 +1,88 @@
+"""`fedblocks new`: a method or a data set of one's own, as a package that works before anything is changed."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from fedblocks.cli.names import method_names
+from fedblocks.cli.output import AsJson, say, show_json
+from fedblocks.core.errors import UserError
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _, e.g. my_idea.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="The folder to make; default: NAME.")]
+
+COMMON = {"pyproject.toml": "pyproject.toml", "README.md": "README.md", "__init__.py": "src/$package/__init__.py"}
+FILES = {  # template -> file of the new package
+    "method": {**COMMON, "method.py": "src/$package/method.py", "test.py": "tests/test_$name.py"},
+    "dataset": {
+        **COMMON,
+        "dataset.py": "src/$package/dataset.py",
+        "test.py": "tests/test_$name.py",
+        "example.toml": "example.toml",
+    },
+}
+
+
+@app.command("method")
+def method(name: Name, out: Out = None, as_json: AsJson = False) -> None:
+    """Make a package with a method and its test; `fedblocks methods` lists it once it is installed."""
+    if name in method_names():
+        raise UserError(
+            f'there is a method "{name}" already', "choose another name; `fedblocks methods` lists those taken"
+        )
+    folder = _made("method", name, out)
+    _told(folder, name, as_json, f"fedblocks compare digits-fedavg --methods {name}")
+
+
+@app.command("dataset")
+def dataset(name: Name, out: Out = None, as_json: AsJson = False) -> None:
+    """Make a package with a data set, its test and an example; `fedblocks data list` lists it once it is installed."""
+    folder = _made("dataset", name, out)
+    _told(folder, name, as_json, "fedblocks run example.toml")
+
+
+def _made(what: str, name: str, out: Path | None) -> Path:
+    """Write all files of a new package; nothing is ever overwritten."""
+    from importlib.resources import files
+
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        plain = re.sub(r"\W+", "_", name).strip("_").lower()
+        hint = plain if re.fullmatch(r"[a-z][a-z0-9_]*", plain) and not keyword.iskeyword(plain) else "my_idea"
+        raise UserError(f'"{name}" cannot be the name of a Python module', f"use small letters, digits and _: {hint}")
+    folder = out if out is not None else Path(name)
+    if folder.exists():
+        raise UserError(f"{folder} exists already", "choose another name, or another folder with --out")
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    words = {"name": name, "package": f"fedblocks_{name}", "class_name": class_name}
+    for template, target in FILES[what].items():
+        text = (files("fedblocks") / "scaffold" / what / f"{template}.txt").read_text(encoding="utf-8")
+        _write(folder / Template(target).substitute(words), Template(text).substitute(words))
+    return folder
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}", "choose another folder with --out"
+        ) from error
+
+
+def _told(folder: Path, name: str, as_json: bool, then: str) -> None:
+    made = sorted(str(path) for path in folder.rglob("*") if path.is_file())
+    if as_json:
+        show_json({"name": name, "folder": str(folder), "files": made})
+        return
+    for path in made:
+        say(path)
+    say(f"Next: cd {folder}; pip install -e . --no-build-isolation --no-deps; pytest; {then}")

@@ -1,0 +1,75 @@
+"""`fedblocks tune`: the best options by validation accuracy."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedblocks.cli.output import AsJson, clean, console, say, show_json, stoppable
+from fedblocks.cli.runs import Preset
+from fedblocks.core.errors import Interrupted
+
+if TYPE_CHECKING:
+    from fedblocks.runs.tune import Trial
+
+Search = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUES",
+        help="A range to search in (method.lr=0.01..1:log, method.branches=2..8), a choice (method.epochs=1|3|5), "
+        "or a value for all trials.",
+    ),
+]
+
+
+def tune(
+    config: Preset,
+    changes: Search = None,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="In all, with those of earlier calls.")] = 20,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the trials go, or are.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show the result only.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search for the best options by validation accuracy, never by test; the same command goes on after a stop."""
+
+    def action() -> None:
+        from fedblocks.runs.tune import tune as search
+
+        shown = console(sys.stderr if as_json else sys.stdout)
+        tell = None if quiet else lambda trial: shown.print(clean(_line(trial)), soft_wrap=True)
+        try:
+            found = search(config, changes or [], trials, out, tell)
+        except (KeyboardInterrupt, Interrupted) as error:
+            raise Interrupted(
+                "stopped; every trial that ended counts", "the same command goes on from there"
+            ) from error
+        if as_json:
+            best = {"trial": found.best.number, "accuracy": found.best.accuracy, "options": dict(found.best.options)}
+            rows = [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in found.trials]
+            show_json(
+                {
+                    "name": found.folder.name,
+                    "folder": str(found.folder),
+                    "best": best,
+                    "trials": rows,
+                    "command": found.command,
+                }
+            )
+            return
+        say(f"best of {len(found.trials)}: {_line(found.best)}")
+        say(f"Validation accuracy, every client counts the same. Everything is in {found.folder}. Run the best:")
+        say(found.command)
+
+    stoppable(action)
+
+
+def _line(trial: Trial) -> str:
+    options = "  ".join(f"{name}={value}" for name, value in trial.options.items())
+    accuracy = "-" if trial.accuracy is None else f"{trial.accuracy:.1%}"
+    return f"trial {trial.number}  validation {accuracy}  {options}" + (
+        "  left early" if trial.state == "pruned" else ""
+    )

@@ -1,0 +1,99 @@
+"""The model card: what an exported model is, where it comes from, and how it did."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedblocks.core.errors import UserError
+
+KEY = "fedblocks"  # under which a model file carries its card
+Format = Literal["safetensors", "pt2", "onnx"]
+
+
+class Card(BaseModel):
+    """Everything that one has to know to use a model, and to make it again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Format
+    kind: Literal["net", "method"]  # a plain net, or blocks that the method puts together in every call
+    method: str
+    client: int
+    client_name: str
+    round: int  # rounds of training behind it
+    seed: int
+    data: str  # name of the data set
+    data_hash: str  # SHA-256 of the federation
+    accuracy: float | None  # on the client's own examples below
+    examples: int
+    part: str  # of the client's data, that the examples are of
+    input_shape: list[int]  # of one example
+    input_type: str
+    classes: int
+    numbers: int  # that the model has
+    numbers_before: int  # that the client's blocks had before they were folded
+    net: dict[str, Any]  # tables of the configuration, from which the net and the method are made again
+    options: dict[str, Any]
+    commands: list[str]
+    versions: dict[str, str]
+
+    @staticmethod
+    def of(text: str | None, path: object) -> Card:
+        """The card in a file, or a word on what is wrong with it."""
+        if text is None:
+            raise UserError(f"{path} was not made by `fedblocks export`", "export the model again")
+        try:
+            return Card.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UserError(
+                f"{path} has a card that cannot be read: {where}: {first['msg']}", "export it again"
+            ) from None
+
+    def markdown(self, difference: float) -> str:
+        """The card for people; `difference` is the largest one to the logits of the run's own model."""
+        accuracy = "-" if self.accuracy is None else f"{self.accuracy:.3f}"
+        shape = " x ".join(map(str, self.input_shape)) or "one number"
+        rows = {
+            "method": self.method,
+            "client": f"{self.client} ({self.client_name})",
+            "rounds of training": self.round,
+            "seed": self.seed,
+            "accuracy": f"{accuracy} on {self.examples} {self.part} examples of this client",
+            "input": f"batches of {shape} ({self.input_type}), as the data set gives them",
+            "output": f"logits of {self.classes} classes",
+            "size": f"{self.numbers:,} numbers, from {self.numbers_before:,} in the client's blocks",
+            "largest difference to the run's own model": f"{difference:.1e}",
+            "data": f"{self.data}, SHA-256 of the federation {self.data_hash}",
+            "versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
+        }
+        lines = [f"# Personal model of client {self.client}", "", "| | |", "|---|---|"]
+        lines += [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
+        lines += ["", "## Use it", "", *_USE[self.format, self.kind]]
+        lines += ["", "## Make it again", "", *(f"    {line}" for line in self.commands)]
+        return "\n".join([*lines, "", "## All of it as JSON", "", *_indented(self.model_dump_json(indent=2))]) + "\n"
+
+
+_USE = {
+    ("safetensors", "net"): ["The tensors have the names of the net's own `state_dict`; `fedblocks predict` makes the"
+                             " net from the table `net` below."],
+    ("safetensors", "method"): ["The tensors are named `block/tensor`; `fedblocks predict` makes the net and the method"
+                                " from the tables `net` and `options` below."],
+    ("pt2", "net"): ["`torch.export.load(FILE).module()(x)`, or `fedblocks predict`."],
+    ("pt2", "method"): ["`torch.export.load(FILE).module()(x)`, or `fedblocks predict`."],
+    ("onnx", "net"): ["Any ONNX runtime, or `fedblocks predict`."],
+    ("onnx", "method"): ["Any ONNX runtime, or `fedblocks predict`."],
+}  # fmt: skip
+
+
+def _cell(value: object) -> str:
+    """Text in a table of Markdown: no line breaks, no bars, no tags."""
+    shown = "".join(c if c.isprintable() else " " for c in str(value))
+    return shown.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
+
+
+def _indented(text: str) -> list[str]:
+    return [f"    {line}" for line in text.splitlines()]

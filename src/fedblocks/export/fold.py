@@ -1,0 +1,147 @@
+"""A personal model in its smallest form: one plain net where it is one, else no block that it does not read."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedblocks.core import mode
+from fedblocks.core.method import Method
+from fedblocks.core.net import Net
+from fedblocks.core.parts import Blocks, Params
+from fedblocks.export.personal import Personal
+
+
+class Folded(nn.Module):
+    """A model that can leave: tensors by name, and how they make logits of inputs."""
+
+    def __init__(self, tensors: Params, core: Net | Method) -> None:
+        super().__init__()
+        self.names = list(tensors)
+        for number, name in enumerate(self.names):  # names with dots and slashes are none that a module may use
+            self.register_buffer(f"tensor_{number}", tensors[name])
+        self.core = core  # a plain net, or a method that puts its blocks together in every call
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits: [batch, ..., classes]."""
+        tensors = self.tensors()
+        with mode.mode(training=False, mapped=False):
+            if isinstance(self.core, Net):
+                return self.core(tensors, x)
+            return self.core.predict(as_blocks(tensors), x)
+
+    def tensors(self) -> Params:
+        """What is stored, by name."""
+        return {name: self.get_buffer(f"tensor_{number}") for number, name in enumerate(self.names)}
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the model is made of."""
+        return sum(tensor.numel() for tensor in self.tensors().values())
+
+
+def fold(personal: Personal) -> Folded:
+    """The smallest form of a personal model."""
+    method, blocks = personal.method.slim(personal.blocks)
+    x = personal.examples(2).x
+    plain = _as_plain_net(method, blocks, x)
+    if plain is not None:
+        return Folded({name: value.detach().clone() for name, value in plain.items()}, method.net)
+    return Folded(_as_tensors(_read_blocks(method, blocks, x)), method)
+
+
+def changed_options(before: Method, after: Method) -> dict[str, Any]:
+    """Options that became others when a method was made slim, as a configuration has them."""
+    names = [one.name for one in fields(before) if one.name != "net"]
+    changed = {name: getattr(after, name) for name in names if getattr(after, name) is not getattr(before, name)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+
+
+def as_blocks(tensors: Params) -> Blocks:
+    """Tensors named "block/tensor" as blocks."""
+    blocks: Blocks = {}
+    for name, value in tensors.items():
+        block, _, own = name.rpartition("/")
+        blocks.setdefault(block, {})[own] = value
+    return blocks
+
+
+def _as_tensors(blocks: Blocks) -> Params:
+    return {f"{name}/{key}": v.detach().clone() for name, block in blocks.items() for key, v in block.items()}
+
+
+def _as_plain_net(method: Method, blocks: Blocks, x: Tensor) -> Params | None:
+    """The tensors of one net, if predicting is one pass of the method's net over the inputs; e.g. pFedMB's mixture."""
+    net = _watched(method.net)
+    with torch.no_grad(), mode.mode(training=False, mapped=False):
+        logits = replace(method, net=net).predict(blocks, x)
+    once = len(net.passes) == 1 and net.passes[0][1] is x and net.passes[0][2] is logits
+    return net.passes[0][0] if once else None
+
+
+class _Watched(Net):
+    """A net that remembers what it was given and what came out."""
+
+    passes: list[tuple[Params, Tensor, Tensor]]
+
+    def __call__(self, params: Params, x: Tensor) -> Tensor:
+        logits = super().__call__(params, x)
+        self.passes.append((params, x, logits))
+        return logits
+
+
+def _watched(net: Net) -> _Watched:
+    """The same net, watched; its pieces are made anew, so that they belong to it."""
+    kind = type(net)
+    twin: Any = copy.copy(net)
+    for name in [name for name in vars(twin) if isinstance(getattr(kind, name, None), cached_property)]:
+        del vars(twin)[name]
+    twin.__class__ = type("Watched", (_Watched, kind), {})
+    twin.passes = []
+    twin.pieces = {name: twin.piece(piece.names) for name, piece in net.pieces.items()}
+    watched: _Watched = twin
+    return watched
+
+
+def _read_blocks(method: Method, blocks: Blocks, x: Tensor) -> Blocks:
+    """The blocks, and the tensors in them, that predicting looks at."""
+    noted: Any = Noted({name: Noted(block) for name, block in blocks.items()})
+    with torch.no_grad(), mode.mode(training=False, mapped=False):
+        method.predict(noted, x)
+    return {name: {key: blocks[name][key] for key in block.read} for name, block in noted.items() if block.read}
+
+
+class Noted(dict[str, Any]):
+    """A dictionary that notes what is asked of it; who goes through it asks for everything."""
+
+    read: dict[str, None]  # in the order of the questions
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        self.read = {}
+
+    def __getitem__(self, key: str) -> Any:
+        self.read[key] = None
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read |= {key: None} if key in self else {}
+        return super().get(key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        self.read |= dict.fromkeys(super().keys())
+        return super().__iter__()
+
+    def items(self) -> Any:
+        self.read |= dict.fromkeys(super().keys())
+        return super().items()
+
+    def values(self) -> Any:
+        self.read |= dict.fromkeys(super().keys())
+        return super().values()

@@ -1,0 +1,150 @@
+"""Model files in three formats, each with its card inside, and how they are read again."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from fedblocks.core.errors import UserError
+from fedblocks.export.card import KEY, Card, Format
+from fedblocks.export.fold import Folded
+from fedblocks.runs.choices import make
+
+FORMATS: tuple[Format, ...] = ("safetensors", "pt2", "onnx")
+_CARD_FILE = f"{KEY}.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model from a file."""
+
+    card: Card
+    logits: Callable[[Tensor], Tensor]  # [batch, ...] -> [batch, ..., classes]
+
+
+def format_of(name: str) -> Format:
+    """A format by its name."""
+    for known in FORMATS:
+        if name == known:
+            return known
+    raise UserError(f'there is no format "{name}"', f"use {', '.join(FORMATS)}")
+
+
+def write(model: Folded, card: Card, x: Tensor, path: Path) -> None:
+    """Write a model; `x` are a few inputs, of which only the number may be another one later."""
+    match card.format:
+        case "safetensors":
+            tensors = {name: value.contiguous() for name, value in model.tensors().items()}
+            safetensors.torch.save_file(tensors, path, {KEY: card.model_dump_json()})
+        case "pt2":
+            with path.open("wb") as file:
+                torch.export.save(_program(model, x), file, extra_files={_CARD_FILE: card.model_dump_json()})
+        case "onnx":
+            _write_onnx(_program(model, x), card, path)
+
+
+def read(path: Path) -> Model:
+    """A model that `write` wrote."""
+    if not path.is_file():
+        raise UserError(f"{path} is no file" if path.exists() else f"{path} does not exist", "name an exported model")
+    readers: dict[str, Callable[[Path], Model]] = {".safetensors": _safetensors, ".pt2": _pt2, ".onnx": _onnx}
+    if path.suffix not in readers:
+        raise UserError(f"{path}: a model file ends in .safetensors, .pt2 or .onnx", "name an exported model")
+    return readers[path.suffix](path)
+
+
+def _program(model: Folded, x: Tensor) -> torch.export.ExportedProgram:
+    """The model as a graph whose batch may have any size."""
+    some = x[torch.arange(3) % len(x)]  # three: one or two would be taken for numbers that stay
+    with _quiet(), torch.no_grad():
+        return torch.export.export(model, (some,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False)
+
+
+def _write_onnx(program: torch.export.ExportedProgram, card: Card, path: Path) -> None:
+    needed("onnx", "onnxscript")
+    with _quiet():
+        exported = torch.onnx.export(program, dynamo=True, verbose=False, input_names=["x"], output_names=["logits"])
+    if exported is None:
+        raise UserError("torch made no ONNX model", "choose another format")
+    exported.model.metadata_props[KEY] = card.model_dump_json()
+    with _quiet():
+        exported.save(path, external_data=False)
+
+
+def _safetensors(path: Path) -> Model:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            card = Card.of((file.metadata() or {}).get(KEY), path)
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dict
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"cannot read {path}: {error}", "export the model again") from error
+    net = make("net", card.net, input_shape=tuple(card.input_shape), classes=card.classes)
+    core = net if card.kind == "net" else make("method", {"name": card.method, **card.options}, net=net)
+    model = Folded(tensors, core)
+    return Model(card, lambda x: model(x).detach())
+
+
+def _pt2(path: Path) -> Model:
+    found = {_CARD_FILE: ""}
+    try:
+        with _quiet(), path.open("rb") as file:
+            program = torch.export.load(file, extra_files=found)
+    except Exception as error:  # whatever a broken archive leads to
+        raise UserError(f"cannot read {path}: {_first_line(error)}", "export the model again") from error
+    text: Any = found[_CARD_FILE]
+    card = Card.of((text.decode() if isinstance(text, bytes) else text) or None, path)
+    module = program.module()
+    return Model(card, lambda x: module(x).detach())
+
+
+def _onnx(path: Path) -> Model:
+    needed("onnxruntime")
+    import onnxruntime
+
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:  # its errors have no common base
+        raise UserError(f"cannot read {path}: {_first_line(error)}", "export the model again") from error
+    card = Card.of(session.get_modelmeta().custom_metadata_map.get(KEY), path)
+    name = session.get_inputs()[0].name
+    return Model(card, lambda x: torch.from_numpy(np.array(session.run(None, {name: x.numpy()})[0])))
+
+
+def needed(*packages: str) -> None:
+    """Refuse what the extra `export` is needed for and lacks."""
+    from importlib.util import find_spec
+
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        raise UserError(f"ONNX needs the package {missing[0]}", 'pip install "fedblocks[export]"')
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter talks of packages that nobody asked for."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")]
+    before = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, before):
+            logger.setLevel(level)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,108 @@
+"""Export: fold a personal model, write it, read it back, compare, and only then keep it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method
+from fedblocks.core.phases import IGNORE
+from fedblocks.export.card import Card, Format
+from fedblocks.export.fold import Folded, changed_options, fold
+from fedblocks.export.formats import Model, read, write
+from fedblocks.export.personal import Personal, personal
+from fedblocks.runs.build import ALL
+from fedblocks.runs.folder import CONFIG, write_atomically
+
+TOLERANCE = 1e-5  # between logits, of the size of the largest where that is above 1
+EXAMPLES = 256  # of the client's own, on which a file is compared
+
+
+def export_model(run: str | Path, client: int, format: Format = "safetensors", out: str | Path | None = None) -> Path:
+    """Write a client's personal model, in its smallest form, and beside it a card; where the model was written.
+
+    The file is read again and compared with the run's own model on inputs of the client; one that differs is not kept.
+    """
+    path = Path(out) if out is not None else Path(f"client-{client}.{format}")
+    if path.suffix != f".{format}":
+        raise UserError(f"{path} does not end in .{format}", f"name it {path.with_suffix(f'.{format}')}")
+    found = personal(run, client)
+    folded = fold(found)
+    card = _card(found, folded, format, _commands(Path(run), client, format, path))
+    x, draft = found.examples(EXAMPLES).x, path.with_name(f".draft-{os.getpid()}-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(folded, card, x, draft)
+        difference = _difference(found, read(draft), x)
+        os.replace(draft, path)
+        write_atomically(path.with_name(f"{path.name}.md"), card.markdown(difference))
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}", "choose another file with --out") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def _difference(found: Personal, model: Model, x: Tensor) -> float:
+    """The largest difference between the logits of the file and of the original; refused where it matters."""
+    wanted = found.predict(x)
+    largest = float((model.logits(x) - wanted).abs().max())
+    allowed = TOLERANCE * max(1.0, float(wanted.abs().max()))
+    if not largest <= allowed:
+        raise UserError(
+            f"the {model.card.format} model differs from the original by {largest:.1e} on inputs of client"
+            f" {found.client}, which is more than {allowed:.1e}; nothing was kept",
+            "choose another format, and report it",
+        )
+    return largest
+
+
+def _card(found: Personal, folded: Folded, format: Format, commands: list[str]) -> Card:
+    examples, config = found.examples(EXAMPLES), found.config
+    if config is None:
+        raise ValueError("only a model of a run has a card")
+    tables = config if found.group == ALL else config.groups[found.group]
+    slim = changed_options(found.method, folded.core) if isinstance(folded.core, Method) else {}
+    return Card(
+        format=format,
+        kind="method" if isinstance(folded.core, Method) else "net",
+        method=tables.method.name,
+        client=found.client,
+        client_name=str(found.data.names[found.client]),
+        round=found.round,
+        seed=config.seed,
+        data=config.data.name,
+        data_hash=found.data.hash(),
+        accuracy=_accuracy(found.predict(examples.x), examples.y),
+        examples=len(examples.x),
+        part=examples.part,
+        input_shape=list(examples.x.shape[1:]),
+        input_type=str(examples.x.dtype).removeprefix("torch."),
+        classes=found.data.classes,
+        numbers=folded.numbers,
+        numbers_before=sum(v.numel() for block in found.blocks.values() for v in block.values()),
+        net=dict(tables.net.table),
+        options={**{k: v for k, v in tables.method.table.items() if k != "name"}, **slim},
+        commands=commands,
+        versions={"fedblocks": version("fedblocks"), "torch": torch.__version__, "numpy": np.__version__},
+    )
+
+
+def _accuracy(logits: Tensor, y: Tensor) -> float | None:
+    scored = y != IGNORE
+    right = (logits.argmax(-1) == y) & scored
+    return float(right.sum() / scored.sum()) if bool(scored.any()) else None
+
+
+def _commands(run: Path, client: int, format: Format, out: Path) -> list[str]:
+    """What makes the run, and then the file, once more."""
+    again = ["fedblocks", "run", str(run / CONFIG), "--out", "NEW_RUN"]
+    export = ["fedblocks", "export", "NEW_RUN", "--client", str(client), "--format", format, "--out", out.name]
+    return [shlex.join(again), shlex.join(export)]

@@ -1,0 +1,109 @@
+"""One client's personal model, taken from a run by the very code that evaluates it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedblocks.core import mode
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method
+from fedblocks.core.parts import Blocks
+from fedblocks.core.state import State
+from fedblocks.data import Federation
+from fedblocks.engines.federate import Setting, evaluation_jobs
+from fedblocks.engines.sequential import adapted_blocks
+from fedblocks.runs import checkpoint
+from fedblocks.runs.build import ALL, Prepared, prepare
+from fedblocks.runs.config import Config
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.result import RunResult, config_of
+from fedblocks.runs.run import check_same_data
+from fedblocks.runs.states import state_of
+
+
+class Examples(NamedTuple):
+    """Examples of one client, and the part of its data that they are of."""
+
+    part: str
+    x: Tensor  # [examples, ...]
+    y: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Personal:
+    """A client's model: its method, and the blocks with which the method predicts for this client."""
+
+    client: int
+    method: Method
+    blocks: Blocks
+    round: int  # rounds of training behind it
+    data: Federation
+    config: Config | None = None  # of the run that it comes from
+    group: str = ALL  # of clients, in the configuration
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Logits for some inputs: [batch, ..., classes]."""
+        with torch.no_grad(), mode.mode(training=False, mapped=False):
+            return self.method.predict(self.blocks, x)
+
+    def examples(self, most: int) -> Examples:
+        """Some of the client's own examples, those held out for tests where there are any."""
+        for part in ("test", "validation", "train"):
+            rows = self.data.parts[part][self.client][:most]
+            if len(rows):
+                return Examples(part, self.data.x[rows], self.data.y[rows])
+        raise UserError(f"client {self.client} has no examples", "choose a client with data")
+
+
+def personal(run: str | Path | RunResult, client: int) -> Personal:
+    """The model with which a client of a run is evaluated, as of the run's last checkpoint, on the CPU.
+
+    What a method does before an evaluation is done here too: fine-tuning, choosing a cluster, finding gates.
+    """
+    with RunFolder.open(run.folder if isinstance(run, RunResult) else Path(run)) as folder:
+        prepared = prepare(on_the_cpu(config_of(folder)))
+        check_same_data(folder, prepared)
+        _check_client(client, prepared)
+        state = _last_state(folder)
+    unseen = client in prepared.unseen
+    found = personal_of(prepared.setting, state, client, prepared.unseen if unseen else prepared.clients, unseen)
+    return replace(found, config=prepared.config)
+
+
+def personal_of(
+    setting: Setting, state: State, client: int, clients: list[int] | None = None, joining: bool = False
+) -> Personal:
+    """The same from a state in hand; `clients` are those that are evaluated together, by default all.
+
+    `joining` treats the client as one that never took part.
+    """
+    everybody = list(range(setting.data.clients)) if clients is None else clients
+    for job in evaluation_jobs(setting, state, everybody, joining):
+        if client in job.ids:
+            blocks = adapted_blocks(job, job.ids.index(client))
+            plain = {name: {k: v.detach().clone() for k, v in block.items()} for name, block in blocks.items()}
+            group = setting.groups[client] if setting.groups else ALL
+            return Personal(client, job.method, plain, state.round, setting.data, group=group)
+    raise UserError(f"there is no client {client}", f"choose from 0..{setting.data.clients - 1}")
+
+
+def on_the_cpu(config: Config) -> Config:
+    """The same configuration on the CPU, one client after another."""
+    return config.model_copy(update={"device": "cpu", "engine": "sequential"})
+
+
+def _last_state(folder: RunFolder) -> State:
+    if not folder.checkpoints.is_dir() or not any(folder.checkpoints.glob("round-*")):
+        raise UserError(f"{folder.path} has no checkpoint yet", "wait for its first one, or resume the run")
+    return state_of(checkpoint.load(folder.checkpoints), "cpu")
+
+
+def _check_client(client: int, prepared: Prepared) -> None:
+    many = prepared.setting.data.clients
+    if not 0 <= client < many:
+        raise UserError(f"there is no client {client}: the run has {many}", f"choose from 0..{many - 1}")

@@ -1,0 +1,119 @@
+"""Predictions of an exported model for inputs from a file."""
+
+from __future__ import annotations
+
+import csv
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedblocks.core.errors import DataError, UserError
+from fedblocks.data.storage import read_arrays
+from fedblocks.export.card import Card
+from fedblocks.export.formats import Model, read
+
+BATCH = 1024  # inputs in one pass
+
+
+class Predictions(NamedTuple):
+    """What a model says of some inputs."""
+
+    card: Card
+    labels: npt.NDArray[np.int64]  # [inputs, ...]
+    probabilities: npt.NDArray[np.float32]  # [inputs, ..., classes]
+
+
+def predict(model: str | Path, inputs: str | Path) -> Predictions:
+    """The most probable label of every input in an npz or csv file, and the probabilities of all labels."""
+    found = read(Path(model))
+    logits = _logits(found, read_inputs(Path(inputs), found.card))
+    probabilities = torch.softmax(logits.double(), -1).float()
+    return Predictions(found.card, logits.argmax(-1).numpy(), probabilities.numpy())
+
+
+def write_predictions(found: Predictions, path: Path) -> None:
+    """Write labels and probabilities to an npz or csv file."""
+    try:
+        if path.suffix == ".npz":
+            np.savez(path, label=found.labels, probability=found.probabilities)
+        elif path.suffix == ".csv" and found.labels.ndim == 1:
+            _write_csv(found, path)
+        else:
+            fix = "name a file that ends in .npz" if path.suffix == ".csv" else "name a file that ends in .npz or .csv"
+            raise UserError(f"predictions cannot go to {path}", fix)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}", "choose another file") from error
+
+
+def read_inputs(path: Path, card: Card) -> Tensor:
+    """Inputs of the shape and type that the model takes: [inputs, ...]."""
+    if not path.is_file():
+        raise DataError(f"{path} does not exist", "name an .npz or .csv file")
+    if path.suffix not in (".npz", ".csv"):
+        raise DataError(f"{path}: inputs come as .npz or .csv", "save them with numpy.savez(path, x=...)")
+    values = _from_npz(path) if path.suffix == ".npz" else _from_csv(path)
+    shape = tuple(card.input_shape)
+    if values.shape[1:] != shape and prod(values.shape[1:]) == prod(shape):
+        values = values.reshape(len(values), *shape)  # a line of a table for a picture
+    if values.ndim == 0 or values.shape[1:] != shape or len(values) == 0:
+        found = " x ".join(map(str, values.shape)) or "one number"
+        raise DataError(f"{path} holds {found}; the model takes [inputs, {', '.join(map(str, shape))}]", "reshape it")
+    if not np.isfinite(values).all():
+        raise DataError(f"{path} holds values that are no numbers (NaN or infinite)", "remove those inputs")
+    return torch.from_numpy(np.ascontiguousarray(values)).to(getattr(torch, card.input_type))
+
+
+def _logits(model: Model, x: Tensor) -> Tensor:
+    return torch.cat([model.logits(part) for part in torch.split(x, BATCH)])
+
+
+def _from_npz(path: Path) -> npt.NDArray[np.float64]:
+    arrays = read_arrays(str(path))
+    if "x" not in arrays and len(arrays) != 1:
+        raise DataError(f'{path} has no array "x" but {", ".join(sorted(arrays)) or "nothing"}', "save it as x")
+    values = arrays["x"] if "x" in arrays else next(iter(arrays.values()))
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"{path} holds {values.dtype}, not numbers", "save numbers")
+    return values
+
+
+def _from_csv(path: Path) -> npt.NDArray[np.float64]:
+    """Lines of numbers; a first line of words is left out."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"cannot read {path}: {error}", "save it as comma-separated UTF-8 text") from error
+    if lines and not _is_number(lines[0][1][0]):
+        lines = lines[1:]
+    widths = {len(line) for _, line in lines}
+    if len(widths) > 1:
+        first = len(lines[0][1])
+        odd = next((number, len(line)) for number, line in lines if len(line) != first)
+        raise DataError(f"{path} line {odd[0]} has {odd[1]} values, earlier ones have {first}", "mend the file")
+    for number, line in lines:
+        wrong = [cell for cell in line if not _is_number(cell)]
+        if wrong:
+            raise DataError(f'{path} line {number}: "{wrong[0][:40]}" is not a number', "mend the file")
+    return np.array([[float(cell) for cell in line] for _, line in lines])
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _write_csv(found: Predictions, path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["label", *(f"probability of {c}" for c in range(found.card.classes))])
+        for label, row in zip(found.labels.tolist(), found.probabilities.tolist()):
+            writer.writerow([label, *(f"{p:.6f}" for p in row)])

@@ -1,0 +1,120 @@
+"""What a report says besides charts: leaderboard, pictures, refusals, traffic, how to repeat it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tomli_w
+
+from fedblocks.core.errors import UserError
+from fedblocks.reports.compare import leaderboard_of, verdict_on
+from fedblocks.reports.html.figures import Cells
+from fedblocks.reports.html.gather import Story, Told
+from fedblocks.reports.html.results import client_name, worst_clients
+from fedblocks.reports.html.sharing import Picture, picture_of
+from fedblocks.runs.environment import now
+from fedblocks.runs.folder import CONFIG
+from fedblocks.runs.grid import PLAN
+
+SHOWN = 50  # refused updates, and notes, that are listed one by one
+
+
+def facts_of(story: Story) -> dict[str, Any]:
+    """Everything that is neither a chart nor the same in every report."""
+    first = next(iter(story.firsts.values()))
+    return {
+        "title": story.folder.resolve().name,
+        "made": now(),
+        "problems": story.problems,
+        **_leaderboard(story),
+        "worst": worst_clients(story),
+        "pictures": _pictures(story),
+        "refused": _refused(story),
+        "refusals": _refusals(story),
+        "notes": _notes(story),
+        "traffic": _traffic(story),
+        "config": tomli_w.dumps(first.result.config.resolved()),
+        "environment": {key: _flat(value) for key, value in first.environment.items() if key != "command"},
+        "environments": len({json.dumps(_where(told.environment)) for told in _all(story)}),
+        "command": shlex.join(first.environment.get("command", [])),
+        "again": _again(story),
+        "partitions": sorted({(told.result.config.seed, told.partition) for told in _all(story)}),
+        "data_known": story.federation is not None,
+        "has_local": "local" in story.runs,
+    }
+
+
+def _leaderboard(story: Story) -> dict[str, Any]:
+    try:
+        rows = leaderboard_of(story.results)
+    except UserError:  # no test data
+        rows = []
+    single = sum(map(len, story.runs.values())) == 1
+    return {"leaderboard": rows, "verdict": "" if single else verdict_on(story.results)}
+
+
+def _pictures(story: Story) -> list[Picture]:
+    made = {name: story.methods(name) for name in story.runs}
+    return [picture_of(name, methods) for name, methods in made.items() if methods]
+
+
+def _refused(story: Story) -> list[Cells]:
+    """How often, by method and reason."""
+    counts = Counter(
+        (name, row["reason"]) for name, by in story.runs.items() for told in by.values() for row in told.refusals
+    )
+    return [[name, reason, count] for (name, reason), count in sorted(counts.items())]
+
+
+def _refusals(story: Story) -> list[Cells]:
+    rows = [
+        [name, seed, row["round"], client_name(story, row["client"]), row["reason"], row["detail"]]
+        for name, by in story.runs.items()
+        for seed, told in by.items()
+        for row in told.refusals
+    ]
+    return rows[:SHOWN]
+
+
+def _notes(story: Story) -> list[Cells]:
+    counts = Counter((name, n["level"], n["text"]) for name, t in _named(story) for n in t.result.notes)
+    return [[*key, count] for key, count in list(counts.items())[:SHOWN]]
+
+
+def _traffic(story: Story) -> list[Cells]:
+    return [
+        [name, row["block"], row["down"] / 1e6, row["up"] / 1e6]
+        for name, told in story.firsts.items()
+        for row in told.traffic
+    ]
+
+
+def _again(story: Story) -> str:
+    if story.is_comparison:
+        return shlex.join(["fedblocks", "compare", str(story.folder / PLAN), "--out", "NEW_FOLDER"])
+    runs = [told.result.folder / CONFIG for told in _all(story)]
+    return "\n".join(shlex.join(["fedblocks", "run", str(path), "--out", f"NEW_{path.parent.name}"]) for path in runs)
+
+
+def _all(story: Story) -> list[Told]:
+    return [told for _, told in _named(story)]
+
+
+def _named(story: Story) -> list[tuple[str, Told]]:
+    return [(name, told) for name, by in story.runs.items() for told in by.values()]
+
+
+def _where(environment: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in environment.items() if key != "command"}
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(str, value))
+    return "-" if value is None else str(value)

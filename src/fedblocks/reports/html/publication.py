@@ -1,0 +1,137 @@
+"""The charts of a report as figures for papers, PDF and SVG, drawn by matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.reports.html.figures import Chart
+from fedblocks.reports.html.gather import gather
+from fedblocks.reports.html.page import Content
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Trace = dict[str, Any]
+
+DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "x": "X", "star": "*"}
+MAPS = {"RdBu": "RdBu_r", "Cividis": "cividis"}
+STYLE: Any = {
+    "font.size": 8,
+    "figure.constrained_layout.use": True,
+    "axes.grid": False,
+    "pdf.fonttype": 42,  # letters stay letters, which journals ask for
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedblocks",  # the same figure is the same file
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+}
+
+
+def write_figures(folder: str | Path, out: str | Path) -> list[Path]:
+    """Write every chart of a report as PDF and as SVG; maps show their last round. Where they were written."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UserError("figures need the package matplotlib", 'pip install "fedblocks[plot]"') from error
+    content, target = Content.of(gather(Path(folder))), Path(out)
+    charts = [*content.results, *(chart for row in content.maps for chart in row)]
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with matplotlib.rc_context(STYLE):
+            return [path for chart in charts for path in _written(chart, target)]
+    except OSError as error:
+        told = f"cannot write figures to {target}: {error.strerror or error}"
+        raise RunFolderError(told, "choose another folder with --figures") from error
+
+
+def _written(chart: Chart, target: Path) -> list[Path]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(3.4, 2.6 if chart.data[0].get("type") != "heatmap" else _height(chart)))
+    FigureCanvasAgg(figure)  # no window, whatever the machine has
+    axes = figure.add_subplot()
+    kind = chart.data[0].get("type", "scatter")
+    _DRAWN[kind](axes, chart.data)
+    if chart.id == "curve-round":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel(_words(chart.layout.get("xaxis", {})))
+    axes.set_ylabel(_words(chart.layout.get("yaxis", {})))
+    found = [target / f"{chart.id}.{ending}" for ending in ("pdf", "svg")]
+    for path in found:
+        dated = {"CreationDate": None} if path.suffix == ".pdf" else {"Date": None}
+        figure.savefig(path, metadata=dated)
+    return found
+
+
+def _lines(axes: Axes, traces: list[Trace]) -> None:
+    for trace in traces:
+        if trace.get("fill") == "toself":
+            axes.fill(trace["x"], trace["y"], color=_rgba(trace["fillcolor"]), linewidth=0)
+            continue
+        marker, line = trace["marker"], trace.get("line", {})
+        style = DASHES[line.get("dash", "solid")] if "lines" in trace["mode"] else "none"
+        axes.plot(
+            trace["x"],
+            trace["y"],
+            label=_text(trace["name"]),
+            color=marker["color"],
+            linestyle=style,
+            linewidth=1.2,
+            marker=MARKERS[marker["symbol"]],
+            markersize=3.5,
+        )
+    if len([trace for trace in traces if trace.get("showlegend", True)]) > 1:
+        axes.figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=6.5)
+
+
+def _boxes(axes: Axes, traces: list[Trace]) -> None:
+    drawn = axes.boxplot([trace["y"] for trace in traces], widths=0.6, showfliers=False, patch_artist=True)
+    for place, trace in enumerate(traces):
+        colour = trace["marker"]["color"]
+        drawn["boxes"][place].set(facecolor="none", edgecolor=colour)
+        drawn["medians"][place].set(color=colour)
+        spread = np.linspace(-0.2, 0.2, len(trace["y"])) if len(trace["y"]) > 1 else [0.0]
+        axes.plot(place + 1 + np.asarray(spread), trace["y"], ".", color=colour, markersize=2, alpha=0.6)
+    axes.set_xticks(range(1, len(traces) + 1), [_text(trace["name"]) for trace in traces], rotation=45, ha="right")
+
+
+def _map(axes: Axes, traces: list[Trace]) -> None:
+    (trace,) = traces
+    values = np.array([[np.nan if v is None else v for v in line] for line in trace["z"]], dtype=float)
+    image = axes.imshow(
+        values, aspect="auto", cmap=MAPS[trace["colorscale"]], vmin=trace["zmin"], vmax=trace["zmax"],
+        interpolation="nearest",
+    )  # fmt: skip
+    axes.figure.colorbar(image, ax=axes)
+    axes.set_xticks(range(len(trace["x"])), [_text(label) for label in trace["x"]], rotation=90, fontsize=5)
+    axes.set_yticks(range(len(trace["y"])), [_text(label) for label in trace["y"]], fontsize=5)
+
+
+_DRAWN: dict[str, Callable[[Any, list[Trace]], None]] = {"scatter": _lines, "box": _boxes, "heatmap": _map}
+
+
+def _height(chart: Chart) -> float:
+    """Inches that the names of the clients need."""
+    return float(min(9.0, max(2.6, 0.1 * len(chart.data[0]["y"]) + 1.2)))
+
+
+def _words(axis: dict[str, Any]) -> str:
+    return _text(axis.get("title", {}).get("text", ""))
+
+
+def _text(shown: str) -> str:
+    """What `plain` had escaped for the page."""
+    return unescape(shown)
+
+
+def _rgba(colour: str) -> tuple[float, ...]:
+    red, green, blue, alpha = (float(part) for part in colour.removeprefix("rgba(").removesuffix(")").split(","))
+    return red / 255, green / 255, blue / 255, alpha

@@ -1,0 +1,1 @@
+"""A run as it goes, in a browser or on a terminal; nothing is ever written to it."""

@@ -1,0 +1,90 @@
+"""A run on a terminal: one screen that stays up to date, or lines where the output goes to a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.result import RunResult, load_run
+
+EVERY = 0.5  # seconds between two looks
+NOTES = 3  # that are shown
+
+
+class View(NamedTuple):
+    """What a terminal shows of a run."""
+
+    result: RunResult
+    curve: list[float]  # mean accuracy of each evaluation
+    part: str  # of the data that the curve is of
+    clients: int  # in the last round
+    refused: int  # updates, in all rounds
+    left: float | None  # seconds, if the rounds to come take as long as those that were
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """One line each."""
+        run = self.result
+        done = f"{run.rounds} of {run.config.rounds}"
+        last = f"{self.curve[-1]:.1%} ({self.part}, mean over clients)" if self.curve else "not evaluated yet"
+        rows = {"run": str(run.folder), "status": run.status, "method": run.config.method.name, "rounds": done}
+        rows |= {"accuracy": last, "clients": f"{self.clients} in the last round", "refused updates": str(self.refused)}
+        rows |= {"sent": f"{(run.bytes_down + run.bytes_up) / 1e6:.2f} MB", "time": f"{run.seconds:.1f} s"}
+        if run.status == "running" and self.left is not None:
+            rows["left, about"] = f"{self.left:.0f} s"
+        return rows | {f"note {i}": note["text"] for i, note in enumerate(run.notes[-NOTES:], 1)}
+
+
+def view_of(path: Path) -> View:
+    """A look at a run; says what is wrong with a folder that is none."""
+    result = load_run(path)
+    parts = result.config.evaluation.parts
+    part = "validation" if "validation" in parts else parts[0]
+    with RunFolder.open(path) as folder:
+        means = folder.store.rows(
+            "SELECT accuracy FROM means WHERE part = ? AND view = 'personal' ORDER BY round", part
+        )
+        last = folder.store.rows("SELECT clients FROM rounds ORDER BY round DESC LIMIT 1")
+        refused = folder.store.rows("SELECT COUNT(*) AS n FROM refusals")[0]["n"]
+    pace = result.seconds / result.rounds if result.rounds else None
+    left = None if pace is None else pace * (result.config.rounds - result.rounds)
+    clients = last[0]["clients"] if last else 0
+    return View(result, [row["accuracy"] for row in means], part, clients, refused, left)
+
+
+def views(path: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[View]:
+    """One look after another, until the run has ended."""
+    while True:
+        found = view_of(path)
+        yield found
+        if found.result.status != "running":
+            return
+        sleep(EVERY)
+
+
+def lines(path: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[str]:
+    """A line for each new state, for logs."""
+    before = ""
+    for view in views(path, sleep):
+        text = "  ".join(f"{name} {value}" for name, value in view.rows.items() if name in LOGGED)
+        if text != before:
+            yield text
+        before = text
+
+
+LOGGED = ("status", "rounds", "accuracy", "refused updates", "sent")
+
+
+def table(view: View, curve: str) -> Any:
+    """The screen."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=SIMPLE, show_header=False, pad_edge=False)
+    for name, value in view.rows.items():
+        made.add_row(Text(name, style="dim"), Text(f"{value}  {curve}" if name == "accuracy" else value))
+    return made

@@ -1,0 +1,257 @@
+"""Exported models: they say what the run's own models say, in every format, and are as small as they can be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from fedblocks import METHODS, Net, export_model, load_run, personal
+from fedblocks.cli import main
+from fedblocks.core.errors import UserError
+from fedblocks.engines.federate import run_round
+from fedblocks.engines.sequential import Sequential
+from fedblocks.export import models
+from fedblocks.export.fold import Noted, fold
+from fedblocks.export.formats import read
+from fedblocks.export.personal import personal_of
+from fedblocks.runs.folder import RunFolder
+from fedblocks.testing import EXAMPLES
+
+from .conftest import Start
+
+FAMILIES = ("fedavg", "fedem", "fedmn", "flow")  # one for each way in which a model leaves; others are of the same ways
+CLIENT = 1
+
+
+def check(start: Start, method: str, format: Any, tmp_path: Path, **options: Any) -> None:
+    """A file's logits are those of the client's own model, in batches of any size."""
+    result = start(method, **options)
+    found = personal(result, CLIENT)
+    model = read(export_model(result.folder, CLIENT, format, tmp_path / f"m.{format}"))
+    for many in (1, 2, 9):
+        x = found.examples(many).x
+        torch.testing.assert_close(model.logits(x), found.predict(x), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_file_of_tensors_makes_the_same_logits(method: str, start: Start, tmp_path: Path) -> None:
+    check(start, method, "safetensors", tmp_path)
+
+
+@pytest.mark.parametrize("method", FAMILIES)
+def test_a_graph_makes_the_same_logits(method: str, start: Start, tmp_path: Path) -> None:
+    check(start, method, "pt2", tmp_path)
+
+
+@pytest.mark.parametrize("method", FAMILIES)
+def test_an_onnx_file_makes_the_same_logits(method: str, start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
+    check(start, method, "onnx", tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("format", ["pt2", "onnx"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_leaves_as_a_graph(method: str, format: str, start: Start, tmp_path: Path) -> None:
+    check(start, method, format, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("format", ["safetensors", "pt2", "onnx"])
+def test_mixed_outputs_need_both_nets(format: str, start: Start, tmp_path: Path) -> None:
+    check(start, "apfl", format, tmp_path, mixing="outputs")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_personal_model_is_the_one_that_was_evaluated(method: str, start: Start) -> None:
+    result = start(method)
+    with RunFolder.open(result.folder) as folder:
+        rows = folder.store.metrics("test", "personal", 2)
+    for row in rows[:2]:
+        found = personal(result, row["client"])
+        examples = found.examples(100)
+        assert int((found.predict(examples.x).argmax(-1) == examples.y).sum()) == row["correct"]
+
+
+def test_the_branches_of_pfedmb_are_merged_into_one_net(start: Start, tmp_path: Path) -> None:
+    result = start("pfedmb", branches=4)
+    card = read(export_model(result.folder, CLIENT, "safetensors", tmp_path / "m.safetensors")).card
+    net, alphas = 6 * 5 + 5 + 5 * 3 + 3, 2 * 4  # a perceptron 6-5-3; a weight for each branch of two layers
+    assert (card.kind, card.numbers, card.numbers_before) == ("net", net, 4 * net + alphas)
+
+
+def test_a_plain_net_has_the_names_of_its_state_dict(start: Start, tmp_path: Path) -> None:
+    export_model(start("ditto").folder, CLIENT, "safetensors", tmp_path / "m.safetensors")
+    tensors = safetensors.torch.load_file(tmp_path / "m.safetensors")
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    module.load_state_dict(tensors)
+    found = personal(start("ditto"), CLIENT)
+    x = found.examples(9).x
+    torch.testing.assert_close(module(x), found.predict(x), atol=1e-5, rtol=0)
+
+
+def test_modules_that_fedmn_does_not_use_stay_behind(start: Start) -> None:
+    found = personal(start("fedmn"), CLIENT)
+    gates = torch.tensor([1.0, 0, 0, 1, 1, 0, 0, 1, 1, 0])  # to middle blocks, to outputs, to the prediction: output 0
+    assert gates.shape == found.blocks["gates"]["value"].shape
+    blocks = {**found.blocks, "gates": {"value": gates}}
+    slim, kept = found.method.slim(blocks)
+    assert slim.options()["modules"] == (1, 1, 1) and "router" not in kept
+    x = found.examples(9).x
+    torch.testing.assert_close(slim.predict(kept, x), found.method.predict(blocks, x))
+
+
+def test_blocks_that_are_not_read_stay_behind(start: Start) -> None:
+    names = {name.rpartition("/")[0] for name in fold(personal(start("flow"), CLIENT)).names}
+    assert names == {"shared", "local", "router"}
+    names = {name.rpartition("/")[0] for name in fold(personal(start("fedmn_reference"), CLIENT)).names}
+    assert names == {"encoder", "module.2", "output", "gates"}  # the router has done its work
+
+
+def test_running_statistics_leave_with_the_net() -> None:
+    example = EXAMPLES["fedbn"]()
+    setting = example.setting()
+    state, _ = run_round(setting, setting.start(), [0, 1, 2], Sequential())
+    found = personal_of(setting, state, CLIENT)
+    folded = fold(found)
+    assert any(name.endswith("running_mean") for name in folded.names) and isinstance(folded.core, Net)
+    x = found.examples(9).x
+    torch.testing.assert_close(folded(x), found.predict(x))
+
+
+def test_a_dictionary_notes_what_is_asked_of_it() -> None:
+    asked = Noted({"a": 1, "b": 2, "c": 3})
+    assert asked["a"] == 1 and asked.get("b") == 2 and asked.get("z", 0) == 0
+    assert list(asked.read) == ["a", "b"]
+    assert {**asked} == {"a": 1, "b": 2, "c": 3} and set(asked.read) == {"a", "b", "c"}
+
+
+def test_the_card_says_where_a_model_comes_from(start: Start, tmp_path: Path) -> None:
+    result = start("fedavg")
+    path = export_model(result.folder, CLIENT, "safetensors", tmp_path / "m.safetensors")
+    card = read(path).card
+    with RunFolder.open(result.folder) as folder:
+        assert card.data_hash == folder.store.meta("federation")
+        rows = {row["client"]: row for row in folder.store.metrics("test", "personal", 2)}
+    assert card.accuracy == pytest.approx(rows[CLIENT]["correct"] / rows[CLIENT]["examples"])
+    assert (card.method, card.client, card.round, card.input_shape, card.classes) == ("fedavg", CLIENT, 2, [6], 3)
+    text = (tmp_path / "m.safetensors.md").read_text()
+    assert "fedblocks export NEW_RUN --client 1 --format safetensors" in text and card.data_hash in text
+
+
+def test_a_model_that_differs_is_not_kept(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result, honest = start("fedavg"), models.read
+
+    def wrong(path: Path) -> models.Model:
+        model = honest(path)
+        return models.Model(model.card, lambda x: model.logits(x) + 2e-5 * max(1.0, float(model.logits(x).abs().max())))
+
+    monkeypatch.setattr(models, "read", wrong)
+    with pytest.raises(UserError, match=r"differs from the original by .* on inputs of client 1.*nothing was kept"):
+        export_model(result.folder, CLIENT, "safetensors", tmp_path / "m.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_exported_is_refused_with_a_reason(start: Start, tmp_path: Path) -> None:
+    folder = start("fedavg").folder
+    cases: list[tuple[str, tuple[Any, ...]]] = [
+        ("there is no client 4: the run has 4", (folder, 4)),
+        ("there is no client -1", (folder, -1)),
+        ("does not exist", (tmp_path / "nowhere", 0)),
+        ("is empty", (tmp_path, 0)),
+        ("does not end in .onnx", (folder, 0, "onnx", tmp_path / "m.pt2")),
+    ]
+    for said, arguments in cases:
+        with pytest.raises(UserError, match=said):
+            export_model(*arguments)
+
+
+def test_a_run_without_a_checkpoint_has_no_model_yet(start: Start, tmp_path: Path) -> None:
+    result = load_run(start("fedavg").folder)
+    with (
+        RunFolder.create(tmp_path / "new", result.config.resolved(), {"python": "3"}),
+        pytest.raises(UserError) as error,
+    ):
+        personal(tmp_path / "new", 0)
+    assert "has no checkpoint yet" in error.value.message
+
+
+def test_without_the_extra_the_message_says_what_to_install(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError) as error:
+        export_model(start("fedavg").folder, 0, "onnx", tmp_path / "m.onnx")
+    assert "onnx" in error.value.message and "fedblocks[export]" in error.value.fix
+
+
+def test_predictions_of_a_file_go_to_a_file(start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = personal(start("pfedmb"), CLIENT)
+    x = found.examples(9).x
+    np.savez(tmp_path / "x.npz", x=x.numpy())
+    (tmp_path / "x.csv").write_text("a,b,c,d,e,f\n" + "\n".join(",".join(map(repr, row)) for row in x.tolist()))
+    model = export_model(start("pfedmb").folder, CLIENT, "safetensors", tmp_path / "m.safetensors")
+    wanted = found.predict(x).argmax(-1).tolist()
+    for inputs in ("x.npz", "x.csv"):
+        words = [
+            "predict",
+            str(model),
+            "--input",
+            str(tmp_path / inputs),
+            "--json",
+            "--output",
+            str(tmp_path / "o.npz"),
+        ]
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0 and json.loads(capsys.readouterr().out)["labels"] == wanted
+        with np.load(tmp_path / "o.npz") as written:
+            assert written["label"].tolist() == wanted
+            assert written["probability"].sum(-1) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("x.csv", "1,2,3\n4,5,6", "holds 2 x 3; the model takes"),
+        ("x.csv", "1,2,3,4,5,6\n1,2", "line 2 has 2 values, earlier ones have 6"),
+        ("x.csv", "1,2,3,4,5,6\n1,2,3,4,5,many", 'line 2: "many" is not a number'),
+        ("x.csv", "1,2,3,4,5,nan", "NaN or infinite"),
+        ("x.csv", "", "the model takes"),
+        ("x.txt", "1", "inputs come as .npz or .csv"),
+        ("x.npz", "not an archive", "cannot be read as npz"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused_with_a_reason(
+    name: str, content: str, said: str, start: Start, tmp_path: Path
+) -> None:
+    from fedblocks.export.predict import predict
+
+    model = export_model(start("fedavg").folder, 0, "safetensors", tmp_path / "m.safetensors")
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError) as error:
+        predict(model, tmp_path / name)
+    assert said in error.value.message
+
+
+@pytest.mark.parametrize("name", ["m.safetensors", "m.pt2", "m.onnx", "m.txt", "missing.onnx"])
+def test_foreign_files_are_no_models(name: str, tmp_path: Path) -> None:
+    if name != "missing.onnx":
+        (tmp_path / name).write_bytes(b"hello" * 100)
+    with pytest.raises(UserError):
+        read(tmp_path / name)
+
+
+def test_tensors_of_strangers_are_no_models(tmp_path: Path) -> None:
+    safetensors.torch.save_file({"a": torch.zeros(1)}, tmp_path / "m.safetensors")
+    with pytest.raises(UserError, match="was not made by"):
+        read(tmp_path / "m.safetensors")
+    safetensors.torch.save_file({"a": torch.zeros(1)}, tmp_path / "m.safetensors", {"fedblocks": "{}"})
+    with pytest.raises(UserError, match="has a card that cannot be read"):
+        read(tmp_path / "m.safetensors")
