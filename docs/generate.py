@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from fedblocks.bench.page import with_results
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.plan import plan
@@ -26,6 +27,7 @@ from fedblocks.data.partitions import iid
 from fedblocks.engines.federate import Report, Setting, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
+from fedblocks.recipes.page import reproduction_page
 from fedblocks.testing import EXAMPLES, check_method, plan_text
 
 PAGES = Path(__file__).parent / "methods"
@@ -172,7 +174,10 @@ def with_plan(name: str, text: str) -> str:
 
 def pages() -> dict[Path, str]:
     found = {PAGES / f"{name}.md": with_plan(name, (PAGES / f"{name}.md").read_text()) for name in METHODS}
-    return {**found, PAGES / "index.md": index(), PAGES / "hidden-groups.md": study()}
+    reproduced = {PAGES.parent / "reproduction.md": reproduction_page(STUDY.parent)}
+    speed = PAGES.parent / "speed.md"
+    timed = {speed: with_results(speed.read_text(), STUDY.parent)}
+    return {**found, PAGES / "index.md": index(), PAGES / "hidden-groups.md": study(), **reproduced, **timed}
 
 
 def count_checks(name: str) -> str:
