@@ -3,13 +3,15 @@ PYTHON ?= python3 python3.13 python3.12 python3.11
 PIP := .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt
 CODE := src tests $(wildcard examples)
 
-.PHONY: help quickstart test soak lint clean
+.PHONY: help quickstart test soak lint docs bench clean
 
 help:
-	@echo "make quickstart   train four methods on handwritten digits and print a table"
+	@echo "make quickstart   train nine methods on handwritten digits, print a table and write a report"
 	@echo "make test         ruff, mypy and all tests but the slow ones"
 	@echo "make soak         the slow tests"
 	@echo "make lint         ruff and mypy only"
+	@echo "make docs         the documentation site, in build/docs"
+	@echo "make bench        how fast it is on this CPU, beside a hand-written loop (up to ten minutes)"
 	@echo "make clean        remove .venv and the caches"
 
 quickstart: .venv/.core
@@ -28,6 +30,16 @@ lint: .venv/.dev
 	.venv/bin/ruff check $(CODE)
 	.venv/bin/mypy --strict src
 
+# Warnings end the build, and every link of the finished site is followed; neither needs a network.
+docs: .venv/.docs
+	.venv/bin/python -m sphinx -W --keep-going -q -b html docs build/docs
+	.venv/bin/python docs/check_links.py build/docs
+	@echo "open build/docs/index.html"
+
+# Quiet cores, please: a loop with several threads suffers most from other programs.
+bench: .venv/.core
+	.venv/bin/fedblocks bench J1 J5 J7 J8 --large --engine auto --engine sequential --out results/bench-cpu.json
+
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -35,12 +47,17 @@ clean:
 .venv/.core: pyproject.toml constraints.txt
 	$(venv)
 	@echo "installing fedblocks into .venv (the first time takes a few minutes) ..."
-	@$(PIP) -e . && touch $@
+	@$(PIP) -e '.[report]' && touch $@
 
 .venv/.dev: pyproject.toml constraints.txt
 	$(venv)
 	@echo "installing fedblocks and its development tools into .venv (the first time takes a few minutes) ..."
 	@$(PIP) -e '.[dev]' && touch .venv/.core $@
+
+.venv/.docs: pyproject.toml constraints.txt
+	$(venv)
+	@echo "installing fedblocks and Sphinx into .venv (the first time takes a few minutes) ..."
+	@$(PIP) -e '.[docs]' && touch .venv/.core $@
 
 # A .venv whose Python or pip does not start (interrupted, Python upgraded) is made anew.
 define venv

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from fedblocks.core.net import Net as Net
     from fedblocks.data import DATASETS as DATASETS
     from fedblocks.data.federation import Federation as Federation
+    from fedblocks.export.models import export_model as export_model
+    from fedblocks.export.personal import personal as personal
     from fedblocks.methods import METHODS as METHODS
     from fedblocks.nets import NETS as NETS
     from fedblocks.reports.compare import compare as compare
@@ -36,8 +38,10 @@ _HOMES = {
     "RunResult": "runs.result",
     "UserError": "core.errors",
     "compare": "reports.compare",
+    "export_model": "export.models",
     "leaderboard": "reports.tables",
     "load_run": "runs.result",
+    "personal": "export.personal",
     "read_config": "runs.presets",
     "resume": "runs.run",
     "run": "runs.run",

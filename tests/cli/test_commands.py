@@ -15,7 +15,7 @@ import tomli_w
 from fedblocks import testing
 from fedblocks.cli import app, main
 from fedblocks.cli.output import clean
-from fedblocks.cli.watch import sparkline
+from fedblocks.cli.progress import sparkline
 from fedblocks.methods import METHODS
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.testing import contract
@@ -120,23 +120,6 @@ def test_data_are_listed_previewed_and_saved(fedblocks: Any) -> None:
     Path("own.toml").write_text(tomli_w.dumps(table))
     assert fedblocks("data", "preview", "own.toml", "--json").json["federation"]["hash"] == saved["hash"]
     assert saved["clients"] == 20
-
-
-def test_the_quickstart_trains_four_methods_and_prints_a_table(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedblocks.runs import presets
-
-    def short(what: str, changes: list[str]) -> Any:
-        return presets.change(presets.PRESETS[what]().resolved(), presets.Source(what), [*changes, *SMALL[1::2]])
-
-    monkeypatch.setattr(presets, "read_config", short)
-    shown = fedblocks("quickstart", "--out", "q")
-    assert shown.code == 0, shown.err
-    for words in ("accuracy, mean", "bottom decile", "worst client", "MB", "seconds", "fedavg", "fedper", "ditto"):
-        assert words in shown.out
-    rows = fedblocks("quickstart", "--json").json
-    assert {row["name"] for row in rows} == {"fedavg", "fedper", "ditto", "pfedmb"}
-    assert all(row["megabytes"] > 0 and 0 <= row["bottom_decile"] <= row["mean"] <= 1 for row in rows)
-    assert Path("runs/quickstart-001/pfedmb/config.toml").is_file()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`fedblocks compare` and `fedblocks report`: what they print, and how they end."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 from fedblocks.cli import main
 
 SMALL = ["--set", "rounds=1", "--set", "data.clients=6", "--set", "method.epochs=1"]
+needs_charts = pytest.mark.skipif(
+    find_spec("plotly") is None, reason="reports need plotly: pip install 'fedblocks[report]'"
+)
 
 
 @pytest.fixture
@@ -52,6 +56,7 @@ def test_without_a_folder_the_same_command_finds_its_runs_again(fedblocks: Any) 
     assert (folder / "runs" / "local-0" / "run.sqlite").stat().st_mtime_ns == record
 
 
+@needs_charts
 def test_a_report_is_written_beside_the_run_or_where_one_says(fedblocks: Any) -> None:
     assert fedblocks("run", "digits-fedavg", *SMALL, "--out", "a")[0] == 0
     code, out, _ = fedblocks("report", "a")
@@ -78,8 +83,8 @@ def test_a_comparison_that_is_stopped_says_how_to_go_on(fedblocks: Any, monkeypa
         (["compare", "digits-fedavg", "--methods", "dito"], 2, 'did you mean "ditto"'),
         (["compare", "digits-fedavg", "--seeds", "0"], 2, "0 seeds"),
         (["compare", "digits-fedavg", "--methods", "ditto", "--set", "ditto.strength=-1"], 2, "method.strength"),
-        (["report", "nowhere"], 4, "nowhere does not exist"),
-        (["report", "."], 4, "is empty"),
+        pytest.param(["report", "nowhere"], 4, "nowhere does not exist", marks=needs_charts),
+        pytest.param(["report", "."], 4, "is empty", marks=needs_charts),
     ],
 )
 def test_wrong_input_is_told_with_a_fix(fedblocks: Any, words: list[str], code: int, said: str) -> None:

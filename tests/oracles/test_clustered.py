@@ -187,7 +187,7 @@ def test_complete_linkage_judges_groups_by_their_least_similar_members() -> None
 
 
 def test_complete_linkage_is_that_of_scipy() -> None:
-    hierarchy = pytest.importorskip("scipy.cluster.hierarchy")
+    hierarchy = pytest.importorskip("scipy.cluster.hierarchy", reason="needs scipy: pip install 'fedblocks[analysis]'")
     draw = np.random.Generator(np.random.PCG64(0))
     for size in (3, 7, 20):
         rows = draw.standard_normal((size, 6))

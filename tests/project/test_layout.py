@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "fedblocks"
 FILES = sorted(SOURCE.rglob("*.py"))
 NAMES = [str(f.relative_to(SOURCE)) for f in FILES]
 
-# core <- methods, nets, data <- engines <- runs <- reports, bench <- cli; testing stands beside runs.
+# core <- methods, nets, data <- engines <- runs <- reports, bench <- recipes <- cli; testing stands beside runs.
 MODELS = {"core", "methods", "nets", "data"}
 MAY_IMPORT = {
     "core": {"core"},
@@ -23,9 +23,12 @@ MAY_IMPORT = {
     "reports": MODELS | {"engines", "runs", "reports"},
     "bench": MODELS | {"engines", "runs", "bench"},
     "flower": MODELS | {"engines", "runs", "flower"},
-    "cli": MODELS | {"engines", "runs", "reports", "bench", "cli"},
+    "recipes": MODELS | {"engines", "runs", "reports", "recipes"},
+    "export": MODELS | {"engines", "runs", "export"},
+    "watch": MODELS | {"engines", "runs", "reports", "watch"},
+    "cli": MODELS | {"engines", "runs", "reports", "bench", "flower", "recipes", "export", "watch", "cli"},
     "__main__": {"cli"},
-    "__init__": MODELS | {"engines", "runs", "reports"},
+    "__init__": MODELS | {"engines", "runs", "reports", "export"},
 }
 PICKLES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml"}
 UNSAFE_CALLS = {"eval", "exec", "torch.load", "torch.save", "torch.hub.load", "torch.jit.load", "pandas.read_pickle"}

@@ -246,10 +246,10 @@ def test_no_whole_checkpoint_is_an_error_that_lists_what_is_wrong(tmp_path):
 
 def test_a_newer_major_format_is_refused_rather_than_skipped(tmp_path, monkeypatch):
     save(tmp_path, 1, {}, {}, changed=None)
-    monkeypatch.setattr(checkpoint, "FORMAT", [2, 0])
+    monkeypatch.setattr(checkpoint, "FORMAT", [3, 0])
     save(tmp_path, 2, {}, {}, changed=None)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="format 2; this version reads up to 1"):
+    with pytest.raises(CheckpointError, match="format 3; this version reads up to 2"):
         load(tmp_path)
     monkeypatch.setattr(checkpoint, "FORMAT", [1, 7])
     save(tmp_path, 2, {}, {}, changed=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,14 +15,19 @@ from fedblocks.core.net import Net
 from fedblocks.data import Federation
 from fedblocks.engines.choose import choose
 from fedblocks.engines.federate import Engine, Setting
+from fedblocks.engines.memory import bytes_of, chunk_for
+from fedblocks.engines.planner import Plan, planned
+from fedblocks.engines.processes import Processes
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.runs.choices import make
+from fedblocks.engines.workers import cores
+from fedblocks.runs.choices import MEANT, make
 from fedblocks.runs.config import Choice, Config, Group
 from fedblocks.runs.federations import federation_of, hold_out, placed
 from fedblocks.runs.source import Key
 from fedblocks.runs.store import Note
 
+WORTH_A_TRIAL = 2e11  # floating-point operations of a run, about half a minute: below, engines are not tried
 ALL = "all"  # the group of the clients that belong to no other
 
 
@@ -38,17 +44,17 @@ class Prepared:
     notes: list[Note]  # what a reader of the results should know
 
 
-def prepare(config: Config) -> Prepared:
-    """Make everything that a configuration describes, or say what does not fit."""
+def prepare(config: Config, federation: Federation | None = None) -> Prepared:
+    """Make everything that a configuration describes, or say what does not fit; data that are known are not read."""
     device, why_device = device_of(config)
-    federation = federation_of(config)
+    federation = federation or federation_of(config)
     clients, unseen = hold_out(config, federation)
     setting = _setting(config, federation.to(device))
     _check_batches(config, setting)
     with placed(config, ("method",)):
         setting.start()  # blocks that cannot be shared show here
     cohort = _cohort(config, len(clients))
-    engine, why_engine = engine_of(config, setting, cohort, device)
+    engine, why_engine = engine_of(config, setting, cohort, device, clients)
     notes = [Note(f"device {device.type}: {why_device}"), Note(f"engine {engine.name}: {why_engine}")]
     remarks = [text for method in setting.methods.values() for text in method.remarks(_tags(federation))]
     spare = [text for method in setting.methods.values() for text in _spare_slots(method, len(clients))]
@@ -78,14 +84,38 @@ def device_of(config: Config) -> tuple[torch.device, str]:
     return torch.device(config.device), "as configured"
 
 
-def engine_of(config: Config, setting: Setting, cohort: int, device: torch.device) -> tuple[Engine, str]:
+def engine_of(
+    config: Config, setting: Setting, cohort: int, device: torch.device, clients: Sequence[int]
+) -> tuple[Engine, str]:
     """The engine, and why this one."""
+    chunk, processes = _chunk(config, setting), config.processes or config.threads or cores()
     if config.engine == "sequential":
         return Sequential(), "as configured"
     if config.engine == "vectorised":
-        return Vectorised(chunk=config.chunk), "as configured"
+        return Vectorised(chunk=chunk), "as configured"
+    if config.engine == "processes":
+        return Processes(count=processes), f"as configured, {processes} of them"
     largest = max((method.net for method in setting.methods.values()), key=Net.size)
-    return choose(largest, device, cohort // len(setting.methods), config.chunk)
+    if device.type != "cpu" or _is_short(config, setting, cohort):
+        return choose(largest, device, cohort // len(setting.methods), chunk)
+    return planned(Plan(setting, clients, cohort, chunk, processes, config.threads or torch.get_num_threads()))
+
+
+def _is_short(config: Config, setting: Setting, cohort: int) -> bool:
+    """Whether a run takes seconds, so that trying engines would not pay."""
+    method = max(setting.methods.values(), key=lambda method: Net.size(method.net))
+    epochs = sum(phase.epochs for phase in method.phases())
+    examples = config.rounds * cohort * epochs * float(setting.data.train.sizes.mean())
+    return 6 * examples * Net.size(method.net) < WORTH_A_TRIAL
+
+
+def _chunk(config: Config, setting: Setting) -> int:
+    """Clients that are trained at once: as configured, or as many as the memory allows."""
+    if config.memory is None:
+        return config.chunk
+    with placed(config, ("memory",)):
+        memory = bytes_of(config.memory)
+        return min(chunk_for(memory, config.chunk, method, setting.data.x) for method in setting.methods.values())
 
 
 def net_of(choice: Choice, federation: Federation) -> Net:
@@ -123,8 +153,16 @@ def _method(config: Config, group: str, net: Choice, method: Choice, federation:
         made = net_of(net, federation)
     with placed(config, (*above, "method")):
         found: Method = make("method", method.table, net=made)
+        _check_degenerate(found, config.allow_degenerate)
         _check_tags(method.name, found, federation)
     return found
+
+
+def _check_degenerate(method: Method, allowed: bool) -> None:
+    """Refuse settings that make this another method with the net that it has."""
+    said = [] if allowed else method.degenerate()
+    if said:
+        raise UserError(said[0], MEANT)
 
 
 def _check_tags(name: str, method: Method, federation: Federation) -> None:
@@ -146,13 +184,17 @@ def _members(config: Config, name: str, group: Group, federation: Federation) ->
         with placed(config, ("groups", name, "tag")):
             raise UserError(f'the data have no tag "{group.tag}"', nearest(group.tag, federation.tags))
     found: list[int] = np.flatnonzero(federation.tags[group.tag] == group.value).tolist()
+    if not found:
+        values = ", ".join(str(value) for value in np.unique(federation.tags[group.tag])[:20])
+        with placed(config, ("groups", name, "value")):
+            raise UserError(f"no client has {group.tag} = {group.value}", f"choose from {values}")
     return found
 
 
 def _check_batches(config: Config, setting: Setting) -> None:
-    largest = int(setting.data.train.sizes.max())
+    largest = int(setting.data.train.sizes.max())  # 0: the clients of a real federation hold their rows
     smallest = min(method.batch_size for method in setting.methods.values())
-    if smallest > largest:
+    if 0 < largest < smallest:
         with placed(config, ("method", "batch_size")):
             message = f"a batch of {smallest} is larger than the data of every client (at most {largest} rows)"
             raise UserError(message, f"use {largest} for a whole client, or less")

@@ -26,18 +26,27 @@ def methods() -> list[Entry]:
 
 
 def data() -> list[Entry]:
-    """Data sets, with where their files are or would go, partitions and shifts."""
+    """Data sets, with where their files are or would go, partitions, test-beds and shifts."""
     files = {entry.pop("name"): entry for entry in describe_sets()}
     kind = {name: found.kind for name, found in DATASETS.items()}
     about = {name: found.about for name, found in DATASETS.items()}
     found: list[Entry] = []
-    for what, title in (("data", "data set"), ("partition", "partition"), ("shift", "shift")):
-        for name, target in kinds()[what].items():
-            text = about.get(name, _first_line(target)) if what == "data" else _first_line(target)
-            found.append({"name": name, "what": title, "about": text, "options": described(what, name)})
+    titles = {"data": "data set", "partition": "partition", "testbed": "test-bed", "shift": "shift"}
+    for what, title in titles.items():
+        for name in kinds()[what]:
+            found.append({"name": name, "what": title, **_about(what, name)})
             if what == "data":
-                found[-1] |= {"inputs": kind.get(name, "any"), **files.get(name, {})}
+                told = {"about": about[name]} if name in about else {}
+                found[-1] |= {**told, "inputs": kind.get(name, "any"), **files.get(name, {})}
     return found
+
+
+def _about(what: str, name: str) -> Entry:
+    """One line and the options; of a package that cannot be imported, why."""
+    try:
+        return {"about": first_line(kinds()[what][name]), "options": described(what, name)}
+    except UserError as error:
+        return {"about": error.message, "options": []}
 
 
 def described(kind: str, name: str) -> list[Entry]:
@@ -72,7 +81,7 @@ def _method(name: str) -> Entry:
         return {"name": name, "error": error.message}
     paper = getattr(kind, "paper", None)
     about = {key: getattr(paper, key, None) or None for key in ("title", "authors", "year", "venue")}
-    entry = {"name": name, "about": _first_line(kind), **about, "personal_by": kind.personal_by}
+    entry = {"name": name, "about": first_line(kind), **about, "personal_by": kind.personal_by}
     return {**entry, "stateful": _stateful(kind), "options": described("method", name)}
 
 
@@ -96,5 +105,5 @@ def _option(option: Option) -> Entry:
     }
 
 
-def _first_line(target: object) -> str:
+def first_line(target: object) -> str:
     return (inspect.getdoc(target) or "").partition("\n")[0]

@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,14 +16,16 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import CheckpointError, RunFolderError
+from fedblocks.core.population import Population
 from fedblocks.runs.environment import alive, sync
+from fedblocks.runs.shards import clients_of, shards_of, stem_of, tree_of
 
 Node: TypeAlias = "Tensor | int | float | str | bool | Sequence[Node] | Mapping[str, Node] | None"
 Tree: TypeAlias = Mapping[str, Node]
 Entry: TypeAlias = dict[str, Any]  # size and sha256 of a file, as in the manifest
 
 FORMAT = [1, 0]  # major: older programs cannot read it; minor: they can
-CLIENTS_PER_SHARD = 64  # another number is another major format
+PACKED = [2, 0]  # the same with packed clients
 FOLDER_NAME = re.compile(r"(?:\.old-)?round-(\d{6,})")  # .old-: a round just being replaced by itself
 LEFTOVER_NAME = re.compile(r"\.tmp-(\d{1,9})-.*")
 
@@ -38,7 +39,7 @@ class Loaded(NamedTuple):
 
     round: int
     shared: dict[str, Any]
-    clients: dict[int, dict[str, Any]]
+    clients: Mapping[int, dict[str, Any]]
     skipped: list[str]  # why newer checkpoints were passed over
 
 
@@ -47,7 +48,7 @@ def save(
     keep: int = 2, best_round: int | None = None,
 ) -> Path:  # fmt: skip
     """Store the state after `round`; `changed` are the clients that differ from the last checkpoint (None: any may)."""
-    if round < 0 or keep < 1 or any(client < 0 for client in clients):
+    if round < 0 or keep < 1 or next(iter(shards_of(clients).values()), [0])[0] < 0:
         raise ValueError("round and client ids start at 0, and at least one checkpoint is kept")
     folder = root / f"round-{round:06d}"
     draft = root / f".tmp-{os.getpid()}-{folder.name}"
@@ -89,8 +90,7 @@ def load_round(folder: Path) -> Loaded:
         tensors, structure = (_verified(folder, name, manifest["files"].get(name)) for name in _files(stem))
         return unpack(tensors, structure)
 
-    clients = {int(client): state for stem in manifest["clients"] for client, state in tree(stem).items()}
-    return Loaded(manifest["round"], tree("shared"), dict(sorted(clients.items())), [])
+    return Loaded(manifest["round"], tree("shared"), clients_of(manifest["clients"], tree), [])
 
 
 def pack(tree: Tree) -> tuple[bytes, bytes]:
@@ -148,16 +148,17 @@ def _write(
     draft: Path, round: int, shared: Tree, clients: Mapping[int, Tree], older: Path, reusable: Mapping[str, Entry]
 ) -> None:
     (draft / "clients").mkdir(parents=True)
-    entries = _write_tree(draft, "shared", shared)
-    shards = _shards(clients)
+    written, linked, shards = _write_tree(draft, "shared", shared), dict[str, Entry](), shards_of(clients)
     for stem, ids in shards.items():
-        linked = _link(draft, older, {name: reusable[name] for name in _files(stem) if name in reusable})
-        entries |= linked or _write_tree(draft, stem, {str(client): clients[client] for client in ids})
+        same = _link(draft, older, {name: reusable[name] for name in _files(stem) if name in reusable})
+        linked |= same
+        written |= {} if same else _write_tree(draft, stem, tree_of(clients, ids))
     counts = {stem: len(ids) for stem, ids in shards.items()}
-    manifest = {"format": FORMAT, "round": round, "clients": counts, "files": entries}
+    kind = PACKED if isinstance(clients, Population) else FORMAT
+    manifest = {"format": kind, "round": round, "clients": counts, "files": {**linked, **written}}
     (draft / "manifest.json").write_bytes(_sealed(manifest))
-    for path in [*(draft / name for name in entries), draft / "manifest.json", draft / "clients", draft]:
-        sync(path)  # after all writes, so that the disk can take them together
+    for path in [*(draft / name for name in written), draft / "manifest.json", draft / "clients", draft]:
+        sync(path)  # after all writes, so that the disk can take them together; linked files are there already
 
 
 def _write_tree(draft: Path, stem: str, tree: Tree) -> dict[str, Entry]:
@@ -193,8 +194,8 @@ def _reusable(
         previous, older = (_read_manifest(folder) for folder in folders)
     except CheckpointError:
         return root, {}
-    touched = {_stem(client) for client in changed}
-    there = [stem for stem, ids in _shards(clients).items() if previous["clients"].get(stem) == len(ids)]
+    touched = {stem_of(client) for client in changed}
+    there = [stem for stem, ids in shards_of(clients).items() if previous["clients"].get(stem) == len(ids)]
     old, new = older["files"], previous["files"]
     same = [stem for stem in there if stem not in touched and all(old.get(n) == new[n] for n in _files(stem))]
     return folders[1], {name: old[name] for stem in same for name in _files(stem)}
@@ -252,9 +253,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         whole = False
     if not whole or folder.name.removeprefix(".old-") != f"round-{manifest['round']:06d}":
         raise CheckpointError(f"{folder.name}: manifest.json is damaged")
-    if manifest["format"][0] > FORMAT[0]:
+    if manifest["format"][0] > PACKED[0]:
         raise NewerFormat(
-            f"{folder} has checkpoint format {manifest['format'][0]}; this version reads up to {FORMAT[0]}",
+            f"{folder} has checkpoint format {manifest['format'][0]}; this version reads up to {PACKED[0]}",
             fix="update fedblocks",
         )
     return manifest
@@ -280,11 +281,3 @@ def _read(folder: Path, name: str) -> bytes:
 
 def _files(stem: str) -> tuple[str, str]:
     return f"{stem}.safetensors", f"{stem}.json"
-
-
-def _stem(client: int) -> str:
-    return f"clients/{client // CLIENTS_PER_SHARD:06d}"
-
-
-def _shards(clients: Mapping[int, Tree]) -> dict[str, list[int]]:
-    return {stem: list(ids) for stem, ids in groupby(sorted(clients), _stem)}

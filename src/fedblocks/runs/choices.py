@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.errors import NetError, UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.runs.options import Option, Table, complete, construct, options_of
@@ -16,11 +16,14 @@ from fedblocks.runs.problems import Path, Problem
 from fedblocks.runs.registry import GIVEN, kinds
 
 WORDS = {"method": "method", "net": "net", "data": "data set", "partition": "partition", "shift": "shift"}
+WORDS["testbed"] = "test-bed"
+MEANT = "choose another value, or say that you mean it: allow_degenerate = true"
 WHERE: dict[str, Path] = {
     "net": ("net",),
     "method": ("method",),
     "partition": ("data", "partition"),
     "shift": ("data", "shift"),
+    "testbed": ("data", "testbed"),
 }
 
 
@@ -61,23 +64,38 @@ def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Pr
     """What a method itself says of its options."""
     try:
         method: Method = make("method", table, net=any_net())
+    except NetError:
+        return []  # with the real net it may be right
     except UserError as error:
-        return [Problem((*path, *_named(error.message, table)), error.message, error.fix)]
+        return [Problem((*path, *named(error.message, table)), error.message, error.fix)]
     except Exception:
         return []  # a method that needs the real net: it is made, and says what is wrong, before the run starts
-    found = [] if allow_degenerate else method.degenerate()
-    fix = "choose another value, or say that you mean it: allow_degenerate = true"
-    return [Problem((*path, *_named(sentence, table)), sentence, fix) for sentence in found]
+    found = [] if allow_degenerate else [said for said in method.degenerate() if said in _with_another_net(table)]
+    return [Problem((*path, *named(sentence, table)), sentence, MEANT) for sentence in found]
+
+
+def _with_another_net(table: Table) -> list[str]:
+    """What a method also says with an unlike net; the rest depends on the net and is asked when that is known."""
+    try:
+        method: Method = make("method", table, net=another_net())
+    except Exception:
+        return []
+    return method.degenerate()
 
 
 def _data(data: Any, problems: list[Problem]) -> Any:
     if not isinstance(data, dict):
         return data
     given = data.get("options", {})
+    if not isinstance(given, dict):
+        fix = "write options = {...}; `fedblocks data list --json` shows what each data set takes"
+        problems.append(Problem(("data", "options"), "it is not a table", fix))
     whole = {"name": data.get("name"), **(given if isinstance(given, dict) else {})}
     done = _choice("data", whole, ("data",), problems, below=("options",))
     data = {**data, "options": {k: v for k, v in done.items() if k != "name"}}
-    for kind in ("partition", "shift"):
+    if "testbed" not in data:
+        data.setdefault("partition", {"name": "iid"})
+    for kind in ("partition", "shift", "testbed"):
         if kind in data:
             data[kind] = _choice(kind, data[kind], WHERE[kind], problems)
     return data
@@ -115,13 +133,19 @@ def _group(name: str, group: Any, table: Table, problems: list[Problem]) -> Any:
     return group
 
 
-def _named(sentence: str, table: Table) -> Path:
-    """The option that a sentence such as `strength = 0 makes ...` begins with."""
+def named(sentence: str, table: Any) -> Path:
+    """The option of a table that a sentence such as `strength = 0 makes ...` begins with."""
     words = sentence.split()
-    return (words[0],) if words and words[0] in table else ()
+    return (words[0],) if isinstance(table, dict) and words and words[0] in table else ()
 
 
 @cache
 def any_net() -> Net:
     """A net to ask a method questions that do not depend on its net."""
     return Net.of(lambda: nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)))
+
+
+@cache
+def another_net() -> Net:
+    """A net of another depth, with a norm."""
+    return Net.of(lambda: nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)))

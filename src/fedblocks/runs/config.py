@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from fedblocks.core.errors import nearest
 from fedblocks.runs.choices import completed, method_problems
+from fedblocks.runs.explain import problems_of
 from fedblocks.runs.options import Table
 from fedblocks.runs.problems import ConfigError, Path, Problem
 from fedblocks.runs.registry import SAVED
 from fedblocks.runs.source import Source
 
 EvaluatedPart = Literal["train", "validation", "test"]
+SPLIT = (0.7, 0.1, 0.2)
 
 
 class Section(BaseModel):
@@ -42,10 +43,13 @@ class Data(Section):
     name: str = Field(description="a data set; `fedblocks data list` shows all")
     options: dict[str, Any] = Field(default={}, description="options of the data set")
     clients: int | None = Field(default=None, ge=1, description="how many clients, at least 1")
-    partition: Choice = Field(default=Choice(name="iid"), description='how rows are divided, e.g. {name = "iid"}')
+    partition: Choice | None = Field(default=None, description='how rows are divided, e.g. {name = "iid"}')
+    testbed: Choice | None = Field(
+        default=None, description='a published federation instead of a partition, e.g. {name = "pfedmb_two_classes"}'
+    )
     shift: Choice | None = Field(default=None, description='a shift between clients, e.g. {name = "joint", groups = 4}')
     split: tuple[float, float, float] = Field(
-        default=(0.7, 0.1, 0.2),
+        default=SPLIT,
         description="shares of a client's rows for training, validation and test, adding up to 1",
     )
     stratified: bool = Field(default=False, description="whether all parts of a client keep its label proportions")
@@ -56,11 +60,33 @@ class Data(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Data:
-        if self.clients is None and self.name != SAVED and self.partition.name != "by_user":
+        if self.testbed is not None:
+            return self._fits_testbed()
+        if self.clients is None and self.name != SAVED and self.partition_name != "by_user":
             raise ValueError("clients: say how many clients there are")
         if min(self.split) < 0 or abs(sum(self.split) - 1) > 1e-6 or self.split[0] == 0:
             raise ValueError(f"split: {list(self.split)} does not add up to 1 with a training share above 0")
         return self
+
+    def _fits_testbed(self) -> Data:
+        """A test-bed says itself how many clients there are and who holds which rows of which part."""
+        given = {
+            "clients": self.clients is not None,
+            "partition": self.partition is not None,
+            "split": self.split != SPLIT,
+            "stratified": self.stratified,
+        }
+        for name, said in given.items():
+            if said:
+                raise ValueError(f"{name}: the test-bed decides it; leave it out, or leave out data.testbed")
+        if self.name == SAVED:
+            raise ValueError("testbed: a saved federation is divided already; leave it out")
+        return self
+
+    @property
+    def partition_name(self) -> str | None:
+        """How rows are divided; None if a test-bed does it."""
+        return None if self.partition is None else self.partition.name
 
 
 class Cohort(Section):
@@ -114,10 +140,17 @@ class Config(Section):
     seed: int = Field(default=0, ge=0, description="seed of initial models, cohorts and batches, at least 0")
     rounds: int = Field(ge=1, description="rounds of training, at least 1")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto, cpu or cuda")
-    engine: Literal["auto", "sequential", "vectorised"] = Field(
-        default="auto", description="auto, sequential or vectorised"
+    engine: Literal["auto", "sequential", "vectorised", "processes"] = Field(
+        default="auto", description="auto, sequential, vectorised or processes"
     )
+    processes: int | None = Field(
+        default=None, ge=1, description="worker processes, at least 1; default: a process for each thread"
+    )
+    memory: str | None = Field(default=None, description='memory for clients that are trained at once, e.g. "8GiB"')
     threads: int | None = Field(default=None, ge=1, description="CPU threads, at least 1; default: torch's own choice")
+    precision: Literal["float32", "tf32"] = Field(
+        default="float32", description="of products on a GPU: float32, or tf32 (faster, 10 bits of mantissa)"
+    )
     chunk: int = Field(default=64, ge=1, description="clients that the vectorised engine trains at once, at least 1")
     allow_degenerate: bool = Field(default=False, description="allow settings that make a method another one")
     data: Data
@@ -139,7 +172,7 @@ class Config(Section):
         try:
             config = Config.model_validate_json(json.dumps(_with_defaults(full), default=str), strict=True)
         except ValidationError as error:
-            problems += _problems_of(error, {problem.path for problem in problems})
+            problems += problems_of(error, {problem.path for problem in problems}, Config)
         if problems:
             raise ConfigError(problems, source)
         config._source = source
@@ -177,53 +210,3 @@ def _method_problems(table: Table, told: list[Problem]) -> list[Problem]:
     sound = {path: t for path, t in tables.items() if not any(p.path[: len(path)] == path for p in told)}
     allow = table.get("allow_degenerate") is True
     return [p for path, one in sound.items() if isinstance(one, dict) for p in method_problems(one, path, allow)]
-
-
-def _problems_of(error: ValidationError, told: set[Path]) -> list[Problem]:
-    """Pydantic's errors as problems, one for each key that has none yet."""
-    found: dict[Path, Problem] = {}
-    for one in error.errors():
-        path = tuple(str(part) for part in one["loc"] if isinstance(part, str) and part not in ("int", "float"))
-        message = str(one["msg"])
-        if one["type"] == "value_error":  # from the checks above: "field: what is wrong"
-            name, _, message = message.removeprefix("Value error, ").partition(": ")
-            path = (*path, name)
-        if path not in told and path not in found:
-            found[path] = _problem(path, str(one["type"]), message, one.get("input"))
-    return list(found.values())
-
-
-def _problem(path: Path, kind: str, message: str, value: Any) -> Problem:
-    fields = _model_at(path[:-1]).model_fields
-    if kind in ("model_type", "model_attributes_type"):
-        return Problem(path, "it is missing" if value is None else "it is a table", f"write a table [{'.'.join(path)}]")
-    if kind == "extra_forbidden":
-        return Problem(path, "there is no such field", _belongs(path[-1]) or nearest(path[-1], fields))
-    about = fields[path[-1]].description if path[-1] in fields else None
-    if kind == "missing":
-        return Problem(path, "it is missing", about or f"add {'.'.join(path)}")
-    if kind != "value_error":
-        message = f"{json.dumps(value, default=str)}: {message.replace('Input should', 'it should')}"
-    return Problem(path, message, about or "see docs/configuration.md")
-
-
-def _belongs(name: str) -> str:
-    """Where a field of this name is at home, if it was only written in the wrong table."""
-    training = ("lr", "epochs", "batch_size", "optimizer")
-    models = {key: field.annotation for key, field in Config.model_fields.items()}
-    sections = [key for key, model in models.items() if name in getattr(model, "model_fields", {})]
-    tables = [f"[{key}]" for key in (["method"] if name in training else sections)]
-    if name in Config.model_fields:
-        tables.append("the top of the file, before all tables")
-    return f"it belongs to {' or '.join(tables)}" if tables else ""
-
-
-def _model_at(path: Path) -> type[BaseModel]:
-    """The model of the table at a path."""
-    model: Any = Config
-    for part in path:
-        field = model.model_fields.get(part)
-        kinds = [field.annotation, *get_args(field.annotation)] if field is not None else [Group]
-        model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), Group)
-    found: type[BaseModel] = model
-    return found

@@ -13,8 +13,9 @@ from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.random import generator
 from fedblocks.data import PARTITIONS, SHIFTS, Federation, Partition, Pool, hidden_groups
 from fedblocks.data.sets.divided import DividedPool
-from fedblocks.runs.choices import make
-from fedblocks.runs.config import Config, Data
+from fedblocks.data.testbeds import TESTBEDS
+from fedblocks.runs.choices import make, named
+from fedblocks.runs.config import Choice, Config, Data
 from fedblocks.runs.registry import SAVED
 from fedblocks.runs.source import Key
 
@@ -52,15 +53,24 @@ def placed(config: Config, path: Key) -> Iterator[None]:
     try:
         yield
     except UserError as error:
+        path = (*path, *named(error.message, _table_at(config, path)))
         message = f"{config.source.place(path)}: {'.'.join(path)}: {error.message}"
         raise type(error)(message, error.fix) from error
 
 
+def _table_at(config: Config, path: Key) -> Any:
+    found: Any = config.resolved()
+    for part in path:
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
 def _divided(config: Config) -> Federation:
     data = config.data
-    with placed(config, ("data", "options")):
-        pool: Pool = make("data", {"name": data.name, **data.options})
-    if isinstance(pool, DividedPool) and data.partition.name == "by_user":
+    if data.testbed is not None:
+        return _testbed(config, data.testbed)
+    pool = _pool(config)
+    if isinstance(pool, DividedPool) and data.partition_name == "by_user":
         return pool.federation()  # its parts follow time or recordings, which a new split would mix
     with placed(config, ("data", "partition")):
         partition = _partition(data, pool)
@@ -78,7 +88,24 @@ def _divided(config: Config) -> Federation:
         )
 
 
+def _pool(config: Config) -> Pool:
+    with placed(config, ("data", "options")):
+        found: Pool = make("data", {"name": config.data.name, **config.data.options})
+        return found
+
+
+def _testbed(config: Config, chosen: Choice) -> Federation:
+    """The data set as a published federation; a test-bed of several data sets reads them by itself."""
+    given = _accepted(TESTBEDS[chosen.name], {"pool": None, "seed": config.data.seed})
+    if "pool" in given:
+        given["pool"] = _pool(config)
+    with placed(config, ("data", "testbed")):
+        found: Federation = make("testbed", chosen.table, **given)
+        return found
+
+
 def _partition(data: Data, pool: Pool) -> Partition:
+    assert data.partition is not None  # a configuration without one has a test-bed
     table, target = data.partition.table, PARTITIONS[data.partition.name]
     given = {"clients": data.clients, "users": pool.users, "coarse": pool.coarse, "seed": data.seed}
     accepted = _accepted(target, given)
@@ -108,6 +135,6 @@ def _accepted(target: Callable[..., Any], values: Mapping[str, Any]) -> dict[str
 
 def _tags(data: Data, pool: Pool, clients: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
     """The hidden group of every user, where the data set knows it."""
-    if pool.topics is None or data.partition.name != "by_user" or len(pool.topics) != clients:
+    if pool.topics is None or data.partition_name != "by_user" or len(pool.topics) != clients:
         return {}
     return {"group": np.asarray(pool.topics, dtype=np.int64)}

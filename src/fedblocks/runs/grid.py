@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+import torch
 
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.method import Method
@@ -23,6 +24,7 @@ from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import RUNS, resume, run
 from fedblocks.runs.source import Source, parse_change, read_toml
+from fedblocks.runs.together import run_together, worth_it
 
 BASELINES = ("local", "fedavg", "fedavg_ft")  # always compared with
 PLAN = "compare.toml"  # in the folder of a comparison: all that decides its result
@@ -99,8 +101,17 @@ def play_grid(
     found: dict[str, dict[int, RunResult]] = {name: {} for name in grid.methods}
     for number, (method, seed) in enumerate(grid.cells, 1):
         told = on_run(method, seed, number) if on_run is not None else (None, None)
+        _lanes(folder, grid, method, *told)
         found[method][seed] = _done(cell_folder(folder, method, seed), grid.config(method, seed), *told)
     return found
+
+
+def _lanes(folder: Path, grid: Grid, method: str, on_round: OnRound | None, on_note: OnNote | None) -> None:
+    """On a GPU, the runs of a method that nobody has begun, all at once."""
+    configs = {cell_folder(folder, m, seed): grid.config(m, seed) for m, seed in grid.cells if m == method}
+    new = {path: config for path, config in configs.items() if not (path / CONFIG).exists()}
+    if len(new) > 1 and torch.cuda.is_available() and worth_it([prepare(config) for config in new.values()]):
+        run_together(list(new.values()), list(new), on_round, on_note)
 
 
 def cell_folder(folder: Path, method: str, seed: int) -> Path:

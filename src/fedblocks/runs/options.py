@@ -24,6 +24,7 @@ REQUIRED = inspect.Parameter.empty
 Table = dict[str, Any]  # plain values, as TOML has them
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "nothing"}
+_PLURALS = {int: "whole numbers", float: "numbers", bool: "true or false", str: "texts", type(None): "nothing"}
 # What a number must be, by its name or by the name's last word.
 _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "lr": (lambda v: v > 0, "above 0"),
@@ -38,6 +39,18 @@ _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "end": (lambda v: v > 0, "above 0"),
     "factor": (lambda v: v > 0, "above 0"),
     "rounds": (lambda v: v >= 1, "at least 1"),
+}
+
+_SYNONYMS = {  # what other libraries call an option
+    "learning_rate": "lr",
+    "local_learning_rate": "lr",
+    "local_lr": "lr",
+    "local_epochs": "epochs",
+    "local_epoch": "epochs",
+    "batch": "batch_size",
+    "local_batch_size": "batch_size",
+    "mu": "strength",
+    "lamda": "strength",
 }
 
 
@@ -77,7 +90,9 @@ def options_of(target: Callable[..., Any], given: Sequence[str] | set[str] = ())
 def complete(options: Mapping[str, Option], given: Table, path: Path, whose: str, problems: list[Problem]) -> Table:
     """The given values, checked, and defaults for all others; what is wrong goes to `problems`."""
     for name in given.keys() - options.keys():
-        hint = nearest(name, options) if options else f"{whose} has no options"
+        elsewhere = _SYNONYMS.get(name)
+        hint = nearest(name, options) if options else f"leave it out: {whose} has no options"
+        hint = f'here it is called "{elsewhere}"' if elsewhere in options else hint
         problems.append(Problem((*path, name), f"{whose} has no such option", hint))
     found: Table = {}
     for name, option in options.items():
@@ -125,7 +140,8 @@ def _checked(option: Option, value: Any, path: Path, problems: list[Problem]) ->
 def _checked_table(option: Option, value: Table, path: Path, problems: list[Problem]) -> Table:
     name, known = value.get("name"), option.tables
     if not isinstance(name, str) or name not in known:
-        problems.append(Problem((*path, "name"), f"there is no {_shown(name)} here", nearest(str(name), known)))
+        message = "it is missing" if name is None else f"there is no {_shown(name)} here"
+        problems.append(Problem((*path, "name"), message, nearest(str(name), known)))
         return value
     rest = {k: v for k, v in value.items() if k != "name"}
     return {"name": name, **complete(options_of(known[name]), rest, path, f'"{name}"', problems)}
@@ -176,7 +192,10 @@ def _in_words(kind: Any) -> str:
     if kind in _WORDS:
         return _WORDS[kind]
     inner = [a for a in get_args(kind) if a is not Ellipsis]
-    return f"a list of {_WORDS[inner[0]].split()[-1]}s" if inner and inner[0] in _WORDS else "a value or a list"
+    if not inner or inner[0] not in _WORDS:
+        return "a value or a list"
+    number = "" if Ellipsis in get_args(kind) or get_origin(kind) is not tuple else f"{len(inner)} "
+    return f"a list of {number}{_PLURALS[inner[0]]}"
 
 
 def _shown(value: Any) -> str:

@@ -1,14 +1,15 @@
 """What a configuration may name: methods (other people's among them), data sets, partitions, shifts, nets, ...
 
 To add something from Python, put it into the dictionary that lists its kind: `METHODS["mine"] = Mine`. An installed
-package adds methods under the entry-point group "fedblocks.methods". A configuration itself never imports code.
+package adds methods and data sets (functions that return a Pool) under the entry-point groups "fedblocks.methods" and
+"fedblocks.datasets". A configuration itself never imports code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, ClassVar
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
@@ -17,11 +18,12 @@ from fedblocks.core.schedules import Exponential, Milestones, Schedule
 from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
 from fedblocks.data.pools import Pool
 from fedblocks.data.storage import read_arrays
+from fedblocks.data.testbeds import TESTBEDS
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 
-GROUP = "fedblocks.methods"
 SAVED, FILE = "saved", "npz"  # data sets that are files: a whole federation, or plain arrays
+REMOTE = "remote"  # data that stay with the clients of a real federation
 
 OPTIMIZERS: dict[str, Callable[..., Any]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 SCHEDULES: dict[str, Callable[..., Any]] = {"milestones": Milestones, "exponential": Exponential}
@@ -33,43 +35,72 @@ GIVEN = {  # parameters that a run fills in by itself
     "data": set[str](),
     "partition": {"labels", "clients", "users", "coarse", "seed"},
     "shift": {"federation", "seed"},
+    "testbed": {"pool", "seed"},
 }
 
 
-class Methods(Mapping[str, type[Method]]):
-    """Our methods and those of installed packages, which are imported when they are asked for."""
+class Named(Mapping[str, Any]):
+    """Ours, and those of installed packages, which are imported when they are asked for."""
+
+    group: ClassVar[str]  # of entry points
+    what: ClassVar[str]  # for people
+    ours: Mapping[str, Any]
 
     @property
     def _others(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=GROUP) if point.name not in METHODS}
+        return {point.name: point for point in entry_points(group=self.group) if point.name not in self.ours}
 
-    def __getitem__(self, name: str) -> type[Method]:
-        if name in METHODS:
-            return METHODS[name]
-        return _loaded(self._others[name])
+    def __getitem__(self, name: str) -> Any:
+        return self.ours[name] if name in self.ours else self._loaded(self._others[name])
 
-    def __iter__(self) -> Any:
-        return iter([*METHODS, *self._others])
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self.ours, *self._others])
 
     def __len__(self) -> int:
-        return len(METHODS) + len(self._others)
+        return len(self.ours) + len(self._others)
 
     def __contains__(self, name: object) -> bool:
-        return name in METHODS or name in self._others
+        return name in self.ours or name in self._others
+
+    def _loaded(self, point: EntryPoint) -> Any:
+        package = point.dist.name if point.dist is not None else "unknown"
+        try:
+            found = point.load()
+        except Exception as error:  # whatever other people's code does
+            raise UserError(
+                f'{self.what} "{point.name}" of package {package} cannot be imported: {type(error).__name__}: {error}',
+                f"update or remove the package {package}",
+            ) from error
+        self._check(found, f'"{point.name}" of package {package}')
+        return found
+
+    def _check(self, found: Any, called: str) -> None:
+        raise NotImplementedError
 
 
-def _loaded(point: EntryPoint) -> type[Method]:
-    package = point.dist.name if point.dist is not None else "unknown"
-    try:
-        found = point.load()
-    except Exception as error:  # whatever other people's code does
-        raise UserError(
-            f'method "{point.name}" of package {package} cannot be imported: {type(error).__name__}: {error}',
-            f"update or remove the package {package}",
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, Method)):
-        raise UserError(f'"{point.name}" of package {package} is not a method', "it must be a subclass of Method")
-    return found
+class Methods(Named):
+    """Classes by name."""
+
+    group, what = "fedblocks.methods", "method"
+    ours = METHODS
+
+    def _check(self, found: Any, called: str) -> None:
+        if not (isinstance(found, type) and issubclass(found, Method)):
+            raise UserError(f"{called} is not a method", "it must be a subclass of Method")
+
+
+class DataSets(Named):
+    """Functions that return a pool, by name."""
+
+    group, what = "fedblocks.datasets", "data set"
+
+    def __init__(self) -> None:
+        files = {SAVED: saved, FILE: npz, REMOTE: remote}
+        self.ours = {**{name: found.load for name, found in DATASETS.items()}, **files}
+
+    def _check(self, found: Any, called: str) -> None:
+        if not callable(found):
+            raise UserError(f"{called} is not a data set", "it must be a function that returns a Pool")
 
 
 def saved(path: str) -> None:
@@ -95,13 +126,23 @@ def npz(
     return Pool(as_inputs(arrays[x]), targets, found, users=arrays.get(user), about={"name": "npz", "path": path})
 
 
+def remote(
+    input_shape: tuple[int, ...],  # of one example
+    classes: int,
+    label_shape: tuple[int, ...] = (),  # of the labels of one example: () is a single label
+    tokens: bool = False,  # whether inputs are whole numbers, as words are
+) -> Pool:
+    """Data that stay with the clients of a real federation; its server knows their shape and no more."""
+    raise UserError("the clients of a federation hold these data", "start it with `fedblocks federation run`")
+
+
 def kinds() -> dict[str, Mapping[str, Callable[..., Any]]]:
     """What may stand as `name` in each table of a configuration."""
-    data: dict[str, Callable[..., Any]] = {name: found.load for name, found in DATASETS.items()}
     return {
         "method": Methods(),
         "net": NETS,
-        "data": {**data, SAVED: saved, FILE: npz},
+        "data": DataSets(),
         "partition": PARTITIONS,
         "shift": SHIFTS,
+        "testbed": TESTBEDS,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -13,7 +13,7 @@ import torch
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import generator
 from fedblocks.core.state import State
-from fedblocks.engines.federate import Report, evaluate, run_round
+from fedblocks.engines.federate import Report, evaluate, evaluation, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.environment import now
@@ -21,6 +21,7 @@ from fedblocks.runs.states import settled
 from fedblocks.runs.store import ClientMetric, Note, Part, Refusal, RoundRecord, Snapshot, Traffic
 
 SMALL = 256  # numbers that a private block may have to be kept for plots: branch weights, mixtures
+Portraits = dict[str, dict[int, list[float]]]  # name -> client -> numbers
 Counts = Mapping[str, Mapping[int, tuple[float, float, float]]]  # view -> client -> correct, labels, sum of losses
 
 
@@ -46,37 +47,53 @@ def play(prepared: Prepared, state: State) -> tuple[Prepared, State, RoundRecord
 
 def _played(prepared: Prepared, state: State, notes: list[Note]) -> tuple[State, RoundRecord]:
     began, started_at = time.perf_counter(), now()
-    config, clients = prepared.config, cohort_of(prepared, state.round)
-    due = (state.round + 1) % config.evaluation.every == 0 or state.round + 1 == config.rounds
-    score = "test" if due and config.evaluation.local else None
-    after, report = run_round(prepared.setting, state, clients, prepared.engine, score)
+    clients, due = cohort_of(prepared, state.round), is_due(prepared, state.round)
+    after, report = run_round(prepared.setting, state, clients, prepared.engine, scored(prepared, due))
     after = settled(after, clients)
-    metrics = [*_metrics("test", report.counts), *_evaluated(prepared, after)] if due else []
-    record = RoundRecord(
+    metrics, portraits = _evaluated(prepared, after) if due else ([], {})
+    found = record(after, report, metrics, portraits if due else None, notes)
+    return after, replace(found, seconds=time.perf_counter() - began, started_at=started_at)
+
+
+def is_due(prepared: Prepared, round: int) -> bool:
+    """Whether the models are tried after this round."""
+    return (round + 1) % prepared.config.evaluation.every == 0 or round + 1 == prepared.config.rounds
+
+
+def scored(prepared: Prepared, due: bool) -> str | None:
+    """The part that models are tried on right after local training, if they are."""
+    return "test" if due and prepared.config.evaluation.local else None
+
+
+def record(
+    after: State, report: Report, metrics: list[ClientMetric], portraits: Portraits | None, notes: Sequence[Note]
+) -> RoundRecord:
+    """What is stored of a round; without portraits it was not evaluated."""
+    return RoundRecord(
         round=after.round,
-        seconds=time.perf_counter() - began,
-        clients=len(clients),
-        metrics=metrics,
-        traffic=[*_traffic("down", report.bytes_down), *_traffic("up", report.bytes_up)],
+        seconds=0.0,
+        clients=len(report.clients),
+        metrics=[*metrics_of("test", report.counts), *metrics],
+        traffic=[*traffic_of("down", report.bytes_down), *traffic_of("up", report.bytes_up)],
         refusals=[Refusal(r.client, r.reason, r.detail) for r in report.refusals],
-        snapshots=_snapshots(after) if due else [],
+        snapshots=_snapshots(after, portraits) if portraits is not None else [],
         notes=[*notes, *_remarks(report)],
-        started_at=started_at,
     )
-    return after, record
 
 
-def _evaluated(prepared: Prepared, state: State) -> list[ClientMetric]:
+def _evaluated(prepared: Prepared, state: State) -> tuple[list[ClientMetric], Portraits]:
     setting, engine = prepared.setting, prepared.engine
     found: list[ClientMetric] = []
+    portraits: Portraits = {}
     for part in prepared.config.evaluation.parts:
-        found += _metrics(part, evaluate(setting, state, prepared.clients, engine, part))
+        counts, portraits = evaluation(setting, state, prepared.clients, engine, part)  # the same for every part
+        found += metrics_of(part, counts)
     if prepared.unseen:
-        found += _metrics("unseen", evaluate(setting, state, prepared.unseen, engine, "test", joining=True))
-    return found
+        found += metrics_of("unseen", evaluate(setting, state, prepared.unseen, engine, "test", joining=True))
+    return found, portraits
 
 
-def _metrics(part: Part, counts: Counts) -> list[ClientMetric]:
+def metrics_of(part: Part, counts: Counts) -> list[ClientMetric]:
     return [
         ClientMetric(part, view, client, correct, labels, loss / labels if labels else math.nan)
         for view, by_client in counts.items()
@@ -84,19 +101,20 @@ def _metrics(part: Part, counts: Counts) -> list[ClientMetric]:
     ]
 
 
-def _traffic(direction: Literal["down", "up"], found: Mapping[str, Mapping[int, int]]) -> list[Traffic]:
+def traffic_of(direction: Literal["down", "up"], found: Mapping[str, Mapping[int, int]]) -> list[Traffic]:
     return [Traffic(client, block, direction, size) for block, row in found.items() for client, size in row.items()]
 
 
-def _snapshots(state: State) -> list[Snapshot]:
-    """The small private blocks of every client, such as branch weights and mixtures."""
+def _snapshots(state: State, portraits: Portraits) -> list[Snapshot]:
+    """The small private blocks of every client, such as branch weights, and the portraits of their models."""
     found: list[Snapshot] = []
     for client, blocks in state.private.items():
         for name, block in blocks.items():
-            if sum(value.numel() for value in block.values()) <= SMALL:
+            if name not in portraits and sum(value.numel() for value in block.values()) <= SMALL:
                 numbers = [number for value in block.values() for number in value.flatten().tolist()]
                 found.append(Snapshot(name, client, numbers))
-    return found
+    drawn = [Snapshot(name, client, numbers) for name, by in portraits.items() for client, numbers in by.items()]
+    return found + [snapshot for snapshot in drawn if len(snapshot.numbers) <= SMALL]
 
 
 def _remarks(report: Report) -> list[Note]:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from fedblocks.core.errors import CheckpointError, DataError, Interrupted, UserError
+from fedblocks.core.errors import CheckpointError, DataError, Interrupted, RunFolderError, UserError
 from fedblocks.core.state import State
 from fedblocks.runs import checkpoint
 from fedblocks.runs.build import Prepared, prepare
@@ -23,6 +24,7 @@ from fedblocks.runs.states import client_trees, shared_tree, state_of
 from fedblocks.runs.stopping import Stop
 from fedblocks.runs.store import Note
 
+REAL = "federation-run"  # under which the folder of a real federation's run keeps the name that its clients know
 RUNS = Path("runs")  # where runs go that were given no folder
 
 
@@ -32,7 +34,7 @@ def run(
     """Train as a configuration says, in a new folder; `on_round` and `on_note` are told what happens."""
     prepared = prepare(config)
     path = Path(out) if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
-    with threads(config.threads), RunFolder.create(path, config.resolved(), environment()) as folder:
+    with hardware(config), RunFolder.create(path, config.resolved(), environment()) as folder:
         _carry_out(folder, prepared, prepared.setting.start(), prepared.notes, on_round, on_note)
     return load_run(path)
 
@@ -42,13 +44,42 @@ def resume(path: str | Path, on_round: OnRound | None = None, on_note: OnNote | 
     with RunFolder.open(Path(path)) as folder:
         folder.claim()
         if folder.status != "finished":
-            prepared = prepare(config_of(folder))
-            _check_same_data(folder, prepared)
+            _refuse_real(folder)
+            prepared = prepare(_with_the_same_engine(folder))
+            check_same_data(folder, prepared)
             state, notes = _last_state(folder, prepared)
             folder.set_status("running")
-            with threads(prepared.config.threads):
+            with hardware(prepared.config):
                 _carry_out(folder, prepared, state, [*prepared.notes, *_changes(folder), *notes], on_round, on_note)
     return load_run(path)
+
+
+def _with_the_same_engine(folder: RunFolder) -> Config:
+    """The configuration of a run; the engine that was chosen for it stays, for the last bits may differ."""
+    config, before = config_of(folder), folder.store.meta("engine")
+    return config if before is None or config.engine != "auto" else config.model_copy(update={"engine": before})
+
+
+def _refuse_real(folder: RunFolder) -> None:
+    """What clients of a real federation keep is on their disks, not in the folder."""
+    if folder.store.meta(REAL) is not None:
+        fix = f"go on with: fedblocks federation run {folder.path} --server FOLDER"
+        raise RunFolderError(f"{folder.path} is a run of a real federation, whose clients hold a part of it", fix)
+
+
+@contextmanager
+def hardware(config: Config) -> Iterator[None]:
+    """Threads and precision as a configuration says, and as before afterwards."""
+    switches: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
+    before = [switch.allow_tf32 for switch in switches]
+    for switch in switches:
+        switch.allow_tf32 = config.precision == "tf32"
+    try:
+        with threads(config.threads):
+            yield
+    finally:
+        for number, value in enumerate(before):
+            switches[number].allow_tf32 = value
 
 
 @contextmanager
@@ -77,14 +108,20 @@ def _carry_out(
 ) -> None:
     """The rounds that are left, under a status that says how they ended."""
     tell = on_note or (lambda note: None)
+    begin(folder, prepared, notes, tell)
+    with ending(folder), Stop(tell) as stop:
+        _rounds(folder, prepared, state, stop, on_round, tell)
+
+
+def begin(folder: RunFolder, prepared: Prepared, notes: list[Note], tell: OnNote) -> None:
+    """Write down what a run is about to work on, and what is to be known of it."""
     folder.store.set_meta("federation", prepared.setting.data.hash())
+    folder.store.set_meta("engine", prepared.engine.name)
     known = {row["text"] for row in folder.store.rows("SELECT text FROM notes")}
     for note in notes:
         tell(note)
         if note.text not in known:
             folder.store.note(note.text, note.level)
-    with _status(folder), Stop(tell) as stop:
-        _rounds(folder, prepared, state, stop, on_round, tell)
 
 
 def _rounds(
@@ -98,7 +135,7 @@ def _rounds(
         folder.store.record_round(record)
         last, stopping = state.round == config.rounds, stop.asked
         if last or stopping or state.round % (config.checkpoint.every or 1) == 0:
-            _save(folder, config, state, changed)
+            save(folder, config, state, changed)
             changed = set()
         for note in record.notes:
             tell(note)
@@ -108,7 +145,8 @@ def _rounds(
             raise KeyboardInterrupt
 
 
-def _save(folder: RunFolder, config: Config, state: State, changed: set[int]) -> None:
+def save(folder: RunFolder, config: Config, state: State, changed: set[int]) -> None:
+    """A checkpoint of a state; `changed` are the clients that trained since the last one."""
     checkpoint.save(
         folder.checkpoints,
         state.round,
@@ -121,7 +159,7 @@ def _save(folder: RunFolder, config: Config, state: State, changed: set[int]) ->
 
 
 @contextmanager
-def _status(folder: RunFolder) -> Iterator[None]:
+def ending(folder: RunFolder) -> Iterator[None]:
     """How a run ended is written to its folder."""
     try:
         yield
@@ -152,7 +190,7 @@ def _last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note
     return state, notes
 
 
-def _check_same_data(folder: RunFolder, prepared: Prepared) -> None:
+def check_same_data(folder: RunFolder, prepared: Prepared) -> None:
     recorded = folder.store.meta("federation")
     if recorded is not None and recorded != prepared.setting.data.hash():
         fix = "restore the data that the run was started with, or start a new run"

@@ -74,7 +74,9 @@ def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         place = f"{path}:{line[1]}" if line else str(path)
-        raise UserError(f"{place}: this is not TOML: {error}", "quote text, and write true and false small") from error
+        twice = "overwrite" in str(error) or "twice" in str(error)
+        fix = "write each key and each table once" if twice else "quote text, and write true and false small"
+        raise UserError(f"{place}: this is not TOML: {error}", fix) from error
 
 
 def parse_change(text: str) -> tuple[Key, Any]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.parts import Blocks
+from fedblocks.core.population import Population, merged
 from fedblocks.core.state import State, to_device
 from fedblocks.runs.checkpoint import Loaded, Tree
 
@@ -21,13 +22,14 @@ def shared_tree(state: State) -> Tree:
 
 def client_trees(state: State) -> Mapping[int, Tree]:
     """What belongs to each client."""
-    return {client: state.private[client] for client in sorted(state.private)}
+    packed = isinstance(state.private, Population)  # in order already
+    return state.private if packed else {client: state.private[client] for client in sorted(state.private)}
 
 
 def state_of(loaded: Loaded, device: torch.device | str) -> State:
     """The state that a checkpoint holds."""
     memory = {name: _on(blocks, device) for name, blocks in loaded.shared["memory"].items()}
-    private = {client: _on(blocks, device) for client, blocks in loaded.clients.items()}
+    private = _placed(loaded.clients, device)
     return State(loaded.round, _on(loaded.shared["server"], device), memory, private)
 
 
@@ -37,8 +39,17 @@ def settled(state: State, clients: Iterable[int]) -> State:
     Sums over tensors with other strides can differ in the last bit; so a resumed run and an uninterrupted one agree.
     """
     memory = {name: _laid_out(blocks) for name, blocks in state.memory.items()}
+    settled = replace(state, server=_laid_out(state.server), memory=memory)
+    if isinstance(state.private, Population):  # its rows are laid out as they come back
+        return settled
     own = {client: _laid_out(state.private[client]) for client in clients if client in state.private}
-    return replace(state, server=_laid_out(state.server), memory=memory, private={**state.private, **own})
+    return replace(settled, private=merged(state.private, own))
+
+
+def _placed(clients: Mapping[int, Blocks], device: torch.device | str) -> Mapping[int, Blocks]:
+    if isinstance(clients, Population):
+        return clients.on(device)
+    return {client: _on(blocks, device) for client, blocks in clients.items()}
 
 
 def _on(blocks: dict[str, Any], device: torch.device | str) -> Blocks:

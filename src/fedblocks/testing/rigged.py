@@ -13,7 +13,7 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Loss, Phase
 from fedblocks.core.random import derive
 from fedblocks.engines.federate import Engine
-from fedblocks.engines.job import Counts, Job, Trained
+from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.orders import Positions, batches
 
 
@@ -41,7 +41,7 @@ class Rigged:
         job = self.before(job)
         return self.after(job, self.engine.train(job, score))
 
-    def evaluate(self, job: Job, part: str) -> Counts:
+    def evaluate(self, job: Job, part: str) -> Evaluated:
         return self.engine.evaluate(self.before(job), part)
 
 

@@ -1,0 +1,126 @@
+"""Searches: by validation accuracy only, resumable, with a command that runs what was found."""
+
+import builtins
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from fedblocks.core.errors import UserError
+from fedblocks.runs import tune as module
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.result import load_run
+from fedblocks.runs.tune import OneOf, Range, Trial, parse_space, tune
+
+optuna = pytest.importorskip("optuna", reason="needs Optuna: pip install 'fedblocks[tune]'")
+
+SEARCH = ["--set", "method.lr=0.001..0.5:log", "--set", "method.epochs=1|2", "--set", "seed=5"]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """A configuration that runs in an instant."""
+    table = {
+        "rounds": 3,
+        "data": {"name": "gaussian", "clients": 4, "options": {"rows": 120, "classes": 3, "features": 5}},
+        "net": {"name": "mlp", "hidden": [6]},
+        "method": {"name": "fedavg", "batch_size": 8},
+    }
+    path = tmp_path / "config.toml"
+    path.write_text(tomli_w.dumps(table))
+    return str(path)
+
+
+def test_the_best_of_all_trials_is_told_with_a_command_that_repeats_it(fedblocks: Any, config: str) -> None:
+    found = fedblocks("tune", config, *SEARCH, "--trials", "4", "--out", "search", "--json").json
+    accuracies = {trial["number"]: trial["accuracy"] for trial in found["trials"]}
+    assert len(accuracies) == 4 and found["best"]["accuracy"] == max(accuracies.values())
+    assert all(
+        0.001 <= t["options"]["method.lr"] <= 0.5 and t["options"]["method.epochs"] in "12" for t in found["trials"]
+    )
+    words = shlex.split(found["command"])
+    assert words[:3] == ["fedblocks", "run", config] and "seed=5" in words
+    assert fedblocks(*words[1:], "--out", "best", "--quiet").code == 0
+    last = load_run("best").last
+    assert last is not None and last.summaries["validation"]["personal"]["mean"] == found["best"]["accuracy"]
+
+
+def test_test_data_are_never_looked_at(config: str, tmp_path: Path) -> None:
+    tune(config, ["method.lr=0.01..0.1"], 1, tmp_path / "search")
+    with RunFolder.open(tmp_path / "search" / "trial-000") as folder:
+        assert {row["part"] for row in folder.store.rows("SELECT part FROM client_metrics")} == {"validation"}
+
+
+def test_the_same_call_goes_on_where_the_last_one_stopped(config: str, tmp_path: Path) -> None:
+    changes, told = ["method.lr=0.001..0.5:log"], list[Trial]()
+    first = tune(config, changes, 2, tmp_path / "search")
+    again = tune(config, changes, 3, tmp_path / "search", told.append)
+    assert again.trials[:2] == first.trials and [trial.number for trial in told] == [2]
+    assert len({trial.options["method.lr"] for trial in again.trials}) == 3
+    with pytest.raises(UserError, match="a search with other settings"):
+        tune(config, ["method.lr=0.001..0.6:log"], 3, tmp_path / "search")
+
+
+def test_a_trial_during_which_the_search_was_killed_is_done_again(config: str, tmp_path: Path) -> None:
+    changes = ["method.lr=0.001..0.5:log"]
+    tune(config, changes, 1, tmp_path / "search")
+    study = optuna.load_study(study_name="fedblocks", storage=f"sqlite:///{tmp_path / 'search' / 'study.db'}")
+    study.ask().suggest_float("method.lr", 0.001, 0.5, log=True)  # begun, and never told how it ended
+    lost = study.trials[-1].params["method.lr"]
+    found = tune(config, changes, 2, tmp_path / "search")
+    assert [trial.number for trial in found.trials] == [0, 2]
+    assert found.trials[1].options["method.lr"] == float(f"{lost:.4g}")
+
+
+def test_a_trial_that_is_not_promising_is_left_and_could_be_resumed(
+    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_pruner", lambda optuna: optuna.pruners.ThresholdPruner(lower=1.1))
+    with pytest.raises(UserError, match="none of 1 trials came to its end"):
+        tune(config, ["method.lr=0.01..0.1"], 1, tmp_path / "search")
+    left = load_run(tmp_path / "search" / "trial-000")
+    assert (left.status, left.rounds) == ("interrupted", 1)
+
+
+def test_ranges_and_choices_are_read() -> None:
+    space, fixed = parse_space(["a=0.01..1:log", "b=2..8", "c=-1..1.5", "d=1e-3..1e-1", "e=[1]|[2]", "f=3"])
+    assert space["a"] == Range(0.01, 1, True) and space["b"] == Range(2, 8, False)
+    assert space["c"] == Range(-1, 1.5, False) and space["d"] == Range(1e-3, 1e-1, False)
+    assert space["e"] == OneOf(("[1]", "[2]")) and fixed == ["f=3"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["rounds=2"], ["nothing to search for", "0.01..1:log"]),
+        (["method.lr=1..0.1"], ["--set method.lr=1..0.1", "the smaller number first"]),
+        (["method.lr=0..1:log"], ["--set method.lr=0..1:log", "above 0"]),
+        (["method.lr=a..b"], ["--set method.lr=a..b", "two numbers"]),
+        (["method.rate=0.1..1"], ["--set method.rate", "no such option"]),
+        (["method.epochs=1|x"], ["--set method.epochs", '"x" is not a whole number']),
+    ],
+)
+def test_what_cannot_be_searched_for_is_told_before_anything_runs(
+    config: str, tmp_path: Path, changes: list[str], said: list[str]
+) -> None:
+    with pytest.raises(UserError) as caught:
+        tune(config, changes, 1, tmp_path / "search")
+    assert all(words in str(caught.value) for words in said)
+    assert not (tmp_path / "search").exists()
+
+
+def test_without_the_extra_it_says_which_to_install(
+    fedblocks: Any, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "optuna":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    shown = fedblocks("tune", config, *SEARCH)
+    assert shown.code == 2 and 'pip install "fedblocks[tune]"' in shown.err
