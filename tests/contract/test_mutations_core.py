@@ -44,7 +44,7 @@ def unused_becomes_zero(patch: pytest.MonkeyPatch) -> None:
 def nan_is_averaged(patch: pytest.MonkeyPatch) -> None:
     """The door is open to everybody."""
 
-    def admit(uploads: Uploads, private: Blocks, ids: Tensor) -> tuple[Tensor, list[Refusal]]:
+    def admit(uploads: Uploads, private: Blocks, ids: Tensor, *others: object) -> tuple[Tensor, list[Refusal]]:
         return torch.ones(len(ids), dtype=torch.bool), []
 
     patch.setattr(federate, "admit", admit)

@@ -151,7 +151,7 @@ def test_the_plan_in_the_folder_repeats_the_comparison(found: Comparison) -> Non
         (["ditto"], 2, ["ditto.strength=0"], "for ditto: method.strength"),
         (["ditto"], 2, ['evaluation.parts=["validation"]'], "evaluation.parts"),
         (["ditto"], 2, ["rounds=0"], "rounds"),
-        (["modfl"], 2, [], 'needs the tag "operation"'),
+        (["modfl"], 2, ['modfl.cohorts="given"'], 'needs the tag "operation"'),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_any_run(
