@@ -1,4 +1,4 @@
-"""What all peers are given: the job, its net and data, and when to begin a round. Needs torch and nothing of fedblocks."""
+"""What all peers are given: the job, its net and data, when to begin a round. Needs torch, and nothing of fedblocks."""
 
 import json
 import os
@@ -19,14 +19,16 @@ os.dup2(2, 1)
 def begin(package):
     """Wait until a round may begin; before the first, say that everything is ready."""
     if not hello:
-        hello.update(package=package, version=version(package), torch=torch.__version__, threads=torch.get_num_threads())
+        hello.update(
+            package=package, version=version(package), torch=torch.__version__, threads=torch.get_num_threads()
+        )
         _driver.write(json.dumps({**hello, "note": ", ".join(notes)}) + "\n")
     if not sys.stdin.readline():
         os._exit(1)  # whoever asked is gone
 
 
 def end(**noted):
-    """A round is over; what is noted of it goes into the results."""
+    """A round is over; what is noted of it, the number of clients at least, goes into the results."""
     _driver.write(json.dumps(noted) + "\n")
 
 
@@ -62,7 +64,14 @@ def train(model, x, y):
 
 
 def _lenet(shape, classes):
-    convolutions = [nn.Conv2d(shape[0], 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
+    convolutions = [
+        nn.Conv2d(shape[0], 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    ]
     dense = [nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes)]
     return [*convolutions, nn.Flatten(), *dense]
 

@@ -33,8 +33,11 @@ class Turns(FederationObserver):
     def start_round(self, round, global_model):
         begin("fluke-fl")
 
+    def selected_clients(self, round, clients):
+        self.clients = len(clients)
+
     def end_round(self, round):
-        end()
+        end(clients=self.clients)
 
 
 def client(index):

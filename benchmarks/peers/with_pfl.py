@@ -1,4 +1,4 @@
-"""The job with pfl: its FederatedAveraging on its simulated backend, in one process, no evaluation after the first round."""
+"""The job with pfl: FederatedAveraging on its simulated backend, in one process, evaluated in the first round only."""
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,8 @@ class Turns(TrainingProcessCallback):
         return Metrics()
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-        end()
+        end(clients=len(visited))
+        visited.clear()
         if central_iteration + 1 < JOB["rounds"]:
             begin("pfl")
         return False, Metrics()
@@ -44,7 +45,15 @@ class Turns(TrainingProcessCallback):
 
 users = list(range(JOB["clients"]))
 datasets = {user: PyTorchTensorDataset(rows(user), user_id=str(user)) for user in users}
-data = FederatedDataset(datasets.__getitem__, get_user_sampler("minimize_reuse", users))
+visited = []  # users of this round
+
+
+def dataset(user):
+    visited.append(user)
+    return datasets[user]
+
+
+data = FederatedDataset(dataset, get_user_sampler("minimize_reuse", users))
 module = Model()
 model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
 FederatedAveraging().run(

@@ -117,11 +117,12 @@ def matmul_rate(device: torch.device, size: int = 1024) -> float:
 
 
 def our_flops(given: Materials) -> float:
-    """Operations of one round on each example, as the sequential engine does it; some methods read other clients."""
-    cohort = given.cohort[:SOME]
+    """Operations of local training on each example, one client after another; some methods read other clients."""
+    ((group, ids),) = given.setting.members(given.cohort[:SOME]).items()
+    job = given.setting.job(group, ids, given.setting.start(), given.method.phases(), True, "train")
     with FlopCounterMode(display=False) as counter:
-        run_round(given.setting, given.setting.start(), cohort, Sequential(replay=False))
-    return float(counter.get_total_flops() / (len(cohort) * given.job.examples))
+        Sequential(replay=False).train(job)
+    return float(counter.get_total_flops() / (len(ids) * given.job.examples))
 
 
 def loop_flops(plain: PlainLoop) -> float:

@@ -10,6 +10,10 @@ from typing import Any
 
 _PLACE = re.compile(r"<!-- bench:([\w-]+) -->\n.*?<!-- /bench -->", re.DOTALL)
 COLUMNS = ["job", "engine", "clients", "s a round", "plain loop, s", "times the loop", "in CPU time", "examples/s"]
+PEER_COLUMNS = [
+    "job", "clients", "peer", "s a round", "plain loop, s", "sequential, s", "processes, s",
+    "peer / sequential", "peer / processes", "peer / sequential in CPU time", "load",
+]  # fmt: skip
 HEAD = f"| {' | '.join([*COLUMNS, 'share of floor', 'peak MiB'])} |\n|{'---|' * (len(COLUMNS) + 2)}"
 
 
@@ -27,6 +31,8 @@ def section(path: Path) -> str:
     if not path.is_file():
         return f"Not measured yet: there is no `results/{path.name}`."
     found = json.loads(path.read_text())
+    if "missing" in found:
+        return peers(found, path.name)
     lines = [about(found, path.name), "", HEAD, *(row(result) for result in found["results"])]
     if "lanes" in found:
         lines += ["", lanes(found["lanes"])]
@@ -36,7 +42,7 @@ def section(path: Path) -> str:
 def about(found: dict[str, Any], name: str) -> str:
     """Machine, versions and command, in one paragraph."""
     env = found["env"]
-    machine = ", ".join(env["devices"]) or f"{env['cpu']}, {env['cpu_count']} cores"
+    machine = ", ".join(name for name in env["devices"] if name != "cpu") or f"{env['cpu']}, {env['cpu_count']} cores"
     versions = f"torch {env['versions']['torch']}, Python {env['python']}, {env['platform']}"
     load = f", load average {found['load']:.1f} at the end" if "load" in found else ""
     command = " ".join(["fedblocks", *env["command"][1:]])
@@ -68,3 +74,24 @@ def row(result: dict[str, Any]) -> str:
         f"{ours['peak_bytes'] / 2**20:,.0f}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def peers(found: dict[str, Any], name: str) -> str:
+    """Other libraries beside ours, and what could not be measured."""
+    head = f"| {' | '.join(PEER_COLUMNS)} |\n|{'---|' * len(PEER_COLUMNS)}"
+    lines = [about(found, name), "", head, *(f"| {' | '.join(peer_cells(result))} |" for result in found["results"])]
+    notes = {result["peer"]: result["hello"]["note"] for result in found["results"] if result["hello"]["note"]}
+    lost = {**found["failed"], **dict.fromkeys(found["missing"], "not installed")}
+    lines += [f"\n{peer}: {note}." for peer, note in notes.items()]
+    return "\n".join([*lines, *(f"\n{what} not measured: {reason}" for what, reason in lost.items())])
+
+
+def peer_cells(result: dict[str, Any]) -> list[str]:
+    """One job with one peer."""
+    sides, hello = result["sides"], result["hello"]
+    order = (result["peer"], "plain loop", "sequential", "processes")
+    seconds = [f"{sides[who]['median_seconds']:.3f}" for who in order]
+    faster = [f"{result['times_peer'][who]:.2f}" for who in ("sequential", "processes")]
+    ending = [f"{result['times_peer_in_cpu']['sequential']:.2f}", f"{result['load']:.1f}"]
+    named = f"{hello['package']} {hello['version']}"
+    return [result["job"], f"{result['cohort']} of {result['clients']}", named, *seconds, *faster, *ending]

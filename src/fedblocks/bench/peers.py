@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median as _median
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from fedblocks.runs.environment import environment, now
 SCRIPTS = Path(__file__).parents[3] / "benchmarks" / "peers"  # of a checkout; the package does not carry them
 PEERS = {"fluke": "fluke-fl==0.8.1", "flower": "flwr[simulation]==1.41.0", "pfl": "pfl==0.6.0"}
 JOBS = ["J1", "J5", "J7"]
-FEWER = {"J1": 10}  # clients a round, where all of them would take too long with every peer
+FEWER = {"J1": 10, "J5": 20}  # clients a round, where all of them would take too long with every peer
 
 
 def home() -> Path:
@@ -44,7 +44,7 @@ def how_to_install(name: str) -> str:
 class PeerProcess:
     """A peer at work on one job: it waits until it is told to begin a round, and says when it is over."""
 
-    examples: int  # of one round
+    job: BenchJob
     process: subprocess.Popen[str]
     errors: Path
     hello: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class PeerProcess:
         pipe = subprocess.PIPE
         with errors.open("w") as log:
             process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=environ)
-        peer = cls(job.cohort * job.examples, process, errors)
+        peer = cls(job, process, errors)
         peer.hello = peer._heard()
         return peer
 
@@ -72,7 +72,9 @@ class PeerProcess:
         self.process.stdin.flush()
         self.noted = self._heard()
         self.cpu_seconds.append(tree_seconds(self.process.pid) - before)
-        return self.examples
+        if self.noted["clients"] != self.job.cohort:
+            raise UserError(f"it trained {self.noted['clients']} clients, not {self.job.cohort}", "correct its script")
+        return self.job.cohort * self.job.examples
 
     def close(self) -> None:
         """End it; it may be waiting for another round."""
@@ -110,25 +112,28 @@ def tree_seconds(root: int) -> float:
 
 
 def run_peers(names: Sequence[str], repeat: int, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Every job with every peer that is installed; what is not there or fails is listed with the reason."""
-    jobs = [job for job in chosen(list(names) or JOBS, large=False)]
-    for job in jobs:
-        if job.name not in JOBS:
-            raise UserError(f"{job.name} is not written for peers", f"choose among {', '.join(JOBS)}")
-    if not SCRIPTS.is_dir():
-        raise UserError("the scripts of the peers are not here", "run this from a checkout, installed with pip -e")
+    """Every job with every peer that is installed; `tell` hears of all results so far after each of them."""
+    jobs = _written_for_peers(names)
     missing = {name: how_to_install(name) for name in PEERS if not (home() / name / "bin" / "python").exists()}
-    results: list[dict[str, Any]] = []
-    failed: dict[str, str] = {}
+    found: dict[str, Any] = {"at": now(), "env": environment(), "results": [], "failed": {}, "missing": missing}
     for job in jobs:
         for name in (name for name in PEERS if name not in missing):
             try:
-                results.append(beside(name, replace(job, cohort=FEWER.get(job.name, job.cohort)), repeat))
+                found["results"].append(beside(name, job, repeat))
             except UserError as error:
-                failed[f"{job.name} with {name}"] = error.message
-                continue
-            tell(results[-1])
-    return {"at": now(), "env": environment(), "results": results, "failed": failed, "missing": missing}
+                found["failed"][f"{job.name} with {name}"] = error.message
+            tell(found)
+    return found
+
+
+def _written_for_peers(names: Sequence[str]) -> list[BenchJob]:
+    if not SCRIPTS.is_dir():
+        raise UserError("the scripts of the peers are not here", "run this from a checkout, installed with pip -e")
+    jobs = chosen(list(names) or JOBS, large=False)
+    for job in jobs:
+        if job.name not in JOBS:
+            raise UserError(f"{job.name} is not written for peers", f"choose among {', '.join(JOBS)}")
+    return [replace(job, cohort=FEWER.get(job.name, job.cohort)) for job in jobs]
 
 
 def beside(name: str, job: BenchJob, repeat: int) -> dict[str, Any]:
@@ -142,20 +147,20 @@ def beside(name: str, job: BenchJob, repeat: int) -> dict[str, Any]:
             rounds = {"plain loop": PlainLoop(given).round, **ours, name: peer.round}
             sides = taken_in_turn(rounds, repeat, torch.device("cpu"))
         finally:
+            workers.close()  # first: forked workers hold the peer's input open
             peer.close()
-            workers.close()
     sides[name] = replace(sides[name], cpu_seconds=peer.cpu_seconds[1:])  # the first was to warm up
     return compared(job, name, sides) | {"hello": peer.hello, "noted": peer.noted, "load": os.getloadavg()[0]}
 
 
 def compared(job: BenchJob, peer: str, sides: dict[str, Side]) -> dict[str, Any]:
-    """Medians and ratios; above 1, we are faster."""
-    ours = min((sides[name] for name in ("sequential", "processes")), key=lambda side: side.median_seconds)
-    times = {side.who: sides[peer].median_seconds / side.median_seconds for side in sides.values()}
-    processor = statistics.median(sides[peer].cpu_seconds) / max(statistics.median(ours.cpu_seconds), 1e-9)
-    keep = ("who", "seconds", "cpu_seconds", "median_seconds", "examples_per_second")
+    """Medians, and how many times as fast as the peer the others are."""
+    theirs, others = sides[peer], [side for who, side in sides.items() if who != peer]
+    processor = {side.who: _median(theirs.cpu_seconds) / max(_median(side.cpu_seconds), 1e-9) for side in others}
+    keep = ("seconds", "cpu_seconds", "median_seconds", "examples_per_second")
     return {
         "job": job.name, "about": job.about, "clients": job.clients, "cohort": job.cohort, "batch": job.batch,
-        "peer": peer, "ours": ours.who, "times_peer": times, "cpu_speedup": processor,
-        "sides": {who: {key: getattr(side, key) for key in keep} for who, side in sides.items()},
+        "peer": peer, "sides": {who: {key: getattr(side, key) for key in keep} for who, side in sides.items()},
+        "times_peer": {side.who: theirs.median_seconds / side.median_seconds for side in others},
+        "times_peer_in_cpu": processor,
     }  # fmt: skip

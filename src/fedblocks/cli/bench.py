@@ -22,6 +22,7 @@ Engine = Annotated[
     list[str] | None, typer.Option("--engine", help="auto, sequential, vectorised, processes; may be given again.")
 ]
 Large = Annotated[bool, typer.Option("--large", help="Also J8 with a million clients.")]
+Peers = Annotated[bool, typer.Option("--peers", help="J1, J5, J7 beside other libraries, from a checkout.")]
 
 
 def bench(
@@ -32,10 +33,13 @@ def bench(
     repeat: Repeat = 3,
     engine: Engine = None,
     large: Large = False,
+    peers: Peers = False,
 ) -> None:
     """Time jobs of known shape beside a plain PyTorch loop that does the same in the same process."""
 
     def action() -> None:
+        if peers:
+            return _beside_peers(jobs or [], repeat, out, as_json)
         from fedblocks.bench.jobs import chosen
         from fedblocks.bench.lanes import NAME, measure_lanes
         from fedblocks.bench.suite import check_device, run_jobs, write
@@ -58,6 +62,28 @@ def bench(
             _show(found)
 
     stoppable(action)
+
+
+def _beside_peers(jobs: list[str], repeat: int, out: Path | None, as_json: bool) -> None:
+    from fedblocks.bench.page import PEER_COLUMNS, peer_cells
+    from fedblocks.bench.peers import run_peers
+    from fedblocks.bench.suite import write
+
+    def tell(found: dict[str, Any]) -> None:
+        if out is not None:
+            write(out, found)
+        if not as_json:
+            say(f"{len(found['results'])} timed, {len(found['failed'])} failed")
+
+    found = run_peers(jobs, repeat, tell)
+    if as_json:
+        return show_json(found)
+    headings = {name: name for name in PEER_COLUMNS}
+    show_table(headings, [dict(zip(PEER_COLUMNS, peer_cells(result))) for result in found["results"]])
+    for what, reason in found["failed"].items():
+        say(f"{what} not measured: {reason}")
+    for command in found["missing"].values():
+        say(f"not installed; to measure it too: {command}")
 
 
 def _show(found: dict[str, Any]) -> None:
