@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 
 from fedblocks.core.errors import UserError
 from fedblocks.engines.sequential import Sequential
@@ -159,6 +159,27 @@ def test_a_client_that_fails_counts_as_absent(tmp_path: Path) -> None:
     assert {(r.client, r.reason) for r in refusals} == {(BAD, "client-error")} and "out of memory" in refusals[0].detail
     simulated = run(example.setting(), Sequential(), without(BAD, example)).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
+
+
+def test_a_node_that_was_away_is_asked_again_as_soon_as_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedblocks.flower.roll.LOOK", 0.0)
+    monkeypatch.setattr("fedblocks.flower.roll.PAUSE", 0.01)
+    away = ["once"]
+
+    def meddle(node: int, answer: Message) -> Message:
+        if node != node_of(BAD) or not away:
+            return answer
+        away.clear()
+        gone = Message(Error(5, "Node Unavailable"), reply_to=answer)
+        gone.metadata.__dict__["_reply_to_message_id"] = answer.metadata.reply_to_message_id
+        return gone
+
+    federation = Federated(EXAMPLES["fedper"](), tmp_path, meddle)
+    roll = Roll(federation.grid)
+    roll.wait(federation.example.everybody, len(federation.example.everybody), 10.0)
+    assert roll.nodes[BAD] == node_of(BAD) and roll.refused == {} and away == []
 
 
 def silent(*clients: int) -> Meddle:

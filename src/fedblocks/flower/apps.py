@@ -17,7 +17,7 @@ from fedblocks.flower.client import ClientSide
 from fedblocks.flower.local import member_of
 from fedblocks.flower.messages import Malformed, Wire
 from fedblocks.flower.records import NPY_HEADER, from_content, to_content
-from fedblocks.flower.roll import PAUSE, Roll
+from fedblocks.flower.roll import PAUSE, UNANSWERED, Roll
 from fedblocks.flower.rounds import OpenRound
 from fedblocks.flower.server import Ask, Closed, Progress, ServerSide
 
@@ -120,7 +120,8 @@ def _taken(open_round: OpenRound, clients: Sequence[int], message: Message) -> d
     """Hand the answer of a node to the round; what its clients are sent next, if anything."""
     try:
         if message.has_error():
-            raise Malformed("client-error", f"{message.error.code}: {message.error.reason}")
+            reason = "no-answer" if message.error.code in UNANSWERED else "client-error"
+            raise Malformed(reason, f"{message.error.code}: {message.error.reason}")
         found = from_content(message.content, {c: open_round.limit(c, NPY_HEADER) for c in clients})
     except Malformed as error:
         found = dict.fromkeys(clients, error)

@@ -70,18 +70,30 @@ def local(
     base, server = path / "federation", path / "federation" / "server"
     held = _dealt_out(path, base, nodes, port or launch.free_port())
     variables = {**launch.environment(server), launch.SERVER: str(server)}
-    with ended_politely(), Crew(base / "logs", variables) as crew:
-        host = running.start_server(crew, server, tell)
-        for name in held:
-            running.start_client(crew, base / name, name)
-        tell(f"{len(held)} nodes are starting")
-        running.submit(server, order_for(path, host.federation, kind="train", **choices))
-        return watch(path, on_round, on_note, lambda: _tend(crew, server, tell))
+    try:
+        with ended_politely(), Crew(base / "logs", variables) as crew:
+            host = running.start_server(crew, server, tell)
+            for name in held:
+                running.start_client(crew, base / name, name)
+            tell(f"starting {len(held)} nodes, and the app that goes through the rounds")
+            running.submit(server, order_for(path, host.federation, kind="train", **choices))
+            return watch(path, on_round, on_note, lambda: _tend(crew, server, tell))
+    except KeyboardInterrupt as error:
+        raise _stopped(path) from error
+
+
+def _stopped(path: Path) -> Interrupted:
+    """What is said when somebody ends a federation on this machine."""
+    running.is_lost(path)
+    with RunFolder.open(path) as folder:
+        done = folder.store.last_round() or 0
+    return Interrupted(f"stopped after round {done}", f"go on with: fedblocks federation local {path}")
 
 
 def _dealt_out(path: Path, base: Path, nodes: int, port: int) -> list[str]:
     """Folders for a server and so many nodes on this machine, each with its share of the clients."""
     if (base / "server" / "server.toml").exists():  # the run goes on, its clients where they were
+        _forget_connections(base / "server")
         return sorted(ServerHost.read(base / "server").clients)
     with RunFolder.open(path) as folder:
         config = config_of(folder)
@@ -91,6 +103,12 @@ def _dealt_out(path: Path, base: Path, nodes: int, port: int) -> list[str]:
     data = config.resolved()["data"]
     set_up(base, "127.0.0.1", held, port, launch.free_port(), data=data, device=device)
     return sorted(held)
+
+
+def _forget_connections(server: Path) -> None:
+    """Start Flower anew: its table says for a minute that nodes are connected which have ended with it."""
+    for stale in [*server.glob("flower.db*"), *(server / "clients").glob("*.enrolled")]:
+        stale.unlink()
 
 
 def _tend(crew: Crew, server: Path, tell: Callable[[str], None]) -> None:

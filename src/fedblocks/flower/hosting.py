@@ -16,6 +16,9 @@ from fedblocks.runs.folder import RunFolder
 
 Tell = Callable[[str], None]
 SLOW = 30.0  # seconds after which a client says that its server does not answer
+FORGET = 75.0  # seconds after which Flower's server has noticed that a client was killed
+REFUSED = "Failed to activate"  # what Flower's client says then
+RETRY = 4.0  # seconds until a client that was not let in tries again
 TEND = 1.0  # seconds between two looks at the processes
 
 
@@ -60,13 +63,25 @@ def host_client(folder: Path, tell: Tell) -> None:
 
 def _wait_for_server(crew: Crew, host: ClientHost, tell: Tell) -> None:
     """Until the server has let this client in; say so if that takes long."""
-    before, began, told = len(_said(crew)), time.monotonic(), False
-    while "SuperNode ID" not in _said(crew)[before:]:
-        check_admission(crew, before)
-        if not told and time.monotonic() - began > SLOW:
-            tell(f"{host.server} does not answer yet; trying again until it does")
-            told = True
+    before, began, told = len(_said(crew)), time.monotonic(), set[str]()
+
+    def tell_once(text: str) -> None:
+        if text not in told:
+            tell(text)
+        told.add(text)
+
+    while "SuperNode ID" not in (said := _said(crew)[before:]):
+        waited = time.monotonic() - began
+        if REFUSED in said and waited < FORGET:  # Flower does not say which of the two it is
+            tell_once("not let in: its key is not enrolled, or it was killed a moment ago; trying again for a minute")
+            time.sleep(RETRY)
+            crew.revive()
+        else:
+            check_admission(crew, before)
+        if REFUSED not in said and waited > SLOW:
+            tell_once(f"{host.server} does not answer yet; trying again until it does")
         time.sleep(TEND)
+    crew.restarts = 0
     tell("connected; waiting for what the server asks for")
 
 
@@ -74,7 +89,7 @@ def check_admission(crew: Crew, since: int = 0) -> None:
     """Say so if server and client do not trust each other; Flower's program ends then."""
     if crew.running["supernode"].poll() is not None:
         said = _said(crew)[since:]
-        if "Failed to activate" in said:
+        if REFUSED in said:
             fix = "see that its public key is in the server's folder, in clients/, and that server.toml names it"
             raise UserError("the server does not know the key of this client", fix)
         if "CERTIFICATE_VERIFY_FAILED" in said:

@@ -20,6 +20,7 @@ HELLO = "query.hello"
 PAUSE = 0.5  # seconds between two looks at what has come; more of them keep a SuperLink from its work
 LOOK = 1.0  # seconds between two looks at which nodes there are
 AGAIN = 90.0  # seconds after which a node that did not answer, or could not, is asked again
+UNANSWERED = {3, 4, 5}  # Flower's errors: the message is gone, its answer is, its node is
 _MEMBERS = TypeAdapter(list[Member])
 
 Tell = Callable[[str], None]
@@ -65,14 +66,17 @@ class Roll:
 
     def _hear(self, node: int, message: Message) -> None:
         """Believe a node that says what it may say."""
+        if message.has_error() and message.error.code in UNANSWERED:
+            del self._when[node]  # ask it anew as soon as it is back
+            return
         try:
             said = self._said(message, node)
             for member in said:
                 if self.nodes.get(member.client, node) != node:
                     raise ValueError(f"client {member.client} is there already")
                 self.members[member.client], self.nodes[member.client] = member, node
-            who = f"client {said[0].client} is" if len(said) == 1 else f"{len(said)} clients of a node are"
-            self.tell(f"{who} there, with {sum(member.size for member in said)} training examples")
+            self.refused.pop(node, None)
+            self.tell(f"{_named(said)} there, with {sum(member.size for member in said)} training examples")
         except ValueError as error:
             reason = readable(str(error))
             if self.refused.get(node) != reason:
@@ -114,3 +118,11 @@ class Roll:
                 self.tell(f"waiting for clients: {here} of {len(clients)} are there")
             time.sleep(PAUSE)
             self.look()
+
+
+def _named(members: Sequence[Member]) -> str:
+    """The clients of one node in a few words."""
+    if len(members) == 1:
+        return f"client {members[0].client} is"
+    first = ", ".join(str(member.client) for member in members[:3])
+    return f"clients {first}{f' and {len(members) - 3} more' if len(members) > 3 else ''} are"

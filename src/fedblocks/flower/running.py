@@ -78,11 +78,20 @@ def _shim(folder: Path) -> Path:
 
 def submit(folder: Path, order: Order) -> str:
     """Give the server something to do; the number that Flower gives it."""
+    if order.kind == "train":
+        _settle(Path(order.folder))
     name = order.store(folder)
     app = write_app(folder / "orders" / name, name, order.terms)
     number = str(launch.ask(folder, "run", str(app))["run-id"])
     write_atomically(current(folder), json.dumps({"order": name, "run-id": number, "folder": order.folder}))
     return number
+
+
+def _settle(path: Path) -> None:
+    """A run that stopped or failed waits for the order that is about to be given, and is taken up by no other."""
+    with RunFolder.open(path) as folder:
+        if folder.status in ("interrupted", "failed"):
+            folder.set_status("interrupted")
 
 
 def current(folder: Path) -> Path:

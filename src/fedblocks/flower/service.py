@@ -129,7 +129,9 @@ class Service:
         count = min(len(self.prepared.clients), math.ceil(self.order.more * self.prepared.cohort))
         if attempt == 0 and count == self.prepared.cohort:
             return cohort_of(self.prepared, done)
-        here = [c for c in self.prepared.clients if c in self.roll.nodes] or self.prepared.clients
+        here = [c for c in self.prepared.clients if c in self.roll.nodes]
+        if len(here) < self._minimum():
+            here = self.prepared.clients  # they are waited for
         rng = generator(self.prepared.config.seed, done, attempt, "cohort")
         chosen = rng.choice(len(here), min(count, len(here)), replace=False)
         return sorted(here[i] for i in chosen)

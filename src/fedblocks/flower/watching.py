@@ -19,6 +19,9 @@ LOOK = 0.3  # seconds between two looks at the record
 def watch(path: Path, on_round: OnRound, on_note: OnNote, tend: Callable[[], object]) -> RunResult:
     """Tell what happens until the run is over; `tend` is called all the while, and may raise."""
     seen = _Seen(load_run(path).config.rounds)
+    with RunFolder.open(path) as folder:
+        if folder.store.meta("status") != "finished":
+            seen.skip(folder.store, on_note)
     while True:
         with RunFolder.open(path) as folder:
             status = folder.store.meta("status")
@@ -36,6 +39,13 @@ class _Seen:
 
     def __init__(self, rounds: int) -> None:
         self.rounds, self.done, self.notes, self.last = rounds, 0, 0, ""
+
+    def skip(self, store: RunStore, on_note: OnNote) -> None:
+        """Of a run that goes on, nothing is told twice."""
+        if done := store.last_round():
+            self.done = done
+            self.notes = max((row["rowid"] for row in store.rows("SELECT rowid FROM notes")), default=0)
+            on_note(Note(f"going on after round {done}"))
 
     def tell(self, store: RunStore, on_round: OnRound, on_note: OnNote, over: bool) -> None:
         for row in store.rows("SELECT rowid, level, text FROM notes WHERE rowid > ? ORDER BY rowid", self.notes):

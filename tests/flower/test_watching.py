@@ -1,0 +1,67 @@
+"""What somebody sees of a run that goes on: what is new, once, and no old end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedblocks.flower import federation, running
+from fedblocks.flower.watching import watch
+from fedblocks.runs.config import Config
+from fedblocks.runs.folder import RunFolder, Status
+from fedblocks.runs.run import run
+
+TABLE = {
+    "rounds": 2,
+    "threads": 1,
+    "device": "cpu",
+    "data": {"name": "digits", "clients": 2, "split": [0.6, 0.2, 0.2]},
+    "net": {"name": "mlp", "hidden": [4]},
+    "method": {"name": "fedavg", "batch_size": 64},
+}
+
+
+@pytest.fixture
+def done(tmp_path: Path) -> Path:
+    """A run of two rounds."""
+    run(Config.of(TABLE), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def put(path: Path, status: Status) -> None:
+    with RunFolder.open(path) as folder:
+        folder.set_status(status)
+
+
+def seen(path: Path, tend: Callable[[], object]) -> tuple[list[int], list[str]]:
+    rounds: list[int] = []
+    notes: list[str] = []
+    watch(path, lambda told: rounds.append(told.round), lambda note: notes.append(note.text), tend)
+    return rounds, notes
+
+
+def test_all_rounds_of_a_finished_run_are_told(done: Path) -> None:
+    assert seen(done, lambda: None)[0] == [1, 2]
+
+
+def test_of_a_run_that_goes_on_nothing_is_told_twice(done: Path) -> None:
+    put(done, "interrupted")
+    assert seen(done, lambda: put(done, "finished")) == ([], ["going on after round 2"])
+
+
+@pytest.mark.parametrize("before", ["running", "failed", "interrupted"])
+def test_a_run_that_is_ordered_anew_is_not_over_and_not_taken_up_twice(before: Status, done: Path) -> None:
+    put(done, before)  # "running": its process is gone, since nobody holds the lock
+    running._settle(done)
+    assert not running.is_lost(done)
+    assert seen(done, lambda: put(done, "finished"))[1] == ["going on after round 2"]
+
+
+def test_somebody_who_stops_a_federation_is_told_how_to_go_on(done: Path) -> None:
+    put(done, "running")
+    told = federation._stopped(done)
+    assert told.message == "stopped after round 2" and told.fix == f"go on with: fedblocks federation local {done}"
+    with RunFolder.open(done) as folder:
+        assert folder.store.meta("status") == "interrupted"
