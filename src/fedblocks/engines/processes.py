@@ -187,8 +187,11 @@ def _part(job: Job, member: int) -> Job:
     return replace(job, cohort=cohort, sent=replace(job.sent, blocks=blocks))
 
 
+_ENGINE = Sequential()  # of a worker: what it wrote down for one client serves the others
+
+
 def _done(job: Job, message: Message) -> dict[str, Any]:
     """What the client of a job ends with, as the reference engine does it."""
-    act = Sequential().train if message["act"] == "train" else Sequential().evaluate
-    found = act(job, message["part"])
+    engine = _ENGINE
+    found = engine.train(job, message["part"]) if message["act"] == "train" else engine.evaluate(job, message["part"])
     return {one.name: getattr(found, one.name) for one in fields(found)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,9 @@ class Replayed:
     """
 
     owner: object  # the method: held, so that no other gets its identity
+    worth: int  # steps of one kind in a round before they are written down: writing costs as much as several steps
     round: Any = None
+    met: Counter[Hashable] = field(default_factory=Counter)
     drafts: dict[Hashable, Program] = field(default_factory=dict)  # written down once
     programs: dict[Hashable, Program | None] = field(default_factory=dict)  # None: cannot be repeated
 
@@ -31,7 +34,7 @@ class Replayed:
         if not order:
             return
         if stretch.local.round != self.round:  # numbers that depend on the round are part of a program
-            self.round, self.drafts, self.programs = stretch.local.round, {}, {}
+            self.round, self.met, self.drafts, self.programs = stretch.local.round, Counter(), {}, {}
         bound = _tensors([stretch.blocks, stretch.start, stretch.local.tensors, stretch.memories])
         about = (stretch.number, stretch.local.training, tuple(stretch.rates), _shapes(bound))
         key = stretch.local.tensors["key"]
@@ -54,7 +57,8 @@ class Replayed:
         self, signature: Hashable, stretch: Stretch, step: Step, count: int, key: Tensor, bound: list[Tensor]
     ) -> None:
         """A step as it is; written down unless that is known to be of no use."""
-        if signature in self.programs:
+        self.met[signature] += 1
+        if signature in self.programs or self.met[signature] <= self.worth:
             run_step(stretch, step, count, key)
             return
         with Recorder([*bound, step.index, key]) as recorder:

@@ -22,13 +22,14 @@ class Sequential:
 
     name: str = "sequential"
     replay: bool = True  # on a CPU, write down the operations of a step and repeat them
+    worth: int = 8  # steps of one kind in a round before they are written down
     known: dict[tuple[int, str], Replayed] = field(default_factory=dict, compare=False, repr=False)
 
     def runner(self, job: Job) -> Runner:
         """How the steps of a job are run."""
         if not self.replay or job.device.type != "cpu":
             return step_by_step
-        return self.known.setdefault((id(job.method), job.purpose), Replayed(job.method))
+        return self.known.setdefault((id(job.method), job.purpose), Replayed(job.method, self.worth))
 
     def train(self, job: Job, score: str | None = None) -> Trained:
         """Local training of every client; `score` names a part of the data to try the trained models on."""
