@@ -1,6 +1,5 @@
 """The commands: what they print, for people and for programs, and how they end."""
 
-import json
 import os
 import pty
 import re
@@ -22,31 +21,6 @@ from fedblocks.testing import contract
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 SMALL = ["--set", "rounds=2", "--set", "method.epochs=1"]
-
-
-class Done:
-    """What a command printed, and its exit code."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def fedblocks(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a command in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def running(*words: str) -> Done:
-        with pytest.raises(SystemExit) as stop:
-            main(list(words))
-        captured = capsys.readouterr()
-        return Done(int(stop.value.code or 0), captured.out, captured.err)
-
-    return running
 
 
 def test_methods_are_listed_for_people_and_as_json(fedblocks: Any) -> None:

@@ -37,7 +37,7 @@ class Dense(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor | None) -> tuple[Tensor, int]:
-        full = [_stacked(t, dim, info.batch_size) for t, dim in zip(inputs, in_dims, strict=True)]
+        full = [stacked(t, dim, info.batch_size) for t, dim in zip(inputs, in_dims, strict=True)]
         return Dense.apply(*full), 0  # type: ignore[no-untyped-call]
 
 
@@ -47,7 +47,8 @@ def dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return y.view(*x.shape[:-1], -1)
 
 
-def _stacked(t: Tensor | None, dim: int | None, size: int) -> Tensor | None:
+def stacked(t: Tensor | None, dim: int | None, size: int) -> Tensor | None:
+    """A tensor with the clients first; one that they share is a view."""
     if t is None:
         return None
     return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)

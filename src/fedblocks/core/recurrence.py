@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedblocks.core.dense import stacked
+
 Cell = tuple[Tensor, Tensor, Tensor]  # h, c, and the four gates after their activations
 
 
@@ -51,7 +53,7 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[tuple[Tensor, ...], int]:
-        full = [_stacked(t, dim, info.batch_size) for t, dim in zip(inputs, in_dims, strict=True)]
+        full = [stacked(t, dim, info.batch_size) for t, dim in zip(inputs, in_dims, strict=True)]
         read, weight, h, c = full
         outs, last, cells, gates = Recurrence.apply(read, weight, h, c)  # type: ignore[no-untyped-call]
         return (outs, last, cells, gates), (0, 0, 1, 1)  # type: ignore[return-value]
@@ -86,7 +88,3 @@ def _cell_backward(d_h: Tensor, d_c: Tensor, before: Tensor, c: Tensor, gates: T
     d_c = d_c + d_h * o * (1 - bent * bent)
     slopes = [d_c * g * i * (1 - i), d_c * before * f * (1 - f), d_c * i * (1 - g * g), d_h * bent * o * (1 - o)]
     return torch.cat(slopes, -1), d_c * f
-
-
-def _stacked(t: Tensor, dim: int | None, size: int) -> Tensor:
-    return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
