@@ -86,7 +86,7 @@ def test_a_dense_net_takes_six_operations_a_weight_less_the_gradient_of_its_inpu
 
 
 def test_results_are_plain_values() -> None:
-    found = run_jobs([small(J7)], "cpu", 1, ["sequential", "vectorised", "auto"], lambda result: None)
+    found = run_jobs([small(J7)], "cpu", 1, ["sequential", "vectorised", "auto"], lambda results, table: None)
     assert [r["ours"]["who"] for r in found["results"]] == ["sequential", "vectorised"]
     assert json.loads(json.dumps(found)) == found
     assert not found["skipped"] and found["env"]["versions"]["torch"]
@@ -94,7 +94,7 @@ def test_results_are_plain_values() -> None:
 
 def test_what_a_method_cannot_do_is_left_out_with_its_reason() -> None:
     impossible = small(J4, name="J4/flow", method="modfl", options={"configuration": ""}, shape=(5,), classes=7)
-    found = run_jobs([replace(impossible, net="lenet")], "cpu", 1, ["sequential"], lambda result: None)
+    found = run_jobs([replace(impossible, net="lenet")], "cpu", 1, ["sequential"], lambda results, table: None)
     assert list(found["skipped"]) == ["J4/flow"] and found["results"] == []
 
 

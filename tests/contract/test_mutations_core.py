@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -60,8 +61,8 @@ def everybody_is_written(patch: pytest.MonkeyPatch) -> None:
     """What the first client learnt is stored for client 0 and its neighbours, absent or not."""
     honest = federate._private_by_client
 
-    def private_by_client(private: Blocks, ids: list[int], good: Tensor) -> dict[int, Blocks]:
-        found = honest(private, ids, good)
+    def private_by_client(*given: Any) -> dict[int, Blocks]:
+        found = honest(*given)
         return {**dict.fromkeys(range(6), next(iter(found.values()))), **found} if found else {}
 
     patch.setattr(federate, "_private_by_client", private_by_client)

@@ -23,7 +23,7 @@ SHAPES = [(3, 32, 6, 5, 0), (6, 14, 16, 5, 0), (1, 28, 32, 3, 1), (32, 16, 64, 3
 
 @pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES)
 def test_convolutions_of_a_stack_and_their_gradients_are_those_of_each_client(channels, size, filters, kernel, pad):
-    from fedblocks.core.kernels.convolution import ClientConvolution
+    from fedblocks.core.kernels.mapped_convolution import ClientConvolution
 
     noise = torch.Generator(device="cuda").manual_seed(0)
     x = torch.randn(4, 5, channels, size, size, device="cuda", generator=noise, requires_grad=True)
@@ -36,6 +36,32 @@ def test_convolutions_of_a_stack_and_their_gradients_are_those_of_each_client(ch
     wanted = (expected, *torch.autograd.grad(expected, (x, w, b), slope.double()))
     for one, other in zip(found, wanted, strict=True):
         assert (one - other).abs().max() <= 3e-6 * other.abs().max()
+
+
+def test_gradients_inside_a_client_and_second_derivatives_are_those_of_each_client():
+    from fedblocks.core.kernels.mapped_convolution import ClientConvolution
+    from fedblocks.core.kernels.pooling import max_pool
+
+    noise = torch.Generator(device="cuda").manual_seed(0)
+    x = torch.randn(3, 4, 2, 9, 9, device="cuda", generator=noise)
+    w = torch.randn(3, 5, 2, 3, 3, device="cuda", generator=noise)
+    v = torch.randn(3, 6, 5, 3, 3, device="cuda", generator=noise)
+
+    def ours(w, v, x):
+        hidden = max_pool(ClientConvolution.apply(x, w, w.sum((1, 2, 3)), 1), 2).sigmoid()
+        return ClientConvolution.apply(hidden, v, None, 1).square().mean()
+
+    def plain(w, v, x):
+        hidden = F.max_pool2d(F.conv2d(x, w, w.sum((1, 2, 3)), padding=1), 2).sigmoid()
+        return F.conv2d(hidden, v, None, padding=1).square().mean()
+
+    def curved(loss):  # the length of the gradient, and how that changes with the weights
+        return grad(lambda w, v, x: sum(g.square().sum() for g in grad(loss, (0, 1))(w, v, x)), (0, 1))
+
+    for found, wanted in ((grad(ours, (0, 1)), grad(plain, (0, 1))), (curved(ours), curved(plain))):
+        expected = [wanted(*(t[i].double() for t in (w, v, x))) for i in range(3)]
+        for one, other in zip(vmap(found)(w, v, x), zip(*expected, strict=True), strict=True):
+            assert (one - torch.stack(other)).abs().max() <= 1e-5 * torch.stack(other).abs().max()
 
 
 @pytest.mark.parametrize(("height", "width", "size"), [(28, 28, 2), (7, 9, 2), (9, 9, 3), (5, 4, 1)])

@@ -165,10 +165,10 @@ def test_a_leaderboard_ranks_runs_and_counts_clients_below_the_reference(small: 
 def test_too_little_memory_halves_the_stack_and_is_said(
     small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def short_of_memory(setting: Any, state: Any, clients: Any, engine: Any, score: Any = None) -> Any:
+    def short_of_memory(setting: Any, state: Any, clients: Any, engine: Any, *more: Any) -> Any:
         if engine.chunk > 1:
             raise torch.OutOfMemoryError("out of memory")
-        return run_round(setting, state, clients, engine, score)
+        return run_round(setting, state, clients, engine, *more)
 
     config = Config.of(small | {"engine": "vectorised"})
     expected = run(config, tmp_path / "a").state()

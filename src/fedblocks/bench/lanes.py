@@ -55,7 +55,7 @@ def _one(setting: Setting, cohort: list[int]) -> Round:
 
     def round() -> int:
         nonlocal state
-        state, _ = run_round(setting, state, cohort, engine)
+        state, _ = run_round(setting, state, cohort, engine, coming=cohort)
         return len(cohort) * J1.examples
 
     return round
@@ -67,7 +67,8 @@ def _all(settings: list[Setting], cohort: list[int]) -> Round:
 
     def round() -> int:
         nonlocal states
-        states = [end[0] for end in lanes.run_round(states, [cohort] * len(settings), engine)]
+        cohorts = [cohort] * len(settings)
+        states = [end[0] for end in lanes.run_round(states, cohorts, engine, coming=cohorts)]
         return len(settings) * len(cohort) * J1.examples
 
     return round

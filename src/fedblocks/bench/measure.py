@@ -88,7 +88,7 @@ def our_round(given: Materials, engine: Engine) -> Round:
 
     def round() -> int:
         nonlocal state
-        state, report = run_round(given.setting, state, given.cohort, engine)
+        state, report = run_round(given.setting, state, given.cohort, engine, coming=given.cohort)
         if given.job.tests:
             evaluate(given.setting, state, given.cohort, engine)
         return sum(len(given.setting.data.train[client]) for client in report.clients)

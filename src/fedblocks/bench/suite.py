@@ -28,10 +28,11 @@ ENGINES: dict[str, Callable[[], Engine]] = {"sequential": Sequential, "vectorise
 AUTO = "auto"
 
 
-def run_jobs(
-    jobs: Sequence[BenchJob], device: str, repeat: int, engines: Sequence[str], tell: Callable[[Result], None]
-) -> dict[str, Any]:
-    """Time every job; `tell` hears of each result at once. What a method refuses is listed under "skipped"."""
+Tell = Callable[[Sequence[Result], dict[str, Any]], None]  # what a job gave, and all that is known so far, for JSON
+
+
+def run_jobs(jobs: Sequence[BenchJob], device: str, repeat: int, engines: Sequence[str], tell: Tell) -> dict[str, Any]:
+    """Time every job; `tell` hears of each at once. What a method refuses is listed under "skipped"."""
     for name in engines:
         if name not in (AUTO, *ENGINES):
             raise UserError(f'there is no engine "{name}"', f"use {', '.join([AUTO, *ENGINES])}")
@@ -43,9 +44,12 @@ def run_jobs(
         except UserError as error:  # a method that the job's net or data do not suit
             skipped[job.name] = error.message
             continue
-        for result in found:
-            tell(result)
         results += found
+        tell(found, _table(results, skipped))
+    return _table(results, skipped)
+
+
+def _table(results: Sequence[Result], skipped: dict[str, str]) -> dict[str, Any]:
     about = {"at": now(), "env": environment(), "load": os.getloadavg()[0]}  # of the last minute: others disturb
     return {**about, "results": [r.table() for r in results], "skipped": skipped}
 

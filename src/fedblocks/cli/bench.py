@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,28 +41,40 @@ def bench(
     def action() -> None:
         if peers:
             return _beside_peers(jobs or [], repeat, out, as_json)
-        from fedblocks.bench.jobs import chosen
-        from fedblocks.bench.lanes import NAME, measure_lanes
-        from fedblocks.bench.suite import check_device, run_jobs, write
-
-        others = [name for name in jobs or [] if name != NAME]
-        wanted = chosen(others, large) if others or not jobs else []
-
-        def tell(result: Result) -> None:
-            if not as_json:
-                say(f"{result.job} {result.ours.who}: {result.speedup:.2f} times the plain loop")
-
-        found = run_jobs(wanted, check_device(device), repeat, engine or ["auto"], tell)
-        if NAME in (jobs or []):
-            found["lanes"] = measure_lanes(device, repeat)
-        if out is not None:
-            write(out, found)
+        found = _timed(jobs or [], device, repeat, engine or ["auto"], large, out, as_json)
         if as_json:
             show_json(found)
         else:
             _show(found)
 
     stoppable(action)
+
+
+def _timed(
+    jobs: list[str], device: str, repeat: int, engines: list[str], large: bool, out: Path | None, as_json: bool
+) -> dict[str, Any]:
+    """All results; each is told, and stored, as soon as it is there."""
+    from fedblocks.bench.jobs import chosen
+    from fedblocks.bench.lanes import NAME, measure_lanes
+    from fedblocks.bench.suite import check_device, run_jobs, write
+    from fedblocks.runs.run import tf32
+
+    others = [name for name in jobs if name != NAME]
+    wanted = chosen(others, large) if others or not jobs else []
+
+    def tell(results: Sequence[Result], so_far: dict[str, Any]) -> None:
+        if out is not None:
+            write(out, so_far)
+        for result in () if as_json else results:
+            say(f"{result.job} {result.ours.who}: {result.speedup:.2f} times the plain loop")
+
+    with tf32(False):  # for both sides, as in a run
+        found = run_jobs(wanted, check_device(device), repeat, engines, tell)
+        if NAME in jobs:
+            found["lanes"] = measure_lanes(device, repeat)
+    if out is not None:
+        write(out, found)
+    return found
 
 
 def _beside_peers(jobs: list[str], repeat: int, out: Path | None, as_json: bool) -> None:

@@ -149,28 +149,44 @@ def _weighted_sum(share: Tensor, copies: Tensor, per_slot: bool) -> Tensor:
 
 def _own_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
     """The same reduction where client c alone writes slot c: no [clients, slots] matrix in large federations."""
-    writers = upload.weights[:, 0] > 0
-    ids = upload.ids[writers]
+    ids, writers = upload.ids, upload.weights[:, 0] > 0
     count = len(next(iter(old.values())))
-    written = torch.zeros(count, dtype=torch.bool, device=ids.device).index_fill(0, ids, True)
-    return {k: v.index_copy(0, ids, upload.copies[k][writers]) for k, v in old.items()}, written
+    written = torch.zeros(count, dtype=torch.bool, device=ids.device).index_copy(0, ids, writers)
+    return {k: v.index_copy(0, ids, _where(writers, upload.copies[k], v[ids])) for k, v in old.items()}, written
 
 
 def aggregate(
     methods: Mapping[str, Method], state: State, groups: Mapping[str, Uploads], cohorts: Mapping[str, Cohort]
 ) -> State:
     """The server's side at the end of a round: reduce every block, apply its rule, let methods conclude."""
+    return conclude(methods, state, reduced(state, groups), groups, cohorts)
+
+
+def reduced(state: State, groups: Mapping[str, Uploads]) -> State:
+    """The next state before methods conclude: every block reduced, and its rule applied."""
     server, memory = dict(state.server), dict(state.memory)
     for upload in _merged(groups):
         if len(upload.ids):
             name = upload.name
             memory[name], server[name] = _ruled(upload.rule, state.memory[name], state.server[name], upload)
+    return replace(state, round=state.round + 1, server=server, memory=memory)
+
+
+def conclude(
+    methods: Mapping[str, Method],
+    before: State,
+    after: State,
+    groups: Mapping[str, Uploads],
+    cohorts: Mapping[str, Cohort],
+) -> State:
+    """What each method makes of its blocks once they are reduced."""
+    server = dict(after.server)
     for group, uploads in groups.items():
         layout = methods[group].blocks()
-        before, after = own_server(layout, state.server), own_server(layout, server)
-        concluded = methods[group].conclude(after, before, uploads, cohorts[group])
+        old, new = own_server(layout, before.server), own_server(layout, server)
+        concluded = methods[group].conclude(new, old, uploads, cohorts[group])
         server |= {server_name(n, layout[n]): v for n, v in concluded.items()}
-    return replace(state, round=state.round + 1, server=server, memory=memory)
+    return replace(after, server=server)
 
 
 def _ruled(rule: Rule, memory: Blocks, old: Params, upload: Upload) -> tuple[Blocks, Params]:

@@ -43,3 +43,9 @@ def distance2(a: Params, b: Params) -> Tensor:
 def flat(stack: Params) -> Tensor:
     """A stack as a matrix, one row for each copy: [slots, parameters]."""
     return torch.cat([value.flatten(1) for value in stack.values()], 1)
+
+
+def unflat(row: Tensor, like: Params) -> Params:
+    """A row of such a matrix as the copy that it was: [parameters] -> [...]."""
+    pieces = torch.split(row, [value.numel() for value in like.values()])
+    return {name: piece.view(value.shape) for (name, value), piece in zip(like.items(), pieces, strict=True)}

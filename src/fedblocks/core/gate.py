@@ -35,19 +35,56 @@ class Check:
     passed: Tensor  # [clients]
 
 
+@dataclass(frozen=True, eq=False)
+class Examination:
+    """Everything that was looked at in some clients' uploads; a GPU may still be busy with it."""
+
+    checks: list[Check]
+    ids: Tensor  # [clients]
+    passed: Tensor  # [checks, clients]
+
+    @staticmethod
+    def of(checks: list[Check], ids: Tensor) -> Examination:
+        everybody = torch.ones(1, len(ids), dtype=torch.bool, device=ids.device)
+        return Examination(checks, ids, torch.stack([c.passed for c in checks]) if checks else everybody)
+
+    def judged(self) -> tuple[Tensor, list[Refusal]]:
+        """Who passed everything, [clients], and the first reason for each of the others; a GPU is asked once."""
+        found: list[Refusal] = []
+        for client, column in zip(self.ids.tolist(), self.passed.T.tolist(), strict=True):
+            if not all(column):
+                first = self.checks[column.index(False)]
+                found.append(Refusal(client, first.reason, first.detail))
+        return self.passed.all(0), found
+
+
 def admit(
     uploads: Uploads,
     private: Blocks,
     ids: Tensor,
     limits: Tensor | None = None,
     slots: Mapping[str, Params] | None = None,
-    after: Mapping[str, Params] | None = None,
 ) -> tuple[Tensor, list[Refusal]]:
     """Which clients' updates are used, [clients], and the reasons for the others.
 
     `limits` [clients] are the largest weights that they may ask for, `slots` the blocks that they write. A client
-    with one bad tensor counts as absent in the whole round: nothing of it is averaged or kept. `after` are the blocks
-    that all uploads together lead to, if they are known: they are looked at instead, unless they are not finite.
+    with one bad tensor counts as absent in the whole round: nothing of it is averaged or kept.
+    """
+    return examined(uploads, private, ids, limits, slots).judged()
+
+
+def examined(
+    uploads: Uploads,
+    private: Blocks,
+    ids: Tensor,
+    limits: Tensor | None = None,
+    slots: Mapping[str, Params] | None = None,
+    after: Mapping[str, Params] | None = None,
+) -> Examination:
+    """What `admit` looks at, queued on the device. `after` are the blocks that all uploads together lead to.
+
+    If these are known they are looked at in the place of the uploads: should they not be finite everybody fails, and
+    `admit` finds out who is to blame.
     """
     checks: list[Check] = []
     for name, upload in uploads.items():
@@ -61,28 +98,12 @@ def admit(
             checks.append(Check("not-finite", f'block "{name}" holds a NaN or an infinity', sound))
     for name, block in ((name, block) for name, block in private.items() if block):
         checks.append(Check("not-finite", f'private block "{name}" holds a NaN or an infinity', _finite(block)))
-    good, refusals = judged(checks, ids)
-    if after is not None and refusals:  # somebody is to blame: find out who
-        return admit(uploads, private, ids, limits, slots)
-    return good, refusals
+    return Examination.of(checks, ids)
 
 
 def fitting(uploads: Uploads, slots: Mapping[str, Params]) -> bool:
     """Whether all copies are as the slots that they are to replace."""
     return all(misfit(name, upload, slots[upload.name]) is None for name, upload in uploads.items())
-
-
-def judged(checks: list[Check], ids: Tensor) -> tuple[Tensor, list[Refusal]]:
-    """Who passed everything, [clients], and the first reason for each of the others; a GPU is asked once."""
-    if not checks:
-        return torch.ones(len(ids), dtype=torch.bool, device=ids.device), []
-    passed = torch.stack([check.passed for check in checks])  # [checks, clients]
-    found: list[Refusal] = []
-    for client, column in zip(ids.tolist(), passed.T.tolist(), strict=True):
-        if not all(column):
-            first = checks[column.index(False)]
-            found.append(Refusal(client, first.reason, first.detail))
-    return passed.all(0), found
 
 
 def misfit(name: str, upload: Upload, slots: Params) -> tuple[str, str] | None:
@@ -141,7 +162,9 @@ def _finite(copies: Params) -> Tensor:
 
 def _all_finite(block: Params, ids: Tensor) -> Tensor:
     """[clients], all the same: a NaN or an infinity of anybody's would be seen in what was added up."""
-    return torch.stack([_norms(value[None]).isfinite() for value in block.values()]).all().expand(len(ids))
+    wide = [value if value.is_floating_point() else value.double() for value in block.values()]
+    norms = torch.stack(torch._foreach_norm(wide))  # a few launches for all tensors
+    return norms.isfinite().all().expand(len(ids))
 
 
 def _norms(value: Tensor) -> Tensor:

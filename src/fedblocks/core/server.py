@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -61,7 +62,8 @@ def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Sent:
     """What each client of a cohort is sent, together with what it kept."""
     layout = method.blocks()
     reads = method.reads(own_server(layout, state.server), cohort)
-    fresh, private = initial_private(method, seed), [state.private.get(i, {}) for i in cohort.ids.tolist()]
+    fresh, made = _beginnings(method, seed)
+    private = [state.private.get(i, {}) for i in cohort.ids.tolist()]
     blocks: Blocks = {}
     on_request: Blocks = {}
     down: dict[str, Tensor] = {}
@@ -71,7 +73,7 @@ def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Sent:
                 blocks[name] = stack([to_device(p.get(name, fresh[name]), cohort.ids.device) for p in private])
             case Fresh():
                 if block.part is not None:
-                    blocks[name] = _for_all(to_device(initial_copy(block.part, seed), cohort.ids.device), len(cohort))
+                    blocks[name] = _for_all(to_device(made[name], cohort.ids.device), len(cohort))
             case Pool(on_request=True):
                 on_request[name] = state.server[server_name(name, block)]
             case ServerOnly():
@@ -83,6 +85,14 @@ def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Sent:
                 down[name] = _bytes_down(method, slots, reads[name], cohort)
     blocks |= _kept_optimizers(private, cohort.ids.device)
     return Sent(_with_own_statistics(blocks, fresh, private), reads, on_request, down)
+
+
+@lru_cache(maxsize=8)
+def _beginnings(method: Method, seed: int) -> tuple[Blocks, Blocks]:
+    """What a client that never trained holds, and the blocks that all make anew: the same in every round."""
+    parts = {name: block.part for name, block in method.blocks().items() if isinstance(block, Fresh)}
+    made = {name: initial_copy(part, seed) for name, part in parts.items() if part is not None}
+    return initial_private(method, seed), made
 
 
 def default_read(block: Block, cohort: Cohort) -> Read:

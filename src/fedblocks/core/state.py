@@ -105,7 +105,8 @@ def check_statistics(method: Method) -> None:
 
 
 def to_device(params: Params, device: torch.device | str) -> Params:
-    return {name: value.to(device) for name, value in params.items()}
+    there = torch.device(device)
+    return {name: value if value.device == there else value.to(there) for name, value in params.items()}
 
 
 def _check_same_shapes(key: str, group: str, known: Params | None, new: Params) -> None:

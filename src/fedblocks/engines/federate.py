@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads, aggregate, private_of, uploads_of
+from fedblocks.core.aggregate import Uploads, aggregate, conclude, private_of, reduced, uploads_of
 from fedblocks.core.errors import DataError
-from fedblocks.core.gate import Refusal, admit, capped, fitting
+from fedblocks.core.gate import Examination, Refusal, admit, capped, examined, fitting
 from fedblocks.core.method import Method
-from fedblocks.core.parts import Blocks
+from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.phases import Phase
 from fedblocks.core.population import merged
 from fedblocks.core.random import derive
@@ -22,6 +22,7 @@ from fedblocks.core.server import Cohort, bytes_per_slot, gather
 from fedblocks.core.state import State, initial_state
 from fedblocks.data.federation import Federation
 from fedblocks.engines.job import Evaluated, Job, Trained
+from fedblocks.engines.orders import batches
 
 
 class Engine(Protocol):
@@ -93,6 +94,17 @@ class Setting:
         sent, sizes = gather(method, state, cohort, self.seed), bytes_per_slot(method, state)
         return Job(method, phases, cohort, sent, sizes, self.data, self.seed, training, purpose)
 
+    def foresee(self, clients: Sequence[int], round: int) -> None:
+        """Make the orders of a coming round, which costs nothing while a GPU is busy with the one before."""
+        if self.data.x.device.type != "cuda":
+            return
+        for group, ids in self.members(clients).items():
+            method = self.methods[group]
+            for number, phase in enumerate(method.phases()):
+                for client in ids:
+                    count = len(self.data.train[client])
+                    batches(method, phase, number, count, self.seed, round, client, "train")
+
 
 @dataclass(frozen=True, eq=False)
 class Report:
@@ -126,18 +138,36 @@ class Offer:
 
 
 def run_round(
-    setting: Setting, state: State, clients: Sequence[int], engine: Engine, score: str | None = None
+    setting: Setting,
+    state: State,
+    clients: Sequence[int],
+    engine: Engine,
+    score: str | None = None,
+    coming: Sequence[int] = (),
 ) -> tuple[State, Report]:
-    """One round: what the clients learn, admitted and aggregated. The state that goes in is not changed."""
+    """One round: what the clients learn, admitted and aggregated. The state that goes in is not changed.
+
+    `score` names a part of the data to try trained models on, `coming` the clients of the next round if they are known.
+    """
     offers: dict[str, Offer] = {}
     for group, ids in setting.members(clients).items():
         job = setting.job(group, ids, state, setting.methods[group].phases(), True, "train")
         offers[group] = Offer.of(job, engine.train(job, score), setting.share)
-    return concluded(setting, state, clients, offers, hopeful(setting, state, offers))
+    hope = hopeful(setting, state, offers)
+    setting.foresee(coming, state.round + 1)
+    return concluded(setting, state, clients, offers, hope)
+
+
+@dataclass(frozen=True, eq=False)
+class Hope:
+    """What a round leads to if everybody is admitted; queued behind the training, before anybody looks at it."""
+
+    state: State  # before methods conclude; if it is finite, so are all uploads
+    examinations: dict[str, Examination]  # of each group
 
 
 def concluded(
-    setting: Setting, state: State, clients: Sequence[int], offers: Mapping[str, Offer], hoped: State | None
+    setting: Setting, state: State, clients: Sequence[int], offers: Mapping[str, Offer], hope: Hope | None
 ) -> tuple[State, Report]:
     """The server's side of a round: admit what clients offer, aggregate it."""
     report = Report(sorted(clients), {}, {}, [], {})
@@ -145,29 +175,42 @@ def concluded(
     cohorts: dict[str, Cohort] = {}
     private: dict[int, Blocks] = {}
     for group, offer in offers.items():
-        groups[group], cohorts[group], kept = _admitted(offer, state, hoped, report)
+        good, refusals = _judged(offer, state, None if hope is None else hope.examinations[group])
+        groups[group], cohorts[group], kept = _admitted(offer, good, refusals, report)
         private |= kept
-    if hoped is None or report.refusals:
-        hoped = aggregate(setting.methods, state, groups, cohorts)
-    return replace(hoped, private=merged(state.private, private)), report
+    if hope is None or report.refusals:
+        after = aggregate(setting.methods, state, groups, cohorts)
+    else:
+        after = conclude(setting.methods, state, hope.state, groups, cohorts)
+    return replace(after, private=merged(state.private, private)), report
 
 
-def hopeful(setting: Setting, state: State, offers: Mapping[str, Offer]) -> State | None:
-    """The state if everybody is admitted, queued behind the training; if it is finite, so are all uploads."""
-    plain = all(type(setting.methods[group]).conclude is Method.conclude for group in offers)
-    if not plain or not all(fitting(offer.uploads, state.server) for offer in offers.values()):
+def hopeful(setting: Setting, state: State, offers: Mapping[str, Offer]) -> Hope | None:
+    """The hope for a round; nothing if uploads are not even of the right shape."""
+    if not all(fitting(offer.uploads, state.server) for offer in offers.values()):
         return None
-    groups = {group: offer.uploads for group, offer in offers.items()}
-    return aggregate(setting.methods, state, groups, {group: offer.job.cohort for group, offer in offers.items()})
+    after = reduced(state, {group: offer.uploads for group, offer in offers.items()})
+    return Hope(after, {group: _examined(offer, state, after.server) for group, offer in offers.items()})
+
+
+def _examined(offer: Offer, state: State, after: Mapping[str, Params]) -> Examination:
+    return examined(offer.uploads, offer.private, offer.job.cohort.ids, offer.limits, state.server, after)
+
+
+def _judged(offer: Offer, state: State, examination: Examination | None) -> tuple[Tensor, list[Refusal]]:
+    """Who is admitted, [clients], and why the others are not; if anything is wrong, each is looked at alone."""
+    if examination is not None:
+        good, refusals = examination.judged()
+        if not refusals:
+            return good, []
+    return admit(offer.uploads, offer.private, offer.job.cohort.ids, offer.limits, state.server)
 
 
 def _admitted(
-    offer: Offer, state: State, hoped: State | None, report: Report
+    offer: Offer, good: Tensor, refusals: list[Refusal], report: Report
 ) -> tuple[Uploads, Cohort, dict[int, Blocks]]:
     """The uploads and private blocks that are used, with what travelled written to the report."""
     job, trained, uploads = offer.job, offer.trained, offer.uploads
-    after = None if hoped is None else hoped.server
-    good, refusals = admit(uploads, offer.private, job.cohort.ids, offer.limits, state.server, after)
     report.refusals.extend(refusals)
     _note(report.bytes_down, trained.bytes_down, job.ids)
     _note(report.bytes_up, {name: upload.bytes_up() for name, upload in uploads.items()}, job.ids)
@@ -175,7 +218,8 @@ def _admitted(
         report.counts.setdefault(view, {}).update(_by_client(counts, job.ids))
     kept = {name: upload.keep(good) for name, upload in uploads.items()} if refusals else uploads
     cohort = _kept_cohort(job.cohort, good) if refusals else job.cohort
-    return kept, cohort, _private_by_client(offer.private, job.ids, {r.client for r in refusals})
+    alone = len(job.ids) < job.cohort.population
+    return kept, cohort, _private_by_client(offer.private, job.ids, {r.client for r in refusals}, alone)
 
 
 def _kept_cohort(cohort: Cohort, good: Tensor) -> Cohort:
@@ -183,16 +227,18 @@ def _kept_cohort(cohort: Cohort, good: Tensor) -> Cohort:
     return replace(cohort, ids=cohort.ids[good], sizes=cohort.sizes[good], tags=tags)
 
 
-def _private_by_client(private: Blocks, ids: list[int], refused: set[int]) -> dict[int, Blocks]:
-    """Copies, so that what one client keeps does not hold the memory of its whole cohort."""
-    apart = {
-        name: {k: [own.clone() for own in v.unbind()] for k, v in block.items()} for name, block in private.items()
-    }
+def _private_by_client(private: Blocks, ids: list[int], refused: set[int], alone: bool) -> dict[int, Blocks]:
+    """What each keeps: `alone` in copies of its own, so that it does not hold the memory of its whole cohort."""
+    apart = {name: {k: _apart(v, alone) for k, v in block.items()} for name, block in private.items()}
     return {
         i: {name: {k: v[m] for k, v in block.items()} for name, block in apart.items()}
         for m, i in enumerate(ids)
         if private and i not in refused
     }
+
+
+def _apart(stack: Tensor, alone: bool) -> Sequence[Tensor]:
+    return [own.clone() for own in stack.unbind()] if alone else stack.clone().unbind()
 
 
 def _note(into: dict[str, dict[int, int]], traffic: Mapping[str, Tensor], ids: list[int]) -> None:

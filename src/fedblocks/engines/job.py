@@ -80,7 +80,7 @@ class Job:
     @cached_property
     def batches(self) -> list[list[list[Positions]]]:
         """Every client's batches, phase by phase."""
-        return [self._batches(m, self.cohort.round) for m in range(len(self.ids))]
+        return [self._batches(member) for member in range(len(self.ids))]
 
     @cached_property
     def origins(self) -> list[Origin]:
@@ -90,17 +90,12 @@ class Job:
     def rates(self) -> Rates:
         return {}
 
-    def _batches(self, member: int, round: int) -> list[list[Positions]]:
-        (seed, client), count = self.origins[member], int(self.sizes[member])
+    def _batches(self, member: int) -> list[list[Positions]]:
+        (seed, client), count, round = self.origins[member], int(self.sizes[member]), self.cohort.round
         return [
             batches(self.method, phase, number, count, seed, round, client, self.purpose)
             for number, phase in enumerate(self.phases)
         ]
-
-    def foresee(self) -> None:
-        """Make the orders of the next round, if the same clients take part: free while a device is busy with this."""
-        for member in range(len(self.ids)):
-            self._batches(member, self.cohort.round + 1)
 
     def one(self, member: int) -> Local:
         """One client, its data as they are."""

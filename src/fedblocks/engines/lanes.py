@@ -59,9 +59,14 @@ class Lanes:
         return [sum(counts[:lane]) for lane in range(len(counts))]
 
     def run_round(
-        self, states: Sequence[State], clients: Sequence[Sequence[int]], engine: Vectorised, score: str | None = None
+        self,
+        states: Sequence[State],
+        clients: Sequence[Sequence[int]],
+        engine: Vectorised,
+        score: str | None = None,
+        coming: Sequence[Sequence[int]] = (),
     ) -> list[tuple[State, Report]]:
-        """One round of every lane, each with its own cohort."""
+        """One round of every lane, each with its own cohort; `coming` are those of the next round, where known."""
         offers: list[dict[str, Offer]] = [{} for _ in states]
         for group in self.settings[0].methods:
             jobs = self._training_jobs(group, states, clients)
@@ -70,6 +75,8 @@ class Lanes:
                 for (lane, job), trained in zip(jobs.items(), _apart(found, list(jobs.values())), strict=True):
                     offers[lane][group] = Offer.of(job, trained, self.settings[lane].share)
         hopes = [hopeful(*given) for given in zip(self.settings, states, offers, strict=True)]  # queued before any wait
+        for setting, state, ids in zip(self.settings, states, coming, strict=False):
+            setting.foresee(ids, state.round + 1)
         ends = zip(self.settings, states, clients, offers, hopes, strict=True)
         return [concluded(*given) for given in ends]
 

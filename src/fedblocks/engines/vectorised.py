@@ -42,8 +42,6 @@ class Vectorised:
         """Local training of the whole cohort; `score` names a part of the data to try the trained models on."""
         chunks, runner = _chunks(job, self.chunk), self.runner(job)
         found = [train_locally(job, *_stack(job, members), _pieces(job, members, score), runner) for members in chunks]
-        if runner is not step_by_step and len(job.ids) == job.cohort.population:
-            job.foresee()
         back = _back(chunks, job.device)
         names = found[0].blocks
         return Trained(

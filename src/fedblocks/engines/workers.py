@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import multiprocessing
@@ -25,6 +26,7 @@ import torch
 from fedblocks.core.errors import UserError
 
 Message = dict[str, Any]
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _LENGTH = struct.Struct("<Q?")  # bytes that follow, and whether a file comes along
 
 
@@ -131,6 +133,7 @@ def _live(own: socket.socket, others: Sequence[socket.socket], serve: Callable[[
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     gc.freeze()  # or the first collection would copy every page that holds an object
     torch.set_num_threads(1)
+    _keep_memory()
     channel = Channel(own)
     with suppress(EOFError, ConnectionError):
         try:
@@ -141,6 +144,14 @@ def _live(own: socket.socket, others: Sequence[socket.socket], serve: Callable[[
             channel.send({"error": error.message, "fix": error.fix})
         except BaseException:
             channel.send({"error": traceback.format_exc(), "fix": None})
+
+
+def _keep_memory() -> None:
+    """What is freed is used again, not handed back: activations come and go in every step, each time by page faults."""
+    with suppress(AttributeError, OSError):  # only glibc knows these switches
+        adjust = ctypes.CDLL(None).mallopt
+        for switch in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+            adjust(switch, 1 << 30)
 
 
 def _end(workers: list[Worker]) -> None:

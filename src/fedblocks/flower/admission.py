@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedblocks.core.aggregate import Uploads, uploads_of
 from fedblocks.core.blocks import Federated, Pool, Read, Selection
-from fedblocks.core.gate import admit, judged, weight_checks
+from fedblocks.core.gate import Examination, admit, weight_checks
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.server import Cohort
@@ -142,7 +142,7 @@ def _check_weights(
 ) -> None:
     """Weights are the client's examples, or what the method decided within its limit and where it read."""
     size = expected.member.size
-    _, refusals = judged(weight_checks(name, row[None], expected.limits), expected.limits.long())
+    _, refusals = Examination.of(weight_checks(name, row[None], expected.limits), expected.limits.long()).judged()
     if refusals:
         raise Malformed(refusals[0].reason, refusals[0].detail)
     if not given and not bool((row == size).all()):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedblocks.core.aggregate import Uploads
-from fedblocks.core.arithmetic import each, mix
+from fedblocks.core.arithmetic import each, flat, unflat
 from fedblocks.core.blocks import Block, Made, PerClient, Private, Read, Selection, ServerOnly
 from fedblocks.core.client import Client
 from fedblocks.core.errors import UserError
@@ -74,24 +74,28 @@ class FedFomo(Method):
         if not client.training:
             return blocks  # the test is of the model as it was after its last training
         own, base = blocks["model"], blocks[self.baseline if self.baseline == "first" else "model"]
-        candidates = {k: torch.cat([own[k][None], v]) for k, v in blocks["peers"].items()}  # [1 + peers, ...]
-        gains = self.gains(base, candidates, client.validation)
+        models = {k: torch.cat([base[k][None], own[k][None], v]) for k, v in blocks["peers"].items()}
+        weights = flat({k: v for k, v in models.items() if not is_statistic(k)})  # [base, own and peers, weights]
+        gains = self.gains(self.losses(models, client.validation), (weights[1:] - weights[0]).norm(dim=1))
         useful = gains.clamp(min=0)
         shares = useful / torch.where(useful.sum() > 0, useful.sum(), 1)
-        moved = mix({k: v - base[k] for k, v in candidates.items()}, shares)
-        model = {k: torch.where(useful.sum() > 0, base[k] + moved[k], own[k]) for k in own}
+        rows = flat(models)
+        moved = torch.where(useful.sum() > 0, rows[0] + shares @ (rows[1:] - rows[0]), rows[1])
+        model = unflat(moved, own)
         told = F.pad(gains[1:], (0, self.peers - len(gains) + 1))
         return {**blocks, "model": model, "first": model, "gains": {"value": told}}
 
-    def gains(self, base: Params, candidates: Params, client: Client) -> Tensor:
+    def gains(self, losses: Tensor, length: Tensor) -> Tensor:
         """(L(base) - L(candidate)) / |candidate - base|: [candidates], 0 for one that is the base itself."""
-        stack = {k: torch.cat([base[k][None], v]) for k, v in candidates.items()}
-        logits, y, mask = each(self.net.whole, stack, client.x), client.y, client.mask
-        pairs = [summed_losses(rows, y) for rows in logits]
-        losses = torch.stack([(loss * mask).sum() / (count * mask).sum().clamp(min=1) for loss, count in pairs])
-        apart = [(v - base[k]).square().flatten(1).sum(1) for k, v in candidates.items() if not is_statistic(k)]
-        length = torch.stack(apart).sum(0).sqrt()
         return torch.where(length > 0, (losses[0] - losses[1:]) / torch.where(length > 0, length, 1), 0)
+
+    @torch.no_grad()
+    def losses(self, models: Params, client: Client) -> Tensor:
+        """The mean loss of every model on the client's examples: [models]."""
+        logits = each(self.net.whole, models, client.x)  # [models, examples, ...]
+        labels = client.y.expand(len(logits), *client.y.shape)
+        loss, count = (v.view(len(logits), -1) for v in summed_losses(logits.flatten(0, 1), labels.flatten(0, 1)))
+        return (loss * client.mask).sum(1) / (count * client.mask).sum(1).clamp(min=1)
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.net(blocks["model"], x)

@@ -48,7 +48,8 @@ def play(prepared: Prepared, state: State) -> tuple[Prepared, State, RoundRecord
 def _played(prepared: Prepared, state: State, notes: list[Note]) -> tuple[State, RoundRecord]:
     began, started_at = time.perf_counter(), now()
     clients, due = cohort_of(prepared, state.round), is_due(prepared, state.round)
-    after, report = run_round(prepared.setting, state, clients, prepared.engine, scored(prepared, due))
+    coming = cohort_of(prepared, state.round + 1)
+    after, report = run_round(prepared.setting, state, clients, prepared.engine, scored(prepared, due), coming)
     after = settled(after, clients)
     metrics, portraits = _evaluated(prepared, after) if due else ([], {})
     found = record(after, report, metrics, portraits if due else None, notes)

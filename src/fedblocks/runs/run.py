@@ -70,13 +70,19 @@ def _refuse_real(folder: RunFolder) -> None:
 @contextmanager
 def hardware(config: Config) -> Iterator[None]:
     """Threads and precision as a configuration says, and as before afterwards."""
+    with tf32(config.precision == "tf32"), threads(config.threads):
+        yield
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Products and convolutions on a GPU in tensor-float-32 or not; torch by itself allows it for convolutions."""
     switches: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
     before = [switch.allow_tf32 for switch in switches]
     for switch in switches:
-        switch.allow_tf32 = config.precision == "tf32"
+        switch.allow_tf32 = allowed
     try:
-        with threads(config.threads):
-            yield
+        yield
     finally:
         for number, value in enumerate(before):
             switches[number].allow_tf32 = value

@@ -110,7 +110,8 @@ def _round(
 ) -> tuple[list[State], list[RoundRecord]]:
     began, started_at = time.perf_counter(), now()
     due = is_due(prepared[0], states[0].round)
-    ends = lanes.run_round(states, cohorts, engine, scored(prepared[0], due))
+    coming = [cohort_of(own, state.round + 1) for own, state in zip(prepared, states, strict=True)]
+    ends = lanes.run_round(states, cohorts, engine, scored(prepared[0], due), coming)
     after = [settled(state, cohort) for (state, _), cohort in zip(ends, cohorts, strict=True)]
     metrics: list[list[ClientMetric]] = [[] for _ in prepared]
     portraits = _evaluate(lanes, prepared, after, engine, metrics) if due else [None] * len(prepared)

@@ -193,67 +193,12 @@ def weight_gradient(x: Tensor, dy: Tensor, kernel: tuple[int, int], pad: int) ->
     return dw.sum(0).view(G, F, C, KH, KW)
 
 
-class _Stacked(torch.autograd.Function):
-    """The convolution of a stack of clients; a further dimension of copies is folded into the clients."""
-
-    @staticmethod
-    def forward(x, w, bias, pad):
-        return convolve(x, w, bias, pad)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        x, w, bias, pad = inputs
-        ctx.save_for_backward(x, w)
-        ctx.pad, ctx.has_bias = pad, bias is not None
-
-    @staticmethod
-    def backward(ctx, dy):
-        x, w = ctx.saved_tensors
-        turned = w.flip(-1, -2).transpose(1, 2)
-        dx = convolve(dy, turned, None, w.shape[-1] - 1 - ctx.pad) if ctx.needs_input_grad[0] else None
-        dw = weight_gradient(x, dy, w.shape[-2:], ctx.pad) if ctx.needs_input_grad[1] else None
-        return dx, dw, dy.sum((1, 3, 4)) if ctx.has_bias else None, None
-
-    @staticmethod
-    def vmap(info, in_dims, x, w, bias, pad):
-        full = [_batched(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)]
-        folded = [None if t is None else t.flatten(0, 1) for t in full]
-        y = _Stacked.apply(*folded, pad)
-        return y.unflatten(0, full[1].shape[:2]), 0
-
-
-class ClientConvolution(torch.autograd.Function):
-    """A plain convolution that becomes one launch for all clients when it is mapped over them."""
-
-    @staticmethod
-    def forward(x, w, bias, pad):
-        return torch.nn.functional.conv2d(x, w, bias, padding=pad)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        x, w, bias, pad = inputs
-        ctx.save_for_backward(x, w)
-        ctx.pad, ctx.has_bias = pad, bias is not None
-
-    @staticmethod
-    def backward(ctx, dy):
-        x, w = ctx.saved_tensors
-        wanted = [*ctx.needs_input_grad[:2], ctx.has_bias]
-        sizes = [w.shape[0]] if ctx.has_bias else None
-        pads, ones, none = [ctx.pad, ctx.pad], [1, 1], [0, 0]
-        grads = torch.ops.aten.convolution_backward(dy, x, w, sizes, ones, pads, ones, False, none, 1, wanted)
-        return *grads, None
-
-    @staticmethod
-    def vmap(info, in_dims, x, w, bias, pad):
-        full = [_batched(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)]
-        return _Stacked.apply(*full, pad), 0
-
-
-def _batched(t: Tensor | None, dim: int | None, size: int) -> Tensor | None:
-    if t is None:
-        return None
-    return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
+def gradients(dy: Tensor, x: Tensor, w: Tensor, pad: int, wanted: tuple[bool, bool]) -> tuple[Tensor, Tensor, Tensor]:
+    """Of inputs, weights and biases of a stack; one that is not wanted is left empty."""
+    turned = w.flip(-1, -2).transpose(1, 2)
+    dx = convolve(dy, turned, None, w.shape[-1] - 1 - pad) if wanted[0] else x.new_empty(0)
+    dw = weight_gradient(x, dy, (w.shape[-2], w.shape[-1]), pad) if wanted[1] else x.new_empty(0)
+    return dx, dw, dy.sum((1, 3, 4))
 
 
 def _dense(x: Tensor) -> Tensor:

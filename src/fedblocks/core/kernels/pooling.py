@@ -81,11 +81,17 @@ class Unpooled(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        pass
+        ctx.save_for_backward(inputs[1])
+        ctx.size = inputs[3]
 
     @staticmethod
-    def backward(ctx, *unused):
-        raise NotImplementedError("max pooling on the kernels of a stack has no second derivative")
+    def backward(ctx, ddx):
+        """The winners' values."""
+        winner, size = ctx.saved_tensors[0], ctx.size
+        height, width = (count * size for count in winner.shape[-2:])
+        rows = ddx[..., :height, :width].unflatten(-1, (-1, size)).unflatten(-3, (-1, size))
+        windows = rows.transpose(-3, -2).flatten(-2)  # [..., h, w, size * size]
+        return windows.gather(-1, winner.long()[..., None])[..., 0], None, None, None
 
     @staticmethod
     def vmap(info, in_dims, dy, winner, shape, size):
