@@ -87,6 +87,10 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a kind that does not exist": (with_header(kind="gift"), "envelope"),
     "a kind that servers send": (lambda header, arrays: header.update(kind="more", slots={}), "envelope"),
     "a score nobody asked for": (with_header(counts={"test/personal": [1, 2, 3]}), "envelope"),
+    "a picture nobody asked for": (with_header(pictures={"alpha": [1.0]}), "envelope"),
+    "a picture that is too large": (with_header(pictures={"alpha": [1.0] * 257}), "envelope"),
+    "a picture that is no number": (with_header(pictures={"alpha": [float("nan")]}), "envelope"),
+    "too many pictures": (with_header(pictures={str(n): [] for n in range(17)}), "envelope"),
     "a long header": (with_header(run="x" * HEADER_LIMIT), "envelope"),
 }
 
@@ -231,7 +235,7 @@ def test_words_of_a_client_cannot_command_a_terminal(tmp_path: Path) -> None:
     asked = OpenRound(server, server.start(), COHORT)
     apology = {"kind": "apology", "reason": "\x1b[31mred", "detail": "\x1b]0;title\x07" + "long " * 100}
     header = {**json.loads(sides[BAD].answer(asked.downloads[BAD]).header), **apology}
-    del header["given"], header["counts"]
+    del header["given"], header["counts"], header["pictures"]
     asked.receive(BAD, Wire(json.dumps(header), {}))
     (refusal,) = asked.report.refusals
     assert refusal.reason == "client-error" and refusal.detail.isprintable() and len(refusal.detail) <= 300

@@ -32,7 +32,7 @@ def scores(found: Any) -> Leaves:
 
 
 def evaluated(closed: Closed) -> Leaves:
-    return scores({name.removeprefix("test/"): row for name, row in closed.evaluated.items()})
+    return scores({name.removeprefix("test/"): row for name, row in closed.evaluated.counts.items()})
 
 
 def assert_the_same(make: Any, cohorts: list[list[int]], folder: Path) -> None:

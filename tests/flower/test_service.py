@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ class Host:
     def __init__(self, base: Path, changes: dict[str, Any] | None = None) -> None:
         self.base, self.config = base, Config.of({**TABLE, **(changes or {})})
         held = {node_name(c): [c] for c in range(CLIENTS)}
-        set_up(base / "f", "127.0.0.1", held, insecure=True, data=self.config.resolved()["data"])
+        shown = self.config.method.name == "pfedmb"
+        set_up(base / "f", "127.0.0.1", held, insecure=True, data=self.config.resolved()["data"], pictures=shown)
         self.path = new_run(self.config, base / "run", [])
 
     def serve(self, meddle: Meddle | None = None, nodes: Any = range(CLIENTS), **choices: Any) -> None:
@@ -66,14 +68,22 @@ def scores(path: Path) -> dict[Any, float]:
         return {(*key, name): row[name] for key, row in found.items() for name in ("correct", "examples", "loss")}
 
 
+def snapshots(path: Path) -> dict[Any, Any]:
+    """What a report draws of personal models."""
+    with RunFolder.open(path) as folder:
+        rows = folder.store.rows("SELECT round, name, client, numbers FROM snapshots")
+        return {(row["round"], row["name"], row["client"]): json.loads(row["numbers"]) for row in rows}
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {},
         {"cohort": {"size": 3}},
         {"data": {**TABLE["data"], "unseen": 0.34}, "evaluation": {"every": 3, "local": True}},
+        {"method": {"name": "pfedmb", "branches": 2, "batch_size": 16, "lr": 0.3}},
     ],
-    ids=["everybody", "some", "unseen"],
+    ids=["everybody", "some", "unseen", "with pictures"],
 )
 def test_a_run_folder_is_that_of_a_simulated_run(changes: dict[str, Any], tmp_path: Path) -> None:
     host = Host(tmp_path, changes)
@@ -83,6 +93,10 @@ def test_a_run_folder_is_that_of_a_simulated_run(changes: dict[str, Any], tmp_pa
     assert ours.status == theirs.status == "finished" and ours.rounds == theirs.rounds == 4
     assert scores(host.path) == pytest.approx(scores(tmp_path / "simulated"), abs=1e-9)
     assert (ours.bytes_down, ours.bytes_up) == (theirs.bytes_down, theirs.bytes_up)
+    if changes.get("method"):
+        assert snapshots(host.path) and snapshots(host.path) == snapshots(tmp_path / "simulated")
+    else:
+        assert not snapshots(host.path)  # clients show nothing unless their owners say so
 
 
 def stop_after(rounds: int) -> Meddle:

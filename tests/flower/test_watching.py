@@ -61,7 +61,7 @@ def test_a_run_that_is_ordered_anew_is_not_over_and_not_taken_up_twice(before: S
 
 def test_somebody_who_stops_a_federation_is_told_how_to_go_on(done: Path) -> None:
     put(done, "running")
-    told = federation._stopped(done)
+    told = federation.stopped(done, "local")
     assert told.message == "stopped after round 2" and told.fix == f"go on with: fedblocks federation local {done}"
     with RunFolder.open(done) as folder:
         assert folder.store.meta("status") == "interrupted"

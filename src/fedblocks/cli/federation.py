@@ -65,6 +65,40 @@ def local(
 
 
 @app.command()
+def simulate(
+    what: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, a preset, or a run to go on with.")],
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are dealt out to them.")] = 2,
+    cpus: Annotated[float, typer.Option("--cpus", min=0.01, help="Cores for one node.")] = 1.0,
+    gpus: Annotated[float, typer.Option("--gpus", min=0.0, help="GPUs for one node; 0.25: four share one.")] = 0.0,
+    address: Annotated[str | None, typer.Option("--address", help="A Ray cluster; default: this machine.")] = None,
+    changes: Changes = None,
+    out: Out = None,
+    deadline: Deadline = 600.0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a configuration on Flower's simulation runtime (Ray), on several GPUs or machines."""
+
+    def action() -> None:
+        from fedblocks.flower.simulation import need_ray
+        from fedblocks.runs.presets import read_config
+
+        need_ray()
+        from fedblocks.flower.federation import new_run
+        from fedblocks.flower.simulation import simulate as start
+
+        if (Path(what) / "config.toml").is_file():
+            path = Path(what).resolve()
+        else:
+            path = new_run(read_config(what, changes or []), out, [f"engine flower: {nodes} nodes on Ray"])
+        terms = {"seconds": deadline, "patience": 120.0}
+        result = _watched(path.name, quiet, as_json, lambda w: start(path, nodes, cpus, gpus, address, terms, *w))
+        _show(result, as_json)
+
+    stoppable(action)
+
+
+@app.command()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the machines' folders go.")],
     address: Annotated[str, typer.Option("--server", metavar="NAME", help="Name or number of the server's machine.")],

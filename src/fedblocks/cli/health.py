@@ -23,6 +23,7 @@ EXTRAS = {  # extra -> what it gives
     "track": "curves for TensorBoard",
     "tune": "hyper-parameter search",
     "flower": "deployment with Flower",
+    "flower-simulation": "federations on Ray, for several GPUs or machines",
     "dashboard": "runs in a browser, live",
     "export": "personal models as ONNX",
     "analysis": "significance, clusters, extra metrics",

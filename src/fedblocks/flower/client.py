@@ -23,7 +23,7 @@ from fedblocks.core.server import Sent
 from fedblocks.core.state import initial_copy, initial_private, statistics_name, to_device
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.engines.federate import Setting
-from fedblocks.engines.job import Job
+from fedblocks.engines.job import Evaluated, Job
 from fedblocks.engines.orders import steps_of_one
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.work import adapted
@@ -34,6 +34,7 @@ from fedblocks.flower.messages import (
     Envelope,
     Malformed,
     More,
+    Picture,
     Request,
     Slots,
     Upload,
@@ -48,6 +49,7 @@ from fedblocks.flower.messages import (
 from fedblocks.flower.plans import Specs, plan_hash, plan_specs, several
 from fedblocks.flower.store import PersonalStore
 from fedblocks.flower.uploads import upload_arrays
+from fedblocks.runs.rounds import SMALL
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,7 @@ class ClientSide:
     run: str
     setting: Setting  # of this client alone
     store: PersonalStore
+    pictures: bool = False  # show the server small numbers of the personal model: branch weights, routes
 
     @staticmethod
     def of(method: Method, data: Federation, client: int, seed: int, run: str, store: PersonalStore) -> ClientSide:
@@ -212,20 +215,30 @@ class ClientSide:
         """Evaluate and train, keep what is personal, and only then send the rest."""
         held = self._held(header, received)
         counts: dict[str, Counts] = {}
+        pictures: dict[str, Picture] = {}
         for part in header.evaluate:
             job = self._job(header, held, more, *self._trial(header))
             found = Sequential().evaluate(job, part)
             counts |= {f"{part}/{view}": _three(values[0]) for view, values in found.counts.items()}
+            pictures = self._pictures(held, found) if self.pictures else {}
         if header.joining:
             self._keep_model(self._job(header, held, more, *self._trial(header)), header)
         if not header.train:
-            return wire(Upload(**reply(header), counts=counts))
+            return wire(Upload(**reply(header), counts=counts, pictures=pictures))
         job = self._job(header, held, more, self.method.phases(), True, "train")
         trained = Sequential().train(job, header.score)
         counts |= {view: _three(values[0]) for view, values in trained.counts.items()}
         self._keep(header, private_of(self.method, trained.blocks), job.cohort.ids)
         arrays, given = upload_arrays(self.method, trained, header.copies, float(job.cohort.sizes[0]))
-        return wire(Upload(**reply(header), given=given, counts=counts), arrays)
+        return wire(Upload(**reply(header), given=given, counts=counts, pictures=pictures), arrays)
+
+    def _pictures(self, held: Blocks, evaluated: Evaluated) -> dict[str, Picture]:
+        """What a report draws of a model: its portraits, and small blocks that the client keeps."""
+        drawn = {name: values[0] for name, values in evaluated.portraits.items()}
+        kept = [name for name, block in self.method.blocks().items() if isinstance(block, Private)]
+        drawn |= {name: torch.cat([v.flatten() for v in held[name].values()]) for name in kept if name not in drawn}
+        small = {name: value.flatten().tolist() for name, value in drawn.items() if value.numel() <= SMALL}
+        return {name: tuple(map(float, numbers)) for name, numbers in small.items()}
 
     def _keep(self, header: Download, private: Blocks, ids: Tensor) -> None:
         """Commit the personal blocks of this round; those that went wrong count as never made."""

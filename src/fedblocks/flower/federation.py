@@ -68,7 +68,7 @@ def local(
         on_note(Note(text))
 
     base, server = path / "federation", path / "federation" / "server"
-    held = _dealt_out(path, base, nodes, port or launch.free_port())
+    held = dealt_out(path, base, nodes, port or launch.free_port())
     variables = {**launch.environment(server), launch.SERVER: str(server)}
     try:
         with ended_politely(), Crew(base / "logs", variables) as crew:
@@ -79,18 +79,18 @@ def local(
             running.submit(server, order_for(path, host.federation, kind="train", **choices))
             return watch(path, on_round, on_note, lambda: _tend(crew, server, tell))
     except KeyboardInterrupt as error:
-        raise _stopped(path) from error
+        raise stopped(path, "local") from error
 
 
-def _stopped(path: Path) -> Interrupted:
+def stopped(path: Path, command: str) -> Interrupted:
     """What is said when somebody ends a federation on this machine."""
     running.is_lost(path)
     with RunFolder.open(path) as folder:
         done = folder.store.last_round() or 0
-    return Interrupted(f"stopped after round {done}", f"go on with: fedblocks federation local {path}")
+    return Interrupted(f"stopped after round {done}", f"go on with: fedblocks federation {command} {path}")
 
 
-def _dealt_out(path: Path, base: Path, nodes: int, port: int) -> list[str]:
+def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = False) -> list[str]:
     """Folders for a server and so many nodes on this machine, each with its share of the clients."""
     if (base / "server" / "server.toml").exists():  # the run goes on, its clients where they were
         _forget_connections(base / "server")
@@ -101,7 +101,7 @@ def _dealt_out(path: Path, base: Path, nodes: int, port: int) -> list[str]:
     held = {node_name(n): everybody[n::nodes] for n in range(nodes) if everybody[n::nodes]}
     device = device_of(config)[0].type
     data = config.resolved()["data"]
-    set_up(base, "127.0.0.1", held, port, launch.free_port(), data=data, device=device)
+    set_up(base, "127.0.0.1", held, port, launch.free_port(), insecure, data=data, device=device, pictures=True)
     return sorted(held)
 
 

@@ -88,6 +88,7 @@ class ClientHost(_Host):
     clients: tuple[int, ...] = Field(min_length=1)  # numbers of the clients whose data are here, usually one
     device: Literal["cpu", "cuda"] = "cpu"
     insecure: bool = False
+    pictures: bool = False  # show the server branch weights, routes and other small numbers, for its report
     tags: dict[str, int] = {}
     data: dict[str, Any]  # as in the configuration of a run: a loader's name, its options, a split
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy.typing as npt
 import torch
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from fedblocks.core.parts import Blocks
+from fedblocks.runs.rounds import SMALL
 
 Arrays = dict[str, npt.NDArray[Any]]
 Spec = tuple[torch.dtype, tuple[int, ...]]  # of one tensor: its dtype and its shape
@@ -42,6 +43,10 @@ class Wire:
     def payload(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
+
+
+Name = Annotated[str, Field(max_length=80)]
+Picture = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Field(max_length=SMALL)]
 
 
 class Envelope(BaseModel):
@@ -90,6 +95,7 @@ class Upload(Envelope):
     kind: Literal["upload"] = "upload"
     given: tuple[str, ...] = ()  # blocks whose weights the method decided; other weights are the number of examples
     counts: dict[str, Counts] = {}  # "local", or "part/view" -> how the models did
+    pictures: dict[Name, Picture] = Field(default={}, max_length=16)  # of an evaluated model, if its owner shows them
 
 
 class Apology(Envelope):

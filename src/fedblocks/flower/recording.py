@@ -25,8 +25,8 @@ def recorded(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
     )
 
 
-def with_metrics(store: RunStore, round: int, more: Sequence[ClientMetric]) -> None:
-    """Add scores to the last round on record."""
+def with_metrics(store: RunStore, round: int, more: Sequence[ClientMetric], pictures: Sequence[Snapshot] = ()) -> None:
+    """Add scores, and what there is to draw, to the last round on record."""
     found = store.rows("SELECT * FROM rounds WHERE round = ?", round)
     if not found or store.last_round() != round:
         return
@@ -35,6 +35,7 @@ def with_metrics(store: RunStore, round: int, more: Sequence[ClientMetric]) -> N
     scores = store.rows(keyed.format("part, view, client, correct, examples, loss, extra", "client_metrics"), round)
     known = [ClientMetric(**{**row, "loss": _number(row["loss"]), "extra": json.loads(row["extra"])}) for row in scores]
     drawn = store.rows(keyed.format("name, client, numbers", "snapshots"), round)
+    kept = [Snapshot(**{**row, "numbers": json.loads(row["numbers"])}) for row in drawn]
     record = RoundRecord(
         round=round,
         seconds=found[0]["seconds"],
@@ -42,7 +43,7 @@ def with_metrics(store: RunStore, round: int, more: Sequence[ClientMetric]) -> N
         metrics=list({(m.part, m.view, m.client): m for m in (*known, *more)}.values()),
         traffic=[Traffic(**r) for r in store.rows(keyed.format("client, block, direction, bytes", "traffic"), round)],
         refusals=[Refusal(**r) for r in store.rows(query.format("client, reason, detail", "refusals"), round)],
-        snapshots=[Snapshot(**{**row, "numbers": json.loads(row["numbers"])}) for row in drawn],
+        snapshots=list({(s.name, s.client): s for s in (*kept, *pictures)}.values()),
         notes=[Note(row["text"], row["level"]) for row in store.rows(query.format("text, level", "notes"), round)],
         started_at=found[0]["started_at"],
     )

@@ -24,6 +24,7 @@ from fedblocks.flower.messages import (
     Header,
     Malformed,
     More,
+    Picture,
     Request,
     Upload,
     Wire,
@@ -33,7 +34,7 @@ from fedblocks.flower.messages import (
     wire,
 )
 from fedblocks.flower.sendings import payload_of, read_of_one, sent_to_one, slots_of, union
-from fedblocks.flower.server import Ask, Closed, Progress, ServerSide
+from fedblocks.flower.server import Ask, Closed, Evaluated, Progress, ServerSide
 from fedblocks.flower.uploads import together
 
 FROM_CLIENTS = {
@@ -57,6 +58,7 @@ class OpenRound:
         self._requests: dict[int, Request] = {}
         self._uploads: dict[int, Uploads] = {}
         self._counts: dict[str, dict[int, Counts]] = {}
+        self._pictures: dict[str, dict[int, Picture]] = {}
         for client in sorted({*clients} - self.waiting):
             self.report.refusals.append(Refusal(client, "unreachable", lacking[client]))
         for group in side.methods:
@@ -156,10 +158,14 @@ class OpenRound:
             uploads = {}
         if unknown := header.counts.keys() - self.ask.views(expected.method):
             raise Malformed("envelope", f'nobody asked for the score "{min(unknown)[:80]}"')
+        if header.pictures and not self.ask.evaluate:
+            raise Malformed("envelope", "nobody asked for pictures of a model")
         self._uploads[client] = uploads
         self.waiting.discard(client)
         for name, counts in header.counts.items():
             self._counts.setdefault(name, {})[client] = counts
+        for name, numbers in header.pictures.items():
+            self._pictures.setdefault(readable(name), {})[client] = numbers
 
     def _wanted(self, client: int, expected: Expected) -> dict[str, Tensor]:
         request = self._requests.get(client)
@@ -183,7 +189,8 @@ class OpenRound:
             self.refuse(client, "no-answer", "nothing came before the round was closed")
         local = {name: found for name, found in self._counts.items() if "/" not in name}
         self.report.counts.update(local)
-        evaluated = {name: found for name, found in self._counts.items() if name not in local}
+        counts = {name: found for name, found in self._counts.items() if name not in local}
+        evaluated = Evaluated(counts, self._pictures)
         lost = {r.client for r in self.report.refusals if r.reason == "lost-state"}
         kept = {client: done for client, done in self.progress.kept.items() if client not in lost}
         before = replace(self.progress, kept=kept) if lost else self.progress

@@ -16,7 +16,7 @@ from fedblocks.core.state import State, initial_state
 from fedblocks.data.sets.text import SCORES, scored_view
 from fedblocks.engines.federate import Report
 from fedblocks.flower.admission import Member
-from fedblocks.flower.messages import Counts, Part
+from fedblocks.flower.messages import Counts, Part, Picture
 from fedblocks.flower.plans import Specs, plan_hash, plan_specs
 
 
@@ -45,12 +45,20 @@ class Ask:
 
 
 @dataclass(frozen=True, eq=False)
+class Evaluated:
+    """What clients told of their models."""
+
+    counts: dict[str, dict[int, Counts]] = field(default_factory=dict)  # "part/view" -> client -> correct, scored, loss
+    pictures: dict[str, dict[int, Picture]] = field(default_factory=dict)  # name -> client -> numbers
+
+
+@dataclass(frozen=True, eq=False)
 class Closed:
     """A round that is over."""
 
     progress: Progress
     report: Report
-    evaluated: dict[str, dict[int, Counts]]  # "part/view" -> client -> correct, scored, loss
+    evaluated: Evaluated
     ignored: list[Refusal]  # messages that changed nothing: late ones, duplicates, replays
     abandoned: str = ""  # why the round did not count; then the progress is what it was
 

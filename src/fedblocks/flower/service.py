@@ -32,7 +32,7 @@ from fedblocks.runs.result import config_of
 from fedblocks.runs.rounds import cohort_of, metrics_of
 from fedblocks.runs.run import threads
 from fedblocks.runs.states import settled
-from fedblocks.runs.store import ClientMetric, Note
+from fedblocks.runs.store import ClientMetric, Note, Snapshot
 
 
 def serve(grid: Grid, server: Path, order: Order) -> None:
@@ -160,7 +160,7 @@ class Service:
         """Try what clients get that are never trained on."""
         if self.prepared.unseen:
             closed = self._asked(progress, self.prepared.unseen, Ask(False, evaluate=("test",), joining=True))
-            found = {name.partition("/")[2]: counts for name, counts in closed.evaluated.items()}
+            found = {name.partition("/")[2]: counts for name, counts in closed.evaluated.counts.items()}
             with_metrics(self.folder.store, progress.state.round, metrics_of("unseen", found))
 
     def _asked(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
@@ -169,16 +169,19 @@ class Service:
 
     def _note_metrics(self, round: int, closed: Closed) -> None:
         found: list[ClientMetric] = []
+        counted = closed.evaluated.counts
         for part in self._parts:
-            views = {n.partition("/")[2]: counts for n, counts in closed.evaluated.items() if n.startswith(f"{part}/")}
+            views = {n.partition("/")[2]: counts for n, counts in counted.items() if n.startswith(f"{part}/")}
             found += metrics_of(part, views)
+        drawn = closed.evaluated.pictures.items()
+        pictures = [Snapshot(name, client, list(numbers)) for name, by in drawn for client, numbers in by.items()]
         if round and found:
-            with_metrics(self.folder.store, round, found)
+            with_metrics(self.folder.store, round, found, pictures)
 
     def _closed(self, closed: Closed) -> None:
         """Write what happened, then what the server goes on from: a kill in between costs one round."""
         done = closed.progress.state.round
-        if closed.evaluated:
+        if closed.evaluated.counts:
             self._note_metrics(done if closed.abandoned else done - 1, closed)
         for ignored in closed.ignored:
             self.folder.store.note(f"ignored: client {ignored.client}, {ignored.reason}, {ignored.detail}")
@@ -203,7 +206,7 @@ class Service:
         for refusal in closed.report.refusals:
             text = f"client {refusal.client} got no model: {refusal.reason}, {refusal.detail}"
             self.folder.store.note(text, "warning")
-        for name, counts in closed.evaluated.items():
+        for name, counts in closed.evaluated.counts.items():
             for client, (correct, labels, _) in counts.items():
                 share = f"{correct / labels:.1%}" if labels else "no examples"
                 self.folder.store.note(Note(f"client {client} has its model: {name} {share}").text)

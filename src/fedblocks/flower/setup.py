@@ -31,6 +31,7 @@ def set_up(
     insecure: bool = False,
     data: Mapping[str, Any] | None = None,
     device: str = "cpu",
+    pictures: bool = False,
 ) -> list[str]:
     """Make what is missing in a federation's folder, and say what was made; what is there stays."""
     server, name = folder / "server", folder.name if folder.name.replace("-", "").isalnum() else "federation"
@@ -48,7 +49,8 @@ def set_up(
     host.write(server)
     for node, numbers in clients.items():
         if node not in known:
-            _client(folder, node, numbers, host, data or EXAMPLE, device)
+            more = {"data": dict(data or EXAMPLE), "device": device, "pictures": pictures}
+            _client(folder, node, numbers, host, more)
             made.append(str(folder / node))
     return made
 
@@ -76,14 +78,12 @@ def _certificates(server: Path, address: str) -> list[str]:
     return [str(server)]
 
 
-def _client(
-    folder: Path, node: str, numbers: Sequence[int], host: ServerHost, data: Mapping[str, Any], device: str
-) -> None:
+def _client(folder: Path, node: str, numbers: Sequence[int], host: ServerHost, more: Mapping[str, Any]) -> None:
     own = folder / node
     client = ClientHost.model_validate(
         {
             "federation": host.federation, "server": f"{host.address}:{host.port}", "clients": tuple(numbers),
-            "device": device, "insecure": host.insecure, "data": dict(data),
+            "insecure": host.insecure, **more,
         }
     )  # fmt: skip
     client.write(own, HINT)

@@ -99,7 +99,8 @@ def sides_at(folder: Path, terms: RunTerms) -> dict[int, tuple[ClientSide, str]]
     if outside := [c for c in host.clients if not 0 <= c < terms.population]:
         raise Malformed("wrong-client", f"there is no client {outside[0]} among {terms.population}")
     data = _held(host, folder, terms)
-    return {client: _side(folder, terms, data, place, client) for place, client in enumerate(host.clients)}
+    found = {client: _side(folder, terms, data, place, client) for place, client in enumerate(host.clients)}
+    return {client: (replace(side, pictures=host.pictures), group) for client, (side, group) in found.items()}
 
 
 def data_of(host: ClientHost, folder: Path) -> Federation:

@@ -1,0 +1,51 @@
+"""The process that Flower's simulation runs in."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+
+from fedblocks.flower import apps, service
+from fedblocks.flower.orders import Order
+from fedblocks.flower.setup import node_name
+from fedblocks.flower.simulation import Resources
+from fedblocks.flower.terms import RunTerms, sides_at
+
+
+@cache  # a worker of Ray serves many messages, and loads data and nets once
+def _sides(folder: Path, terms: str) -> apps.Sides:
+    told = RunTerms.model_validate_json(terms)
+    torch.set_num_threads(told.threads or 1)
+    return sides_at(folder, told)
+
+
+def main(told: str) -> None:
+    """A server and its nodes, each with the folder that it would have on a machine of its own."""
+    resources = Resources.model_validate_json(told)
+    server = Path(resources.server)
+    order = Order.load(server, resources.order)
+    terms = order.terms.model_dump_json()
+
+    def sides_of(context: Context) -> apps.Sides:
+        return _sides(server.parent / node_name(int(context.node_config["partition-id"])), terms)
+
+    def serve(grid: Grid, context: Context) -> None:
+        service.serve(grid, server, order)
+
+    server_app = ServerApp()
+    server_app.main()(serve)
+    run_simulation(server_app, apps.client_app(sides_of), resources.nodes, "ray", _backend(resources))
+
+
+def _backend(resources: Resources) -> dict[str, Any]:
+    cluster: dict[str, Any] = {} if resources.address is None else {"address": resources.address}
+    return {
+        "client_resources": {"num_cpus": resources.cpus, "num_gpus": resources.gpus},
+        "init_args": {"include_dashboard": False, "logging_level": "warning", **cluster},
+    }

@@ -1,0 +1,62 @@
+"""A federation on Flower's simulation runtime: Ray spreads the nodes over cores, GPUs and machines."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower import launch
+from fedblocks.flower.crew import Crew
+from fedblocks.flower.federation import Choices, dealt_out, ended_politely, order_for, stopped
+from fedblocks.flower.hosts import ServerHost
+from fedblocks.flower.watching import watch
+from fedblocks.runs.progress import OnNote, OnRound
+from fedblocks.runs.result import RunResult
+from fedblocks.runs.store import Note
+
+PROCESS = "simulation"
+APP = "import sys; from fedblocks.flower.ray_app import main; main(sys.argv[1])"  # Ray finds it by this name, too
+
+
+class Resources(BaseModel):
+    """What Ray is told: the whole, and what one node needs; as many nodes work at once as fit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cpus: float = Field(default=1.0, gt=0)  # for one node
+    gpus: float = Field(default=0.0, ge=0)  # for one node; 0.25: four share a GPU
+    address: str | None = None  # of a Ray cluster that is running; without it one is started on this machine
+    nodes: int = Field(ge=1)
+    server: str  # the server's folder
+    order: str  # the name of the order in it
+
+
+def need_ray() -> None:
+    """Say what to install where Flower's simulation is missing."""
+    launch.need_flower()
+    if find_spec("ray") is None:
+        message = "simulations on Flower need Ray, which is not installed"
+        raise UserError(message, "pip install 'fedblocks[flower-simulation]'")
+
+
+def simulate(
+    path: Path, nodes: int, cpus: float, gpus: float, address: str | None, choices: Choices,
+    on_round: OnRound, on_note: OnNote,
+) -> RunResult:  # fmt: skip
+    """Carry out a run on Ray; nodes keep their personal blocks in the run's folder, which all machines must see."""
+    need_ray()
+    base, server = path / "federation", path / "federation" / "server"
+    held = dealt_out(path, base, nodes, launch.free_port(), insecure=True)
+    order = order_for(path, ServerHost.read(server).federation, kind="train", **choices).store(server)
+    told = Resources(cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), order=order)
+    try:
+        with ended_politely(), Crew(base / "logs", launch.environment(server)) as crew:
+            on_note(Note(f"starting Ray and {len(held)} nodes"))
+            crew.start(PROCESS, [sys.executable, "-c", APP, told.model_dump_json()])
+            return watch(path, on_round, on_note, crew.check)
+    except KeyboardInterrupt as error:
+        raise stopped(path, "simulate") from error

@@ -1,0 +1,53 @@
+"""A federation on Flower's simulation runtime ends as a simulated one, and leaves no process behind."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedblocks[flower-simulation]'")
+
+from fedblocks.flower import simulation
+from fedblocks.flower.crew import Crew, marked
+from fedblocks.flower.federation import new_run
+from fedblocks.runs.config import Config
+from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.run import run
+
+TABLE: dict[str, Any] = {
+    "rounds": 2,
+    "threads": 1,
+    "engine": "sequential",
+    "device": "cpu",
+    "data": {"name": "digits", "clients": 5, "split": [0.6, 0.2, 0.2]},
+    "net": {"name": "mlp", "hidden": [8]},
+    "method": {"name": "fedper", "batch_size": 16, "lr": 0.3},
+    "evaluation": {"every": 2},
+}
+
+
+def scores(path: Path) -> dict[Any, float]:
+    query = "SELECT round, part, view, client, correct, loss FROM client_metrics"
+    with RunFolder.open(path) as folder:
+        return {tuple(row.values())[:4]: (row["correct"], row["loss"]) for row in folder.store.rows(query)}
+
+
+def test_nodes_on_ray_end_as_a_simulated_run_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulation, "Crew", partial(Crew, mark="ray-test"))
+    config = Config.of(TABLE)
+    path = new_run(config, tmp_path / "ray", [])
+    rounds: list[int] = []
+    simulation.simulate(
+        path, 2, 1.0, 0.0, None, {"seconds": 60.0, "patience": 60.0},
+        lambda done: rounds.append(done.round), lambda note: None,
+    )  # fmt: skip
+    run(config, tmp_path / "simulated")
+    assert rounds == [1, 2]
+    assert scores(path) == scores(tmp_path / "simulated")
+    assert marked("ray-test") == []
