@@ -28,3 +28,20 @@ def test_a_table_stands_where_the_page_asks_for_it_and_nothing_else_changes(tmp_
     assert "old" not in page and page.startswith("before\n") and "\nafter\n" in page
     assert "Not measured yet: there is no `results/bench-gone.json`." in page
     assert with_results(page, tmp_path) == page
+
+
+def test_methods_are_put_beside_fedavg_by_time_and_arithmetic(tmp_path) -> None:
+    fedavg = {**RESULT, "job": "J2/fedavg", "flops_per_example": 100.0}
+    twice = {**RESULT, "job": "J2/ditto", "flops_per_example": 200.0, "ours": {**RESULT["ours"], "median_seconds": 0.5}}
+    found = {"env": ENV, "results": [fedavg, twice], "skipped": {}}
+    (tmp_path / "bench-cpu.json").write_text(json.dumps(found))
+    page = with_results(PAGE, tmp_path)
+    assert "| 300 | 1.00 |" in page
+    assert "| 300 | 1.25 |" in page  # (0.5 s / 0.2 s) / (200 / 100 operations)
+
+
+def test_lanes_alone_need_no_table(tmp_path) -> None:
+    lanes = {"lanes": 12, "clients": 10, "one_seconds": [0.01], "all_seconds": [0.05], "times_one": 5.0, "gain": 2.4}
+    (tmp_path / "bench-cpu.json").write_text(json.dumps({"env": ENV, "results": [], "skipped": {}, "lanes": lanes}))
+    page = with_results(PAGE, tmp_path)
+    assert "12 lanes of 10 clients take 50.0 ms a round, one 10.0 ms" in page and "| job |" not in page

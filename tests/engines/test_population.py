@@ -68,7 +68,7 @@ def test_rounds_of_packed_clients_end_where_those_of_others_end(name, monkeypatc
         setting = EXAMPLES[name]().setting()
         state = setting.start()
         for cohort in ([0, 2], [1, 2], [0, 3]):
-            state = settled(run_round(setting, state, cohort, Sequential())[0], cohort)
+            state = settled(run_round(setting, state, cohort, Sequential())[0])
         return state
 
     plain = last()

@@ -14,7 +14,7 @@ PEER_COLUMNS = [
     "job", "clients", "peer", "s a round", "plain loop, s", "sequential, s", "processes, s",
     "peer / sequential", "peer / processes", "peer / sequential in CPU time", "load",
 ]  # fmt: skip
-HEAD = f"| {' | '.join([*COLUMNS, 'share of floor', 'peak MiB'])} |\n|{'---|' * (len(COLUMNS) + 2)}"
+WORK = "time for its arithmetic"  # beside FedAvg's: 1 = as long as FedAvg takes for as many operations
 
 
 def with_results(text: str, folder: Path) -> str:
@@ -33,7 +33,7 @@ def section(path: Path) -> str:
     found = json.loads(path.read_text())
     if "missing" in found:
         return peers(found, path.name)
-    lines = [about(found, path.name), "", HEAD, *(row(result) for result in found["results"])]
+    lines = [about(found, path.name), *(["", *table(found["results"])] if found["results"] else [])]
     if "lanes" in found:
         lines += ["", lanes(found["lanes"])]
     return "\n".join([*lines, *(f"\n{job} left out: {reason}" for job, reason in found["skipped"].items())])
@@ -58,10 +58,24 @@ def lanes(found: dict[str, Any]) -> str:
     )
 
 
-def row(result: dict[str, Any]) -> str:
+def table(results: list[dict[str, Any]]) -> list[str]:
+    """One line for each result; methods are also put beside FedAvg, if it is among them."""
+    fedavg = next((result for result in results if result["job"] == "J2/fedavg"), None)
+    columns = [*COLUMNS, "share of floor", "peak MiB", *([WORK] if fedavg else [])]
+    lines = [f"| {' | '.join([*cells(r), *([f'{for_its_work(r, fedavg):.2f}'] if fedavg else [])])} |" for r in results]
+    return [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *lines]
+
+
+def for_its_work(result: dict[str, Any], fedavg: dict[str, Any]) -> float:
+    """Seconds over FedAvg's, divided by operations over FedAvg's."""
+    ours, theirs = (r["ours"]["median_seconds"] / r["flops_per_example"] for r in (result, fedavg))
+    return float(ours / theirs)
+
+
+def cells(result: dict[str, Any]) -> list[str]:
     """One line of the table."""
     ours, plain = result["ours"], result["plain"]
-    cells = [
+    return [
         result["job"],
         ours["who"],
         f"{result['cohort']:,}",
@@ -73,7 +87,6 @@ def row(result: dict[str, Any]) -> str:
         f"{100 * result['share_of_floor']:.0f} %",
         f"{ours['peak_bytes'] / 2**20:,.0f}",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def peers(found: dict[str, Any], name: str) -> str:

@@ -16,6 +16,7 @@ from fedblocks.core.mode import current
 from fedblocks.core.random import uniform
 from fedblocks.core.recurrence import recurrence
 
+_WORTH = 1 << 14  # weights of a dense layer from which, on a CPU, their layout matters more than a call of our own
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -170,7 +171,8 @@ class Linear(nn.Linear):
     """A dense layer whose weight gradient, for a stack of clients, lies in memory as the weights do."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return dense(input, self.weight, self.bias) if current().mapped else super().forward(input)
+        pays = current().mapped and (input.is_cuda or self.weight.numel() >= _WORTH)
+        return dense(input, self.weight, self.bias) if pays else super().forward(input)
 
 
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)

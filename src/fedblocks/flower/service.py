@@ -190,7 +190,7 @@ class Service:
             self.folder.store.note(f"round {done + 1} was abandoned: {closed.abandoned} ({reasons})", "warning")
             return
         self.folder.store.record_round(recorded(closed, time.perf_counter() - self.began, self.started_at))
-        state = settled(closed.progress.state, ())
+        state = settled(closed.progress.state)
         progresses.save(self.folder.checkpoints, replace(closed.progress, state=state))
         self._restart_clock()
 

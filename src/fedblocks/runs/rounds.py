@@ -50,7 +50,7 @@ def _played(prepared: Prepared, state: State, notes: list[Note]) -> tuple[State,
     clients, due = cohort_of(prepared, state.round), is_due(prepared, state.round)
     coming = cohort_of(prepared, state.round + 1)
     after, report = run_round(prepared.setting, state, clients, prepared.engine, scored(prepared, due), coming)
-    after = settled(after, clients)
+    after = settled(after)
     metrics, portraits = _evaluated(prepared, after) if due else ([], {})
     found = record(after, report, metrics, portraits if due else None, notes)
     return after, replace(found, seconds=time.perf_counter() - began, started_at=started_at)

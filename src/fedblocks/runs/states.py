@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.parts import Blocks
-from fedblocks.core.population import Population, merged
+from fedblocks.core.population import Population
 from fedblocks.core.state import State, to_device
 from fedblocks.runs.checkpoint import Loaded, Tree
 
@@ -33,17 +33,14 @@ def state_of(loaded: Loaded, device: torch.device | str) -> State:
     return State(loaded.round, _on(loaded.shared["server"], device), memory, private)
 
 
-def settled(state: State, clients: Iterable[int]) -> State:
-    """The same numbers in memory of their own, laid out as a checkpoint would bring them back.
+def settled(state: State) -> State:
+    """The server's numbers in memory of their own, laid out as a checkpoint would bring them back.
 
     Sums over tensors with other strides can differ in the last bit; so a resumed run and an uninterrupted one agree.
+    What clients keep is copied to the stack of the next round anyway, and may lie as it does.
     """
     memory = {name: _laid_out(blocks) for name, blocks in state.memory.items()}
-    settled = replace(state, server=_laid_out(state.server), memory=memory)
-    if isinstance(state.private, Population):  # its rows are laid out as they come back
-        return settled
-    own = {client: _laid_out(state.private[client]) for client in clients if client in state.private}
-    return replace(settled, private=merged(state.private, own))
+    return replace(state, server=_laid_out(state.server), memory=memory)
 
 
 def _placed(clients: Mapping[int, Blocks], device: torch.device | str) -> Mapping[int, Blocks]:

@@ -112,7 +112,7 @@ def _round(
     due = is_due(prepared[0], states[0].round)
     coming = [cohort_of(own, state.round + 1) for own, state in zip(prepared, states, strict=True)]
     ends = lanes.run_round(states, cohorts, engine, scored(prepared[0], due), coming)
-    after = [settled(state, cohort) for (state, _), cohort in zip(ends, cohorts, strict=True)]
+    after = [settled(state) for state, _ in ends]
     metrics: list[list[ClientMetric]] = [[] for _ in prepared]
     portraits = _evaluate(lanes, prepared, after, engine, metrics) if due else [None] * len(prepared)
     seconds = (time.perf_counter() - began) / len(prepared)

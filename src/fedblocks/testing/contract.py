@@ -6,6 +6,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import torch
+
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.testing import learning, movement, participation, reductions, repeatability, traffic
 from fedblocks.testing.example import Example
@@ -82,12 +84,16 @@ def run_check(invariant: Invariant, example: Example) -> Check:
 
 def _found(invariant: Invariant, example: Example) -> list[Problem]:
     """The problems; an error is one too, because a method that cannot be run keeps no invariant."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # nets of examples are so small that more threads only wait for each other
     try:
         return invariant.find(example)
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{frame.filename}:{frame.lineno}"
         return [Problem(f"{type(error).__name__}: {error} (at {where})")]
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _brief(told: list[str]) -> str:
