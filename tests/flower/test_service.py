@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
 
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.flower import service
 from fedblocks.flower.apps import client_app
 from fedblocks.flower.federation import new_run, order_for
 from fedblocks.flower.setup import node_name, set_up
 from fedblocks.flower.store import PersonalStore
 from fedblocks.flower.terms import sides_at
+from fedblocks.runs import checkpoint
 from fedblocks.runs.config import Config
 from fedblocks.runs.folder import RunFolder
 from fedblocks.runs.result import load_run
@@ -117,6 +119,28 @@ def test_a_server_goes_on_after_a_crash_and_loses_one_round_at_most(tmp_path: Pa
     assert load_run(host.path).rounds == 2
     host.serve()
     run(host.config, tmp_path / "simulated")
+    assert scores(host.path) == pytest.approx(scores(tmp_path / "simulated"), abs=1e-9)
+
+
+def test_a_full_disk_of_the_server_ends_the_run_with_its_reason_and_it_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, honest = Host(tmp_path), checkpoint._put_in_place
+
+    def full(draft: Path, folder: Path) -> None:
+        if host.path in folder.parents:  # clients have disks of their own
+            raise OSError(errno.ENOSPC, "No space left on device")
+        honest(draft, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_put_in_place", full)
+        with pytest.raises(RunFolderError, match="No space left on device"):
+            host.serve()
+    assert load_run(host.path).status == "failed"
+    assert any("No space left" in row["text"] for row in host.rows("SELECT text FROM notes WHERE level = 'warning'"))
+    host.serve()
+    run(host.config, tmp_path / "simulated")
+    assert load_run(host.path).status == "finished"
     assert scores(host.path) == pytest.approx(scores(tmp_path / "simulated"), abs=1e-9)
 
 
