@@ -45,18 +45,12 @@ def local(
 
     def action() -> None:
         from fedblocks.flower import launch
-        from fedblocks.runs.presets import read_config
 
         launch.need_flower()
         from fedblocks.flower.federation import local as start
-        from fedblocks.flower.federation import new_run
 
-        what = config or preset or "digits-pfedmb"
-        if (Path(what) / "config.toml").is_file():
-            path = Path(what).resolve()
-        else:
-            note = f"engine flower: {nodes} nodes on this machine, with certificates and keys"
-            path = new_run(read_config(what, changes or []), out, [note])
+        note = f"engine flower: {nodes} nodes on this machine, with certificates and keys"
+        path = _folder(config or preset or "digits-pfedmb", changes, out, note)
         terms = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more, "share": share}
         result = _watched(path.name, quiet, as_json, lambda w: start(path, nodes, terms, w[0], w[1], port))
         _show(result, as_json)
@@ -81,16 +75,11 @@ def simulate(
 
     def action() -> None:
         from fedblocks.flower.simulation import need_ray
-        from fedblocks.runs.presets import read_config
 
         need_ray()
-        from fedblocks.flower.federation import new_run
         from fedblocks.flower.simulation import simulate as start
 
-        if (Path(what) / "config.toml").is_file():
-            path = Path(what).resolve()
-        else:
-            path = new_run(read_config(what, changes or []), out, [f"engine flower: {nodes} nodes on Ray"])
+        path = _folder(what, changes, out, f"engine flower: {nodes} nodes on Ray")
         terms = {"seconds": deadline, "patience": 120.0}
         result = _watched(path.name, quiet, as_json, lambda w: start(path, nodes, cpus, gpus, address, terms, *w))
         _show(result, as_json)
@@ -157,15 +146,11 @@ def run(
 
     def action() -> None:
         from fedblocks.flower import launch
-        from fedblocks.runs.presets import read_config
 
         launch.need_flower()
-        from fedblocks.flower.federation import go_on, new_run
+        from fedblocks.flower.federation import go_on
 
-        if (Path(what) / "config.toml").is_file():
-            path = Path(what).resolve()
-        else:
-            path = new_run(read_config(what, changes or []), out, ["engine flower: clients on their own machines"])
+        path = _folder(what, changes, out, "engine flower: clients on their own machines")
         terms = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more, "share": share}
         result = _watched(path.name, quiet, as_json, lambda w: go_on(server.resolve(), path, terms, *w))
         _show(result, as_json)
@@ -219,6 +204,15 @@ def adapt(
         give(server.resolve(), folder, clients, say, deadline, patience)
 
     stoppable(action)
+
+
+def _folder(what: str, changes: list[str] | None, out: Path | None, note: str) -> Path:
+    """The run to go on with, or a new one of a configuration."""
+    from fedblocks.flower.federation import new_run
+    from fedblocks.runs.presets import read_config
+
+    begun = (Path(what) / "config.toml").is_file()
+    return Path(what).resolve() if begun else new_run(read_config(what, changes or []), out, [note])
 
 
 def _watched(title: str, quiet: bool, as_json: bool, go: Any) -> RunResult:
