@@ -11,6 +11,7 @@ from torch.func import grad, vmap
 
 from fedblocks.core.random import fold, uniform
 from fedblocks.core.recurrence import recurrence
+from fedblocks.engines import captured
 from fedblocks.engines.federate import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
@@ -21,10 +22,14 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 SHAPES = [(3, 32, 6, 5, 0), (6, 14, 16, 5, 0), (1, 28, 32, 3, 1), (32, 16, 64, 3, 1), (8, 9, 70, 3, 2), (5, 7, 3, 1, 0)]
 
 
+@pytest.mark.parametrize("compiler", [True, False])
 @pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES)
-def test_convolutions_of_a_stack_and_their_gradients_are_those_of_each_client(channels, size, filters, kernel, pad):
+def test_convolutions_of_a_stack_are_those_of_each_client(channels, size, filters, kernel, pad, compiler, monkeypatch):
+    from fedblocks.core.kernels import nvrtc
     from fedblocks.core.kernels.mapped_convolution import ClientConvolution
 
+    if not compiler:
+        monkeypatch.setattr(nvrtc, "available", lambda: False)  # then Triton does it all
     noise = torch.Generator(device="cuda").manual_seed(0)
     x = torch.randn(4, 5, channels, size, size, device="cuda", generator=noise, requires_grad=True)
     w = torch.randn(4, filters, channels, kernel, kernel, device="cuda", generator=noise, requires_grad=True)
@@ -38,18 +43,23 @@ def test_convolutions_of_a_stack_and_their_gradients_are_those_of_each_client(ch
         assert (one - other).abs().max() <= 3e-6 * other.abs().max()
 
 
-def test_gradients_inside_a_client_and_second_derivatives_are_those_of_each_client():
+@pytest.mark.parametrize(("filters", "joined"), [(5, False), (20, False), (5, True)])
+def test_gradients_inside_a_client_and_second_derivatives_are_those_of_each_client(filters, joined):
     from fedblocks.core.kernels.mapped_convolution import ClientConvolution
+    from fedblocks.core.kernels.mapped_pooling import convolve_and_pool
     from fedblocks.core.kernels.pooling import max_pool
 
     noise = torch.Generator(device="cuda").manual_seed(0)
     x = torch.randn(3, 4, 2, 9, 9, device="cuda", generator=noise)
-    w = torch.randn(3, 5, 2, 3, 3, device="cuda", generator=noise)
-    v = torch.randn(3, 6, 5, 3, 3, device="cuda", generator=noise)
+    w = torch.randn(3, filters, 2, 3, 3, device="cuda", generator=noise)
+    v = torch.randn(3, 6, filters, 3, 3, device="cuda", generator=noise)
 
     def ours(w, v, x):
-        hidden = max_pool(ClientConvolution.apply(x, w, w.sum((1, 2, 3)), 1), 2).sigmoid()
-        return ClientConvolution.apply(hidden, v, None, 1).square().mean()
+        shift = w.sum((1, 2, 3))
+        pooled = (
+            convolve_and_pool(x, w, shift, 1, False) if joined else max_pool(ClientConvolution.apply(x, w, shift, 1), 2)
+        )
+        return ClientConvolution.apply(pooled.sigmoid(), v, None, 1).square().mean()
 
     def plain(w, v, x):
         hidden = F.max_pool2d(F.conv2d(x, w, w.sum((1, 2, 3)), padding=1), 2).sigmoid()
@@ -62,6 +72,55 @@ def test_gradients_inside_a_client_and_second_derivatives_are_those_of_each_clie
         expected = [wanted(*(t[i].double() for t in (w, v, x))) for i in range(3)]
         for one, other in zip(vmap(found)(w, v, x), zip(*expected, strict=True), strict=True):
             assert (one - torch.stack(other)).abs().max() <= 1e-5 * torch.stack(other).abs().max()
+
+
+POOLED = [(3, 32, 6, 5, 0), (6, 14, 16, 5, 0), (1, 28, 16, 3, 1), (2, 9, 5, 3, 2), (4, 11, 7, 4, 1), (20, 8, 12, 3, 1)]
+
+
+@pytest.mark.parametrize("rectified", [True, False])
+@pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), POOLED)
+def test_a_convolution_with_its_pooling_is_that_of_each_client(channels, size, filters, kernel, pad, rectified):
+    from fedblocks.core.kernels.mapped_pooling import convolve_and_pool
+
+    noise = torch.Generator(device="cuda").manual_seed(0)
+    x = torch.randn(4, 5, channels, size, size + 2, device="cuda", generator=noise, requires_grad=True)
+    w = torch.randn(4, filters, channels, kernel, kernel, device="cuda", generator=noise, requires_grad=True)
+    b = torch.randn(4, filters, device="cuda", generator=noise, requires_grad=True)
+
+    def plain(x, w, b):
+        pooled = F.max_pool2d(F.conv2d(x, w, b, padding=pad), 2)
+        return pooled.relu() if rectified else pooled
+
+    y = vmap(lambda x, w, b: convolve_and_pool(x, w, b, pad, rectified))(x, w, b)
+    expected = torch.stack([plain(*(t[i].double() for t in (x, w, b))) for i in range(4)])
+    slope = torch.randn_like(y)
+    found = (y, *torch.autograd.grad(y, (x, w, b), slope))
+    wanted = (expected, *torch.autograd.grad(expected, (x, w, b), slope.double()))
+    for one, other in zip(found, wanted, strict=True):
+        assert (one - other).abs().max() <= 3e-6 * other.abs().max()
+
+
+def test_a_stack_of_one_input_and_of_inputs_that_begin_anywhere_is_served_too():
+    from fedblocks.core.kernels.mapped_pooling import convolve_and_pool
+
+    noise = torch.Generator(device="cuda").manual_seed(0)
+    x = torch.randn(1 + 2 * 3 * 12 * 12, device="cuda", generator=noise)[1:].view(2, 3, 12, 12)
+    w = torch.randn(5, 6, 3, 5, 5, device="cuda", generator=noise, requires_grad=True)
+    y = vmap(lambda w: convolve_and_pool(x, w, None, 0, True))(w)
+    expected = torch.stack([F.max_pool2d(F.conv2d(x.double(), own.double()), 2).relu() for own in w])
+    slope = torch.randn_like(y)
+    theirs = torch.autograd.grad(expected, w, slope.double())[0]
+    assert (y - expected).abs().max() <= 3e-6 * expected.abs().max()
+    assert (torch.autograd.grad(y, w, slope)[0] - theirs).abs().max() <= 3e-6 * theirs.abs().max()
+
+
+def test_what_is_no_number_goes_through_a_convolution_and_its_pooling():
+    from fedblocks.core.kernels.mapped_pooling import convolve_and_pool
+
+    x = torch.zeros(2, 1, 1, 6, 6, device="cuda")
+    x[1, 0, 0, 0, 0] = torch.nan
+    y = vmap(lambda x: convolve_and_pool(x, torch.ones(2, 1, 3, 3, device="cuda"), None, 0, True))(x)
+    assert y.isnan().any(-1).any(-1).tolist() == [[[False, False]], [[True, True]]]
 
 
 @pytest.mark.parametrize(("height", "width", "size"), [(28, 28, 2), (7, 9, 2), (9, 9, 3), (5, 4, 1)])
@@ -110,7 +169,8 @@ def test_an_lstm_of_a_stack_and_its_gradients_are_the_fused_ones(monkeypatch):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_recorded_graphs_and_plain_steps_and_a_loop_end_alike(name):
+def test_recorded_graphs_and_plain_steps_and_a_loop_end_alike(name, monkeypatch):
+    monkeypatch.setattr(captured, "_WORTH_A_HOOK", 0.0)  # all of them
     example = EXAMPLES[name]()
     setting = example.setting(example.federation.to("cuda"))
     ends = []
@@ -127,6 +187,18 @@ def test_recorded_graphs_and_plain_steps_and_a_loop_end_alike(name):
         assert other.private.keys() == ends[0].private.keys()
 
 
+def test_hooks_are_really_recorded_if_they_take_long(monkeypatch):
+    for least, recorded in ((0.0, True), (60.0, False)):
+        monkeypatch.setattr(captured, "_WORTH_A_HOOK", least)
+        example = EXAMPLES["fedfomo"]()
+        setting, engine = example.setting(example.federation.to("cuda")), Vectorised(graphs=True)
+        state = setting.start()
+        for _ in range(4):
+            state, _ = run_round(setting, state, example.everybody, engine)
+        graphs = next(iter(engine.recorded.values())).graphs.values()
+        assert any(isinstance(graph, captured.HookGraph) for graph in graphs) == recorded
+
+
 def test_steps_are_really_recorded():
     example = EXAMPLES["pfedmb"]()
     setting = example.setting(example.federation.to("cuda"))
@@ -134,8 +206,8 @@ def test_steps_are_really_recorded():
     state = setting.start()
     for _ in range(6):
         state, _ = run_round(setting, state, example.everybody, engine)
-    captured = next(iter(engine.recorded.values()))
-    assert captured.graphs and not captured.refused
+    found = next(iter(engine.recorded.values()))
+    assert found.graphs and not found.refused
 
 
 def test_a_learning_rate_schedule_reaches_a_recorded_graph():

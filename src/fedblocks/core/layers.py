@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedblocks.core.convolutions import Conv2d, MaxPool2d, join_pooling
 from fedblocks.core.dense import dense
 from fedblocks.core.errors import UserError
 from fedblocks.core.mode import current
@@ -111,62 +110,6 @@ class LSTM(nn.LSTM):
         return recurrence(inputs, w_state, *state)
 
 
-class Conv2d(nn.Conv2d):
-    """A convolution that serves all clients of a stack in one launch on a GPU."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        if current().mapped and input.is_cuda and input.dtype == torch.float32 and self._is_plain():
-            from fedblocks.core.kernels.mapped_convolution import ClientConvolution
-
-            convolve: Callable[..., Tensor] = ClientConvolution.apply
-            return convolve(input, self.weight, self.bias, self.padding[0])
-        return super().forward(input)
-
-    def _is_plain(self) -> bool:
-        """Whether the kernels can do it: square, stride 1, zero padding smaller than the filter."""
-        size, pad = self.kernel_size[0], self.padding[0]
-        square = self.kernel_size == (size, size) and self.padding == (pad, pad)
-        ones = (*self.stride, *self.dilation, self.groups) == (1, 1, 1, 1, 1)
-        return square and ones and self.padding_mode == "zeros" and isinstance(pad, int) and pad < size
-
-
-class MaxPool2d(nn.MaxPool2d):
-    """Max pooling with torch's results, faster where windows lie side by side."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        if self._is_plain() and not torch.compiler.is_exporting():
-            size = _single(self.kernel_size)
-            if current().mapped and input.is_cuda and input.dtype == torch.float32:
-                from fedblocks.core.kernels.pooling import max_pool
-
-                return max_pool(input, size)
-            if size == 2 and input.device.type == "cpu" and not torch.is_grad_enabled():
-                return _halved(input)
-        pooled: Tensor = super().forward(input)
-        return pooled
-
-    def _is_plain(self) -> bool:
-        """Whether the kernels can do it: square windows side by side."""
-        size, rest = _single(self.kernel_size), (_single(self.padding), _single(self.dilation))
-        side_by_side = 0 < size <= 8 and _single(self.stride) == size
-        return side_by_side and rest == (0, 1) and not self.ceil_mode and not self.return_indices
-
-
-def _halved(x: Tensor) -> Tensor:
-    """[..., h, w] -> [..., h // 2, w // 2] by whole rows; pixel by pixel, as torch does it, takes far longer."""
-    height, width = (size // 2 * 2 for size in x.shape[-2:])
-    left, right = x[..., :height, :width:2], x[..., :height, 1:width:2]
-    columns = torch.maximum(left, right)  # [..., h, w / 2]
-    return torch.maximum(columns[..., ::2, :], columns[..., 1::2, :])
-
-
-def _single(size: int | tuple[int, ...]) -> int:
-    """The size that holds for both directions, or -1."""
-    if isinstance(size, int):
-        return size
-    return size[0] if len(set(size)) == 1 else -1
-
-
 class Linear(nn.Linear):
     """A dense layer whose weight gradient, for a stack of clients, lies in memory as the weights do."""
 
@@ -183,23 +126,15 @@ def mappable(module: nn.Module) -> nn.Module:
     """A copy of a module, with the same tensors under the same names, that can be mapped over clients."""
     module = _converted(copy.deepcopy(module))
     for parent in list(module.modules()):
-        if type(parent) is nn.Sequential:
-            _pool_first(parent)
         for name, child in list(parent.named_children()):
             setattr(parent, name, _converted(child))
+        if type(parent) is nn.Sequential:
+            join_pooling(parent)
     module.eval()  # our layers ask the `Mode`; any other must not draw noise or keep statistics of its own
     for part in module.modules():
         if isinstance(part, _FUSED):
             part.training = True  # or it takes a path that cannot be mapped or trained; it holds no noise of its own
     return module
-
-
-def _pool_first(layers: nn.Sequential) -> None:
-    """Max pooling before the rectifier that precedes it: the same numbers and gradients, of a quarter of the pixels."""
-    names = list(layers._modules)
-    for name, after in pairwise(names):
-        if type(layers._modules[name]) is nn.ReLU and type(layers._modules[after]) is nn.MaxPool2d:
-            layers._modules[name], layers._modules[after] = layers._modules[after], layers._modules[name]
 
 
 def can_be_mapped(module: nn.Module) -> bool:

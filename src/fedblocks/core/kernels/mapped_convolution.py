@@ -77,18 +77,23 @@ class ClientGradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, ddx, ddw, ddb):
-        """Second derivatives: convolutions and gradients again, for every product here is linear in both factors."""
-        (dy, x, w), pad = ctx.saved_tensors, ctx.pad
-        slope, of_x, of_w = ddb[:, None, None].expand_as(dy), None, None
-        if ctx.wanted[0]:
-            slope = slope + ClientConvolution.apply(ddx, w, None, pad)
-            of_w = ClientGradients.apply(dy, ddx, w, pad, (False, True))[1]
-        if ctx.wanted[1]:
-            slope = slope + ClientConvolution.apply(x, ddw, None, pad)
-            of_x = ClientGradients.apply(dy, x, ddw, pad, (True, False))[0]
-        return slope, of_x, of_w, None, None
+        dy, x, w = ctx.saved_tensors
+        return *second_gradients(dy, x, w, (ddx, ddw, ddb), ctx.pad, ctx.wanted), None, None
 
     @staticmethod
     def vmap(info, in_dims, dy, x, w, pad, wanted):
         full = [stacked(t, d, info.batch_size) for t, d in zip((dy, x, w), in_dims[:3], strict=True)]
         return gradients(*full, pad, wanted), (0 if wanted[0] else None, 0 if wanted[1] else None, 0)
+
+
+def second_gradients(dy, x, w, slopes, pad, wanted):
+    """Of dy, x and w: convolutions and gradients again, for every product of the way back is linear in both factors."""
+    ddx, ddw, ddb = slopes
+    slope, of_x, of_w = ddb[:, None, None].expand_as(dy), None, None
+    if wanted[0]:
+        slope = slope + ClientConvolution.apply(ddx, w, None, pad)
+        of_w = ClientGradients.apply(dy, ddx, w, pad, (False, True))[1]
+    if wanted[1]:
+        slope = slope + ClientConvolution.apply(x, ddw, None, pad)
+        of_x = ClientGradients.apply(dy, x, ddw, pad, (True, False))[0]
+    return slope, of_x, of_w

@@ -86,12 +86,7 @@ class Unpooled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, ddx):
-        """The winners' values."""
-        winner, size = ctx.saved_tensors[0], ctx.size
-        height, width = (count * size for count in winner.shape[-2:])
-        rows = ddx[..., :height, :width].unflatten(-1, (-1, size)).unflatten(-3, (-1, size))
-        windows = rows.transpose(-3, -2).flatten(-2)  # [..., h, w, size * size]
-        return windows.gather(-1, winner.long()[..., None])[..., 0], None, None, None
+        return won(ddx, ctx.saved_tensors[0], ctx.size), None, None, None
 
     @staticmethod
     def vmap(info, in_dims, dy, winner, shape, size):
@@ -104,3 +99,18 @@ def max_pool(x: Tensor, size: int) -> Tensor:
     """Max pooling with windows of size x size, side by side."""
     found: Tensor = MaxPool.apply(x, size)[0]
     return found
+
+
+def unpooled(dy: Tensor, winner: Tensor, shape: tuple[int, int], size: int) -> Tensor:
+    """The way back: each slope at the place of the pixel that won its window, zero elsewhere."""
+    found: Tensor = Unpooled.apply(dy, winner, shape, size)
+    return found
+
+
+def won(values: Tensor, winner: Tensor, size: int) -> Tensor:
+    """The values [..., h, w] of the pixels that won [..., h // size, w // size]; zero where none did."""
+    height, width = (count * size for count in winner.shape[-2:])
+    rows = values[..., :height, :width].unflatten(-1, (-1, size)).unflatten(-3, (-1, size))
+    windows = rows.transpose(-3, -2).flatten(-2)  # [..., h, w, size * size]
+    found = windows.gather(-1, winner.clamp(min=0).long()[..., None])[..., 0]
+    return torch.where(winner >= 0, found, 0)
