@@ -10,7 +10,7 @@ import numpy as np
 from .fedamp import vector
 from .plain import Array, Descent, Ints, Params, Task, logits, losses, on
 
-Draw = Callable[[int, int], np.random.Generator]  # (round, client) -> the luck of its choice of peers
+Draw = Callable[[int, int, int], Array]  # (round, client, how many) -> numbers in (0, 1): the luck of its choice
 
 
 @dataclass
@@ -24,14 +24,14 @@ class Result:
     chosen: list[dict[int, list[int]]] = field(default_factory=list)  # round -> client -> peers
 
 
-def peers(affinity: Array, own: int, count: int, epsilon: float, draw: np.random.Generator) -> list[int]:
+def peers(affinity: Array, own: int, count: int, epsilon: float, luck: Array) -> list[int]:
     """Each in turn: with a chance of epsilon any other that is left, else the one of highest affinity."""
-    anybody, ties = draw.permutation(len(affinity)), draw.permutation(len(affinity))
-    best = sorted(range(len(affinity)), key=lambda n: (-affinity[n], list(ties).index(n)))
-    luck, found = draw.random(count), []
-    for lucky in luck < epsilon:
+    clients, found = len(affinity), []
+    anybody = sorted(range(clients), key=lambda n: luck[n])
+    best = sorted(range(clients), key=lambda n: (-affinity[n], luck[clients + n]))
+    for lucky in luck[2 * clients : 2 * clients + count] < epsilon:
         left = [n for n in (anybody if lucky else best) if n != own and n not in found]
-        found.append(int(left[0]))
+        found.append(left[0])
     return found
 
 
@@ -51,7 +51,7 @@ def run(
         stored, affinity = list(now.stored), now.affinity.copy()
         now.chosen.append({})
         for i, (batches,) in cohort.items():
-            others = peers(now.affinity[i], i, count, max(0.0, epsilon - t * decay), draw(t, i))
+            others = peers(now.affinity[i], i, count, max(0.0, epsilon - t * decay), draw(t, i, 2 * n + count))
             own, base, (x, y) = now.model[i], now.first[i] if from_first else now.model[i], task.test[i]
             candidates = [own, *(now.stored[j] for j in others)]
             gains = [gain(base, c, x, y) for c in candidates]

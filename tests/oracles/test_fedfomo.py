@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedblocks.core.errors import DataError, UserError
-from fedblocks.core.random import derive, generator
+from fedblocks.core.random import derive, fold, uniform
 from fedblocks.data.rows import Rows
 from fedblocks.engines.federate import Setting, evaluate, run_round
 from fedblocks.methods.fedfomo import FedFomo, epsilon_greedy
@@ -25,8 +25,9 @@ COMMON: dict[str, Any] = {"net": mlp_net(), "lr": 0.2, "epochs": 2, "batch_size"
 each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
 
 
-def luck(round: int, client: int) -> np.random.Generator:
-    return generator(derive(SEED, round, "server"), client, "peers")
+def luck(round: int, client: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    key = torch.tensor(derive(derive(SEED, round, "server"), "peers"))
+    return uniform(fold(key, client), (count,)).double().numpy()
 
 
 def expected(method: FedFomo) -> fedfomo.Result:
@@ -80,17 +81,25 @@ def test_a_model_that_helps_nobody_is_not_mixed_in() -> None:
 
 
 def test_peers_are_others_each_once_and_the_best_first() -> None:
-    affinity = np.array([9.0, -1, 3, 0, 2, 0])
-    assert epsilon_greedy(affinity, own=0, count=2, epsilon=0.0, seed=1) == [2, 4]
+    affinity, own = torch.tensor([9.0, -1, 3, 0, 2, 0]).double().expand(2, 6), torch.tensor([0, 2])
+    assert epsilon_greedy(affinity, own, count=2, epsilon=0.0, seed=1).tolist() == [[2, 4], [0, 4]]
     for seed in range(50):
-        found = epsilon_greedy(affinity, own=2, count=5, epsilon=0.5, seed=seed)
-        assert sorted(found) == [0, 1, 3, 4, 5]
+        found = epsilon_greedy(affinity, own, count=5, epsilon=0.5, seed=seed)
+        assert found.sort(1).values.tolist() == [[1, 2, 3, 4, 5], [0, 1, 3, 4, 5]]
+
+
+def test_peers_do_not_depend_on_who_else_takes_part() -> None:
+    affinity, everybody = torch.zeros(6, 6, dtype=torch.double), torch.arange(6)
+    together = epsilon_greedy(affinity, everybody, count=3, epsilon=0.5, seed=3)
+    assert torch.equal(together[2:4], epsilon_greedy(affinity[2:4], everybody[2:4], count=3, epsilon=0.5, seed=3))
+    assert len({tuple(row) for row in together.tolist()}) > 1
 
 
 def test_chance_and_ties_spread_choices_over_everybody() -> None:
-    for epsilon, affinity in ((1.0, np.arange(6.0)), (0.0, np.zeros(6))):
-        seen = {n for seed in range(200) for n in epsilon_greedy(affinity, own=5, count=1, epsilon=epsilon, seed=seed)}
-        assert seen == {0, 1, 2, 3, 4}
+    own = torch.tensor([5])
+    for epsilon, affinity in ((1.0, torch.arange(6.0)), (0.0, torch.zeros(6))):
+        found = [epsilon_greedy(affinity.double()[None], own, 1, epsilon, seed) for seed in range(200)]
+        assert {n.item() for n in found} == {0, 1, 2, 3, 4}
 
 
 def test_only_peers_travel_down() -> None:

@@ -38,15 +38,15 @@ def fold(key: Tensor, number: int | Tensor) -> Tensor:
 
 
 def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Numbers in (0, 1) that depend on the key only, so that engines and resumed runs agree."""
+    """Numbers in (0, 1) that depend on the key only, so that engines and resumed runs agree: [..., *shape]."""
     if key.is_cuda:
         from fedblocks.core.kernels import noise
 
         return noise.uniform(key, shape, _STEP, _FIRST, _SECOND)
     count = math.prod(shape)
     index = torch.arange(1, count + 1, device=key.device)
-    bits = _mixed_(_scrambled_(key + index.mul_(_STEP)))  # the last line of the scramble moves no bit above 41
-    return (bits >> 41).bitwise_and_(0x7FFFFF).to(torch.float32).add_(0.5).div_(2**23).view(shape)
+    bits = _mixed_(_scrambled_(key[..., None] + index.mul_(_STEP)))  # its last line moves no bit above 41
+    return (bits >> 41).bitwise_and_(0x7FFFFF).to(torch.float32).add_(0.5).div_(2**23).view(*key.shape, *shape)
 
 
 def _scrambled_(z: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,7 +17,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper
 from fedblocks.core.parts import Blocks, Params, Sized, Value, is_statistic
 from fedblocks.core.phases import Phase, summed_losses
-from fedblocks.core.random import generator
+from fedblocks.core.random import derive, fold, uniform
 from fedblocks.core.server import Cohort
 
 
@@ -64,11 +63,10 @@ class FedFomo(Method):
     def chosen(self, server: Blocks, cohort: Cohort) -> Tensor:
         """The peers that each client is sent: [clients, how many]; itself only if there is nobody else."""
         epsilon = max(0.0, self.epsilon - cohort.round * self.epsilon_decay)
-        count, affinity = min(self.peers, cohort.population - 1), server["affinity"]["value"].cpu().numpy()
+        count, affinity = min(self.peers, cohort.population - 1), server["affinity"]["value"][cohort.ids]
         if count == 0:
             return cohort.ids[:, None]
-        rows = [epsilon_greedy(affinity[i], i, count, epsilon, cohort.seed) for i in cohort.ids.tolist()]
-        return torch.tensor(rows, dtype=torch.long, device=cohort.ids.device).view(-1, count)
+        return epsilon_greedy(affinity, cohort.ids, count, epsilon, cohort.seed)
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         if not client.training:
@@ -112,14 +110,23 @@ class FedFomo(Method):
         return {**server, "affinity": {"value": affinity}}
 
 
-def epsilon_greedy(
-    affinity: np.ndarray[tuple[int], np.dtype[np.float64]], own: int, count: int, epsilon: float, seed: int
-) -> list[int]:
-    """This many others, one after another: the best that is left, or with a chance of epsilon any that is left."""
-    draw = generator(seed, own, "peers")
-    anybody, order = (draw.permutation(len(affinity)) for _ in range(2))
-    best = order[np.argsort(-affinity[order], kind="stable")]  # equals in random order
-    found = [own]
-    for explore in draw.random(count) < epsilon:
-        found.append(next(int(n) for n in (anybody if explore else best) if n not in found))
-    return found[1:]
+def epsilon_greedy(affinity: Tensor, own: Tensor, count: int, epsilon: float, seed: int) -> Tensor:
+    """This many others for each client, one after another: the best that is left, or, sometimes, any that is left.
+
+    `affinity` is [clients, population], `own` [clients] their numbers, `epsilon` the chance of any: [clients, count].
+    """
+    population = affinity.shape[1]
+    keys = fold(torch.full((), derive(seed, "peers"), device=own.device), own)
+    noise = uniform(keys, (2 * population + count,))
+    shuffled, explore = noise[:, population:-count].argsort(1), noise[:, -count:] < epsilon
+    sinking = affinity.gather(1, shuffled).argsort(
+        dim=1, descending=True, stable=True
+    )  # equals stay as they were shuffled
+    best = shuffled.gather(1, sinking)
+    by_affinity, by_chance = best.argsort(1).to(noise), noise[:, :population]  # ranks: [clients, population]
+    taken, found = torch.zeros_like(best, dtype=torch.bool).scatter(1, own[:, None], True), list[Tensor]()
+    for turn in range(count):
+        rank = torch.where(explore[:, turn, None], by_chance, by_affinity)
+        found.append(rank.masked_fill(taken, torch.inf).argmin(1, keepdim=True))
+        taken = taken.scatter(1, found[-1], True)
+    return torch.cat(found, 1)

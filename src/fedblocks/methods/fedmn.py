@@ -106,7 +106,7 @@ class FedMN(Method):
         return dict(zip(self.layers[1:], alive[1:-1], strict=True))
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
-        temperature = torch.full_like(client.size, at(self.temperature, client.round))
+        temperature = torch.zeros_like(client.size) + at(self.temperature, client.round)
         return {**blocks, "gates": {"value": self.decide(blocks["router"], client), "temperature": temperature}}
 
     def phases(self) -> list[Phase]:

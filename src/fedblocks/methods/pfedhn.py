@@ -93,21 +93,25 @@ class PFedHN(Method):
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """One step of SGD, the clients' changes taken for the gradient of what the hypernetwork made."""
         upload, old = uploads["model"], before["hypernetwork"]
-        wrote = upload.weights[:, 0] > 0
-        if not bool(wrote.any()):
-            return server
-        made, back = vjp(lambda params: generated(params, upload.ids[wrote]), old)  # type: ignore[misc]
-        trained = torch.cat([upload.copies[name][wrote].flatten(1) for name in self.shapes], 1)
-        (slopes,) = back((made - trained) / len(made))
+        wrote = upload.weights[:, :1] > 0  # [clients, 1]
+        made, back = vjp(lambda params: generated(params, upload.ids), old)  # type: ignore[misc]
+        trained = torch.cat([upload.copies[name].flatten(1) for name in self.shapes], 1)
+        (slopes,) = back(torch.where(wrote, made - trained, 0) / wrote.sum().clamp(min=1))
         params, grads = [v.clone() for v in old.values()], self.clipped([slopes[k] for k in old])
         velocity = [before["velocity"][k].clone() for k in old]
         sgd = SGD(momentum=self.server_momentum, weight_decay=self.server_decay)
         sgd.step(params, grads, {"velocity": velocity}, self.server_lr, 1)
-        return {**server, "hypernetwork": dict(zip(old, params)), "velocity": dict(zip(old, velocity))}
+        moved = {"hypernetwork": dict(zip(old, params)), "velocity": dict(zip(old, velocity))}
+        return server | {name: _unless(wrote.any(), moved[name], before[name]) for name in moved}
 
     def clipped(self, grads: list[Tensor]) -> list[Tensor]:
         length = torch.stack([g.square().sum() for g in grads]).sum().sqrt()
         return [g * (self.clip / length.clamp(min=self.clip)) for g in grads]
+
+
+def _unless(anybody: Tensor, new: Params, old: Params) -> Params:
+    """The old values if nobody wrote."""
+    return {k: torch.where(anybody, v, old[k]) for k, v in new.items()}
 
 
 @dataclass(frozen=True, eq=False)
