@@ -12,7 +12,7 @@ from fedblocks.core import aggregate, optimizers
 from fedblocks.core.aggregate import Upload, Uploads
 from fedblocks.core.gate import Refusal
 from fedblocks.core.parts import Blocks, Params
-from fedblocks.engines import federate, sequential
+from fedblocks.engines import conclusion, sequential
 from fedblocks.engines.job import Trained
 from fedblocks.testing import EXAMPLES, Example
 
@@ -48,7 +48,7 @@ def nan_is_averaged(patch: pytest.MonkeyPatch) -> None:
     def admit(uploads: Uploads, private: Blocks, ids: Tensor, *others: object) -> tuple[Tensor, list[Refusal]]:
         return torch.ones(len(ids), dtype=torch.bool), []
 
-    patch.setattr(federate, "admit", admit)
+    patch.setattr(conclusion, "admit", admit)
 
 
 def uniform_weights(patch: pytest.MonkeyPatch) -> None:
@@ -59,13 +59,13 @@ def uniform_weights(patch: pytest.MonkeyPatch) -> None:
 
 def everybody_is_written(patch: pytest.MonkeyPatch) -> None:
     """What the first client learnt is stored for client 0 and its neighbours, absent or not."""
-    honest = federate._private_by_client
+    honest = conclusion._private_by_client
 
     def private_by_client(*given: Any) -> dict[int, Blocks]:
         found = honest(*given)
         return {**dict.fromkeys(range(6), next(iter(found.values()))), **found} if found else {}
 
-    patch.setattr(federate, "_private_by_client", private_by_client)
+    patch.setattr(conclusion, "_private_by_client", private_by_client)
 
 
 def one_copy_counted(patch: pytest.MonkeyPatch) -> None:

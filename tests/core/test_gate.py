@@ -39,6 +39,18 @@ class Spoilt(FedPer):
 
 
 @dataclass(frozen=True, eq=False)
+class Fragile(Spoilt):
+    """It fails at the end of a round if anything is not finite, or always."""
+
+    always: bool = False
+
+    def conclude(self, server, before, uploads, cohort):
+        if self.always or not all(v.isfinite().all() for v in server["body"].values()):
+            raise ArithmeticError("fragile")
+        return server
+
+
+@dataclass(frozen=True, eq=False)
 class Greedy(FedAvg):
     """Client 2 asks for a weight that it should not have."""
 
@@ -73,6 +85,19 @@ def test_a_client_with_a_bad_weight_is_as_good_as_absent(federation, engine, val
     assert_as_if_absent(
         Greedy(net(), weight=value, **options), FedAvg(net(), **options), federation, engine, "bad-weight"
     )
+
+
+@ENGINES
+def test_a_method_that_cannot_conclude_with_nonsense_is_not_asked_to(federation, engine):
+    options = {"batch_size": 4}
+    assert_as_if_absent(Fragile(net(), **options), FedPer(net(), **options), federation, engine, "not-finite")
+
+
+@ENGINES
+def test_an_error_of_a_method_that_concludes_with_sound_numbers_is_raised(federation, engine):
+    setting = Setting.of(Fragile(net(), batch_size=4, by=1.0, always=True), federation)
+    with pytest.raises(ArithmeticError, match="fragile"):
+        run_round(setting, setting.start(), range(4), engine)
 
 
 @ENGINES

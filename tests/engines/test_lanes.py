@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedblocks.core import aggregate
+from fedblocks.core.aggregate import reduce_slots
 from fedblocks.core.errors import UserError
 from fedblocks.data.federation import Federation
 from fedblocks.engines.federate import Setting, evaluation, run_round
@@ -69,6 +71,28 @@ def assert_alike(one, other):
     for block, params in other.items():
         for key, value in params.items():
             assert torch.allclose(one[block][key], value, atol=1e-5, rtol=1e-4), (block, key)
+
+
+def test_a_lane_whose_numbers_explode_is_refused_and_the_others_go_on():
+    lanes = settings("fedavg", (1.0, 1e300))
+    together, engine = Lanes(lanes), Vectorised()
+    starts = [setting.start() for setting in lanes]
+    cohorts = [range(setting.data.clients) for setting in lanes]
+    ends = together.run_round(starts, cohorts, engine)
+    for (state, report), setting, start in zip(ends, lanes, starts):
+        wild = setting.methods["all"].lr > 1e200
+        assert [r.client for r in report.refusals] == (list(range(setting.data.clients)) if wild else [])
+        expected = start if wild else run_round(setting, start, range(setting.data.clients), engine)[0]
+        assert_alike(state.server, expected.server)
+
+
+@pytest.mark.parametrize(("name", "times"), [("fedavg", 1), ("modfl", 2), ("fedamp", 1)])
+def test_the_servers_share_of_a_round_is_done_once_for_all_lanes(name, times, monkeypatch):
+    calls = []
+    monkeypatch.setattr(aggregate, "reduce_slots", lambda *given: calls.append(1) or reduce_slots(*given))
+    lanes = settings(name)
+    Lanes(lanes).run_round([s.start() for s in lanes], [range(s.data.clients) for s in lanes], Vectorised())
+    assert len(lanes) == 4 and len(calls) == times  # blocks that are uploaded
 
 
 def test_federations_with_the_same_rows_hold_them_once():

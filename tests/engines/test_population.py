@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedblocks.core import population
-from fedblocks.core.population import Population, merged
+from fedblocks.core.population import Population, Together, merged
 from fedblocks.core.state import State
 from fedblocks.engines.federate import run_round
 from fedblocks.engines.sequential import Sequential
@@ -54,6 +54,22 @@ def test_few_clients_stay_as_they_are_and_many_are_packed() -> None:
     many = merged(few, {client: own(1.0) for client in range(1, population.MANY)})
     assert isinstance(many, Population) and len(many) == population.MANY
     assert isinstance(merged(many, {7: own(3.0)}), Population)
+
+
+def test_what_all_keep_is_one_stack_until_some_take_part_without_the_others() -> None:
+    setting = EXAMPLES["fedper"]().setting()
+    everybody, engine = list(range(setting.data.clients)), Sequential()
+    first, _ = run_round(setting, setting.start(), everybody, engine)
+    assert isinstance(first.private, Together)
+    assert list(first.private) == everybody and len(first.private) == len(everybody)
+    assert 0 in first.private and len(everybody) not in first.private and first.private.get(-1) is None
+    as_a_dict = replace(first, private=dict(first.private))
+    for cohort in (everybody, [0, 2]):
+        ends = [run_round(setting, state, cohort, engine)[0] for state in (first, as_a_dict)]
+        assert isinstance(ends[0].private, Together if cohort == everybody else dict)
+        leaves = [state_leaves(end) for end in ends]
+        assert leaves[0].keys() == leaves[1].keys()
+        assert all(torch.equal(value, leaves[1][name]) for name, value in leaves[0].items())
 
 
 @pytest.fixture

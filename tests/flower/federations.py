@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedblocks.engines.federate import Report, Setting
+from fedblocks.engines.conclusion import Report
+from fedblocks.engines.federate import Setting
 from fedblocks.flower.client import ClientSide
 from fedblocks.flower.local import answers_of, exchange, sides_of
 from fedblocks.flower.rounds import OpenRound

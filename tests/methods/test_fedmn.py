@@ -15,7 +15,8 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.random import uniform
 from fedblocks.core.schedules import at
 from fedblocks.core.state import State
-from fedblocks.engines.federate import Report, Setting, evaluate, run_round
+from fedblocks.engines.conclusion import Report
+from fedblocks.engines.federate import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedmn import FedMN

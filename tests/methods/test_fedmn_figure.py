@@ -10,7 +10,8 @@ from fedblocks.core.net import Net, Piece
 from fedblocks.core.state import count_bytes
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.federate import Report, Setting, run_round
+from fedblocks.engines.conclusion import Report
+from fedblocks.engines.federate import Setting, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedmn import FedMN

@@ -20,7 +20,8 @@ from fedblocks.core.plan import plan
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.federate import Report, Setting, evaluate, run_round
+from fedblocks.engines.conclusion import Report
+from fedblocks.engines.federate import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.branches import without_small

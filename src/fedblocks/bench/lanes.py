@@ -38,9 +38,6 @@ def measure_lanes(device: str, repeat: int) -> dict[str, object]:
         Setting.of(replace(given.method, lr=lr), given.setting.data, seed) for seed in range(SEEDS) for lr in RATES
     ]
     rounds = {"one": _one(settings[0], given.cohort), "all": _all(settings, given.cohort)}
-    for _ in range(2):  # the first rounds record graphs
-        for round in rounds.values():
-            round()
     sides = taken_in_turn(rounds, repeat, torch.device(device))
     one, every = (statistics.median(sides[who].seconds) for who in rounds)
     found = LanesResult(

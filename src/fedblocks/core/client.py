@@ -93,6 +93,8 @@ class Step:
     active: int | None = None  # None: one client
 
 
+Caller = Callable[["Local", Callable[..., Any], tuple[Any, ...]], Any]  # clients, a hook, what it is given
+
 _DEFAULTS = (Method.prepare, Method.finish, Method.portrait, Method.writes, Method.wants)
 
 
@@ -107,6 +109,7 @@ class Local:
     each: Each  # identity for one client, vmap for a stack
     keep_optimizer: bool = False  # local optimizers go on from what the client kept
     rates: Mapping[tuple[int, int], Tensor] = field(default_factory=dict)  # phase, update -> [clients], if they differ
+    caller: Caller | None = None  # an engine's own way to run hooks
 
     @property
     def mapped(self) -> bool:
@@ -119,6 +122,10 @@ class Local:
         """A method's hook, given the client as its last argument; a hook that was left as it is costs nothing."""
         if getattr(hook, "__func__", None) in _DEFAULTS:
             return hook(*args, None)
+        return self.plainly(hook, *args) if self.caller is None else self.caller(self, hook, args)
+
+    def plainly(self, hook: Callable[..., Any], *args: Any) -> Any:
+        """A hook as it is."""
 
         def with_client(tensors: dict[str, Any], *rest: Any) -> Any:
             with mode.mode(training=False, mapped=self.mapped):

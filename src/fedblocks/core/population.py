@@ -38,6 +38,27 @@ class Pack:
         return Pack(self.ids, blocks)
 
 
+@dataclass(frozen=True, eq=False)
+class Together(Mapping[int, Blocks]):
+    """What all clients of a small federation keep, as the one stack that a round left; rows are made when asked for."""
+
+    pack: Pack
+
+    def __contains__(self, client: object) -> bool:
+        return isinstance(client, int) and client in self.pack
+
+    def __getitem__(self, client: int) -> Blocks:
+        if client not in self.pack:
+            raise KeyError(client)
+        return self.pack.row(client)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.pack.ids)
+
+    def __len__(self) -> int:
+        return len(self.pack.ids)
+
+
 Shard = tuple[Pack, ...]  # one pack, or several where groups of clients differ
 
 
@@ -96,6 +117,8 @@ def merged(private: Mapping[int, Blocks], changes: Mapping[int, Blocks]) -> Mapp
     """What clients keep after a round; packed once they are many."""
     if isinstance(private, Population):
         return private.updated(changes)
+    if isinstance(changes, Together) and len(changes) < MANY and all(client in changes for client in private):
+        return changes
     together = {**private, **changes}
     return together if len(together) < MANY else Population().updated(together)
 

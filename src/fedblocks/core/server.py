@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,6 +25,7 @@ from fedblocks.core.blocks import (
 )
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
+from fedblocks.core.population import Together
 from fedblocks.core.state import State, count_bytes, initial_copy, initial_private, stack, statistics_name, to_device
 
 
@@ -63,14 +65,14 @@ def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Sent:
     layout = method.blocks()
     reads = method.reads(own_server(layout, state.server), cohort)
     fresh, made = _beginnings(method, seed)
-    private = [state.private.get(i, {}) for i in cohort.ids.tolist()]
+    kept = Kept.of(state.private, cohort.ids)
     blocks: Blocks = {}
     on_request: Blocks = {}
     down: dict[str, Tensor] = {}
     for name, block in layout.items():
         match block:
             case Private():
-                blocks[name] = stack([to_device(p.get(name, fresh[name]), cohort.ids.device) for p in private])
+                blocks[name] = kept.side_by_side(name, fresh[name])
             case Fresh():
                 if block.part is not None:
                     blocks[name] = _for_all(to_device(made[name], cohort.ids.device), len(cohort))
@@ -83,8 +85,37 @@ def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Sent:
                 slots = state.server[server_name(name, block)]
                 blocks[name] = sent_copies(slots, reads[name])
                 down[name] = _bytes_down(method, slots, reads[name], cohort)
-    blocks |= _kept_optimizers(private, cohort.ids.device)
-    return Sent(_with_own_statistics(blocks, fresh, private), reads, on_request, down)
+    blocks |= _kept_optimizers(kept)
+    return Sent(_with_own_statistics(blocks, fresh, kept), reads, on_request, down)
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What the clients of a cohort kept, in its order."""
+
+    clients: list[Blocks]  # of each; empty if they are a stack already
+    stack: Blocks  # [clients, ...]
+    device: torch.device
+
+    @staticmethod
+    def of(private: Mapping[int, Blocks], ids: Tensor) -> Kept:
+        if not private:
+            return Kept([{}] * len(ids), {}, ids.device)  # without asking a device who they are
+        wanted = tuple(ids.tolist())
+        if isinstance(private, Together) and private.pack.ids == wanted:
+            return Kept([], private.pack.blocks, ids.device)
+        return Kept([private.get(i, {}) for i in wanted], {}, ids.device)
+
+    @property
+    def names(self) -> dict[str, Params]:
+        """What there is of any client, with an example of each."""
+        return {name: block for own in (self.stack, *self.clients) for name, block in own.items()}
+
+    def side_by_side(self, name: str, otherwise: Params) -> Params:
+        """[clients, ...], with something for those who have kept nothing."""
+        if not self.clients:
+            return to_device(self.stack[name], self.device)
+        return stack([to_device(own.get(name, otherwise), self.device) for own in self.clients])
 
 
 @lru_cache(maxsize=8)
@@ -135,33 +166,36 @@ def bytes_per_slot(method: Method, state: State) -> dict[str, int]:
     skip = method.statistics == "local"
     layout = method.blocks()
     own = {name: state.server[server_name(name, b)] for name, b in layout.items() if isinstance(b, Federated)}
-    return {name: count_bytes({k: v[0] for k, v in slots.items()}, skip) for name, slots in own.items()}
+    return {name: count_bytes(slots, skip, _rows(slots)) for name, slots in own.items()}
 
 
 def _bytes_down(method: Method, slots: Params, read: Read, cohort: Cohort) -> Tensor:
     copies = read.slots.shape[1] if isinstance(read, Selection) and read.slots.dim() == 2 else 1
     sent = read.values if isinstance(read, Made) else slots
-    one = count_bytes({k: v[0] for k, v in sent.items()}, method.statistics == "local")
+    one = count_bytes(sent, method.statistics == "local", _rows(sent))
     return torch.full((len(cohort),), copies * one, device=cohort.ids.device)
+
+
+def _rows(slots: Params) -> int:
+    return len(next(iter(slots.values()), ()))
 
 
 def _for_all(params: Params, count: int) -> Params:
     return {k: v.expand(count, *v.shape) for k, v in params.items()}
 
 
-def _with_own_statistics(blocks: Blocks, fresh: Blocks, private: list[Blocks]) -> Blocks:
+def _with_own_statistics(blocks: Blocks, fresh: Blocks, kept: Kept) -> Blocks:
     """Put the statistics that clients kept in the place of those that were sent."""
     for name in list(blocks):
-        kept = statistics_name(name)
-        if kept in fresh:
-            device = next(iter(blocks[name].values())).device
-            own = stack([to_device(p.get(kept, fresh[kept]), device) for p in private])
+        where = statistics_name(name)
+        if where in fresh:
+            own = kept.side_by_side(where, fresh[where])
             blocks[name] = {k: own[k] if is_statistic(k) else v for k, v in blocks[name].items()}
     return blocks
 
 
-def _kept_optimizers(private: list[Blocks], device: torch.device) -> Blocks:
+def _kept_optimizers(kept: Kept) -> Blocks:
     """What local optimizers remember; nothing yet, as zeros, for clients that are new."""
-    found = {name: block for own in private for name, block in own.items() if name.startswith(OPTIMIZER)}
+    found = {name: block for name, block in kept.names.items() if name.startswith(OPTIMIZER)}
     zeros = {name: {k: torch.zeros_like(v) for k, v in block.items()} for name, block in found.items()}
-    return {name: stack([to_device(own.get(name, zeros[name]), device) for own in private]) for name in found}
+    return {name: kept.side_by_side(name, zeros[name]) for name in found}

@@ -128,7 +128,7 @@ def stack(copies: list[Params]) -> Params:
     return {name: torch.stack([copy[name] for copy in copies]) for name in copies[0]}
 
 
-def count_bytes(params: Params, skip_statistics: bool = False) -> int:
-    """The size of one copy on the wire."""
+def count_bytes(params: Params, skip_statistics: bool = False, rows: int = 1) -> int:
+    """The size of one copy on the wire; `rows` is how many are side by side in these tensors."""
     tensors: list[Tensor] = [v for k, v in params.items() if not (skip_statistics and is_statistic(k))]
-    return sum(t.numel() * t.element_size() for t in tensors)
+    return sum(t.numel() // max(1, rows) * t.element_size() for t in tensors)

@@ -1,9 +1,10 @@
-"""Steps as CUDA graphs: recorded once for each shape, then replayed without launching kernels one by one."""
+"""Steps and hooks as CUDA graphs: recorded once for each shape, then replayed without launching kernels one by one."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -11,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedblocks.core.client import Step
+from fedblocks.core.client import Local, Step
 from fedblocks.core.local_round import Stretch, active_part, run_step, step_key
 from fedblocks.core.method import Method
 
 _WARM_UP = 3  # steps before recording: lazy initialisation and kernel choice happen there
 _WORTH = 4  # steps of one shape before it is recorded
+_WORTH_A_HOOK = 1e-3  # seconds that the second call of a hook took: copies in and out cost some of that, too
 
 
 @dataclass(eq=False)
@@ -39,14 +41,33 @@ class Graph:
 
 
 @dataclass(eq=False)
+class HookGraph:
+    """One recorded hook with the memory it works on."""
+
+    recording: torch.cuda.CUDAGraph
+    local: Local
+    args: tuple[Any, ...]
+    results: Any
+
+    def run(self, local: Local, args: tuple[Any, ...]) -> Any:
+        """Values in, a replay, copies of the results out; what the hook handed through is not copied."""
+        _fill([self.args, self.local.tensors, self.local.round], [args, local.tensors, local.round])
+        self.recording.replay()
+        given = zip(_leaves(self.args), _leaves(args), strict=True)
+        return _handed(self.results, {_place(buffer): value for buffer, value in given})
+
+
+@dataclass(eq=False)
 class Captured:
-    """Runs the phases of one method on a GPU; what cannot be recorded is run step by step."""
+    """Runs the phases and hooks of one method on a GPU; what cannot be recorded is run as it is."""
 
     method: Method
     most: int = 64  # graphs kept
-    graphs: OrderedDict[Hashable, Graph] = field(default_factory=OrderedDict)
+    graphs: OrderedDict[Hashable, Graph | HookGraph] = field(default_factory=OrderedDict)
     met: Counter[Hashable] = field(default_factory=Counter)
-    refused: dict[Hashable, str] = field(default_factory=dict)  # why a shape is not recorded
+    refused: dict[Hashable, str] = field(default_factory=dict)  # why a shape cannot be recorded
+    short: set[Hashable] = field(default_factory=set)  # hooks that are not worth it
+    pool: Any = field(default_factory=torch.cuda.graph_pool_handle)  # memory of all graphs, which run one at a time
 
     def __call__(self, stretch: Stretch, order: Sequence[Step]) -> None:
         count = 1
@@ -58,26 +79,44 @@ class Captured:
     def _run(self, stretch: Stretch, steps: Sequence[Step], full: bool, count: int) -> None:
         key = _signature(stretch, steps[0], full)
         self.met[key] += len(steps)
-        if key not in self.graphs and key not in self.refused and self.met[key] >= _WORTH:
-            self._record(key, stretch, steps[0])
-        if key in self.graphs:
-            self.graphs.move_to_end(key)
-            self.graphs[key].run(stretch, steps, count)
+        graph = self._graph(key, _WORTH, lambda: record(stretch, steps[0], self.pool))
+        if isinstance(graph, Graph):
+            graph.run(stretch, steps, count)
             return
         for offset, step in enumerate(steps):
             run_step(stretch, step, count + offset, step_key(stretch, count + offset))
 
-    def _record(self, key: Hashable, stretch: Stretch, step: Step) -> None:
-        try:
-            self.graphs[key] = record(stretch, step)
-        except RuntimeError as error:  # an operation that cannot be recorded; the plain way always works
-            self.refused[key] = str(error)
-            torch.cuda.synchronize()
-        if len(self.graphs) > self.most:
-            self.graphs.popitem(last=False)
+    def hook(self, local: Local, hook: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """What a hook gives for a stack of clients."""
+        source = local.source.x.data_ptr()
+        key = (hook.__name__, local.training, source, _shapes(args), _shapes(local.tensors))
+        self.met[key] += 1
+        if key not in self.short:
+            graph = self._graph(key, 3, lambda: record_hook(local, hook, args, self.pool))
+            if isinstance(graph, HookGraph):
+                return graph.run(local, args)
+        began = time.perf_counter()
+        found = local.plainly(hook, *args)
+        if self.met[key] == 2 and time.perf_counter() - began < _WORTH_A_HOOK:
+            self.short.add(key)
+        return found
+
+    def _graph(self, key: Hashable, worth: int, record: Callable[[], Graph | HookGraph]) -> Graph | HookGraph | None:
+        """The recording for a key, made if it has been met often enough."""
+        if key not in self.graphs and key not in self.refused and self.met[key] >= worth:
+            try:
+                self.graphs[key] = record()
+            except RuntimeError as error:  # an operation that cannot be recorded; the plain way always works
+                self.refused[key] = str(error)
+                torch.cuda.synchronize()
+            if len(self.graphs) > self.most:
+                self.graphs.popitem(last=False)
+        if key in self.graphs:
+            self.graphs.move_to_end(key)
+        return self.graphs.get(key)
 
 
-def record(stretch: Stretch, step: Step) -> Graph:
+def record(stretch: Stretch, step: Step, pool: Any) -> Graph:
     """One step recorded on copies of its own."""
     device = step.index.device
     shapes = [r.shape if isinstance(r, Tensor) else () for r in stretch.rates]
@@ -99,6 +138,23 @@ def record(stretch: Stretch, step: Step) -> Graph:
         run_step(own, one, counter, step_key(own, counter))
         counter.add_(1)
 
+    return Graph(_recorded(body, pool), own, one, counter)
+
+
+def record_hook(local: Local, hook: Callable[..., Any], args: tuple[Any, ...], pool: Any) -> HookGraph:
+    """One hook recorded on copies of its own."""
+    round = torch.zeros((), device=local.source.x.device, dtype=torch.float32)
+    own = replace(local, tensors=_copied(local.tensors), round=round)
+    given, results = _copied(args), list[Any]()
+
+    def body() -> None:
+        results[:] = [own.plainly(hook, *given)]
+
+    recording = _recorded(body, pool)
+    return HookGraph(recording, own, given, results[0])
+
+
+def _recorded(body: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
     side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -106,9 +162,9 @@ def record(stretch: Stretch, step: Step) -> Graph:
             body()
     torch.cuda.current_stream().wait_stream(side)
     recording = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recording):
+    with torch.cuda.graph(recording, pool=pool):
         body()
-    return Graph(recording, own, one, counter)
+    return recording
 
 
 def _signature(stretch: Stretch, step: Step, full: bool) -> Hashable:
@@ -122,15 +178,17 @@ def _signature(stretch: Stretch, step: Step, full: bool) -> Hashable:
 def _shapes(tree: Any) -> Hashable:
     if isinstance(tree, dict):
         return tuple((k, _shapes(v)) for k, v in tree.items())
-    return (tuple(tree.shape), tree.dtype)
+    if isinstance(tree, tuple):
+        return tuple(map(_shapes, tree))
+    return (tuple(tree.shape), tree.dtype, tree.dim() > 0 and tree.stride(0) == 0)
 
 
 def _copied(tree: Any) -> Any:
     """Copies at addresses of their own; what all clients share stays shared."""
     if isinstance(tree, dict):
         return {k: _copied(v) for k, v in tree.items()}
-    if isinstance(tree, list):
-        return [_copied(v) for v in tree]
+    if isinstance(tree, list | tuple):
+        return type(tree)(map(_copied, tree))
     return tree[:1].clone().expand_as(tree) if tree.dim() and tree.stride(0) == 0 else tree.clone()
 
 
@@ -144,16 +202,39 @@ def _trained(stretch: Stretch) -> list[Any]:
 
 
 def _fill(to: Any, values: Any) -> None:
-    """Copy values into buffers, tree by tree."""
-    if isinstance(to, dict):
-        for key, buffer in to.items():
-            _fill(buffer, values[key])
-    elif isinstance(to, list):
-        for buffer, value in zip(to, values, strict=True):
-            _fill(buffer, value)
-    elif isinstance(values, int | float):
-        to.fill_(values)
-    elif to.dim() and to.stride(0) == 0:
-        to[:1].copy_(values[:1])
+    """Copy values into buffers, tree by tree; numbers of one kind in one go."""
+    alike: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
+    for buffer, value in zip(_leaves(to), _leaves(values), strict=True):
+        if isinstance(value, int | float):
+            buffer.fill_(value)
+            continue
+        if buffer.dim() and buffer.stride(0) == 0:
+            buffer, value = buffer[:1], value[:1]
+        buffers, given = alike.setdefault((buffer.dtype, value.dtype, value.is_contiguous()), ([], []))
+        buffers.append(buffer)
+        given.append(value)
+    for buffers, given in alike.values():
+        torch._foreach_copy_(buffers, given)
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, dict | list | tuple):
+        for branch in tree.values() if isinstance(tree, dict) else tree:
+            yield from _leaves(branch)
     else:
-        to.copy_(values)
+        yield tree
+
+
+Place = tuple[int, torch.Size, tuple[int, ...]]
+
+
+def _place(tensor: Tensor) -> Place:
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
+
+
+def _handed(results: Any, known: Mapping[Place, Tensor]) -> Any:
+    """Copies of results, or what was given in their place."""
+    if isinstance(results, dict):
+        return {name: _handed(branch, known) for name, branch in results.items()}
+    given = known.get(_place(results))
+    return _copied(results) if given is None else given

@@ -1,26 +1,23 @@
-"""One round of a federation, and one evaluation: gather, map, admit, aggregate, conclude."""
+"""One round of a federation, and one evaluation: gather, map, conclude."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads, aggregate, conclude, private_of, reduced, uploads_of
 from fedblocks.core.errors import DataError
-from fedblocks.core.gate import Examination, Refusal, admit, capped, examined, fitting
 from fedblocks.core.method import Method
-from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.phases import Phase
-from fedblocks.core.population import merged
 from fedblocks.core.random import derive
 from fedblocks.core.server import Cohort, bytes_per_slot, gather
 from fedblocks.core.state import State, initial_state
 from fedblocks.data.federation import Federation
+from fedblocks.engines.conclusion import Offer, Report, concluded, counts_by_client, hopeful
 from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.orders import batches
 
@@ -45,6 +42,7 @@ class Setting:
     seed: int
     groups: Sequence[str] = ()  # the group of each client; empty: all clients use the only method
     share: float = 1.0  # the largest part of any slot that one client may decide
+    met: dict[tuple[int, ...], Who] = field(default_factory=dict, init=False, repr=False)  # the clients asked for last
 
     def __post_init__(self) -> None:
         for group, method in self.methods.items():
@@ -81,11 +79,12 @@ class Setting:
         return {name: ids for name, ids in found.items() if ids}
 
     def cohort(self, clients: Sequence[int], round: int) -> Cohort:
-        device, ids = self.data.x.device, np.asarray(clients, dtype=np.int64)
-        sizes = torch.tensor([len(self.data.train[i]) for i in clients], dtype=torch.double, device=device)
-        tags = {name: torch.from_numpy(np.array(values[ids])).to(device) for name, values in self.data.tags.items()}
-        seed = derive(self.seed, round, "server")
-        return Cohort(torch.from_numpy(ids).to(device), sizes, tags, self.data.clients, round, seed)
+        key = tuple(clients)
+        if key not in self.met:
+            self.met.clear()
+            self.met[key] = _who(self.data, clients)
+        ids, sizes, tags = self.met[key]
+        return Cohort(ids, sizes, dict(tags), self.data.clients, round, derive(self.seed, round, "server"))
 
     def job(
         self, group: str, clients: Sequence[int], state: State, phases: list[Phase], training: bool, purpose: str
@@ -106,35 +105,15 @@ class Setting:
                     batches(method, phase, number, count, self.seed, round, client, "train")
 
 
-@dataclass(frozen=True, eq=False)
-class Report:
-    """What happened in a round besides learning."""
-
-    clients: list[int]
-    bytes_down: dict[str, dict[int, int]]  # block -> client -> bytes
-    bytes_up: dict[str, dict[int, int]]
-    refusals: list[Refusal]
-    counts: dict[str, dict[int, tuple[float, float, float]]]  # "local" -> client -> correct, scored, loss
+Who = tuple[Tensor, Tensor, dict[str, Tensor]]
 
 
-@dataclass(frozen=True, eq=False)
-class Offer:
-    """What a group of clients ends a round with, before anybody looked at it."""
-
-    job: Job
-    trained: Trained
-    uploads: Uploads
-    private: Blocks
-
-    @staticmethod
-    def of(job: Job, trained: Trained, share: float = 1.0) -> Offer:
-        uploads = uploads_of(job.method, trained.blocks, trained.weights, job.sent.reads, trained.wanted, job.cohort)
-        return Offer(job, trained, capped(uploads, share), private_of(job.method, trained.blocks))
-
-    @property
-    def limits(self) -> Tensor:
-        """[clients]: the largest weight that each may ask for, which is one for each of its labels."""
-        return (self.job.cohort.sizes * self.job.data.y.shape[1:].numel()).clamp(min=1)
+def _who(data: Federation, clients: Sequence[int]) -> Who:
+    """Numbers, sizes and tags of some clients, on the device of their data."""
+    device, ids = data.x.device, np.asarray(clients, dtype=np.int64)
+    sizes = torch.tensor([len(data.train[i]) for i in clients], dtype=torch.double, device=device)
+    tags = {name: torch.from_numpy(np.array(values[ids])).to(device) for name, values in data.tags.items()}
+    return torch.from_numpy(ids).to(device), sizes, tags
 
 
 def run_round(
@@ -153,101 +132,9 @@ def run_round(
     for group, ids in setting.members(clients).items():
         job = setting.job(group, ids, state, setting.methods[group].phases(), True, "train")
         offers[group] = Offer.of(job, engine.train(job, score), setting.share)
-    hope = hopeful(setting, state, offers)
+    hope = hopeful(setting.methods, state, offers)
     setting.foresee(coming, state.round + 1)
-    return concluded(setting, state, clients, offers, hope)
-
-
-@dataclass(frozen=True, eq=False)
-class Hope:
-    """What a round leads to if everybody is admitted; queued behind the training, before anybody looks at it."""
-
-    state: State  # before methods conclude; if it is finite, so are all uploads
-    examinations: dict[str, Examination]  # of each group
-
-
-def concluded(
-    setting: Setting, state: State, clients: Sequence[int], offers: Mapping[str, Offer], hope: Hope | None
-) -> tuple[State, Report]:
-    """The server's side of a round: admit what clients offer, aggregate it."""
-    report = Report(sorted(clients), {}, {}, [], {})
-    groups: dict[str, Uploads] = {}
-    cohorts: dict[str, Cohort] = {}
-    private: dict[int, Blocks] = {}
-    for group, offer in offers.items():
-        good, refusals = _judged(offer, state, None if hope is None else hope.examinations[group])
-        groups[group], cohorts[group], kept = _admitted(offer, good, refusals, report)
-        private |= kept
-    if hope is None or report.refusals:
-        after = aggregate(setting.methods, state, groups, cohorts)
-    else:
-        after = conclude(setting.methods, state, hope.state, groups, cohorts)
-    return replace(after, private=merged(state.private, private)), report
-
-
-def hopeful(setting: Setting, state: State, offers: Mapping[str, Offer]) -> Hope | None:
-    """The hope for a round; nothing if uploads are not even of the right shape."""
-    if not all(fitting(offer.uploads, state.server) for offer in offers.values()):
-        return None
-    after = reduced(state, {group: offer.uploads for group, offer in offers.items()})
-    return Hope(after, {group: _examined(offer, state, after.server) for group, offer in offers.items()})
-
-
-def _examined(offer: Offer, state: State, after: Mapping[str, Params]) -> Examination:
-    return examined(offer.uploads, offer.private, offer.job.cohort.ids, offer.limits, state.server, after)
-
-
-def _judged(offer: Offer, state: State, examination: Examination | None) -> tuple[Tensor, list[Refusal]]:
-    """Who is admitted, [clients], and why the others are not; if anything is wrong, each is looked at alone."""
-    if examination is not None:
-        good, refusals = examination.judged()
-        if not refusals:
-            return good, []
-    return admit(offer.uploads, offer.private, offer.job.cohort.ids, offer.limits, state.server)
-
-
-def _admitted(
-    offer: Offer, good: Tensor, refusals: list[Refusal], report: Report
-) -> tuple[Uploads, Cohort, dict[int, Blocks]]:
-    """The uploads and private blocks that are used, with what travelled written to the report."""
-    job, trained, uploads = offer.job, offer.trained, offer.uploads
-    report.refusals.extend(refusals)
-    _note(report.bytes_down, trained.bytes_down, job.ids)
-    _note(report.bytes_up, {name: upload.bytes_up() for name, upload in uploads.items()}, job.ids)
-    for view, counts in trained.counts.items():
-        report.counts.setdefault(view, {}).update(_by_client(counts, job.ids))
-    kept = {name: upload.keep(good) for name, upload in uploads.items()} if refusals else uploads
-    cohort = _kept_cohort(job.cohort, good) if refusals else job.cohort
-    alone = len(job.ids) < job.cohort.population
-    return kept, cohort, _private_by_client(offer.private, job.ids, {r.client for r in refusals}, alone)
-
-
-def _kept_cohort(cohort: Cohort, good: Tensor) -> Cohort:
-    tags = {name: values[good] for name, values in cohort.tags.items()}
-    return replace(cohort, ids=cohort.ids[good], sizes=cohort.sizes[good], tags=tags)
-
-
-def _private_by_client(private: Blocks, ids: list[int], refused: set[int], alone: bool) -> dict[int, Blocks]:
-    """What each keeps: `alone` in copies of its own, so that it does not hold the memory of its whole cohort."""
-    apart = {name: {k: _apart(v, alone) for k, v in block.items()} for name, block in private.items()}
-    return {
-        i: {name: {k: v[m] for k, v in block.items()} for name, block in apart.items()}
-        for m, i in enumerate(ids)
-        if private and i not in refused
-    }
-
-
-def _apart(stack: Tensor, alone: bool) -> Sequence[Tensor]:
-    return [own.clone() for own in stack.unbind()] if alone else stack.clone().unbind()
-
-
-def _note(into: dict[str, dict[int, int]], traffic: Mapping[str, Tensor], ids: list[int]) -> None:
-    for name, values in traffic.items():
-        into.setdefault(name, {}).update(zip(ids, values.tolist(), strict=True))
-
-
-def _by_client(counts: Tensor, ids: list[int]) -> dict[int, tuple[float, float, float]]:
-    return {i: (c, n, loss) for i, (c, n, loss) in zip(ids, counts.tolist(), strict=True)}
+    return concluded(setting.methods, state, offers, hope)
 
 
 def evaluate(
@@ -280,7 +167,7 @@ def evaluation(
 def by_client(evaluated: Evaluated, ids: list[int], scores: Scores, portraits: Portraits) -> None:
     """Write what an engine found to the tables of an evaluation."""
     for view, counts in evaluated.counts.items():
-        scores.setdefault(view, {}).update(_by_client(counts, ids))
+        scores.setdefault(view, {}).update(counts_by_client(counts, ids))
     for name, values in evaluated.portraits.items():
         portraits.setdefault(name, {}).update(zip(ids, values.flatten(1).tolist(), strict=True))
 

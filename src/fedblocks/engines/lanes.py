@@ -22,17 +22,10 @@ from fedblocks.core.schedules import at
 from fedblocks.core.server import Sent
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation, Rows
-from fedblocks.engines.federate import (
-    Evaluation,
-    Offer,
-    Report,
-    Setting,
-    by_client,
-    concluded,
-    evaluation_jobs,
-    hopeful,
-)
+from fedblocks.engines.conclusion import Offer, Report, concluded
+from fedblocks.engines.federate import Evaluation, Setting, by_client, evaluation_jobs
 from fedblocks.engines.job import Evaluated, Job, Origin, Rates, Trained
+from fedblocks.engines.side_by_side import hopes
 from fedblocks.engines.vectorised import Vectorised
 
 
@@ -74,11 +67,11 @@ class Lanes:
                 found = engine.train(joined(self, jobs), score)
                 for (lane, job), trained in zip(jobs.items(), _apart(found, list(jobs.values())), strict=True):
                     offers[lane][group] = Offer.of(job, trained, self.settings[lane].share)
-        hopes = [hopeful(*given) for given in zip(self.settings, states, offers, strict=True)]  # queued before any wait
+        methods = [setting.methods for setting in self.settings]
+        hoped = hopes(methods, states, offers)  # queued before any wait
         for setting, state, ids in zip(self.settings, states, coming, strict=False):
             setting.foresee(ids, state.round + 1)
-        ends = zip(self.settings, states, clients, offers, hopes, strict=True)
-        return [concluded(*given) for given in ends]
+        return [concluded(*given) for given in zip(methods, states, offers, hoped, strict=True)]
 
     def evaluation(
         self, states: Sequence[State], clients: Sequence[Sequence[int]], engine: Vectorised, part: str, joining: bool

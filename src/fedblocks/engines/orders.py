@@ -74,12 +74,22 @@ def steps_of_stack(found: Sequence[Sequence[Positions]], device: torch.device) -
         return []
     if counts != sorted(counts, reverse=True):
         raise ValueError("clients of a stack must be sorted by their number of batches, longest first")
-    width = max(len(batch) for client in found for batch in client)
-    table = np.full((counts[0], len(found), width), -1, dtype=np.int64)
-    for c, client in enumerate(found):
-        for s, batch in enumerate(client):
-            table[s, c, : len(batch)] = batch
+    table = _table(found, counts)
     index = torch.from_numpy(table).to(device)
     active = [sum(count > s for count in counts) for s in range(counts[0])]
     full = [bool((table[s, :a] >= 0).all()) for s, a in enumerate(active)]
     return [Step(index[s, :a], full[s], a) for s, a in enumerate(active)]
+
+
+def _table(found: Sequence[Sequence[Positions]], counts: Sequence[int]) -> Positions:
+    """[steps, clients, batch], -1 where there is nothing."""
+    widths = {len(batch) for client in found for batch in client}
+    shape = (counts[0], len(found), max(widths))
+    if len(widths) == 1 and counts[-1] == counts[0]:  # nothing is missing
+        flat = np.concatenate([batch for client in found for batch in client])
+        return np.ascontiguousarray(flat.reshape(shape[1], shape[0], shape[2]).transpose(1, 0, 2))
+    table = np.full(shape, -1, dtype=np.int64)
+    for c, client in enumerate(found):
+        for s, batch in enumerate(client):
+            table[s, c, : len(batch)] = batch
+    return table

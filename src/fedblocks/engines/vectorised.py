@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -41,7 +41,10 @@ class Vectorised:
     def train(self, job: Job, score: str | None = None) -> Trained:
         """Local training of the whole cohort; `score` names a part of the data to try the trained models on."""
         chunks, runner = _chunks(job, self.chunk), self.runner(job)
-        found = [train_locally(job, *_stack(job, members), _pieces(job, members, score), runner) for members in chunks]
+        found = [
+            train_locally(job, *_stack(job, members, runner), _pieces(job, members, score), runner)
+            for members in chunks
+        ]
         back = _back(chunks, job.device)
         names = found[0].blocks
         return Trained(
@@ -56,7 +59,8 @@ class Vectorised:
         """Every view of every client's model, after adaptation."""
         chunks, runner = _chunks(job, self.chunk), self.runner(job)
         found = [
-            evaluate_locally(job, *_stack(job, members), _pieces(job, members, part), runner) for members in chunks
+            evaluate_locally(job, *_stack(job, members, runner), _pieces(job, members, part), runner)
+            for members in chunks
         ]
         back = _back(chunks, job.device)
         return Evaluated(_joined([e.counts for e in found], back), _joined([e.portraits for e in found], back))
@@ -74,14 +78,19 @@ def _back(chunks: Sequence[Sequence[int]], device: torch.device) -> Tensor | Non
     return None if order == sorted(order) else torch.tensor(order, device=device).argsort()
 
 
-def _stack(job: Job, members: Sequence[int]) -> tuple[Local, Blocks, list[list[Step]]]:
+def _stack(job: Job, members: Sequence[int], runner: Runner) -> tuple[Local, Blocks, list[list[Step]]]:
     if job.method.net.unmappable:
         layer = job.method.net.unmappable[0]
         raise UserError(f'layer "{layer}" of the net cannot be mapped over clients', 'use engine = "sequential"')
-    where = torch.as_tensor(members, device=job.device)
-    blocks = {name: {k: _rows(v, where) for k, v in block.items()} for name, block in job.sent.blocks.items()}
+    blocks = job.sent.blocks
+    if members != list(range(len(job.ids))):
+        where = torch.as_tensor(members, device=job.device)
+        blocks = {name: {k: _rows(v, where) for k, v in block.items()} for name, block in blocks.items()}
     by_phase = zip(*(job.batches[member] for member in members), strict=True)
-    return job.several(members, vmap), blocks, [steps_of_stack(found, job.device) for found in by_phase]
+    local = job.several(members, vmap)
+    if isinstance(runner, Captured):
+        local = replace(local, caller=runner.hook)
+    return local, blocks, [steps_of_stack(found, job.device) for found in by_phase]
 
 
 def _rows(value: Tensor, where: Tensor) -> Tensor:

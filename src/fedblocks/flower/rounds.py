@@ -14,7 +14,7 @@ from fedblocks.core.gate import Refusal, capped
 from fedblocks.core.parts import Blocks
 from fedblocks.core.server import Cohort, gather
 from fedblocks.core.state import count_bytes
-from fedblocks.engines.federate import Report
+from fedblocks.engines.conclusion import Report
 from fedblocks.flower.admission import SLACK, Expected, admit_request, admit_upload, check_envelope
 from fedblocks.flower.messages import (
     Apology,

@@ -14,7 +14,7 @@ from fedblocks.core.random import derive
 from fedblocks.core.server import Cohort
 from fedblocks.core.state import State, initial_state
 from fedblocks.data.sets.text import SCORES, scored_view
-from fedblocks.engines.federate import Report
+from fedblocks.engines.conclusion import Report
 from fedblocks.flower.admission import Member
 from fedblocks.flower.messages import Counts, Part, Picture
 from fedblocks.flower.plans import Specs, plan_hash, plan_specs

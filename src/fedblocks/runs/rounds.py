@@ -13,7 +13,8 @@ import torch
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import generator
 from fedblocks.core.state import State
-from fedblocks.engines.federate import Report, evaluate, evaluation, run_round
+from fedblocks.engines.conclusion import Report
+from fedblocks.engines.federate import evaluate, evaluation, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.environment import now
