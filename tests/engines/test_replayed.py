@@ -11,7 +11,8 @@ from torch import nn
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Adam
 from fedblocks.engines.federate import Setting, evaluate, run_round
-from fedblocks.engines.recording import Recorder, run
+from fedblocks.engines.recording import Recorder
+from fedblocks.engines.running import Machine
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES
@@ -91,11 +92,10 @@ def test_a_recorded_program_does_to_other_tensors_what_it_did_to_the_first() -> 
     program = recorder.program(steady=1)
     other, expected = torch.randn(3, 4), torch.empty(3, 4)
     expected.copy_(other)
-    memory = program.bound([other, None])
+    run = Machine(program).bound([other])
     for seed in range(3):
         x = torch.randn(2, 4, generator=torch.Generator().manual_seed(seed))
-        memory[program.inputs[1]] = x
-        run(program.calls, memory)
+        run(x)
         step(expected, x)
     assert torch.equal(other, expected)
 
