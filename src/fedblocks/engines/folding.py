@@ -69,7 +69,7 @@ class _Folder:
             return None
         if operation.call in _PICKS and operation.args[0].slot in self.known:
             self.picked[operation.outs[0]] = self.known[operation.args[0].slot]
-        return self._unweighted(operation)
+        return self._loss_slope(operation) if operation.call is aten.nll_loss_backward.default else operation
 
     def _filled(self, operation: Operation) -> bool:
         """Ones and zeros; they depend on the shape of another tensor, never on its numbers."""
@@ -116,12 +116,28 @@ class _Folder:
         self.names[slot] = name
         self.storages = [theirs if storage == ours else storage for storage in self.storages]
 
-    def _unweighted(self, operation: Operation) -> Operation:
-        """Losses that are not averaged have no use for the sum of the weights, nor for the operation that gave it."""
-        if operation.call is not aten.nll_loss_backward.default or operation.args[4] != 0:
+    def _loss_slope(self, operation: Operation) -> Operation:
+        """The gradient of losses that are not averaged: out of a table if all examples weigh the same."""
+        (out,), (slope, scores, labels, weights, reduction, ignored, total) = operation.outs, operation.args
+        if reduction != 0:
             return operation
-        total, zero = operation.args[6].slot, len(self.layouts)
-        self.known[zero] = torch.zeros((), dtype=self.layouts[total].dtype)
-        self.layouts.append(Layout.of(self.known[zero]))
-        self.storages.append(zero)
-        return replace(operation, args=(*operation.args[:6], Ref(zero)))
+        classes = self.layouts[scores.slot].shape[-1]
+        factor, source = self.known.get(slope.slot), self.picked.get(labels.slot)
+        plain = weights is None and len(self.layouts[scores.slot].shape) == 2 and classes**2 <= _LARGEST
+        if plain and factor is not None and source is not None and _uniform(factor) and bool((source != ignored).all()):
+            table = torch.zeros(classes, classes, dtype=factor.dtype).fill_diagonal_(-float(factor[0]))
+            return Operation(aten.index_select.default, (self._constant(table), 0, labels), (), (out,))
+        # The sum of the weights is not looked at, and the operation that gives it can go.
+        none = self._constant(torch.zeros((), dtype=self.layouts[total.slot].dtype))
+        return replace(operation, args=(*operation.args[:6], none))
+
+    def _constant(self, value: Tensor) -> Ref:
+        """A new slot for a value of our own."""
+        self.known[len(self.layouts)] = value
+        self.storages.append(len(self.layouts))
+        self.layouts.append(Layout.of(value))
+        return Ref(len(self.layouts) - 1)
+
+
+def _uniform(values: Tensor) -> bool:
+    return values.numel() > 0 and bool((values == values.flatten()[0]).all())

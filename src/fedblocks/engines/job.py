@@ -132,10 +132,9 @@ class Job:
 
 def padded(rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The rows of some clients, [clients, longest], and how many are real, [clients]; padding repeats an own row."""
-    return _padded(rows, tuple(ids), device, dtype)
+    return (_padded_one if len(ids) == 1 else _padded_several)(rows, tuple(ids), device, dtype)
 
 
-@lru_cache(maxsize=8)  # the same for many rounds if everybody takes part; nobody writes to it
 def _padded(rows: Rows, ids: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     found = [rows[i] for i in ids]
     table = np.zeros((len(found), max(1, *(len(f) for f in found))), dtype=np.int64)
@@ -144,6 +143,10 @@ def _padded(rows: Rows, ids: tuple[int, ...], device: torch.device, dtype: torch
         table[c, len(own) :] = own[0] if len(own) else 0
     sizes = torch.tensor([len(f) for f in found], dtype=dtype, device=device)
     return torch.from_numpy(table).to(device), sizes
+
+
+# The same for many rounds if everybody takes part; nobody writes to it.
+_padded_several, _padded_one = lru_cache(maxsize=8)(_padded), lru_cache(maxsize=256)(_padded)
 
 
 @dataclass(frozen=True, eq=False)

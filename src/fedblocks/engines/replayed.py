@@ -46,17 +46,21 @@ class Replayed:
             self._begin(stretch.local.round)
         visit = _Visit(stretch, order)
         kind = self.kinds.setdefault(visit.kind, next(self.numbers))
+        with torch.inference_mode():  # entered once: that costs as much as a small kernel
+            self._run(visit, kind)
+
+    def _run(self, visit: _Visit, kind: int) -> None:
         ready: dict[Signature, Callable[..., None]] = {}
-        for place, step in enumerate(order):
+        for place, step in enumerate(visit.order):
             signature = (kind, step.full, step.index.shape)
             trusted = self.programs.get(signature)
             if trusted is None:
-                self._plain(signature, visit, place)
+                with torch.inference_mode(False):
+                    self._plain(signature, visit, place)
                 continue
             if signature not in ready:
                 ready[signature] = trusted.machine.bound(visit.tensors)
-            with torch.inference_mode():
-                ready[signature](step.index, visit.keys[place] if trusted.machine.takes(-1) else None)
+            ready[signature](step.index, visit.keys[place] if trusted.machine.takes(-1) else None)
 
     def _begin(self, round: Any) -> None:
         """A new round: what was written down in the last one need only be found to be the same once more."""
@@ -114,7 +118,9 @@ class _Visit:
     def keys(self) -> tuple[Tensor, ...]:
         """The sources of noise of all steps; many nets draw none."""
         device = self.stretch.local.tensors["key"].device
-        return step_key(self.stretch, torch.arange(1, len(self.order) + 1, device=device)).unbind()
+        with torch.inference_mode(False):  # plain steps use them, too
+            counts = torch.arange(1, len(self.order) + 1, device=device)
+            return step_key(self.stretch, counts).unbind()
 
     def step(self, place: int) -> None:
         """One step in the plain way."""
