@@ -39,9 +39,9 @@ def calls(round: Callable[[], int]) -> Counter[str]:
 
 
 def per_step(job: BenchJob, side: Callable, clients: int = 1) -> dict[str, float]:
-    """Operations of one more step: those of a round of six less those of a round of two, by four."""
+    """Operations of one more step: those of a round of eight less those of a round of four, by four."""
     size = {"clients": clients, "cohort": clients, "cpu_cohort": clients}
-    few, many = (calls(side(materials(replace(job, **size, examples=n * 4, batch=4, tests=0), "cpu"))) for n in (2, 6))
+    few, many = (calls(side(materials(replace(job, **size, examples=n * 4, batch=4, tests=0), "cpu"))) for n in (4, 8))
     return {name: (many[name] - few[name]) / 4 for name in many if many[name] != few[name]}
 
 

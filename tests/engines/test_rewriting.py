@@ -54,7 +54,7 @@ def names(program: Program) -> list[str]:
 
 
 def test_a_step_of_a_dense_net_is_its_products_and_little_else() -> None:
-    machine = fastest(*dense())
+    machine = fastest(*dense(), {})
     assert names(machine.program) == [
         "index_select.out", "index_select.out", "addmm.out", "relu_.default", "addmm.out", "_log_softmax.out",
         "index_select.out", "_log_softmax_backward_data.out", "mm.out", "mm.out", "sum.IntList_out",
@@ -66,7 +66,7 @@ def test_a_step_of_a_dense_net_is_its_products_and_little_else() -> None:
 def test_the_faster_program_ends_where_the_plain_steps_end() -> None:
     program, inputs = dense()
     ours, theirs = ([p.clone() for p in inputs[:4]] for _ in range(2))
-    run = fastest(program, inputs).bound(ours)
+    run = fastest(program, inputs, {}).bound(ours)
     for begin in range(0, 40, 4):
         where = torch.arange(begin, begin + 4)
         with torch.inference_mode():
@@ -77,7 +77,7 @@ def test_the_faster_program_ends_where_the_plain_steps_end() -> None:
 
 def test_labels_that_may_be_left_out_are_looked_at_in_every_step() -> None:
     program, inputs = dense(torch.where(torch.arange(40) == 17, -100, LABELS))
-    machine = fastest(program, inputs)
+    machine = fastest(program, inputs, {})
     assert machine.direct and "ne.Scalar_out" in names(machine.program)
 
 
@@ -93,7 +93,7 @@ def test_a_rewrite_that_changes_a_bit_is_dropped(monkeypatch, break_it) -> None:
     program, inputs = dense()
     before = [t.clone() for t in inputs]
     monkeypatch.setattr(rewriting, "with_buffers", lambda found: broken(with_buffers(found)))
-    machine = fastest(program, inputs)
+    machine = fastest(program, inputs, {})
     assert machine.program is program and not machine.direct
     assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))  # tried on copies
 
@@ -101,7 +101,7 @@ def test_a_rewrite_that_changes_a_bit_is_dropped(monkeypatch, break_it) -> None:
 def test_a_program_that_writes_to_what_it_was_not_given_stays_as_it_is() -> None:
     total, x = torch.zeros(3), torch.ones(3)
     program = recorded(lambda: x.add_(total.add_(1)), x, steady=1)
-    assert folded(program) is None and fastest(program, [x]).program is program
+    assert folded(program) is None and fastest(program, [x], {}).program is program
 
 
 def test_constants_are_computed_once_but_not_those_that_are_written_to() -> None:
@@ -149,6 +149,6 @@ def test_a_buffer_serves_again_once_nobody_needs_its_content() -> None:
     program = with_buffers(recorded(work, x, steady=1))
     assert len([slot for slot in program.buffers if program.layouts[slot].shape == (4,)]) == 3
     ours, theirs = x.clone(), x.clone()
-    Machine(program).bound([ours])()
-    Machine(recorded(work, x, steady=1)).bound([theirs])()
+    Machine(program, {}).bound([ours])()
+    Machine(recorded(work, x, steady=1), {}).bound([theirs])()
     assert torch.equal(ours, theirs)

@@ -107,7 +107,7 @@ class Job:
 
     def _local(self, members: Sequence[int], each: Each, shape: Callable[[Tensor], Tensor]) -> Local:
         ids = [self.ids[m] for m in members]
-        where = torch.as_tensor(members, device=self.device)
+        where = slice(members[0], members[0] + 1) if len(members) == 1 else torch.as_tensor(members, device=self.device)
         rows, sizes = padded(self.data.train, ids, self.device, self.method.net.dtype)
         validation, validation_sizes = padded(self.data.validation, ids, self.device, self.method.net.dtype)
         noise = [

@@ -90,14 +90,14 @@ class Assignment:
     def __init__(self, job: Job, workers: Workers, message: Message, request: SharedTree, room: Room) -> None:
         self.job, self.workers, self.message, self.request, self.room = job, workers, message, request, room
         self.waiting = deque(sorted(range(len(job.cohort)), key=lambda member: -job.sizes[member]))  # longest first
-        self.busy: dict[int, int] = {}  # worker -> client
+        self.busy: dict[int, deque[int]] = {}  # worker -> clients, first the one that it works on
         self.results: Tree | None = None
 
     def carried_out(self) -> Tree:
         here = self.workers.workers[: len(self.waiting)]
         for worker in here:
             self._say(worker, self.message, self.request.descriptor)
-            self._next(worker)
+            self._next(worker, 1)
         for worker in self.workers.incoming(here):
             self._hear(worker)
             if not self.busy:
@@ -106,10 +106,14 @@ class Assignment:
             raise ValueError("a job without clients")
         return self.results
 
-    def _next(self, worker: Worker) -> None:
-        if self.waiting:
-            self.busy[worker.number] = self.waiting.popleft()
-            self._say(worker, {"member": self.busy[worker.number]})
+    def _next(self, worker: Worker, count: int) -> None:
+        """So many clients for a worker, as long as there are some."""
+        own = self.busy.setdefault(worker.number, deque())
+        while self.waiting and len(own) < count:
+            own.append(self.waiting.popleft())
+            self._say(worker, {"member": own[-1]})
+        if not own:
+            del self.busy[worker.number]
 
     def _hear(self, worker: Worker) -> None:
         try:
@@ -122,8 +126,9 @@ class Assignment:
             self.results = self.results or self.room.of(message["shapes"])
             self._say(worker, {"places": self.room.places}, self.room.key(worker.number))
         else:
-            del self.busy[worker.number]
-            self._next(worker)
+            self.busy[worker.number].popleft()
+            many = len(self.waiting) > 2 * len(self.workers.workers)
+            self._next(worker, 2 if many else 1)  # one ahead, so that it need not wait for us
 
     def _say(self, worker: Worker, message: Message, descriptor: int | None = None) -> None:
         try:
@@ -137,8 +142,8 @@ class Assignment:
         raise WorkerError(f"worker {worker.number} failed while it {self._doing(worker)}:\n{message['error']}")
 
     def _doing(self, worker: Worker) -> str:
-        client = self.job.ids[self.busy[worker.number]] if worker.number in self.busy else None
-        return "waited" if client is None else f"worked on client {client}"
+        own = self.busy.get(worker.number)
+        return f"worked on client {self.job.ids[own[0]]}" if own else "waited"
 
 
 def _serve(channel: Channel, kinds: list[Job]) -> None:

@@ -12,18 +12,18 @@ from torch import Tensor
 
 from fedblocks.engines.folding import folded, renamed
 from fedblocks.engines.recording import Layout, Operation, Program, Ref, Slot, arranged, reads
-from fedblocks.engines.running import Machine
+from fedblocks.engines.running import Arena, Machine
 
 aten = torch.ops.aten
 _IN_PLACE = {aten.relu.default: aten.relu_.default}  # torch has no kernel for it that writes elsewhere
 
 
-def fastest(program: Program, inputs: Sequence[Tensor]) -> Machine:
+def fastest(program: Program, inputs: Sequence[Tensor], arena: Arena) -> Machine:
     """The program made faster if it does to copies of these inputs what it did before; else as it is."""
-    plain, short = Machine(program), folded(program)
+    plain, short = Machine(program, arena), folded(program)
     if short is None:
         return plain
-    fast = Machine(with_buffers(in_place(short)), direct=True)
+    fast = Machine(with_buffers(in_place(short)), arena, direct=True)
     return fast if _agree(plain, fast, inputs) else plain
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,17 +11,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedblocks.engines.recording import Operation, Program, Ref, Slot, reads
+from fedblocks.engines.recording import Layout, Operation, Program, Ref, Slot, reads
 
 Thunk = Callable[[], Any]
+Arena = dict[tuple[Layout, int], Tensor]  # memory that programs share, since only one of them runs at a time
 
 
 class Machine:
     """A program with the memory that it works in, which is the same for all clients."""
 
-    def __init__(self, program: Program, direct: bool = False) -> None:
+    def __init__(self, program: Program, arena: Arena, direct: bool = False) -> None:
         self.program, self.direct = program, direct  # direct: by torch's own functions, where it has some
-        own = {slot: program.layouts[slot].empty() for slot in (*program.buffers, *program.inputs[program.steady :])}
+        own = _own(program, arena)
         self.memory: list[Any] = [None] * len(program.layouts)
         for slot, tensor in (*program.constants.items(), *own.items()):
             self.memory[slot] = tensor
@@ -58,6 +60,19 @@ class Machine:
             return _Open(lambda memory: partial(run, part, memory))
         complete = partial(_complete, part, _kernel(part.call, self.direct))
         return _Open(complete) if reads(part) & moves else complete(self.memory)
+
+
+def _own(program: Program, arena: Arena) -> dict[Slot, Tensor]:
+    """Memory for the buffers and for what is another tensor in every run."""
+    found: dict[Slot, Tensor] = {}
+    taken: Counter[Layout] = Counter()
+    for slot in (*program.buffers, *program.inputs[program.steady :]):
+        layout = program.layouts[slot]
+        taken[layout] += 1
+        if (layout, taken[layout]) not in arena:
+            arena[layout, taken[layout]] = layout.empty()
+        found[slot] = arena[layout, taken[layout]]
+    return found
 
 
 @dataclass(frozen=True)
