@@ -18,11 +18,17 @@ _PICKS = (aten.index.Tensor, aten.index_select.default)
 _LARGEST = 1 << 16  # numbers of a constant that we keep
 
 
-def folded(program: Program) -> Program | None:
-    """The same program with fewer operations; none if it writes to tensors that it was not given."""
+def is_closed(program: Program) -> bool:
+    """Whether it writes to its inputs only and draws no noise of torch's own, so that a trial leaves no trace."""
+    operations: Any = (*program.first, *program.operations)
+    changed = {program.storages[slot] for operation in operations for slot in written(operation)}
+    noisy = any(torch.Tag.nondeterministic_seeded in operation.call.tags for operation in operations)
+    return not noisy and not changed & {program.storages[slot] for slot in program.constants}
+
+
+def folded(program: Program) -> Program:
+    """The same program, a closed one, with fewer operations."""
     folder = _Folder(program)
-    if folder.written & {program.storages[slot] for slot in program.constants}:
-        return None
     visited = [folder.visit(operation) for operation in (*program.first, *program.operations)]
     whole = replace(program, layouts=tuple(folder.layouts), storages=tuple(folder.storages))
     return arranged(whole, [operation for operation in visited if operation is not None], folder.known)
@@ -81,9 +87,8 @@ class _Folder:
 
     def _computed(self, operation: Operation) -> bool:
         """What follows from constants alone."""
-        call: Any = operation.call
         large = any(torch.Size(self.layouts[out].shape).numel() > _LARGEST for out in operation.outs)
-        if large or torch.Tag.nondeterministic_seeded in call.tags or not reads(operation) <= self.known.keys():
+        if large or not reads(operation) <= self.known.keys():
             return False
         with torch.no_grad():
             run([ready(operation)], self.known)

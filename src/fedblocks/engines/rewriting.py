@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedblocks.engines.folding import folded, renamed
+from fedblocks.engines.folding import folded, is_closed, renamed
 from fedblocks.engines.recording import Layout, Operation, Program, Ref, Slot, arranged, reads
 from fedblocks.engines.running import Arena, Machine
 
@@ -20,11 +20,14 @@ _IN_PLACE = {aten.relu.default: aten.relu_.default}  # torch has no kernel for i
 
 def fastest(program: Program, inputs: Sequence[Tensor], arena: Arena) -> Machine:
     """The program made faster if it does to copies of these inputs what it did before; else as it is."""
-    plain, short = Machine(program, arena), folded(program)
-    if short is None:
+    plain = Machine(program, arena)
+    if not is_closed(program):
         return plain
-    fast = Machine(with_buffers(in_place(short)), arena, direct=True)
-    return fast if _agree(plain, fast, inputs) else plain
+    try:
+        fast = Machine(with_buffers(in_place(folded(program))), arena, direct=True)
+        return fast if _agree(plain, fast, inputs) else plain
+    except (RuntimeError, TypeError, ValueError, IndexError):  # a kernel refused what became of its arguments
+        return plain
 
 
 def in_place(program: Program) -> Program:
@@ -103,22 +106,21 @@ def _are_new(program: Program, operation: Operation, variant: Any) -> bool:
 
 def _agree(plain: Machine, fast: Machine, inputs: Sequence[Tensor]) -> bool:
     """Whether two runs of each leave the same bits; two, since a buffer has something in it the second time."""
-    copies = [_copies(inputs) for _ in range(2)]
+    copies = [_copies(plain.program, inputs) for _ in range(2)]
     if [Layout.of(t) for t in copies[0]] != [Layout.of(t) for t in inputs]:
         return False
     with torch.inference_mode():
         _run_twice(plain, copies[0])
-        try:
-            _run_twice(fast, copies[1])
-        except (RuntimeError, TypeError, ValueError, IndexError):
-            return False
+        _run_twice(fast, copies[1])
     return all(torch.equal(_bits(a), _bits(b)) for a, b in zip(*copies, strict=True))
 
 
-def _copies(inputs: Sequence[Tensor]) -> list[Tensor]:
-    """One copy of each tensor, however often it is there."""
-    own = {id(tensor): tensor.clone() for tensor in inputs}
-    return [own[id(tensor)] for tensor in inputs]
+def _copies(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """One copy of each tensor that the program looks at; the others as they are."""
+    read = {slot for operation in (*program.first, *program.operations) for slot in reads(operation)}
+    found = list(zip(program.inputs, inputs, strict=True))
+    own = {slot: tensor.clone() for slot, tensor in found if slot in read}
+    return [own.get(slot, tensor) for slot, tensor in found]
 
 
 def _run_twice(machine: Machine, inputs: Sequence[Tensor]) -> None:
