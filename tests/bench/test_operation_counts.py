@@ -39,9 +39,9 @@ def calls(round: Callable[[], int]) -> Counter[str]:
 
 
 def per_step(job: BenchJob, side: Callable, clients: int = 1) -> dict[str, float]:
-    """Operations of one more step: those of a round of six less those of a round of two, by four."""
+    """Operations of one more step: those of a round of eight less those of a round of four, by four."""
     size = {"clients": clients, "cohort": clients, "cpu_cohort": clients}
-    few, many = (calls(side(materials(replace(job, **size, examples=n * 4, batch=4, tests=0), "cpu"))) for n in (2, 6))
+    few, many = (calls(side(materials(replace(job, **size, examples=n * 4, batch=4, tests=0), "cpu"))) for n in (4, 8))
     return {name: (many[name] - few[name]) / 4 for name in many if many[name] != few[name]}
 
 
@@ -79,10 +79,14 @@ def test_noise_is_paid_for_by_the_layers_that_draw_it_and_by_no_other() -> None:
 
 
 @pytest.mark.parametrize("name", ["J1", "J5", "J7"])
-def test_a_repeated_step_has_the_operations_of_a_plain_one_and_not_one_more(name) -> None:
+def test_a_repeated_step_has_the_heavy_operations_of_a_plain_one_and_fewer_small_ones(name) -> None:
     again, plainly = (per_step(JOBS[name], side) for side in (replayed, ours))
-    assert again.keys() <= plainly.keys() and all(again[key] <= plainly[key] for key in again)
     assert {k: v for k, v in again.items() if k in HEAVY} == {k: v for k, v in plainly.items() if k in HEAVY}
+    assert sum(again.values()) <= sum(plainly.values()) - 10
+
+
+def test_a_repeated_step_of_a_dense_net_has_fewer_operations_than_a_hand_written_one() -> None:
+    assert sum(per_step(JOBS["J7"], replayed).values()) < sum(per_step(JOBS["J7"], plain).values())
 
 
 @pytest.mark.parametrize("name", ["J1", "J7"])

@@ -18,7 +18,7 @@ from fedblocks.engines import processes as module
 from fedblocks.engines.federate import evaluate, run_round
 from fedblocks.engines.processes import Processes
 from fedblocks.engines.sequential import Sequential
-from fedblocks.engines.shared import opened, put, room_for, shapes_of, share
+from fedblocks.engines.shared import Room, opened, put, room_for, shapes_of, share
 from fedblocks.engines.workers import Channel, WorkerError, Workers
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import state_leaves
@@ -185,6 +185,33 @@ def test_rows_are_put_to_their_place() -> None:
     put(room.tree, 1, one)
     room.close()
     assert room.tree["w"].tolist() == [[0, 0], [1, 1], [0, 0]] and room.tree["n"]["k"].tolist() == [0, 3, 0]
+
+
+def test_a_room_serves_again_once_nobody_looks_at_what_is_in_it() -> None:
+    room, shapes = Room(), {"a": ["float32", [3, 2]]}
+    first = room.of(shapes)["a"].fill_(1)
+    file, row = os.fstat(room.descriptor).st_ino, first[1]
+    assert room.key(0) is not None and room.key(0) is None  # a worker opens it once
+    del first
+    second = room.of(shapes)["a"].fill_(2)  # `row` is still there
+    assert row.tolist() == [1, 1] and os.fstat(room.descriptor).st_ino != file and room.key(0) is not None
+    file = os.fstat(room.descriptor).st_ino
+    del second
+    room.of(shapes)
+    assert os.fstat(room.descriptor).st_ino == file and room.key(0) is None and room.key(1) is not None
+    room.of({"a": ["float32", [4, 2]]})
+    assert os.fstat(room.descriptor).st_ino != file
+    room.close()
+
+
+def test_results_are_written_to_the_same_room_round_after_round(engine) -> None:
+    example = EXAMPLES["fedavg"]()
+    setting = example.setting()
+    state, files = setting.start(), set()
+    for _ in range(3):
+        state, _ = run_round(setting, state, example.everybody, engine)
+        files.add(os.fstat(engine.crew.rooms["train"].descriptor).st_ino)
+    assert len(files) == 1
 
 
 def test_a_message_of_any_length_arrives_whole() -> None:

@@ -11,7 +11,8 @@ from torch import nn
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Adam
 from fedblocks.engines.federate import Setting, evaluate, run_round
-from fedblocks.engines.recording import Recorder, run
+from fedblocks.engines.recording import Recorder
+from fedblocks.engines.running import Machine
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES
@@ -41,7 +42,7 @@ def compared(setting, cohorts) -> Sequential:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_method_ends_where_it_ends_without_repeating(name) -> None:
     example = EXAMPLES[name]()
-    compared(example.setting(), [example.everybody])
+    compared(example.setting(), [example.everybody] * 2)
 
 
 def small(optimizer=None, make=None, **options) -> Setting:
@@ -59,6 +60,39 @@ def test_momentum_noise_and_statistics_are_repeated() -> None:
         return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 10))
 
     engine = compared(small(SGD(momentum=0.9, weight_decay=1e-3), make), [[0, 1], [0, 1]])
+    assert any(program is not None for program in programs(engine))
+
+
+def test_a_new_round_needs_one_step_to_trust_what_the_last_one_wrote_down() -> None:
+    setting, engine = small(), Sequential(worth=0)
+    state, found = setting.start(), []
+    for _ in range(3):
+        state, _ = run_round(setting, state, [0, 1], engine)
+        (replayed,) = engine.known.values()
+        found.append({signature: trusted for signature, trusted in replayed.programs.items() if trusted})
+    assert found[0] and found[1] == found[0] and found[2] == found[0]
+    assert {replayed.met[signature] for signature in found[2]} == {1}
+
+
+def test_a_program_is_made_faster_once_it_has_run_often_enough() -> None:
+    setting, engine = small(), Sequential(worth=1)
+    state, fast = setting.start(), []
+    for _ in range(3):
+        state, _ = run_round(setting, state, [0, 1], engine)
+        (trusted,) = [found for found in programs(engine) if found is not None]
+        fast.append((trusted.runs > 6, trusted.machine.direct))
+    assert fast == [(False, False), (False, False), (True, True)]
+
+
+def test_a_program_of_the_round_before_that_does_not_fit_any_more_is_written_down_anew(monkeypatch) -> None:
+    setting = small()
+    method = setting.methods["all"]
+    phase = method.phases()[0]
+    update = phase.updates[0]
+    loss = lambda blocks, batch: update.loss(blocks, batch) * (1.0 + batch.client.round)
+    odd = replace(phase, updates=(replace(update, loss=loss),))
+    monkeypatch.setattr(type(method), "phases", lambda self: [odd])
+    engine = compared(setting, [[0, 1], [0, 1], [0, 1]])
     assert any(program is not None for program in programs(engine))
 
 
@@ -91,11 +125,10 @@ def test_a_recorded_program_does_to_other_tensors_what_it_did_to_the_first() -> 
     program = recorder.program(steady=1)
     other, expected = torch.randn(3, 4), torch.empty(3, 4)
     expected.copy_(other)
-    memory = program.bound([other, None])
+    run = Machine(program, {}).bound([other])
     for seed in range(3):
         x = torch.randn(2, 4, generator=torch.Generator().manual_seed(seed))
-        memory[program.inputs[1]] = x
-        run(program.calls, memory)
+        run(x)
         step(expected, x)
     assert torch.equal(other, expected)
 

@@ -155,8 +155,12 @@ def _weighted_sum(share: Tensor, copies: Tensor, per_slot: bool) -> Tensor:
         return torch.einsum(spec, share, copies.double()).to(copies.dtype)
     flat = copies.flatten(inner)  # [clients, (slots,) numbers]
     width = max(1, _PIECE * flat.shape[-1] // flat.numel())
-    pieces = [torch.einsum(spec, share, piece.double()).to(copies.dtype) for piece in torch.split(flat, width, -1)]
-    return torch.cat(pieces, -1).view(-1, *copies.shape[inner:])
+    doubles = flat.new_empty((*flat.shape[:-1], width), dtype=torch.double)  # one for all pieces: it stays in the cache
+    sums = flat.new_empty(share.shape[1], flat.shape[-1])
+    for piece, into in zip(torch.split(flat, width, -1), torch.split(sums, width, -1), strict=True):
+        values = doubles[..., : piece.shape[-1]].copy_(piece)
+        into.copy_(torch.einsum(spec, share, values) if per_slot else share.t() @ values)
+    return sums.view(-1, *copies.shape[inner:])
 
 
 def _own_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:

@@ -107,7 +107,7 @@ class Job:
 
     def _local(self, members: Sequence[int], each: Each, shape: Callable[[Tensor], Tensor]) -> Local:
         ids = [self.ids[m] for m in members]
-        where = torch.as_tensor(members, device=self.device)
+        where = slice(members[0], members[0] + 1) if len(members) == 1 else torch.as_tensor(members, device=self.device)
         rows, sizes = padded(self.data.train, ids, self.device, self.method.net.dtype)
         validation, validation_sizes = padded(self.data.validation, ids, self.device, self.method.net.dtype)
         noise = [
@@ -132,10 +132,9 @@ class Job:
 
 def padded(rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The rows of some clients, [clients, longest], and how many are real, [clients]; padding repeats an own row."""
-    return _padded(rows, tuple(ids), device, dtype)
+    return (_padded_one if len(ids) == 1 else _padded_several)(rows, tuple(ids), device, dtype)
 
 
-@lru_cache(maxsize=8)  # the same for many rounds if everybody takes part; nobody writes to it
 def _padded(rows: Rows, ids: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     found = [rows[i] for i in ids]
     table = np.zeros((len(found), max(1, *(len(f) for f in found))), dtype=np.int64)
@@ -144,6 +143,10 @@ def _padded(rows: Rows, ids: tuple[int, ...], device: torch.device, dtype: torch
         table[c, len(own) :] = own[0] if len(own) else 0
     sizes = torch.tensor([len(f) for f in found], dtype=dtype, device=device)
     return torch.from_numpy(table).to(device), sizes
+
+
+# The same for many rounds if everybody takes part; nobody writes to it.
+_padded_several, _padded_one = lru_cache(maxsize=8)(_padded), lru_cache(maxsize=256)(_padded)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.server import Sent
 from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.sequential import Sequential
-from fedblocks.engines.shared import SharedTree, Tree, opened, put, room_for, shapes_of, share
+from fedblocks.engines.shared import Room, SharedTree, Tree, opened, put, shapes_of, share
 from fedblocks.engines.workers import Channel, Message, Worker, WorkerError, Workers, cores
 
 Act = Literal["train", "evaluate"]
@@ -45,6 +45,7 @@ class Crew:
     def __init__(self) -> None:
         self.kinds: dict[Hashable, Job] = {}  # jobs without what changes from round to round
         self.workers: Workers | None = None
+        self.rooms: dict[Act, Room] = {"train": Room(), "evaluate": Room()}
 
     def work(self, count: int, job: Job, act: Act, part: str | None) -> Tree:
         """What all clients of a job end with, as a tree of tensors [clients, ...]."""
@@ -54,7 +55,7 @@ class Crew:
         cohort = {"round": job.cohort.round, "seed": job.cohort.seed}
         message = {"kind": kind, "act": act, "part": part, "cohort": cohort, "places": request.places}
         try:
-            return Assignment(job, workers, message, request).carried_out()
+            return Assignment(job, workers, message, request, self.rooms[act]).carried_out()
         except BaseException:  # Ctrl-C, too: nobody knows what the workers are at
             self.close()
             raise
@@ -65,6 +66,8 @@ class Crew:
         if self.workers is not None:
             self.workers.close()
         self.workers = None
+        for room in self.rooms.values():
+            room.close()
 
     def _kind(self, job: Job) -> int:
         """The number of a kind of job; the jobs are kept, so that no other object gets their identity."""
@@ -84,30 +87,33 @@ class Crew:
 class Assignment:
     """One job handed out client by client: whoever is done gets the next."""
 
-    def __init__(self, job: Job, workers: Workers, message: Message, request: SharedTree) -> None:
-        self.job, self.workers, self.message, self.request = job, workers, message, request
+    def __init__(self, job: Job, workers: Workers, message: Message, request: SharedTree, room: Room) -> None:
+        self.job, self.workers, self.message, self.request, self.room = job, workers, message, request, room
         self.waiting = deque(sorted(range(len(job.cohort)), key=lambda member: -job.sizes[member]))  # longest first
-        self.busy: dict[int, int] = {}  # worker -> client
-        self.results: SharedTree | None = None
+        self.busy: dict[int, deque[int]] = {}  # worker -> clients, first the one that it works on
+        self.results: Tree | None = None
 
     def carried_out(self) -> Tree:
         here = self.workers.workers[: len(self.waiting)]
         for worker in here:
             self._say(worker, self.message, self.request.descriptor)
-            self._next(worker)
+            self._next(worker, 1)
         for worker in self.workers.incoming(here):
             self._hear(worker)
             if not self.busy:
                 break
         if self.results is None:
             raise ValueError("a job without clients")
-        self.results.close()
-        return self.results.tree
+        return self.results
 
-    def _next(self, worker: Worker) -> None:
-        if self.waiting:
-            self.busy[worker.number] = self.waiting.popleft()
-            self._say(worker, {"member": self.busy[worker.number]})
+    def _next(self, worker: Worker, count: int) -> None:
+        """So many clients for a worker, as long as there are some."""
+        own = self.busy.setdefault(worker.number, deque())
+        while self.waiting and len(own) < count:
+            own.append(self.waiting.popleft())
+            self._say(worker, {"member": own[-1]})
+        if not own:
+            del self.busy[worker.number]
 
     def _hear(self, worker: Worker) -> None:
         try:
@@ -117,11 +123,12 @@ class Assignment:
         if "error" in message:
             self._fail(worker, message)
         elif "shapes" in message:
-            self.results = self.results or room_for(message["shapes"])
-            self._say(worker, {"places": self.results.places}, self.results.descriptor)
+            self.results = self.results or self.room.of(message["shapes"])
+            self._say(worker, {"places": self.room.places}, self.room.key(worker.number))
         else:
-            del self.busy[worker.number]
-            self._next(worker)
+            self.busy[worker.number].popleft()
+            many = len(self.waiting) > 2 * len(self.workers.workers)
+            self._next(worker, 2 if many else 1)  # one ahead, so that it need not wait for us
 
     def _say(self, worker: Worker, message: Message, descriptor: int | None = None) -> None:
         try:
@@ -135,13 +142,14 @@ class Assignment:
         raise WorkerError(f"worker {worker.number} failed while it {self._doing(worker)}:\n{message['error']}")
 
     def _doing(self, worker: Worker) -> str:
-        client = self.job.ids[self.busy[worker.number]] if worker.number in self.busy else None
-        return "waited" if client is None else f"worked on client {client}"
+        own = self.busy.get(worker.number)
+        return f"worked on client {self.job.ids[own[0]]}" if own else "waited"
 
 
 def _serve(channel: Channel, kinds: list[Job]) -> None:
     """A worker's part: jobs, and clients of a job, as they come."""
     job, message, results = None, Message(), None
+    rooms: dict[Act, Tree] = {}  # of the jobs before
     while True:
         said, descriptor = channel.receive()
         if "kind" in said and descriptor is not None:
@@ -150,17 +158,19 @@ def _serve(channel: Channel, kinds: list[Job]) -> None:
         elif job is not None:
             one = _done(_part(job, said["member"]), message)
             if results is None:
-                results = _room(channel, one, len(job.cohort))
+                results = rooms[message["act"]] = _room(channel, one, len(job.cohort), rooms.get(message["act"]))
             put(results, said["member"], one)
             channel.send({"done": said["member"]})
 
 
-def _room(channel: Channel, one: Tree, count: int) -> Tree:
-    """Room for the results of all clients, which the parent makes when it hears of the first."""
+def _room(channel: Channel, one: Tree, count: int, last: Tree | None) -> Tree:
+    """Room for the results of all clients, which the parent makes when it hears of the first; often the last one."""
     channel.send({"shapes": shapes_of(one, count)})
     said, descriptor = channel.receive()
     if descriptor is None:
-        raise EOFError
+        if last is None:
+            raise EOFError
+        return last
     results = opened(descriptor, said["places"])
     results.close()
     return results.tree

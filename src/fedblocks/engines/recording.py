@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -32,33 +31,57 @@ class Operation:
     done: tuple[Slot, ...] = ()  # not needed any more afterwards: their memory is used again at once
 
 
+class Layout(NamedTuple):
+    """How a tensor lies in memory."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(tensor: Tensor) -> Layout:
+        return Layout(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    def empty(self) -> Tensor:
+        """Memory of this kind."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Operations on inputs that are bound anew, and on constants."""
+    """Operations on inputs that are bound anew, on constants, and on buffers that keep their place."""
 
     first: tuple[Operation, ...]  # views of what is bound once for many runs
     operations: tuple[Operation, ...]  # of every run
     inputs: tuple[Slot, ...]
+    steady: int  # inputs, the first ones, that stay the same for many runs
     constants: dict[Slot, Tensor]
-    slots: int
-
-    def bound(self, inputs: Sequence[Tensor | None]) -> list[Any]:
-        """The memory of some runs; an input may be left out, and be put into its slot before each run."""
-        memory: list[Any] = [None] * self.slots
-        for slot, tensor in (*self.constants.items(), *zip(self.inputs, inputs, strict=True)):
-            memory[slot] = tensor
-        run(ready(self.first), memory)
-        return memory
-
-    @cached_property
-    def calls(self) -> tuple[Call, ...]:
-        """What one run does."""
-        return ready(self.operations)
+    versions: dict[Slot, int]  # of the constants: how often each was written to before
+    layouts: tuple[Layout, ...]  # of each slot
+    storages: tuple[int, ...]  # of each slot; those with the same number share memory
+    buffers: tuple[Slot, ...] = ()
 
     def same_as(self, other: Program) -> bool:
         """Whether both do the same to their inputs."""
         alike = (self.operations, self.first, self.inputs) == (other.operations, other.first, other.inputs)
-        return alike and all(_same(value, other.constants.get(slot)) for slot, value in self.constants.items())
+        return alike and all(self._same_constant(other, slot) for slot in self.constants)
+
+    def _same_constant(self, other: Program, slot: Slot) -> bool:
+        ours, theirs = self.constants[slot], other.constants.get(slot)
+        if ours is theirs:
+            return self.versions[slot] == other.versions[slot]
+        return theirs is not None and ours.shape == theirs.shape and torch.equal(ours, theirs)
+
+
+def arranged(program: Program, operations: Sequence[Operation], constants: dict[Slot, Tensor]) -> Program:
+    """A program of other operations: views that need be made only once come first, what nobody needs is left out."""
+    kept = needed(operations)
+    used = {slot for operation in kept for slot in reads(operation)}
+    constants = {slot: tensor for slot, tensor in constants.items() if slot in used}
+    stays = {*program.inputs, *program.buffers, *constants}
+    first, others = _split(kept, stays)
+    keep = {out for operation in first for out in operation.outs} | stays
+    return replace(program, first=first, operations=_freeing(others, keep), constants=constants)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -87,20 +110,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is torch.ops.aten.detach.default:
             self._alias(results[0], args[0])
             return found
+        self.repeatable &= all(r.layout == torch.strided for r in results)
         new = [r for r in results if id(r) not in self.slots]
         outs = tuple(self._slot(r) for r in results)
         self.made |= {self._slot(r) for r in new}
         self.operations.append(Operation(func, refs, named, outs))
         return found
 
-    def program(self, steady: int) -> Program:
-        """What was written down; the first inputs stay the same for many runs."""
-        kept = _needed(self.operations)
-        first, others = _split(kept, set(self.inputs[:steady]))
-        keep = {out for operation in first for out in operation.outs} | set(self.inputs)
-        used = {slot for operation in kept for slot in _reads(operation)}
-        constants = {s: self.tensors[s] for s in used - self.made - set(self.inputs)}
-        return Program(first, _freeing(others, keep | set(constants)), self.inputs, constants, len(self.tensors))
+    def program(self, steady: int) -> Program | None:
+        """What was written down, if it can be repeated; the first inputs stay the same for many runs."""
+        if not self.repeatable:
+            return None
+        layouts = tuple(Layout.of(tensor) for tensor in self.tensors)
+        numbers: dict[int, int] = {}
+        storages = tuple(numbers.setdefault(t.untyped_storage()._cdata, n) for n, t in enumerate(self.tensors))
+        read = {slot for operation in self.operations for slot in reads(operation)}
+        constants = {s: self.tensors[s] for s in read - self.made - set(self.inputs)}
+        versions = {s: 0 if t.is_inference() else t._version for s, t in constants.items()}
+        empty = Program((), (), self.inputs, steady, {}, versions, layouts, storages)
+        return arranged(empty, self.operations, constants)
 
     def _ref(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -118,64 +146,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.tensors.append(tensor)
 
 
-class Call(NamedTuple):
-    """An operation made ready: only the tensors are left to be filled in."""
-
-    kernel: Callable[..., Any]
-    args: tuple[Any, ...]  # plain values, and None where a tensor goes
-    tensors: tuple[tuple[int, Slot], ...]  # position, slot
-    lists: tuple[tuple[int, tuple[Slot | None, ...]], ...]  # position, slots
-    kwargs: dict[str, Any]
-    named: tuple[tuple[str, Slot], ...]
-    outs: tuple[Slot, ...]
-    done: tuple[Slot, ...]
-
-
-def ready(operations: Sequence[Operation]) -> tuple[Call, ...]:
-    """Operations as calls; done once, since what a small kernel costs is mostly the way to it."""
-    return tuple(_ready(operation) for operation in operations)
-
-
-def run(calls: Sequence[Call], memory: list[Any]) -> None:
-    """Call the kernels, one after another."""
-    for kernel, plain, tensors, lists, kwargs, named, outs, done in calls:
-        args = list(plain)
-        for position, slot in tensors:
-            args[position] = memory[slot]
-        for position, slots in lists:
-            args[position] = [None if slot is None else memory[slot] for slot in slots]
-        if named:
-            kwargs = {**kwargs, **{name: memory[slot] for name, slot in named}}
-        found = kernel(*args, **kwargs)
-        if len(outs) == 1:
-            memory[outs[0]] = found if isinstance(found, Tensor) else found[0]
-        elif outs:
-            for slot, value in zip(outs, (v for v in found if isinstance(v, Tensor)), strict=True):
-                memory[slot] = value
-        for slot in done:
-            memory[slot] = None
-
-
-def _ready(operation: Operation) -> Call:
-    args = operation.args
-    tensors = tuple((position, a.slot) for position, a in enumerate(args) if isinstance(a, Ref))
-    lists = {position: a for position, a in enumerate(args) if isinstance(a, tuple) and any(_is_ref(v) for v in a)}
-    slots = tuple((position, tuple(v.slot if _is_ref(v) else None for v in a)) for position, a in lists.items())
-    plain = tuple(None if isinstance(a, Ref) or n in lists else _plain(a) for n, a in enumerate(args))
-    named = tuple((name, a.slot) for name, a in operation.kwargs if isinstance(a, Ref))
-    kwargs = {name: _plain(a) for name, a in operation.kwargs if not isinstance(a, Ref)}
-    kernel = getattr(operation.call, "_op", operation.call)  # without the Python function around it
-    return Call(kernel, plain, tensors, slots, kwargs, named, operation.outs, operation.done)
-
-
-def _is_ref(value: Any) -> bool:
-    return isinstance(value, Ref)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
 def _depends_on_numbers(func: Any, args: Any) -> bool:
     """Whether Python sees a number, or a shape that depends on numbers, through this operation."""
     if func is torch.ops.aten.mkldnn_rnn_layer.default:
@@ -185,7 +155,8 @@ def _depends_on_numbers(func: Any, args: Any) -> bool:
     return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
 
 
-def _reads(operation: Operation) -> set[Slot]:
+def reads(operation: Operation) -> set[Slot]:
+    """The tensors that an operation is given."""
     found: set[Slot] = set()
     waiting = [*operation.args, *(value for _, value in operation.kwargs)]
     while waiting:
@@ -197,7 +168,7 @@ def _reads(operation: Operation) -> set[Slot]:
     return found
 
 
-def _needed(operations: Sequence[Operation]) -> list[Operation]:
+def needed(operations: Sequence[Operation]) -> list[Operation]:
     """Without operations whose results nobody reads and which change nothing."""
     kept: list[Operation] = []
     read: set[Slot] = set()
@@ -205,7 +176,7 @@ def _needed(operations: Sequence[Operation]) -> list[Operation]:
         schema: Any = operation.call._schema  # type: ignore[attr-defined]
         if schema.is_mutable or not operation.outs or read & set(operation.outs):
             kept.append(operation)
-            read |= _reads(operation)
+            read |= reads(operation)
     return kept[::-1]
 
 
@@ -215,7 +186,7 @@ def _split(operations: Sequence[Operation], steady: set[Slot]) -> tuple[tuple[Op
     steady = set(steady)
     for operation in operations:
         view: bool = operation.call.is_view  # type: ignore[attr-defined]
-        if view and _reads(operation) <= steady:
+        if view and reads(operation) <= steady:
             first.append(operation)
             steady |= set(operation.outs)
         else:
@@ -228,11 +199,7 @@ def _freeing(operations: Sequence[Operation], keep: set[Slot]) -> tuple[Operatio
     found: list[Operation] = []
     later = set(keep)
     for operation in reversed(operations):
-        here = _reads(operation) | set(operation.outs)
+        here = reads(operation) | set(operation.outs)
         found.append(replace(operation, done=tuple(sorted(here - later))))
         later |= here
     return tuple(found[::-1])
-
-
-def _same(value: Tensor, other: Tensor | None) -> bool:
-    return value is other or (other is not None and value.shape == other.shape and torch.equal(value, other))

@@ -70,6 +70,9 @@ def _put(stack: Blocks, blocks: Blocks, member: int, count: int) -> None:
     for name, block in blocks.items():
         into = stack.setdefault(name, {})
         for key, value in block.items():
+            if count == 1:
+                into[key] = value.detach().unsqueeze(0)
+                continue
             if key not in into:
                 into[key] = value.new_empty(count, *value.shape)
             into[key][member].copy_(value.detach())

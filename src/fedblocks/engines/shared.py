@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -25,6 +26,7 @@ class SharedTree:
     descriptor: int
     places: Places
     tree: Tree
+    memory: weakref.ref[mmap.mmap]  # dead once the last of the tensors is
 
     def close(self) -> None:
         """Give up the file; the memory lives on as long as its tensors."""
@@ -47,8 +49,46 @@ def room_for(shapes: Shapes) -> SharedTree:
 def opened(descriptor: int, places: Places) -> SharedTree:
     """The tree that another process made, by the file it sent."""
     size = os.fstat(descriptor).st_size
-    memory = torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)
-    return SharedTree(descriptor, places, _views(places, memory))
+    memory = mmap.mmap(descriptor, size)
+    tree = _views(places, torch.frombuffer(memory, dtype=torch.uint8))
+    return SharedTree(descriptor, places, tree, weakref.ref(memory))
+
+
+class Room:
+    """Room for the results of one job after another; it serves again once nobody looks at what was in it.
+
+    Pages that are written for the first time cost more than what is written to them.
+    """
+
+    def __init__(self) -> None:
+        self.shapes: Shapes = {}
+        self.descriptor: int | None = None
+        self.places: Places = {}
+        self.memory: weakref.ref[mmap.mmap] | None = None
+        self.known: set[int] = set()  # workers that have it open
+
+    def of(self, shapes: Shapes) -> Tree:
+        """The room, for tensors of these shapes."""
+        if self.descriptor is None or shapes != self.shapes or (self.memory is not None and self.memory() is not None):
+            self.close()
+            made = room_for(shapes)
+            self.shapes, self.known = shapes, set()
+        else:
+            made = opened(self.descriptor, self.places)
+        self.descriptor, self.places, self.memory = made.descriptor, made.places, made.memory
+        return made.tree
+
+    def key(self, worker: int) -> int | None:
+        """The file for a worker that does not have it yet."""
+        new = worker not in self.known
+        self.known.add(worker)
+        return self.descriptor if new else None
+
+    def close(self) -> None:
+        """Give it up; what is in it lives on as long as somebody looks at it."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+        self.descriptor = None
 
 
 def shapes_of(tree: Tree, count: int) -> Shapes:
