@@ -119,10 +119,8 @@ def epsilon_greedy(affinity: Tensor, own: Tensor, count: int, epsilon: float, se
     keys = fold(torch.full((), derive(seed, "peers"), device=own.device), own)
     noise = uniform(keys, (2 * population + count,))
     shuffled, explore = noise[:, population:-count].argsort(1), noise[:, -count:] < epsilon
-    sinking = affinity.gather(1, shuffled).argsort(
-        dim=1, descending=True, stable=True
-    )  # equals stay as they were shuffled
-    best = shuffled.gather(1, sinking)
+    falling = affinity.gather(1, shuffled).argsort(dim=1, descending=True, stable=True)  # equals stay as they lie
+    best = shuffled.gather(1, falling)
     by_affinity, by_chance = best.argsort(1).to(noise), noise[:, :population]  # ranks: [clients, population]
     taken, found = torch.zeros_like(best, dtype=torch.bool).scatter(1, own[:, None], True), list[Tensor]()
     for turn in range(count):

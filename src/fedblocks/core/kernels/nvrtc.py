@@ -27,6 +27,8 @@ class Kernel:
         values = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a) for a in args]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values))
         x, y, z = (*grid, 1, 1)[:3]
+        if 0 in grid:
+            return  # nothing to do, which CUDA takes for a mistake
         _enter(torch.cuda.current_device())
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         _check(_library().cuLaunchKernel(self.function, x, y, z, threads, 1, 1, 0, stream, pointers, None))
