@@ -40,6 +40,8 @@ def rigged(monkeypatch, seconds: dict[str, float]) -> list[str]:
         ({"sequential": 1.0, "vectorised": 2.0, "processes": 0.6}, "processes"),
         ({"sequential": 1.0, "vectorised": 0.5, "processes": 0.6}, "vectorised"),
         ({"sequential": 1.0, "vectorised": 0.95}, "sequential"),  # hardly faster
+        ({"sequential": 1.0, "vectorised": 0.9, "processes": 0.95}, "processes"),  # the same bits
+        ({"sequential": 1.0, "processes": 1.0}, "sequential"),
         ({"sequential": 1.0}, "sequential"),
     ],
 )

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -23,11 +24,12 @@ from fedblocks.engines.vectorised import Vectorised
 from fedblocks.engines.workers import available, cores
 
 CACHE = "FEDBLOCKS_ENGINES"  # environment variable: where choices are kept
-CLIENTS, STEPS = 8, 2  # that are tried, of small nets more clients
-ENOUGH = 0.25  # seconds of clients one after another in a trial
-LONG = 0.5  # seconds of one client's trial: a net that no stack of clients makes faster on a CPU
-SHORT = 1.0  # seconds of all trials
-BETTER = 1.1  # times faster than one client after another, or it is not worth another engine
+CLIENTS, STEPS = 8, 4  # that are tried; more of both if the net is small
+ENOUGH = 0.25  # seconds of clients one after another, before there are more steps of each
+LONG = 1.0  # seconds of one client's trial: a net that no stack of clients makes faster on a CPU
+TURNS = (4, 8)  # that every engine gets: at least, and at most
+SHORT = 4.0  # seconds after which no further turn begins
+BETTER = {"vectorised": 1.1, "processes": 1.0, "sequential": 1.0}  # how many times as fast it must be
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,8 @@ def planned(plan: Plan) -> tuple[Engine, str]:
 
 
 def fastest(seconds: Mapping[str, float]) -> str:
-    """One client after another, unless another way is clearly faster."""
-    best = min(seconds, key=lambda name: seconds[name])
-    return best if seconds["sequential"] > BETTER * seconds[best] else "sequential"
+    """One client after another, unless another way is faster; clearly so if its results differ in last bits."""
+    return min(seconds, key=lambda name: (seconds[name] * BETTER[name], name != "sequential"))
 
 
 def tried(plan: Plan) -> dict[str, float]:
@@ -90,34 +91,43 @@ def tried(plan: Plan) -> dict[str, float]:
 
 
 def _tried(plan: Plan, engines: dict[str, Engine]) -> dict[str, float]:
-    first = timed(engines["sequential"], _job(plan, 1))
+    first = min(timed(engines["sequential"], _job(plan, 1)) for _ in range(2))
     if first > LONG:
         engines.pop("vectorised", None)
     many = max(CLIENTS, min(plan.cohort, int(ENOUGH / max(first, 1e-9))))  # a stack of few small nets says too little
-    job = _job(plan, plan.processes if first > LONG else many)
-    seconds = {name: timed(engine, job) for name, engine in engines.items()}
+    steps = int(STEPS * 2 * ENOUGH / max(first * many, 1e-9))  # and so do few steps: each client has a price
+    job = _job(plan, plan.processes if first > LONG else many, min(max(steps, STEPS), 3 * STEPS))
+    seconds = _in_turn(engines, job)
     for engine in engines.values():
         if isinstance(engine, Processes):
             engine.close()
     return seconds
 
 
+def _in_turn(engines: Mapping[str, Engine], job: Job) -> dict[str, float]:
+    """The median seconds of each, after one trial to warm up; in turn, so that a busy machine disturbs all alike."""
+    found: dict[str, list[float]] = {name: [] for name in engines}
+    for turn in range(TURNS[1]):
+        if turn >= TURNS[0] and sum(map(sum, found.values())) > SHORT:
+            break
+        for name, engine in engines.items():
+            found[name].append(timed(engine, job))
+    return {name: median(seconds[1:]) for name, seconds in found.items()}
+
+
 def timed(engine: Engine, job: Job) -> float:
-    """The shortest of some trials, after one to warm up; of small nets six, for their steps get faster meanwhile."""
-    found: list[float] = []
-    while len(found) < 3 or (len(found) < 6 and sum(found) < SHORT):
-        began = time.perf_counter()
-        engine.train(job)
-        found.append(time.perf_counter() - began)
-    return min(found[1:])
+    """The seconds of one trial."""
+    began = time.perf_counter()
+    engine.train(job)
+    return time.perf_counter() - began
 
 
-def _job(plan: Plan, count: int) -> Job:
+def _job(plan: Plan, count: int, steps: int = STEPS) -> Job:
     """The first steps of some clients."""
     setting, group = plan.setting, plan.group
     members = setting.members(plan.clients)[group]
     clients = [client for client in members if len(setting.data.train[client])][:count] or members[:1]
-    phases = [replace(phase, steps=min(phase.steps or STEPS, STEPS)) for phase in setting.methods[group].phases()]
+    phases = [replace(phase, steps=min(phase.steps or steps, steps)) for phase in setting.methods[group].phases()]
     return setting.job(group, clients, setting.start(), phases, True, "train")
 
 
