@@ -31,6 +31,16 @@ def test_a_population_is_a_mapping_in_the_order_of_clients() -> None:
     assert list(made) == [3, 63, 64, 700] and len(made) == 4
     assert values(made) == {3: 3, 63: 63, 64: 64, 700: 700}
     assert 65 not in made and made.get(65, {}) == {} and made.get(10**6) is None
+    assert made and not Population()
+
+
+def test_a_round_never_counts_a_whole_population(monkeypatch, packed_at_once) -> None:
+    setting = EXAMPLES["fedper"]().setting()
+    state, _ = run_round(setting, setting.start(), [0, 1], Sequential())
+    assert isinstance(state.private, Population)
+    for name in ("__len__", "__iter__"):
+        monkeypatch.setattr(Population, name, lambda self: pytest.fail("it depends on how many clients there are"))
+    assert run_round(setting, state, [0, 1], Sequential())[1].clients == [0, 1]
 
 
 def test_a_change_leaves_the_population_it_was_made_from_as_it_was_and_shares_the_other_shards() -> None:

@@ -80,6 +80,10 @@ class Population(Mapping[int, Blocks]):
     def __len__(self) -> int:
         return sum(len(pack.ids) for shard in self.shards.values() for pack in shard)
 
+    def __bool__(self) -> bool:
+        """Whether anybody kept anything, without counting them all."""
+        return bool(self.shards)
+
     def members(self, number: int) -> list[int]:
         """The clients of a shard, ascending."""
         return sorted(client for pack in self.shards[number] for client in pack.ids)
