@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fedblocks.core.parts import Blocks
+from fedblocks.core.parts import Blocks, Params
 
 CLIENTS_PER_SHARD = 64  # neighbours by number; checkpoints store them as one file, too
 MANY = 4096  # clients that are packed; fewer stay as they are
@@ -139,7 +139,15 @@ def _replaced(pack: Pack, changes: Mapping[int, Blocks]) -> Pack:
 
 
 def _fits(pack: Pack, blocks: Blocks) -> bool:
-    return bool(_form(pack.row(pack.ids[0])) == _form(blocks))
+    """Whether these could be one more row."""
+    return pack.blocks.keys() == blocks.keys() and all(_alike(pack.blocks[name], own) for name, own in blocks.items())
+
+
+def _alike(rows: Params, one: Params) -> bool:
+    return rows.keys() == one.keys() and all(
+        value.shape == rows[k].shape[1:] and (value.dtype, value.device) == (rows[k].dtype, rows[k].device)
+        for k, value in one.items()
+    )
 
 
 def _form(blocks: Blocks) -> Any:
