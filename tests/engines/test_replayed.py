@@ -12,6 +12,7 @@ from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Adam
 from fedblocks.engines.federate import Setting, evaluate, run_round
 from fedblocks.engines.recording import Recorder
+from fedblocks.engines.replayed import Trusted
 from fedblocks.engines.running import Machine
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
@@ -149,3 +150,12 @@ def test_the_memory_of_a_result_is_given_back_after_its_last_use() -> None:
         x.copy_(x.exp().sin())
     program = recorder.program(steady=0)
     assert [len(operation.done) for operation in program.operations] == [0, 1, 1]
+
+
+def test_a_program_that_outlives_a_round_is_made_faster_sooner_and_once() -> None:
+    for lasting, least in ((True, 6), (False, 24)):
+        trusted = Trusted(None, None, lasting=lasting)
+        due = []
+        for trusted.runs in range(1, 100):
+            due.append(trusted.is_due(worth=1))
+        assert due.index(True) + 1 == least + 1 and sum(due) == 1

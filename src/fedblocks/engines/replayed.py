@@ -60,7 +60,7 @@ class Replayed:
                     self._plain(signature, visit, place)
                 continue
             trusted.runs += 1
-            if trusted.runs == 6 * self.worth + 1:  # making it faster costs twenty steps, and saves half of each
+            if trusted.is_due(self.worth):
                 trusted.machine = fastest(trusted.program, visit.inputs(place), self.arena)
                 ready.pop(signature, None)
             if signature not in ready:
@@ -91,6 +91,7 @@ class Replayed:
         if program is None:
             self.programs[signature] = None
         elif known is not None and program.same_as(known.program):
+            known.lasting = True
             self.programs[signature] = known
         elif draft is None:
             self.drafts[signature] = program
@@ -142,6 +143,14 @@ class Trusted:
     program: Program
     machine: Machine
     runs: int = 0
+    lasting: bool = False  # it was the same in the round before; with a learning rate that changes, none is
+    fast: bool = False
+
+    def is_due(self, worth: int) -> bool:
+        """Whether to make it faster now, once: that costs twenty steps and more, and saves up to half of each."""
+        due = not self.fast and self.runs > (6 if self.lasting else 24) * worth
+        self.fast |= due
+        return due
 
 
 def _tensors(tree: Any) -> list[Tensor]:
