@@ -122,7 +122,7 @@ def record(stretch: Stretch, step: Step, pool: Any) -> Graph:
     shapes = [r.shape if isinstance(r, Tensor) else () for r in stretch.rates]
     rates = [torch.zeros(shape, device=device, dtype=torch.float32) for shape in shapes]
     round = torch.zeros((), device=device, dtype=torch.float32)
-    local = replace(stretch.local, tensors=_copied(stretch.local.tensors), round=round)
+    local = replace(stretch.local, tensors=_copied(stretch.local.tensors), round=round, caller=None)
     own = replace(
         stretch,
         blocks=_copied(stretch.blocks),
@@ -144,7 +144,7 @@ def record(stretch: Stretch, step: Step, pool: Any) -> Graph:
 def record_hook(local: Local, hook: Callable[..., Any], args: tuple[Any, ...], pool: Any) -> HookGraph:
     """One hook recorded on copies of its own."""
     round = torch.zeros((), device=local.source.x.device, dtype=torch.float32)
-    own = replace(local, tensors=_copied(local.tensors), round=round)
+    own = replace(local, tensors=_copied(local.tensors), round=round, caller=None)  # which would hold us, and we it
     given, results = _copied(args), list[Any]()
 
     def body() -> None:
