@@ -19,6 +19,7 @@ from .harness import BATCH, COHORTS, ENGINES, FEATURES, SEED, SIZES, counts, fed
 from .plain import Descent
 
 COMMON: dict[str, Any] = {"net": mlp_net(), "lr": 0.2, "epochs": 2, "batch_size": BATCH, "hidden": 9}
+EMPTY = SIZES.index(0)  # a client without data
 each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
 
 
@@ -52,6 +53,15 @@ def test_a_model_nobody_changes_teaches_nothing() -> None:
     setting, state = play(PFedHN(**{**COMMON, "lr": 0.0}, server_decay=0.0), ENGINES["vectorised"])
     start = setting.start()
     assert all(torch.equal(v, start.server["hypernetwork"][k]) for k, v in state.server["hypernetwork"].items())
+
+
+@each_engine
+def test_a_round_in_which_nobody_has_data_moves_nothing_not_even_by_momentum_and_decay(engine: Any) -> None:
+    setting, before = play(PFedHN(**COMMON, server_momentum=0.9, server_decay=0.1), engine)
+    assert SIZES[EMPTY] == 0 and any(v.abs().max() > 0 for v in before.server["velocity"].values())
+    after, _ = run_round(setting, before, [EMPTY], engine)
+    for name in ("hypernetwork", "velocity"):
+        assert all(torch.equal(after.server[name][k], v) for k, v in before.server[name].items())
 
 
 def test_a_small_step_moves_what_is_made_towards_what_was_trained() -> None:

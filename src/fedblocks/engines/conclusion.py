@@ -145,11 +145,11 @@ def _private_by_client(offers: Mapping[str, Offer], refused: set[int]) -> Mappin
     for offer in offers.values():
         ids, private = offer.job.ids, offer.private
         if private and not refused and len(ids) == offer.job.cohort.population:
-            return Together(Pack(tuple(ids), each_tensor(private, torch.clone)))
-        apart = each_tensor(private, _apart)
+            return Together(Pack(tuple(ids), _each_tensor(private, torch.clone)))
+        apart = _each_tensor(private, _apart)
         for m, i in enumerate(ids):
             if private and i not in refused:
-                found[i] = each_tensor(apart, itemgetter(m))
+                found[i] = _each_tensor(apart, itemgetter(m))
     return found
 
 
@@ -158,7 +158,7 @@ def _apart(stack: Tensor) -> list[Tensor]:
     return [own.clone() for own in stack.unbind()]
 
 
-def each_tensor(blocks: Mapping[str, Mapping[str, Any]], function: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
+def _each_tensor(blocks: Mapping[str, Mapping[str, Any]], function: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
     return {name: {k: function(v) for k, v in block.items()} for name, block in blocks.items()}
 
 
