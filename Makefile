@@ -3,11 +3,12 @@ PYTHON ?= python3 python3.13 python3.12 python3.11
 PIP := .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt
 CODE := src tests $(wildcard examples)
 
-.PHONY: help quickstart test soak lint docs bench clean
+.PHONY: help quickstart test test-flower soak lint docs bench clean
 
 help:
 	@echo "make quickstart   train nine methods on handwritten digits, print a table and write a report"
 	@echo "make test         ruff, mypy and all tests but the slow ones"
+	@echo "make test-flower  real federations on this machine: Flower, certificates, keys, attacks"
 	@echo "make soak         the slow tests"
 	@echo "make lint         ruff and mypy only"
 	@echo "make docs         the documentation site, in build/docs"
@@ -18,10 +19,13 @@ quickstart: .venv/.core
 	@.venv/bin/fedblocks quickstart
 
 # Two workers share the cores: more threads each only slow them down.
-test soak: export OMP_NUM_THREADS = 1
+test test-flower soak: export OMP_NUM_THREADS = 1
 
 test: lint
 	.venv/bin/python -m pytest -q -n 2
+
+test-flower: .venv/.flower
+	.venv/bin/python -m pytest -q -n 2 --dist loadfile tests/flower
 
 soak: .venv/.dev
 	.venv/bin/python -m pytest -q -m soak --timeout=1800
@@ -53,6 +57,11 @@ clean:
 	$(venv)
 	@echo "installing fedblocks and its development tools into .venv (the first time takes a few minutes) ..."
 	@$(PIP) -e '.[dev]' && touch .venv/.core $@
+
+.venv/.flower: pyproject.toml constraints.txt
+	$(venv)
+	@echo "installing fedblocks, its development tools and Flower into .venv (the first time takes a few minutes) ..."
+	@$(PIP) -e '.[dev,flower]' && touch .venv/.core .venv/.dev $@
 
 .venv/.docs: pyproject.toml constraints.txt
 	$(venv)
