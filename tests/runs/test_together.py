@@ -54,3 +54,14 @@ def test_a_comparison_takes_the_new_seeds_of_a_method_together_where_that_is_wor
         for one in by_seed.values():
             assert one.status == "finished"
             assert any("lanes" in note["text"] for note in one.notes)
+
+
+def test_a_lane_that_diverges_leaves_the_accuracies_of_the_others_as_they_were(tmp_path: Path):
+    for method in ("fedavg", "pfedmb", "scaffold", "fedper", "ifca"):
+        # scaffold's hooks use the learning rate: its lanes differ in seeds, all of which diverge or none
+        rates = (0.1, 1e12, 0.2) if method != "scaffold" else (0.1, 0.1, 0.1)
+        configs = [config(seed, lr, method) for seed, lr in enumerate(rates)]
+        together = run_together(configs, [tmp_path / f"{method}-{k}" for k in range(3)])
+        for number, (one, alone) in enumerate(zip(together, configs)):
+            other = run(alone, tmp_path / f"{method}-alone-{number}")
+            assert one.accuracies("test") == other.accuracies("test") != {}, (method, number)
