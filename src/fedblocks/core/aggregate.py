@@ -176,7 +176,7 @@ def _by_lane(values: Tensor, lanes: Sequence[int]) -> Tensor:
         where = [lane * most + i for lane, count in enumerate(lanes) for i in range(count)]
         wide = values.new_zeros(len(lanes) * most, *values.shape[1:])
         values = wide.index_copy(0, torch.tensor(where, device=values.device), values)
-    return values.unflatten(0, (len(lanes), most))
+    return values.reshape(len(lanes), most, *values.shape[1:])
 
 
 def _weighted_sum(share: Tensor, copies: Tensor, per_slot: bool) -> Tensor:

@@ -138,10 +138,22 @@ class RunStore:
 
     def record_round(self, record: RoundRecord) -> None:
         """Store one round, all or nothing. It replaces that round and all later ones: a resumed run redoes them."""
+        self.record_rounds([record])
+
+    def record_rounds(self, records: Sequence[RoundRecord]) -> None:
+        """Store rounds that follow each other in one transaction, for waiting for the disk costs more than writing."""
         with self._transaction():
-            self._db.execute("DELETE FROM rounds WHERE round >= ?", (record.round,))  # its rows elsewhere go with it
-            for table, rows in _tables(record).items():
-                self._insert(table, record.round, rows)
+            first = records[0].round
+            self._db.execute("DELETE FROM rounds WHERE round >= ?", (first,))  # its rows elsewhere go with it
+            for record in records:
+                for table, rows in _tables(record).items():
+                    self._insert(table, record.round, rows)
+
+    def forget_evaluation(self, round: int) -> None:
+        """A round as if nobody had been evaluated after it."""
+        with self._transaction():
+            for table in ("client_metrics", "means", "snapshots"):
+                self._db.execute(f"DELETE FROM {table} WHERE round = ?", (round,))
 
     def note(self, text: str, level: Literal["info", "warning"] = "info") -> None:
         """Add a note about the run as a whole; it stays when rounds are redone."""
