@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import tomli_w
@@ -21,14 +23,20 @@ def lengthen(shorter: Path, path: Path, config: Config) -> None:
     draft = path.with_name(f".{path.name}.tmp")
     shutil.rmtree(draft, ignore_errors=True)
     shutil.copytree(shorter, draft, ignore=shutil.ignore_patterns(LOCK, CONFIG, ".*"))
-    store = RunStore(draft / STORE)
-    last = store.last_round() or 0
-    if last % config.evaluation.every:  # it was tried only because it was the last
-        store.forget_evaluation(last)
-    store.set_meta("status", "interrupted")
-    store.close()
+    _reopen(draft / STORE, config)
     write_atomically(draft / CONFIG, tomli_w.dumps(config.resolved()))
     os.replace(draft, path)
+
+
+def _reopen(path: Path, config: Config) -> None:
+    """A record as it would be had the run been stopped; its last round was evaluated only because it was the last."""
+    with closing(RunStore(path)) as store:
+        last = store.last_round() or 0
+        store.set_meta("status", "interrupted")
+    if last % config.evaluation.every:
+        with closing(sqlite3.connect(path)) as db, db:
+            for table in ("client_metrics", "means", "snapshots"):
+                db.execute(f"DELETE FROM {table} WHERE round = ?", (last,))
 
 
 def _is_start(shorter: Path, config: Config) -> bool:

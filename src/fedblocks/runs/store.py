@@ -136,29 +136,18 @@ class RunStore:
         """Close the file; SQLite then tidies its side files away."""
         self._db.close()
 
-    def record_round(self, record: RoundRecord) -> None:
-        """Store one round, all or nothing. It replaces that round and all later ones: a resumed run redoes them."""
-        self.record_rounds([record])
-
-    def record_rounds(self, records: Sequence[RoundRecord]) -> None:
-        """Store rounds that follow each other in one transaction, for waiting for the disk costs more than writing."""
+    def record_round(self, *records: RoundRecord) -> None:
+        """Store a round, or several in a row, all or nothing, in place of these and later ones, which are redone."""
+        found = [(record.round, _tables(record)) for record in records]
         with self._transaction():
-            first = records[0].round
-            self._db.execute("DELETE FROM rounds WHERE round >= ?", (first,))  # its rows elsewhere go with it
-            for record in records:
-                for table, rows in _tables(record).items():
-                    self._insert(table, record.round, rows)
-
-    def forget_evaluation(self, round: int) -> None:
-        """A round as if nobody had been evaluated after it."""
-        with self._transaction():
-            for table in ("client_metrics", "means", "snapshots"):
-                self._db.execute(f"DELETE FROM {table} WHERE round = ?", (round,))
+            self._db.execute("DELETE FROM rounds WHERE round >= ?", (records[0].round,))  # rows elsewhere go with it
+            for table in found[0][1]:
+                self._insert(table, ((round, *row) for round, tables in found for row in tables[table]))
 
     def note(self, text: str, level: Literal["info", "warning"] = "info") -> None:
         """Add a note about the run as a whole; it stays when rounds are redone."""
         with self._transaction():
-            self._insert("notes", None, [(now(), level, text)])
+            self._insert("notes", [(None, now(), level, text)])
 
     def set_meta(self, key: str, value: str) -> None:
         """Remember a fact about the run, such as its status."""
@@ -217,9 +206,9 @@ class RunStore:
         found = self.rows(f"{query} LIMIT 1", *values)
         return next(iter(found[0].values())) if found else None
 
-    def _insert(self, table: str, round: int | None, rows: Iterable[Sequence[Any]]) -> None:
+    def _insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         marks = ", ".join("?" for _ in self._db.execute(f"SELECT * FROM {table} LIMIT 0").description)
-        self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", ((round, *row) for row in rows))
+        self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -284,9 +273,8 @@ def _tables(record: RoundRecord) -> dict[str, Iterable[Sequence[Any]]]:
 
 def _means(metrics: Iterable[ClientMetric]) -> list[tuple[str, str, int, float]]:
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in metrics:
-        if row.examples > 0:
-            groups[row.part, row.view].append(float(row.correct) / float(row.examples))
+    for row in (row for row in metrics if row.examples > 0):
+        groups[row.part, row.view].append(float(row.correct) / float(row.examples))
     return [(part, view, len(values), math.fsum(values) / len(values)) for (part, view), values in groups.items()]
 
 

@@ -72,7 +72,7 @@ class Lane:
     def store(self) -> None:
         """Records first: a kill in between makes `resume` record those rounds once more."""
         if self.records:
-            self.folder.store.record_rounds(self.records)
+            self.folder.store.record_round(*self.records)
             save(self.folder, self.prepared.config, self.state, self.changed)
         self.records, self.changed = [], set()
 
