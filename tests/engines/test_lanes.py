@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from fedblocks.core import aggregate
 from fedblocks.core.aggregate import reduce_slots
 from fedblocks.core.errors import UserError
+from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.engines.federate import Setting, evaluation, run_round
 from fedblocks.engines.lanes import Lanes, merged, why_not
@@ -115,3 +117,77 @@ def test_runs_that_differ_in_more_than_seed_and_learning_rate_are_refused():
     methods = {group: replace(m, strength=m.strength + 1) for group, m in one.methods.items()}
     with pytest.raises(UserError, match="strength differs, and only seeds and lr may"):
         Lanes([one, Setting(methods, one.data, 0, one.groups)])
+
+
+def wild(name: str, times: float = math.inf) -> list[Setting]:
+    """Three lanes of one example, the second of which has a learning rate that no model survives."""
+    example = EXAMPLES[name]()
+    data = example.federation
+    found = []
+    for seed, factor in ((0, 1.0), (0, times), (1, 0.5)):
+        setting = example.setting(data)
+        same = any(not m.lr_in_steps_only for m in setting.methods.values())
+        factor = 1.0 if same and factor == 0.5 else factor
+        methods = {group: replace(m, lr=m.lr * factor) for group, m in setting.methods.items()}
+        found.append(Setting(methods, data, seed, setting.groups))
+    return found
+
+
+def assert_every_lane_is_alone(lanes: list[Setting], cohorts: list[list[int]], rounds: int = 3) -> None:
+    """Every lane ends with the numbers of its run alone: within 1e-6, and NaN where that has NaN."""
+    together, engine = Lanes(lanes), Vectorised()
+    states = apart = [setting.start() for setting in lanes]
+    for _ in range(rounds):
+        ends = together.run_round(states, cohorts, engine, "test")
+        alone = [run_round(*given, engine, "test") for given in zip(lanes, apart, cohorts)]
+        states, apart = [end[0] for end in ends], [end[0] for end in alone]
+        assert [one.refusals for _, one in ends] == [other.refusals for _, other in alone]
+    scores = together.evaluation(states, [range(s.data.clients) for s in lanes], engine, "test", joining=False)
+    for one, other, found, setting in zip(states, apart, scores, lanes):
+        assert_close(one, other)
+        expected = evaluation(setting, other, range(setting.data.clients), engine)[0]
+        assert {v: {c: n[0] for c, n in by.items()} for v, by in found[0].items()} == {
+            v: {c: n[0] for c, n in by.items()} for v, by in expected.items()
+        }
+
+
+def assert_close(one: State, other: State) -> None:
+    trees = [(one.server, other.server), *((one.memory[n], other.memory[n]) for n in other.memory)]
+    assert one.private.keys() == other.private.keys()
+    for mine, expected in (*trees, *((one.private[c], other.private[c]) for c in other.private)):
+        for block, params in expected.items():
+            for key, value in params.items():
+                torch.testing.assert_close(mine[block][key], value, atol=1e-6, rtol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "pfedmb", "scaffold", "fedper", "ifca", "fedadam", "modfl", "fedamp"])
+def test_lanes_beside_one_that_explodes_end_as_if_they_were_alone(name: str) -> None:
+    lanes = wild(name)
+    if why_not(lanes):  # its hooks use the learning rate: the poison comes with the data instead
+        own = (lanes[0].data, spoiled(lanes[0]), lanes[0].data)
+        lanes = [replace(lanes[0], seed=seed, data=data) for seed, data in enumerate(own)]
+    assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])
+
+
+def spoiled(setting: Setting) -> Federation:
+    """The same clients, but the first one's inputs are infinite."""
+    data = setting.data
+    x = data.x.clone()
+    x[data.train[0]] = torch.inf
+    return Federation(x, data.y, data.train, data.validation, data.test, data.classes, tags=data.tags)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "pfedmb", "scaffold", "fedper", "ifca"])
+def test_a_client_that_is_refused_in_one_lane_takes_part_in_the_others(name: str) -> None:
+    one = settings(name, (1.0,))[0]
+    lanes = [one, replace(one, data=spoiled(one)), replace(one, seed=1)]
+    assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])
+    _, report = Lanes(lanes).run_round([s.start() for s in lanes], [[0, 1, 2]] * 3, Vectorised())[1]
+    assert [refusal.client for refusal in report.refusals] == [0]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "pfedmb", "scaffold", "fedper", "ifca"])
+def test_lanes_with_cohorts_of_other_sizes_or_nobody_end_as_if_they_were_alone(name: str) -> None:
+    lanes = settings(name, (1.0,)) * 2
+    assert_every_lane_is_alone(lanes, [[0, 1, 2], [1], [0, 2], [1, 2]])
+    assert_every_lane_is_alone(lanes, [[0, 1, 2], [], [0, 2], [1]])

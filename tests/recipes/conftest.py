@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import pytest
 
 from fedblocks.recipes.recipe import Cell, Recipe
-from fedblocks.recipes.reproduce import Reproduction
+from fedblocks.recipes.reproduce import Reproduction, Task
 from fedblocks.recipes.results import Results
-from fedblocks.recipes.worker import answer
+from fedblocks.recipes.worker import answers
 
 DIGITS: dict[str, Any] = {
     "rounds": 2,
@@ -28,9 +28,9 @@ class CrewHere:
     def __init__(self, size: int) -> None:
         self.size = size
 
-    def work(self, job: dict[str, Any]) -> dict[str, Any]:
-        self.jobs.append(job)
-        return answer(job)
+    def work(self, batch: dict[str, Any]) -> list[dict[str, Any]]:
+        self.jobs.extend(batch["jobs"])
+        return answers(batch)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -54,3 +54,8 @@ def tiny(*cells: Cell, name: str = "tiny", **more: Any) -> Recipe:
 def asked(recipe: Recipe, folder: Path, seeds: int = 2, quick: bool = False, **more: Any) -> Reproduction:
     """Everything of a recipe, with what the folder already holds."""
     return Reproduction(recipe.cells, Results.open(folder / "results", recipe, quick), seeds, folder / "runs", **more)
+
+
+def batch(task: Task, seconds: float | None) -> dict[str, Any]:
+    """One task as a worker is given it."""
+    return {"jobs": [task.job()], "seconds": seconds, "lanes": False}

@@ -15,10 +15,10 @@ from fedblocks.recipes.recipe import Cell
 from fedblocks.recipes.reproduce import carry_out, chosen_cells
 from fedblocks.recipes.results import Results
 from fedblocks.recipes.show import rows_of
-from fedblocks.recipes.worker import answer
+from fedblocks.recipes.worker import answers
 from fedblocks.runs.result import RunResult, load_run
 
-from .conftest import DIGITS, asked, tiny
+from .conftest import DIGITS, asked, batch, tiny
 
 
 def rigged(run: RunResult, part: str) -> dict[str, float]:
@@ -80,7 +80,7 @@ def test_the_budget_stops_after_a_round_and_the_next_call_ends_as_if_nothing_had
     whole = asked(recipe, tmp_path / "whole", seeds=1)
     assert carry_out(whole)
     (task,) = asked(recipe, tmp_path / "stopped", seeds=1).due(recipe.cells[0])
-    assert answer(task.job(-1.0)) == {"stopped": True}  # time is up when the first round ends
+    assert answers(batch(task, -1.0)) == [{"stopped": True}]  # time is up when the first round ends
     assert (load_run(task.folder).status, load_run(task.folder).rounds) == ("interrupted", 1)
     again = asked(recipe, tmp_path / "stopped", seeds=1)
     assert carry_out(again)
@@ -107,17 +107,17 @@ def test_a_worker_process_gives_the_same_numbers_as_a_run_in_this_process(tmp_pa
     (task,) = asked(recipe, tmp_path / "there", seeds=1).due(recipe.cells[0])
     crew = Crew(1)
     try:
-        found = crew.work(task.job(600.0))
+        (found,) = crew.work(batch(task, 600.0))
     finally:
         crew.close()
-    here = answer(task.job(None) | {"folder": str(tmp_path / "here")})
+    (here,) = answers({"jobs": [task.job() | {"folder": str(tmp_path / "here")}], "seconds": None, "lanes": False})
     assert found["numbers"] == here["numbers"] and found["partition"] == here["partition"]
 
 
 def test_a_worker_that_dies_is_an_error_of_its_job_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     worker = Worker()
-    found = worker.work({"seconds": None})
+    (found,) = worker.work({"jobs": [{}], "seconds": None, "lanes": False})
     assert found["error"] == "the worker process ended with code 1"
     worker.close()
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
+from fedblocks.core.errors import Interrupted, RunFolderError
 from fedblocks.runs import grid
 from fedblocks.runs.build import prepare
 from fedblocks.runs.config import Config
-from fedblocks.runs.run import run
-from fedblocks.runs.together import fits, run_together, worth_it
+from fedblocks.runs.progress import RoundDone
+from fedblocks.runs.result import load_run
+from fedblocks.runs.run import resume, run
+from fedblocks.runs.together import fits, rounds_done, run_together, worth_it
 
 
 def config(seed: int, lr: float = 0.1, method: str = "fedper") -> Config:
@@ -54,3 +58,45 @@ def test_a_comparison_takes_the_new_seeds_of_a_method_together_where_that_is_wor
         for one in by_seed.values():
             assert one.status == "finished"
             assert any("lanes" in note["text"] for note in one.notes)
+
+
+def test_a_lane_that_diverges_leaves_the_accuracies_of_the_others_as_they_were(tmp_path: Path):
+    for method in ("fedavg", "pfedmb", "scaffold", "fedper", "ifca"):
+        # scaffold's hooks use the learning rate: its lanes differ in seeds, all of which diverge or none
+        rates = (0.1, 1e12, 0.2) if method != "scaffold" else (0.1, 0.1, 0.1)
+        configs = [config(seed, lr, method) for seed, lr in enumerate(rates)]
+        together = run_together(configs, [tmp_path / f"{method}-{k}" for k in range(3)])
+        for number, (one, alone) in enumerate(zip(together, configs)):
+            other = run(alone, tmp_path / f"{method}-alone-{number}")
+            assert one.accuracies("test") == other.accuracies("test") != {}, (method, number)
+
+
+def test_a_listener_that_ends_the_runs_finds_the_round_stored_and_they_go_on_from_there(tmp_path: Path):
+    def end(done: RoundDone) -> None:
+        if done.round == 2:
+            raise KeyboardInterrupt
+
+    seldom = {"checkpoint": {"every": 3}}
+    configs = [Config.of({**config(seed).resolved(), **seldom}) for seed in (0, 1)]
+    folders = [tmp_path / "0", tmp_path / "1"]
+    with pytest.raises(Interrupted):
+        run_together(configs, folders, end)
+    with pytest.raises(Interrupted):
+        run(configs[0], tmp_path / "alone", end)
+    for path in (*folders, tmp_path / "alone"):
+        assert (load_run(path).status, load_run(path).rounds, rounds_done(path)) == ("interrupted", 2, 2)
+    together = [*run_together(configs, folders), resume(tmp_path / "alone")]
+    for one, own in zip(together, (*configs, configs[0])):
+        other = run(own, tmp_path / f"whole-{one.folder.name}")
+        assert (one.status, one.rounds) == ("finished", 3)
+        assert one.accuracies("test") == other.accuracies("test")
+
+
+def test_runs_that_stopped_after_different_rounds_are_no_lanes(tmp_path: Path):
+    def end(done: RoundDone) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run(config(0), tmp_path / "0", end)
+    with pytest.raises(RunFolderError, match="different rounds"):
+        run_together([config(0), config(1)], [tmp_path / "0", tmp_path / "1"])

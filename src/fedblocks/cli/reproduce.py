@@ -19,7 +19,10 @@ from fedblocks.core.errors import DataError, UserError
 if TYPE_CHECKING:
     from fedblocks.recipes.recipe import Cell, Recipe
 
-Name = Annotated[str | None, typer.Argument(metavar="NAME", help="A table or figure, such as pfedmb-table2.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME", help="A table or figure, such as pfedmb-table2; files for --merge."),
+]
 Cells = Annotated[
     str | None, typer.Option("--cells", metavar="PATTERN", help='Some cells only, such as "c10-2class-50/*".')
 ]
@@ -34,6 +37,8 @@ Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core, or one a GPU.")
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where runs/ and results/ are.")]
+FullGrid = Annotated[bool, typer.Option("--full-grid", help="Try all values in full, not the better ones only.")]
+Merge = Annotated[bool, typer.Option("--merge", help="Join results files (FILE...) of other machines into results/.")]
 Listed = Annotated[bool, typer.Option("--list", help="All tables and figures: cells, data sets, estimated cost.")]
 
 HEADINGS = {"name": "cell", "published": "published", "ours": "ours", "difference": "difference", "verdict": "verdict"}
@@ -42,13 +47,15 @@ UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def reproduce(
-    name: Name = None,
+    names: Names = None,
     cells: Cells = None,
     seeds: Seeds = None,
     budget: Budget = None,
     quick: Quick = False,
     jobs: Jobs = None,
     out: Out = Path(),
+    full_grid: FullGrid = False,
+    merge: Merge = False,
     listed: Listed = False,
     as_json: AsJson = False,
 ) -> None:
@@ -58,10 +65,14 @@ def reproduce(
         if listed:
             _list(quick, seeds, as_json)
             return
-        if name is None:
-            raise UserError("say which table or figure", "fedblocks reproduce --list shows all")
+        if merge:
+            _merge([Path(name) for name in names or []], out, as_json)
+            return
+        if not names or len(names) > 1:
+            raise UserError("say which table or figure, one at a time", "fedblocks reproduce --list shows all")
         deadline = time.monotonic() + seconds_of(budget) if budget is not None else None
-        found = _carried_out(name, _Asked(cells, seeds, quick, jobs or _jobs(), out, deadline), as_json)
+        asked = _Asked(cells, seeds, quick, jobs or _jobs(), out, deadline, full_grid)
+        found = _carried_out(names[0], asked, as_json)
         if as_json:
             show_json(found)
 
@@ -74,6 +85,12 @@ def seconds_of(text: str) -> float:
     if match is None:
         raise UserError(f'--budget "{text}" is not a time', "write 540s, 9m or 1h")
     return float(match[1]) * UNITS[match[2]]
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _jobs() -> int:
@@ -92,6 +109,7 @@ class _Asked:
     jobs: int
     out: Path
     deadline: float | None
+    full_grid: bool
 
     def seeds_of(self, recipe: Recipe) -> int:
         return self.seeds or (recipe.quick_seeds if self.quick else SEEDS)
@@ -123,7 +141,8 @@ def _table(
     from fedblocks.recipes.show import rows_of
 
     results, seeds = Results.open(asked.out / "results", recipe, asked.quick), asked.seeds_of(recipe)
-    todo = Reproduction(cells, results, seeds, asked.out / "runs" / "reproduce", asked.jobs, asked.deadline)
+    runs, lanes = asked.out / "runs" / "reproduce", _has_gpu()
+    todo = Reproduction(cells, results, seeds, runs, asked.jobs, asked.deadline, asked.full_grid, lanes)
     done = carry_out(todo, lambda text: console(sys.stderr).print(clean(text), soft_wrap=True))
     rows = rows_of(results, cells, seeds, others)
     if not as_json:
@@ -178,6 +197,18 @@ def _ours(row: dict[str, Any]) -> str:
         return "-"
     spread = f" ± {row['half_width']:.2f}" if row["half_width"] is not None else f" ({row['seeds']} seed)"
     return f"{row['ours']:.2f}{spread}"
+
+
+def _merge(files: list[Path], out: Path, as_json: bool) -> None:
+    from fedblocks.recipes.merging import merge
+
+    if not files:
+        raise UserError("say which files to merge", "fedblocks reproduce --merge FILE FILE")
+    results = merge(files, out / "results")
+    if as_json:
+        show_json({"name": results.recipe.name, "file": str(results.path), "cells": len(results.cells)})
+    else:
+        say(f"{len(results.cells)} cells of {results.recipe.name} are in {results.path}.")
 
 
 def _list(quick: bool, seeds: int | None, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -30,6 +30,7 @@ class Upload:
     per_slot: bool
     rule: Rule
     own: bool = False  # each client writes the slot that has its number
+    lanes: tuple[int, ...] = ()  # clients of each of several federations side by side, which have slots of their own
 
     def keep(self, good: Tensor) -> Upload:
         """Only the uploads of some clients."""
@@ -129,6 +130,8 @@ def reduce_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
     """
     if upload.own:
         return _own_slots(old, upload)
+    if upload.lanes:
+        return _reduced_by_lane(old, upload)
     total = upload.weights.sum(0)  # [slots]
     written = total > 0
     share = upload.weights / torch.where(written, total, 1)
@@ -146,6 +149,34 @@ def _reduced_at_once(old: Params, copies: Params, share: Tensor, written: Tensor
     after = torch.where(written[:, None], (share.T @ whole.double()).to(whole.dtype), before)
     pieces = torch.split(after, [old[name][0].numel() for name in names], 1)
     return {**old, **{name: piece.view_as(old[name]) for name, piece in zip(names, pieces, strict=True)}}
+
+
+def _reduced_by_lane(old: Params, upload: Upload) -> tuple[Params, Tensor]:
+    """The same for several federations at once: a lane's means hold no number of another's, not even times zero."""
+    weights = _by_lane(upload.weights, upload.lanes)  # [lanes, clients, slots]
+    total = weights.sum(1)  # [lanes, slots]
+    share = weights / torch.where(total > 0, total, 1)[:, None]
+    written = (total > 0).flatten()
+    spec, inner = ("lcs,lcsn->lsn", 2) if upload.per_slot else ("lcs,lcn->lsn", 1)
+    new = dict(old)
+    for dtype in dict.fromkeys(v.dtype for v in upload.copies.values()):
+        names = [name for name in old if name in upload.copies and upload.copies[name].dtype == dtype]
+        flat = [upload.copies[name].reshape(*upload.copies[name].shape[:inner], -1) for name in names]
+        whole = _by_lane(torch.cat(flat, -1), upload.lanes)  # [lanes, clients, (slots,) numbers]
+        mean = torch.einsum(spec, share, whole.double()).to(dtype).flatten(0, 1)  # [slots of all lanes, numbers]
+        for name, piece in zip(names, torch.split(mean, [v.shape[-1] for v in flat], 1), strict=True):
+            new[name] = _where(written, piece.view_as(old[name]), old[name])
+    return new, written
+
+
+def _by_lane(values: Tensor, lanes: Sequence[int]) -> Tensor:
+    """[clients of all lanes, ...] -> [lanes, clients, ...], with zeros where a lane has fewer than others."""
+    most = max(lanes)
+    if min(lanes) < most:
+        where = [lane * most + i for lane, count in enumerate(lanes) for i in range(count)]
+        wide = values.new_zeros(len(lanes) * most, *values.shape[1:])
+        values = wide.index_copy(0, torch.tensor(where, device=values.device), values)
+    return values.reshape(len(lanes), most, *values.shape[1:])
 
 
 def _weighted_sum(share: Tensor, copies: Tensor, per_slot: bool) -> Tensor:
@@ -227,7 +258,9 @@ def _concatenated(found: list[Upload]) -> Upload:
     ids = torch.cat([u.ids for u in found])
     order = ids.argsort()
     copies = {k: torch.cat([u.copies[k] for u in found])[order] for k in found[0].copies}
-    return replace(found[0], ids=ids[order], copies=copies, weights=torch.cat([u.weights for u in found])[order])
+    lanes = tuple(map(sum, zip(*(u.lanes for u in found), strict=True)))
+    weights = torch.cat([u.weights for u in found])[order]
+    return replace(found[0], ids=ids[order], copies=copies, weights=weights, lanes=lanes)
 
 
 def _where(written: Tensor, new: Tensor, old: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ upload (`fedblocks.flower.admission`); everything else stands here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -82,12 +82,12 @@ def examined(
     ids: Tensor,
     limits: Tensor | None = None,
     slots: Mapping[str, Params] | None = None,
-    after: Mapping[str, Params] | None = None,
+    sums: Mapping[str, Tensor] | None = None,
 ) -> Examination:
-    """What `admit` looks at, queued on the device. `after` are the blocks that all uploads together lead to.
+    """What `admit` looks at, queued on the device. `sums` says which blocks are finite after the round, see `sound`.
 
-    If these are known they are looked at in the place of the uploads: should they not be finite everybody fails, and
-    `admit` finds out who is to blame.
+    If that is known it is looked at in the place of the uploads: should a block not be finite everybody fails who wrote
+    it, and `admit` finds out who is to blame.
     """
     checks: list[Check] = []
     for name, upload in uploads.items():
@@ -97,8 +97,8 @@ def examined(
             continue
         checks += weight_checks(name, upload.weights, limits)
         if upload.copies:
-            sound = _finite(upload.copies) if after is None or upload.own else _all_finite(after[upload.name], ids)
-            checks.append(Check("not-finite", f'block "{name}" holds a NaN or an infinity', sound))
+            finite = _finite(upload.copies) if sums is None or upload.own else sums[upload.name]
+            checks.append(Check("not-finite", f'block "{name}" holds a NaN or an infinity', finite))
     for name, block in ((name, block) for name, block in private.items() if block):
         checks.append(Check("not-finite", f'private block "{name}" holds a NaN or an infinity', _finite(block)))
     return Examination.of(checks, ids)
@@ -165,11 +165,15 @@ def _finite(copies: Params) -> Tensor:
     return torch.stack([torch.isfinite(_norms(value)) for value in copies.values()]).all(0)
 
 
-def _all_finite(block: Params, ids: Tensor) -> Tensor:
-    """[clients], all the same: a NaN or an infinity of anybody's would be seen in what was added up."""
-    wide = [value if value.is_floating_point() else value.double() for value in block.values()]
-    norms = torch.stack(torch._foreach_norm(wide))  # a few launches for all tensors
-    return norms.isfinite().all().expand(len(ids))
+def sound(blocks: Sequence[Params], clients: Sequence[int]) -> Tensor:
+    """Whether blocks are finite: one of each lane, [clients of all lanes], the same for all clients of a lane.
+
+    A NaN or an infinity of anybody's would be seen in what was added up.
+    """
+    wide = [value if value.is_floating_point() else value.double() for block in blocks for value in block.values()]
+    norms = torch.stack(torch._foreach_norm(wide)).view(len(blocks), -1)  # a few launches for all tensors
+    finite = norms.isfinite().all(1).unbind()
+    return torch.cat([own.expand(count) for own, count in zip(finite, clients, strict=True)])
 
 
 def _norms(value: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.aggregate import Uploads, aggregate, conclude, private_of, reduced, uploads_of
-from fedblocks.core.gate import Examination, Refusal, admit, capped, examined, fitting
+from fedblocks.core.gate import Examination, Refusal, admit, capped, examined, fitting, sound
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.population import Pack, Together, merged
@@ -110,7 +110,9 @@ def hope_of(
 
 
 def _examined(offer: Offer, state: State, after: Mapping[str, Params]) -> Examination:
-    return examined(offer.uploads, offer.private, offer.job.cohort.ids, offer.limits, state.server, after)
+    count = [len(offer.job.ids)]
+    sums = {u.name: sound([after[u.name]], count) for u in offer.uploads.values() if u.copies and not u.own}
+    return examined(offer.uploads, offer.private, offer.job.cohort.ids, offer.limits, state.server, sums)
 
 
 def _judged(offer: Offer, state: State, examination: Examination | None) -> tuple[Tensor, list[Refusal]]:

@@ -1,6 +1,7 @@
 """The end of a round for several lanes at once: their slots side by side, as if they were those of one server.
 
 A server's share of a round is a hundred small operations, which a device waits for; lanes have it once, not each.
+No sum runs over two lanes, so that a NaN of one is none of the others': zero times NaN is not zero.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.aggregate import Upload, Uploads, reduced
-from fedblocks.core.gate import Examination, examined, fitting
+from fedblocks.core.gate import Examination, examined, fitting, sound
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
@@ -35,17 +36,16 @@ def hopes(methods: Sequence[Methods], states: Sequence[State], offers: Sequence[
     )
     groups = {group: _uploads([own[group] for own in offers]) for group in offers[0]}
     after = reduced(whole, groups)
-    found = [_examined([own[group] for own in offers], groups[group], whole, after) for group in groups]
-    examinations = [dict(zip(groups, own, strict=True)) for own in zip(*found, strict=True)]
     ends = _apart(after, states, servers)
+    found = [_examined([own[group] for own in offers], groups[group], ends) for group in groups]
+    examinations = [dict(zip(groups, own, strict=True)) for own in zip(*found, strict=True)]
     return [hope_of(*given) for given in zip(methods, states, offers, ends, examinations, strict=True)]
 
 
 def _alike(states: Sequence[State], offers: Sequence[Offers]) -> bool:
-    """Whether lanes can be taken together: the same groups in all, one copy from each client, of the right shape."""
-    sound = all(fitting(o.uploads, s.server) for own, s in zip(offers, states, strict=True) for o in own.values())
-    single = not any(u.per_slot for own in offers for o in own.values() for u in o.uploads.values())
-    return len(offers) > 1 and sound and single and all(own.keys() == offers[0].keys() for own in offers)
+    """Whether lanes can be taken together: the same groups in all, copies of the right shape."""
+    right = all(fitting(o.uploads, s.server) for own, s in zip(offers, states, strict=True) for o in own.values())
+    return len(offers) > 1 and right and bool(offers[0]) and all(own.keys() == offers[0].keys() for own in offers)
 
 
 def _uploads(offers: Sequence[Offer]) -> Uploads:
@@ -58,18 +58,19 @@ def _upload(found: Sequence[Upload], starts: Sequence[int]) -> Upload:
     """The uploads of all lanes as one: each lane has clients of its own, and writes slots of its own."""
     ids = [upload.ids + start for upload, start in zip(found, starts, strict=True)]
     copies = {k: torch.cat([upload.copies[k] for upload in found]) for k in found[0].copies}
-    weights = [upload.weights for upload in found]
-    square = torch.cat(weights) if found[0].own else torch.block_diag(*weights)  # type: ignore[no-untyped-call]
-    return replace(found[0], ids=torch.cat(ids), copies=copies, weights=square)
+    weights, lanes = torch.cat([upload.weights for upload in found]), tuple(len(upload.ids) for upload in found)
+    return replace(found[0], ids=torch.cat(ids), copies=copies, weights=weights, lanes=lanes)
 
 
-def _examined(offers: Sequence[Offer], uploads: Uploads, before: State, after: State) -> list[Examination]:
-    """What is to be looked at in a group of clients, for each lane."""
+def _examined(offers: Sequence[Offer], uploads: Uploads, ends: Sequence[State]) -> list[Examination]:
+    """What is to be looked at in a group of clients, for each lane; that shapes are right is known."""
     ids = torch.cat([offer.job.cohort.ids for offer in offers])
     limits = torch.cat([offer.limits for offer in offers])
     private = _joined([offer.private for offer in offers])
-    whole = examined(uploads, private, ids, limits, before.server, after.server)
     sizes = [len(offer.job.ids) for offer in offers]
+    written = [upload.name for upload in uploads.values() if upload.copies and not upload.own]
+    sums = {name: sound([end.server[name] for end in ends], sizes) for name in written}
+    whole = examined(uploads, private, ids, limits, sums=sums)
     parts = zip(torch.split(whole.ids, sizes), torch.split(whole.passed, sizes, 1), strict=True)
     return [Examination(whole.checks, own, passed) for own, passed in parts]
 

@@ -8,6 +8,7 @@ from functools import cache
 
 import torch
 
+from fedblocks.recipes.halving import cost, rungs
 from fedblocks.recipes.modfl_cost import side_by_side_work
 from fedblocks.recipes.recipe import Cell
 from fedblocks.runs.choices import any_net, make
@@ -30,8 +31,9 @@ BATCH = 32  # of the measurement
 
 def seconds(cell: Cell, seeds: int, quick: bool) -> float | None:
     """What a cell may cost with all combinations and seeds, on one worker; None: unknown."""
-    runs = len(cell.points(quick)) * (len(cell.points(quick)) > 1) + seeds
-    config = Config.of(cell.table(cell.points(quick)[0], quick=quick))
+    points = cell.points(quick)
+    config = Config.of(cell.table(points[0], quick=quick))
+    runs = seeds + (cost(rungs(len(points), config.rounds, quick)) if len(points) > 1 else 0)
     if work := side_by_side_work(config):
         costs = [rows * seconds_per_example(json.dumps(net), *shape) for rows, net, *shape in work]
         return runs * TRAINED * config.rounds * passes(config.method.table) * sum(costs)

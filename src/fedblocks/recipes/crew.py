@@ -8,9 +8,8 @@ import subprocess
 import sys
 import threading
 from queue import SimpleQueue
-from typing import Any
 
-from fedblocks.recipes.worker import Answer
+from fedblocks.recipes.worker import STOPPED, Answer, Batch
 
 GRACE = 15.0  # seconds that a worker may take to end its round when the time is up
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -22,27 +21,26 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
-    def work(self, job: dict[str, Any]) -> Answer:
-        """The answer to one job; a process that dies or overruns its time is an answer, too."""
+    def work(self, batch: Batch) -> list[Answer]:
+        """The answers to some jobs; a process that dies or overruns its time is an answer, too."""
         process, overrun = self._started(), threading.Event()
 
         def end() -> None:
             overrun.set()
             process.kill()
 
-        late = threading.Timer(job["seconds"] + GRACE if job["seconds"] is not None else threading.TIMEOUT_MAX, end)
+        late = threading.Timer(batch["seconds"] + GRACE if batch["seconds"] is not None else threading.TIMEOUT_MAX, end)
         late.daemon = True
         late.start()
-        line = _asked(process, json.dumps(job))
+        line = _asked(process, json.dumps(batch))
         late.cancel()
         if line:
-            found: Answer = json.loads(line)
+            found: list[Answer] = json.loads(line)
             return found
         code = process.wait()
         self.close()
-        if overrun.is_set():
-            return {"stopped": True}
-        return {"error": f"the worker process ended with code {code}", "fix": "is there enough memory? Try --jobs 1"}
+        died = {"error": f"the worker process ended with code {code}", "fix": "is there enough memory? Try --jobs 1"}
+        return [STOPPED if overrun.is_set() else died for _ in batch["jobs"]]
 
     def close(self) -> None:
         """End the process; what it has stored is whole."""
@@ -66,7 +64,7 @@ class Worker:
 
 
 class Crew:
-    """A few workers; a job waits until one of them is free."""
+    """A few workers; a batch waits until one of them is free."""
 
     def __init__(self, size: int) -> None:
         self._workers = [Worker() for _ in range(size)]
@@ -74,11 +72,11 @@ class Crew:
         for worker in self._workers:
             self._free.put(worker)
 
-    def work(self, job: dict[str, Any]) -> Answer:
-        """The answer of the next free worker."""
+    def work(self, batch: Batch) -> list[Answer]:
+        """The answers of the next free worker."""
         worker = self._free.get()
         try:
-            return worker.work(job)
+            return worker.work(batch)
         finally:
             self._free.put(worker)
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from fedblocks.engines.conclusion import Report
 from fedblocks.engines.federate import run_round
 from fedblocks.recipes.flow_measures import late_validation_accuracy, word_accuracy
 from fedblocks.recipes.modfl_measures import side_accuracy, side_curve
@@ -18,9 +19,10 @@ from fedblocks.runs import checkpoint
 from fedblocks.runs.build import prepare
 from fedblocks.runs.folder import RunFolder
 from fedblocks.runs.result import RunResult
-from fedblocks.runs.run import threads
+from fedblocks.runs.run import hardware
 from fedblocks.runs.states import state_of
 from fedblocks.runs.store import Part, RunStore
+from fedblocks.runs.together import fits, score_together
 
 Numbers: TypeAlias = dict[str, Any]  # plain values
 FLOAT = 4  # bytes of a parameter
@@ -47,9 +49,23 @@ def fine_tuned_accuracy(run: RunResult, part: Part) -> Numbers:
     It is the local training of the method itself, so clients that a round leaves out are fine-tuned like the others.
     """
     prepared = prepare(run.config)
-    with threads(run.config.threads):
+    with hardware(run.config):
         state = state_of(checkpoint.load(run.folder / "checkpoints"), prepared.setting.data.x.device)
         _, report = run_round(prepared.setting, state, prepared.clients, prepared.engine, part)
+    return _mean_of_local(report)
+
+
+def fine_tuned_accuracies(runs: Sequence[RunResult], part: Part) -> list[Numbers]:
+    """The same of several runs that can be lanes of one."""
+    prepared = [prepare(run.config) for run in runs]
+    device = prepared[0].setting.data.x.device
+    with hardware(runs[0].config):
+        states = [state_of(checkpoint.load(run.folder / "checkpoints"), device) for run in runs]
+        reports = score_together(prepared, states, part)
+    return [_mean_of_local(report) for report in reports]
+
+
+def _mean_of_local(report: Report) -> Numbers:
     shares = [correct / labels for correct, labels, _ in report.counts["local"].values() if labels]
     return {"value": 100 * math.fsum(shares) / len(shares)}
 
@@ -116,6 +132,13 @@ def measured(run: RunResult, table: dict[str, Any], part: Part = "test") -> Numb
     options = {key: value for key, value in table.items() if key != "name"}
     numbers: Numbers = rounded(MEASURES[table["name"]](run, part, **options))
     return numbers
+
+
+def measured_together(runs: Sequence[RunResult], table: dict[str, Any], part: Part) -> list[Numbers] | None:
+    """The same of several runs at once, where that is faster and possible."""
+    if table != {"name": "fine_tuned_accuracy"} or not fits([prepare(run.config) for run in runs]):
+        return None
+    return [rounded(numbers) for numbers in fine_tuned_accuracies(runs, part)]
 
 
 def rounded(value: Any, digits: int = 4) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from fedblocks.runs.environment import environment
 from fedblocks.runs.folder import write_atomically
 
 Entry = dict[str, Any]  # one cell: tuning, chosen, seeds, error
+ORIGIN = ("seconds", "partition", "lanes", "device", "torch", "code")  # what is to be known of every number
+_environment = cache(environment)  # the same in all of a process
 
 
 @dataclass
@@ -47,16 +50,16 @@ class Results:
 
     def add_tuned(self, cell: Cell, values: Values, key: str, answer: Entry) -> None:
         """One combination of values was tried."""
-        score = {"values": values, "validation": answer["numbers"]["value"], "seconds": answer["seconds"]}
-        self._entry(cell)["tuning"].append({**score, "key": key})
+        score = {"values": values, "rounds": answer["rounds"], "validation": answer["numbers"]["value"]}
+        self._entry(cell)["tuning"].append({**score, **_origin(answer), "key": key})
         self._entry(cell).pop("error", None)
         self.save()
 
     def add_seed(self, cell: Cell, seed: int, values: Values, key: str, answer: Entry) -> None:
         """A run with the chosen values is done."""
-        entry, told = self._entry(cell), {k: answer[k] for k in ("seconds", "partition")}
+        entry = self._entry(cell)
         entry["chosen"] = values
-        entry["seeds"][str(seed)] = {**answer["numbers"], **told, "key": key}
+        entry["seeds"][str(seed)] = {**answer["numbers"], **_origin(answer), "key": key}
         entry.pop("error", None)
         self.save()
 
@@ -77,7 +80,7 @@ class Results:
 
     def save(self) -> None:
         """Write the file, all of it or nothing."""
-        about, ran_on = self.recipe, environment()
+        about, ran_on = self.recipe, _environment()
         head: Entry = {"recipe": about.name, "title": about.title, "paper": about.paper, "shape": about.shape}
         head |= {"unit": about.unit, "quick": self.quick, "stand_in_for": about.stand_in_for}
         head |= {"notes": list(about.notes), "versions": ran_on["versions"], "devices": ran_on["devices"]}
@@ -93,3 +96,8 @@ class Results:
     def _entry(self, cell: Cell) -> Entry:
         empty: Entry = {"published": cell.published, "measure": cell.measure, "tuning": [], "seeds": {}}
         return self.cells.setdefault(cell.key, empty)
+
+
+def _origin(answer: Entry) -> Entry:
+    """What is to be known of a number: what it cost, which data, where and by which code it was made."""
+    return {key: answer[key] for key in ORIGIN}

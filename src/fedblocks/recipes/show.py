@@ -63,6 +63,6 @@ def _state(entry: Mapping[str, Any], cell: Cell, quick: bool, seeds: int, stand_
         return f"failed: {entry['error']}"
     if len(entry["seeds"]) >= seeds:
         return "done"
-    if points > 1 and len(entry["tuning"]) < points:
-        return f"choosing values: {len(entry['tuning'])} of {points}"
+    if points > 1 and not entry["seeds"]:
+        return f"choosing values: {len(entry['tuning'])} tries so far"
     return f"{len(entry['seeds'])} of {seeds} seeds"

@@ -23,7 +23,8 @@ from fedblocks.engines.vectorised import Vectorised
 from fedblocks.engines.workers import cores
 from fedblocks.runs.choices import MEANT, make
 from fedblocks.runs.config import Choice, Config, Group
-from fedblocks.runs.federations import federation_of, hold_out, placed
+from fedblocks.runs.federations import hold_out, placed
+from fedblocks.runs.shelf import hash_of, known
 from fedblocks.runs.source import Key
 from fedblocks.runs.store import Note
 
@@ -43,13 +44,18 @@ class Prepared:
     engine: Engine
     notes: list[Note]  # what a reader of the results should know
 
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of the data."""
+        return hash_of(self.setting.data)
+
 
 def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     """Make everything that a configuration describes, or say what does not fit; data that are known are not read."""
     device, why_device = device_of(config)
-    federation = federation or federation_of(config)
+    federation, placed_there = (federation, federation.to(device)) if federation else known(config, device)
     clients, unseen = hold_out(config, federation)
-    setting = _setting(config, federation.to(device))
+    setting = _setting(config, placed_there)
     _check_batches(config, setting)
     with placed(config, ("method",)):
         setting.start()  # blocks that cannot be shared show here

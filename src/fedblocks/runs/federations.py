@@ -19,15 +19,17 @@ from fedblocks.runs.config import Choice, Config, Data
 from fedblocks.runs.registry import SAVED
 from fedblocks.runs.source import Key
 
+Read = Callable[[Config], Pool]  # how the data set of a configuration is read
 
-def federation_of(config: Config) -> Federation:
+
+def federation_of(config: Config, read: Read | None = None) -> Federation:
     """The clients with their rows, checked."""
     data = config.data
     if data.name == SAVED:
         with placed(config, ("data", "options", "path")):
             federation = Federation.load(data.options["path"])
     else:
-        federation = _divided(config)
+        federation = _divided(config, read or pool_of)
     if data.shift is not None:
         with placed(config, ("data", "shift")):
             seed = _accepted(SHIFTS[data.shift.name], {"seed": data.seed})
@@ -65,11 +67,11 @@ def _table_at(config: Config, path: Key) -> Any:
     return found
 
 
-def _divided(config: Config) -> Federation:
+def _divided(config: Config, read: Read) -> Federation:
     data = config.data
     if data.testbed is not None:
-        return _testbed(config, data.testbed)
-    pool = _pool(config)
+        return _testbed(config, data.testbed, read)
+    pool = read(config)
     if isinstance(pool, DividedPool) and data.partition_name == "by_user":
         return pool.federation()  # its parts follow time or recordings, which a new split would mix
     with placed(config, ("data", "partition")):
@@ -88,17 +90,18 @@ def _divided(config: Config) -> Federation:
         )
 
 
-def _pool(config: Config) -> Pool:
+def pool_of(config: Config) -> Pool:
+    """The data set of a configuration."""
     with placed(config, ("data", "options")):
         found: Pool = make("data", {"name": config.data.name, **config.data.options})
         return found
 
 
-def _testbed(config: Config, chosen: Choice) -> Federation:
+def _testbed(config: Config, chosen: Choice, read: Read) -> Federation:
     """The data set as a published federation; a test-bed of several data sets reads them by itself."""
     given = _accepted(TESTBEDS[chosen.name], {"pool": None, "seed": config.data.seed})
     if "pool" in given:
-        given["pool"] = _pool(config)
+        given["pool"] = read(config)
     with placed(config, ("data", "testbed")):
         found: Federation = make("testbed", chosen.table, **given)
         return found

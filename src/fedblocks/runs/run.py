@@ -45,16 +45,16 @@ def resume(path: str | Path, on_round: OnRound | None = None, on_note: OnNote | 
         folder.claim()
         if folder.status != "finished":
             _refuse_real(folder)
-            prepared = prepare(_with_the_same_engine(folder))
+            prepared = prepare(with_the_same_engine(folder))
             check_same_data(folder, prepared)
-            state, notes = _last_state(folder, prepared)
+            state, notes = last_state(folder, prepared)
             folder.set_status("running")
             with hardware(prepared.config):
                 _carry_out(folder, prepared, state, [*prepared.notes, *_changes(folder), *notes], on_round, on_note)
     return load_run(path)
 
 
-def _with_the_same_engine(folder: RunFolder) -> Config:
+def with_the_same_engine(folder: RunFolder) -> Config:
     """The configuration of a run; the engine that was chosen for it stays, for the last bits may differ."""
     config, before = config_of(folder), folder.store.meta("engine")
     return config if before is None or config.engine != "auto" else config.model_copy(update={"engine": before})
@@ -121,7 +121,7 @@ def _carry_out(
 
 def begin(folder: RunFolder, prepared: Prepared, notes: list[Note], tell: OnNote) -> None:
     """Write down what a run is about to work on, and what is to be known of it."""
-    folder.store.set_meta("federation", prepared.setting.data.hash())
+    folder.store.set_meta("federation", prepared.hash)
     folder.store.set_meta("engine", prepared.engine.name)
     known = {row["text"] for row in folder.store.rows("SELECT text FROM notes")}
     for note in notes:
@@ -145,8 +145,13 @@ def _rounds(
             changed = set()
         for note in record.notes:
             tell(note)
-        if on_round is not None:
-            on_round(RoundDone.of(record, config.rounds))
+        try:
+            if on_round is not None:
+                on_round(RoundDone.of(record, config.rounds))
+        except KeyboardInterrupt:  # a listener may end a run, which then goes on from here
+            if changed:
+                save(folder, config, state, changed)
+            raise
         if stopping and not last:
             raise KeyboardInterrupt
 
@@ -173,6 +178,9 @@ def ending(folder: RunFolder) -> Iterator[None]:
         folder.set_status("interrupted")
         done = folder.store.last_round() or 0
         raise Interrupted(f"stopped; round {done} is stored", f"go on with: fedblocks resume {folder.path}") from error
+    except Interrupted:  # another lane's
+        folder.set_status("interrupted")
+        raise
     except BaseException:
         with suppress(UserError):  # a full disk must not hide the first error
             folder.set_status("failed")
@@ -180,7 +188,7 @@ def ending(folder: RunFolder) -> Iterator[None]:
     folder.set_status("finished")
 
 
-def _last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]]:
+def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]]:
     """Where to go on: the newest whole checkpoint, or the start if there has never been one."""
     if not folder.checkpoints.is_dir() or not any(folder.checkpoints.glob("round-*")):
         return prepared.setting.start(), []
@@ -198,7 +206,7 @@ def _last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note
 
 def check_same_data(folder: RunFolder, prepared: Prepared) -> None:
     recorded = folder.store.meta("federation")
-    if recorded is not None and recorded != prepared.setting.data.hash():
+    if recorded is not None and recorded != prepared.hash:
         fix = "restore the data that the run was started with, or start a new run"
         raise DataError("the data differ from those that the run was started with", fix)
 

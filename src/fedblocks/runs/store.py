@@ -136,17 +136,18 @@ class RunStore:
         """Close the file; SQLite then tidies its side files away."""
         self._db.close()
 
-    def record_round(self, record: RoundRecord) -> None:
-        """Store one round, all or nothing. It replaces that round and all later ones: a resumed run redoes them."""
+    def record_round(self, *records: RoundRecord) -> None:
+        """Store a round, or several in a row, all or nothing, in place of these and later ones, which are redone."""
+        found = [(record.round, _tables(record)) for record in records]
         with self._transaction():
-            self._db.execute("DELETE FROM rounds WHERE round >= ?", (record.round,))  # its rows elsewhere go with it
-            for table, rows in _tables(record).items():
-                self._insert(table, record.round, rows)
+            self._db.execute("DELETE FROM rounds WHERE round >= ?", (records[0].round,))  # rows elsewhere go with it
+            for table in found[0][1]:
+                self._insert(table, ((round, *row) for round, tables in found for row in tables[table]))
 
     def note(self, text: str, level: Literal["info", "warning"] = "info") -> None:
         """Add a note about the run as a whole; it stays when rounds are redone."""
         with self._transaction():
-            self._insert("notes", None, [(now(), level, text)])
+            self._insert("notes", [(None, now(), level, text)])
 
     def set_meta(self, key: str, value: str) -> None:
         """Remember a fact about the run, such as its status."""
@@ -205,9 +206,9 @@ class RunStore:
         found = self.rows(f"{query} LIMIT 1", *values)
         return next(iter(found[0].values())) if found else None
 
-    def _insert(self, table: str, round: int | None, rows: Iterable[Sequence[Any]]) -> None:
+    def _insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         marks = ", ".join("?" for _ in self._db.execute(f"SELECT * FROM {table} LIMIT 0").description)
-        self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", ((round, *row) for row in rows))
+        self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -272,9 +273,8 @@ def _tables(record: RoundRecord) -> dict[str, Iterable[Sequence[Any]]]:
 
 def _means(metrics: Iterable[ClientMetric]) -> list[tuple[str, str, int, float]]:
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in metrics:
-        if row.examples > 0:
-            groups[row.part, row.view].append(float(row.correct) / float(row.examples))
+    for row in (row for row in metrics if row.examples > 0):
+        groups[row.part, row.view].append(float(row.correct) / float(row.examples))
     return [(part, view, len(values), math.fsum(values) / len(values)) for (part, view), values in groups.items()]
 
 

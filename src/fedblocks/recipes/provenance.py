@@ -1,0 +1,65 @@
+"""Which code made a number: the version, and the commit if the package lies in a checkout. Nothing is executed."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import fedblocks
+
+COMMIT = "FEDBLOCKS_COMMIT"  # environment variable: the commit of a copy that has no .git
+_NAME = re.compile(r"[0-9a-f]{40}")
+
+
+@cache
+def code_version() -> str:
+    """The version of fedblocks, and after a plus sign the first 12 digits of the commit where it is known."""
+    try:
+        version = metadata.version("fedblocks")
+    except metadata.PackageNotFoundError:
+        version = "unknown"
+    found = commit()
+    return f"{version}+{found[:12]}" if found else version
+
+
+def commit() -> str | None:
+    """The commit that the package's own checkout stands at, or what the environment says."""
+    told = os.environ.get(COMMIT, "").strip().lower()
+    if re.fullmatch(r"[0-9a-f]{7,40}", told):
+        return told
+    root = Path(fedblocks.__file__).resolve().parents[2]  # of src/fedblocks/__init__.py
+    try:
+        return _head(root)
+    except (OSError, ValueError):
+        return None
+
+
+def _head(root: Path) -> str | None:
+    """What HEAD names, read as text: git itself would obey settings of whoever made the checkout."""
+    if not (root / "src" / "fedblocks" / "__init__.py").is_file():
+        return None
+    git = root / ".git"
+    if git.is_file():  # a further work tree says where its folder is
+        git = root / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+    head = (git / "HEAD").read_text(encoding="utf-8").strip()
+    if not head.startswith("ref:"):
+        return head if _NAME.fullmatch(head) else None
+    shared = git / "commondir"
+    home = git / shared.read_text(encoding="utf-8").strip() if shared.is_file() else git
+    return _reference(home, head.removeprefix("ref:").strip())
+
+
+def _reference(home: Path, name: str) -> str | None:
+    if not re.fullmatch(r"refs/[\w./-]+", name) or ".." in name:
+        return None
+    if (home / name).is_file():
+        text = (home / name).read_text(encoding="utf-8").strip()
+        return text if _NAME.fullmatch(text) else None
+    for line in (home / "packed-refs").read_text(encoding="utf-8").splitlines():
+        found, _, packed = line.partition(" ")
+        if packed == name and _NAME.fullmatch(found):
+            return found
+    return None

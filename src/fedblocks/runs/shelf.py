@@ -1,0 +1,92 @@
+"""Data that several runs of one process share: read once, hashed once, on the device once."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from fedblocks.data import Federation, Pool
+from fedblocks.runs.config import Config
+from fedblocks.runs.federations import federation_of, pool_of
+
+POOLS, FEDERATIONS = 2, 6  # that are kept
+
+
+@dataclass(frozen=True, eq=False)
+class Shelf:
+    """What was read last; files that change meanwhile are not read again."""
+
+    pools: OrderedDict[str, Pool] = field(default_factory=OrderedDict)
+    federations: OrderedDict[str, tuple[Federation, Federation]] = field(default_factory=OrderedDict)  # read, placed
+
+    def pool(self, config: Config) -> Pool:
+        """The data set of a configuration."""
+        key = json.dumps([config.data.name, config.data.options], sort_keys=True)
+        if key not in self.pools:
+            self.pools[key] = pool_of(config)
+            _keep(self.pools, POOLS)
+        self.pools.move_to_end(key)
+        return self.pools[key]
+
+    def federation(self, config: Config, device: torch.device) -> tuple[Federation, Federation]:
+        """The federation of a configuration as it was read, and on a device."""
+        key = json.dumps([config.data.model_dump(mode="json"), str(device)], sort_keys=True)
+        if key not in self.federations:
+            fresh = federation_of(config, self.pool)
+            self.federations[key] = fresh, self._placed(fresh, device)
+            _keep(self.federations, FEDERATIONS)
+        self.federations.move_to_end(key)
+        return self.federations[key]
+
+    def _placed(self, fresh: Federation, device: torch.device) -> Federation:
+        """Federations over the same rows have them on the device once."""
+        for read, there in self.federations.values():
+            if _same(read.x, fresh.x) and _same(read.y, fresh.y) and there.x.device.type == device.type:
+                return replace(fresh, x=there.x, y=there.y)
+        return fresh.to(device)
+
+
+_OPEN: list[Shelf] = []  # at most one
+_HASHES: WeakKeyDictionary[Federation, str] = WeakKeyDictionary()
+
+
+@contextmanager
+def shared_data() -> Iterator[None]:
+    """Inside, runs with the same data have them from each other."""
+    _OPEN.append(Shelf())
+    try:
+        yield
+    finally:
+        _OPEN.pop()
+
+
+def known(config: Config, device: torch.device) -> tuple[Federation, Federation]:
+    """The federation of a configuration as it was read, and on a device; from the shelf if there is one."""
+    if _OPEN:
+        return _OPEN[-1].federation(config, device)
+    fresh = federation_of(config)
+    return fresh, fresh.to(device)
+
+
+def hash_of(data: Federation) -> str:
+    """The SHA-256 of a federation, which never changes: it takes half a second for a large one."""
+    if data not in _HASHES:
+        _HASHES[data] = data.hash()
+    return _HASHES[data]
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape
+
+
+def _keep(shelf: OrderedDict[str, Any], most: int) -> None:
+    while len(shelf) > most:
+        shelf.popitem(last=False)

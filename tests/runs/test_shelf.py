@@ -1,0 +1,62 @@
+"""Data that runs of one process share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedblocks.data import Federation
+from fedblocks.runs import federations, shelf
+from fedblocks.runs.build import prepare
+from fedblocks.runs.config import Config
+from fedblocks.runs.run import run
+
+
+def config(seed: int = 0, **data: object) -> Config:
+    table = {
+        "rounds": 1, "device": "cpu", "data": {"name": "digits", "clients": 5, "seed": seed, **data},
+        "net": {"name": "mlp", "hidden": [4]}, "method": {"name": "fedavg", "batch_size": 64},
+    }  # fmt: skip
+    return Config.of(table)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The data sets that were read."""
+    calls: list[str] = []
+    original = federations.pool_of
+    monkeypatch.setattr(shelf, "pool_of", lambda one: calls.append(one.data.name) or original(one))
+    return calls
+
+
+def test_runs_of_the_same_data_read_and_hash_them_once(tmp_path: Path, read: list[str], monkeypatch) -> None:
+    hashed = []
+    original = Federation.hash
+    monkeypatch.setattr(Federation, "hash", lambda self: hashed.append(1) or original(self))
+    with shelf.shared_data():
+        for number in range(3):
+            run(config(), tmp_path / f"{number}")
+        assert (len(read), len(hashed)) == (1, 1)
+        assert prepare(config()).setting.data is prepare(config()).setting.data
+
+
+def test_other_partitions_of_a_data_set_share_its_rows(read: list[str]) -> None:
+    with shelf.shared_data():
+        one, other = (prepare(config(seed)).setting.data for seed in (0, 1))
+    assert len(read) == 1 and one.x.data_ptr() == other.x.data_ptr()
+    assert one.train[0].tolist() != other.train[0].tolist()
+
+
+def test_what_was_read_long_ago_is_let_go(read: list[str]) -> None:
+    with shelf.shared_data():
+        first = prepare(config()).setting.data
+        for seed in range(1, shelf.FEDERATIONS + 1):
+            prepare(config(seed))
+        again = prepare(config()).setting.data
+    assert again is not first and torch.equal(again.x, first.x) and shelf.hash_of(again) == shelf.hash_of(first)
+
+
+def test_without_a_shelf_every_run_reads_its_data_anew() -> None:
+    assert prepare(config()).setting.data is not prepare(config()).setting.data
