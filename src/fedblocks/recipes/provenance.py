@@ -8,9 +8,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-import fedblocks
-
 COMMIT = "FEDBLOCKS_COMMIT"  # environment variable: the commit of a copy that has no .git
+ROOT = Path(__file__).resolve().parents[3]  # of src/fedblocks/recipes, if the package lies in a checkout
 _NAME = re.compile(r"[0-9a-f]{40}")
 
 
@@ -25,12 +24,11 @@ def code_version() -> str:
     return f"{version}+{found[:12]}" if found else version
 
 
-def commit() -> str | None:
+def commit(root: Path = ROOT) -> str | None:
     """The commit that the package's own checkout stands at, or what the environment says."""
     told = os.environ.get(COMMIT, "").strip().lower()
     if re.fullmatch(r"[0-9a-f]{7,40}", told):
         return told
-    root = Path(fedblocks.__file__).resolve().parents[2]  # of src/fedblocks/__init__.py
     try:
         return _head(root)
     except (OSError, ValueError):
