@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -16,12 +17,21 @@ _NAME = re.compile(r"[0-9a-f]{40}")
 @cache
 def code_version() -> str:
     """The version of fedblocks, and after a plus sign the first 12 digits of the commit where it is known."""
-    try:
-        version = metadata.version("fedblocks")
-    except metadata.PackageNotFoundError:
-        version = "unknown"
     found = commit()
-    return f"{version}+{found[:12]}" if found else version
+    return f"{_version()}+{found[:12]}" if found else _version()
+
+
+def _version() -> str:
+    """Of the package, or of the checkout that it is imported from without being installed."""
+    try:
+        return metadata.version("fedblocks")
+    except metadata.PackageNotFoundError:
+        pass
+    try:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        return str(project["version"]) if project["name"] == "fedblocks" else "unknown"
+    except (OSError, ValueError, KeyError):
+        return "unknown"
 
 
 def commit(root: Path = ROOT) -> str | None:
