@@ -16,6 +16,7 @@ from fedblocks.data.federation import Federation
 from fedblocks.engines.federate import Setting, evaluation, run_round
 from fedblocks.engines.lanes import Lanes, merged, why_not
 from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES
 
 RATES = (1.0, 0.5)  # times the learning rate of the example
@@ -112,7 +113,7 @@ def test_federations_with_other_rows_keep_their_own():
 
 
 def test_runs_that_differ_in_more_than_seed_and_learning_rate_are_refused():
-    example = EXAMPLES["fedprox"]()
+    example = EXAMPLES["moon"]()  # its strength stands in its loss
     one = example.setting(example.federation)
     methods = {group: replace(m, strength=m.strength + 1) for group, m in one.methods.items()}
     with pytest.raises(UserError, match="strength differs, and only seeds and lr may"):
@@ -191,3 +192,34 @@ def test_lanes_with_cohorts_of_other_sizes_or_nobody_end_as_if_they_were_alone(n
     lanes = settings(name, (1.0,)) * 2
     assert_every_lane_is_alone(lanes, [[0, 1, 2], [1], [0, 2], [1, 2]])
     assert_every_lane_is_alone(lanes, [[0, 1, 2], [], [0, 2], [1]])
+
+
+FREE = {name: kind.in_steps_only for name, kind in METHODS.items() if kind.in_steps_only and name in EXAMPLES}
+
+
+def test_methods_of_published_grids_let_lanes_differ_in_their_values() -> None:
+    wanted = {"fedprox": {"strength"}, "pfedme": {"inner_lr", "strength"}, "fedamp": {"sigma"}, "pfedmb": {"alpha_lr"}}
+    assert all(options <= set(FREE[name]) for name, options in wanted.items())
+
+
+@pytest.mark.parametrize(("name", "option"), [(name, option) for name, options in FREE.items() for option in options])
+def test_lanes_that_differ_in_an_option_of_steps_or_of_the_server_end_as_if_they_were_alone(name: str, option: str):
+    example = EXAMPLES[name]()
+    one = example.setting(example.federation)
+    lanes = []
+    for times in (1.0, 0.5, 3.0):
+        usual = {group: getattr(m, option) for group, m in one.methods.items()}
+        own = {group: usual[group] if usual[group] is not None else m.lr for group, m in one.methods.items()}
+        methods = {group: replace(m, **{option: own[group] * times}) for group, m in one.methods.items()}
+        lanes.append(Setting(methods, one.data, 0, one.groups))
+    assert why_not(lanes) is None
+    assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])
+    engine, everybody = Vectorised(), range(one.data.clients)
+    ends = [run_round(s, s.start(), everybody, engine)[0] for s in lanes]
+    ends = [run_round(s, state, everybody, engine)[0] for s, state in zip(lanes, ends)]
+    together = Lanes(lanes).evaluation(ends, [everybody] * 3, engine, "test", joining=True)
+    for found, setting, state in zip(together, lanes, ends):
+        expected = evaluation(setting, state, everybody, engine, "test", joining=True)
+        for view, by_client in expected[0].items():
+            for client, numbers in by_client.items():
+                assert found[0][view][client] == pytest.approx(numbers, rel=1e-5)

@@ -115,3 +115,23 @@ def test_the_list_names_every_table_with_its_data_and_says_that_costs_are_estima
 
 def merged_method(name: str) -> dict[str, Any]:
     return {**FAST, "method": {"name": name, "lr": 0.1, "batch_size": 64}}
+
+
+def test_results_of_several_machines_are_merged_and_one_name_at_a_time_is_run(fedblocks: Fedblocks, adds: Any) -> None:
+    adds(tiny(Cell("digits/fedavg", FAST), Cell("digits/local", merged_method("local"))))
+    for place in ("fedavg", "local"):
+        assert fedblocks("tiny", "--seeds", "1", "--cells", f"digits/{place}", "--out", place)[0] == 0
+    code, out, _ = fedblocks("--merge", "fedavg/results/tiny.json", "local/results/tiny.json", "--out", "both")
+    assert code == 0 and "2 cells of tiny are in both/results/tiny.json" in out
+    assert set(json.loads(Path("both/results/tiny.json").read_text())["cells"]) == {"digits/fedavg", "digits/local"}
+    assert "say which files to merge" in fedblocks("--merge")[2]
+    assert "one at a time" in fedblocks("tiny", "tiny")[2]
+
+
+def test_the_command_tries_the_full_grid_if_asked_to(fedblocks: Fedblocks, adds: Any, jobs: list[Any]) -> None:
+    rates = (0.01, 0.05, 0.1, 0.5)
+    adds(tiny(Cell("digits/fedavg", {**DIGITS, "rounds": 10}, grid={"method.lr": rates})))
+    assert fedblocks("tiny", "--seeds", "1", "--jobs", "1", "--full-grid")[0] == 0
+    assert [job["config"]["rounds"] for job in jobs] == [10] * 5
+    assert fedblocks("tiny", "--seeds", "1", "--jobs", "1", "--out", "halving")[0] == 0
+    assert [job["config"]["rounds"] for job in jobs[5:]] == [2] * 4 + [5] * 2 + [10] * 2

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import fedblocks
 from fedblocks.core.errors import UserError
 from fedblocks.recipes import RECIPES, provenance
 from fedblocks.recipes.merging import merge
@@ -102,12 +101,10 @@ def test_the_commit_is_read_from_the_packages_own_checkout(tmp_path: Path, monke
     monkeypatch.delenv(provenance.COMMIT, raising=False)
     root = checkout(tmp_path)
     for tree, digit in (("main", "a"), ("tree", "b")):
-        monkeypatch.setattr(fedblocks, "__file__", str(root / tree / "src" / "fedblocks" / "__init__.py"))
-        assert provenance.commit() == digit * 40
+        assert provenance.commit(root / tree) == digit * 40
     (root / "main" / ".git" / "HEAD").write_text("ref: refs/../../../secret\n")
-    monkeypatch.setattr(fedblocks, "__file__", str(root / "main" / "src" / "fedblocks" / "__init__.py"))
-    assert provenance.commit() is None
+    assert provenance.commit(root / "main") is None
     monkeypatch.setenv(provenance.COMMIT, "0123456789abcdef")
     assert provenance.commit() == "0123456789abcdef"
     monkeypatch.setenv(provenance.COMMIT, "; rm")
-    assert provenance.commit() is None
+    assert provenance.commit(root / "main") is None

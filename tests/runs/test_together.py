@@ -9,6 +9,8 @@ import torch
 
 from fedblocks.core.errors import Interrupted, RunFolderError
 from fedblocks.runs import grid
+from fedblocks.runs import run as single
+from fedblocks.runs import together as together_module
 from fedblocks.runs.build import prepare
 from fedblocks.runs.config import Config
 from fedblocks.runs.progress import RoundDone
@@ -100,3 +102,15 @@ def test_runs_that_stopped_after_different_rounds_are_no_lanes(tmp_path: Path):
         run(config(0), tmp_path / "0", end)
     with pytest.raises(RunFolderError, match="different rounds"):
         run_together([config(0), config(1)], [tmp_path / "0", tmp_path / "1"])
+
+
+def test_long_runs_are_stored_in_between_whatever_their_configuration_says(tmp_path: Path, monkeypatch):
+    saved = []
+    for module in (single, together_module):
+        monkeypatch.setattr(module, "OFTEN", -1.0)
+        monkeypatch.setattr(module, "save", lambda folder, config, state, changed: saved.append(state.round))
+    seldom = Config.of({**config(0).resolved(), "checkpoint": {"every": 3}})
+    run_together([seldom], [tmp_path / "lane"])
+    assert saved == [1, 2, 3]
+    run(seldom, tmp_path / "alone")
+    assert saved == [1, 2, 3] * 2

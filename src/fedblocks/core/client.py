@@ -108,7 +108,7 @@ class Local:
     training: bool
     each: Each  # identity for one client, vmap for a stack
     keep_optimizer: bool = False  # local optimizers go on from what the client kept
-    rates: Mapping[tuple[int, int], Tensor] = field(default_factory=dict)  # phase, update -> [clients], if they differ
+    rates: Mapping[tuple[int, int], Tensor] = field(default_factory=dict)  # phase, place -> [clients], if they differ
     caller: Caller | None = None  # an engine's own way to run hooks
 
     @property

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedblocks.core import mode
 from fedblocks.core.client import Local, Mapped, Step, first
 from fedblocks.core.method import Method
-from fedblocks.core.optimizers import Count, Memory, Rate
+from fedblocks.core.optimizers import Count, Memory, Rate, each_client
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.phases import Batch, Phase, Pull, Update
 from fedblocks.core.random import fold
@@ -31,7 +31,7 @@ class Stretch:
     start: Blocks  # as they were when training began
     local: Local
     memories: list[Memory]  # of the optimizers, one for each update
-    rates: list[Rate]  # learning rates, one for each update
+    rates: list[Rate]  # learning rates, one for each update, and then the strengths of their pulls
 
 
 Runner = Callable[[Stretch, Sequence[Step]], None]  # a stretch and its steps
@@ -56,13 +56,18 @@ def train(phases: Sequence[Phase], start: Blocks, local: Local, orders: Orders, 
         blocks = {n: {k: v.clone() for k, v in b.items()} if n in phase.train else b for n, b in blocks.items()}
         names = [f"{OPTIMIZER}{number}/{turn}" for turn in range(len(phase.updates))]
         memories = [_memory(update, blocks, name, local) for update, name in zip(phase.updates, names, strict=True)]
-        rates: list[Rate] = [
-            local.rates.get((number, turn), at(update.lr, local.round)) for turn, update in enumerate(phase.updates)
-        ]
+        usual = enumerate(rates_of(phase, local.round))
+        rates: list[Rate] = [local.rates.get((number, place), rate) for place, rate in usual]
         runner(Stretch(phase, number, blocks, start, local, memories, rates), order)
         if local.keep_optimizer:
             blocks |= {name: _packed(memory) for name, memory in zip(names, memories, strict=True)}
     return blocks
+
+
+def rates_of(phase: Phase, round: Any) -> list[Rate]:
+    """The learning rates of a phase's updates, and then the strengths of their pulls, 0 where there is none."""
+    pulls = [0.0 if update.pull is None else update.pull.strength for update in phase.updates]
+    return [*(at(update.lr, round) for update in phase.updates), *pulls]
 
 
 def step_by_step(stretch: Stretch, order: Sequence[Step]) -> None:
@@ -94,10 +99,11 @@ def step_key(stretch: Stretch, count: Count) -> Tensor:
 
 def run_step(stretch: Stretch, step: Step, count: Count, key: Tensor) -> None:
     """One batch: every update of the phase in turn. Steps count from 1; a captured graph counts with a tensor."""
-    batch = _batch(stretch, step, key)
-    for update, memory, rate in zip(stretch.phase.updates, stretch.memories, stretch.rates, strict=True):
+    batch, updates = _batch(stretch, step, key), stretch.phase.updates
+    rates, pulls = stretch.rates[: len(updates)], stretch.rates[len(updates) :]
+    for update, memory, rate, pull in zip(updates, stretch.memories, rates, pulls, strict=True):
         for turn in range(update.repeat):
-            _apply(update, stretch, batch, step, memory, rate, (count - 1) * update.repeat + turn + 1)
+            _apply(update, stretch, batch, step, memory, (rate, pull), (count - 1) * update.repeat + turn + 1)
 
 
 def _batch(stretch: Stretch, step: Step, key: Tensor) -> dict[str, Tensor]:
@@ -120,15 +126,16 @@ def _apply(
     batch: dict[str, Tensor],
     step: Step,
     memory: Memory,
-    rate: Rate,
+    rates: tuple[Rate, Rate],
     count: Count,
 ) -> None:
     """One gradient step, in place on the working copies."""
+    rate, strength = rates
     blocks, local = stretch.blocks, stretch.local
     params = _trained(update, blocks)
     grads = _gradients(update, blocks, batch, local, step)
     if update.pull is not None:
-        _add_pull(update.pull, update, blocks, stretch.start, grads)
+        _add_pull(update.pull, strength, update, blocks, stretch.start, grads)
     with torch.no_grad():
         update.optimizer.step([p for _, _, p in params], grads, memory, rate, _counted(memory, count))
         if update.project is not None:
@@ -195,11 +202,11 @@ def _counted(memory: Memory, count: Count) -> Count:
     return memory[_COUNT][0].add_(1).clone()
 
 
-def _add_pull(pull: Pull, update: Update, blocks: Blocks, start: Blocks, grads: list[Tensor]) -> None:
+def _add_pull(pull: Pull, strength: Rate, update: Update, blocks: Blocks, start: Blocks, grads: list[Tensor]) -> None:
     to = blocks[pull.to] if pull.live else start[pull.to]
     for position, ((name, key, value), grad) in enumerate(zip(_trained(update, blocks), list(grads), strict=True)):
         if name == pull.block:
-            grads[position] = grad + pull.strength * (value - to[key])
+            grads[position] = grad + each_client(strength, value) * (value - to[key])
 
 
 def _copy(blocks: Blocks, new: dict[str, Params]) -> None:

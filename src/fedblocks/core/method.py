@@ -43,6 +43,7 @@ class Method:
     tags: ClassVar[tuple[str, ...]] = ()  # what the data must say of every client, e.g. its cohort
     needs: ClassVar[tuple[str, ...]] = ()  # parts that every client with training data must have, e.g. "validation"
     lr_in_steps_only: ClassVar[bool] = True  # False: hooks use `lr`, too, so runs that differ in it cannot be lanes
+    in_steps_only: ClassVar[tuple[str, ...]] = ()  # other options that are rates of steps, pulls, or the server's alone
 
     net: Net
     lr: float | Schedule = 0.1  # local learning rate

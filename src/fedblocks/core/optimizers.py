@@ -91,9 +91,14 @@ class AdamW(Adam):
 
 def _broadcast(value: float | Tensor, params: list[Tensor]) -> Any:
     """A number for each client of a stack, shaped to multiply each of its tensors."""
+    return [each_client(value, p) for p in params] if isinstance(value, Tensor) else value
+
+
+def each_client(value: Rate, like: Tensor) -> Rate:
+    """A number, or one for each client of a stack, shaped to multiply one of its tensors."""
     if not isinstance(value, Tensor):
         return value
-    return [value.to(p.dtype).view(*value.shape, *[1] * (p.dim() - value.dim())) for p in params]
+    return value.to(like.dtype).view(*value.shape, *[1] * (like.dim() - value.dim()))
 
 
 def _descend(params: list[Tensor], direction: list[Tensor], lr: Rate) -> None:

@@ -24,7 +24,7 @@ from fedblocks.data.sets.text import scores_of
 from fedblocks.engines.orders import Positions, batches
 
 Origin = tuple[int, int]  # the seed of a run, and a client's number in it: what its randomness depends on
-Rates = Mapping[tuple[int, int], Tensor]  # phase, update -> [clients], where clients have learning rates of their own
+Rates = Mapping[tuple[int, int], Tensor]  # phase, place in `rates_of` -> [clients], where clients have their own
 Counts = dict[str, Tensor]  # view -> [clients, 3]: correct, scored labels, sum of losses
 
 

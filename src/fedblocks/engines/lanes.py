@@ -1,7 +1,8 @@
-"""Several runs as one: seeds and learning rates are lanes, one more dimension of the stack that a device works on.
+"""Several runs as one: seeds and rates are lanes, one more dimension of the stack that a device works on.
 
-Lanes share a method (but for its learning rate), nets of one shape and the round; they differ in seeds, data,
-partition, cohort and state. Each lane ends as its run would have ended alone, up to the last bits of sums.
+Lanes share a method (but for learning rates, strengths of pulls and what the server alone uses), nets of one shape and
+the round; they differ in seeds, data, partition, cohort and state. Each lane ends as its run would have ended alone, up
+to the last bits of sums.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.local_round import rates_of
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
-from fedblocks.core.schedules import at
+from fedblocks.core.phases import Update
 from fedblocks.core.server import Sent
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation, Rows
@@ -111,14 +113,14 @@ class JoinedJob(Job):
 
     @cached_property
     def rates(self) -> Rates:
-        """The learning rates where lanes differ: one for each client."""
+        """Learning rates and strengths of pulls where lanes differ: one for each client."""
         found: dict[tuple[int, int], Tensor] = {}
-        for number, phase in enumerate(self.phases):
-            for turn in range(len(phase.updates)):
-                own = [at(job.phases[number].updates[turn].lr, job.cohort.round) for job in self.jobs.values()]
+        for number in range(len(self.phases)):
+            lanes = [rates_of(job.phases[number], job.cohort.round) for job in self.jobs.values()]
+            for place, own in enumerate(zip(*lanes, strict=True)):
                 if len(set(own)) > 1:
                     each = [rate for rate, job in zip(own, self.jobs.values(), strict=True) for _ in job.ids]
-                    found[number, turn] = torch.tensor(each, device=self.device, dtype=self.method.net.dtype)
+                    found[number, place] = torch.tensor(each, device=self.device, dtype=self.method.net.dtype)
         return found
 
 
@@ -244,9 +246,29 @@ def _differs(one: Method, other: Method) -> str | None:
     if type(one) is not type(other):
         return "they have other methods"
     differing = [f.name for f in fields(one) if f.name != "net" and getattr(one, f.name) != getattr(other, f.name)]
-    if any(name != "lr" for name in differing):
-        return f"{next(name for name in differing if name != 'lr')} differs, and only seeds and lr may"
-    if differing and not one.lr_in_steps_only:
-        return f"{type(one).__name__} uses its learning rate in other places than its steps"
+    free = (*(("lr",) if one.lr_in_steps_only else ()), *one.in_steps_only)
+    for name in differing:
+        if name == "lr" and name not in free:
+            return f"{type(one).__name__} uses its learning rate in other places than its steps"
+        if name not in free:
+            return f"{name} differs, and only seeds and {', '.join(free)} may"
+    if differing and _courses(one) != _courses(other):
+        return "their local training differs in more than rates"
     shapes: list[Any] = [[(name, value.shape) for name, value in m.net.init(0).items()] for m in (one, other)]
     return "their nets have other shapes" if shapes[0] != shapes[1] else None
+
+
+def _courses(method: Method) -> list[Any]:
+    """Local training of every kind, less the numbers that each client may have its own of."""
+    return [
+        [
+            (phase.epochs, phase.on, phase.steps, [_without_rates(update) for update in phase.updates])
+            for phase in phases
+        ]
+        for phases in (method.phases(), method.adaptation(), method.joining())
+    ]
+
+
+def _without_rates(update: Update) -> tuple[Any, ...]:
+    pull = None if update.pull is None else replace(update.pull, strength=0.0)
+    return update.train, update.optimizer, pull, update.repeat

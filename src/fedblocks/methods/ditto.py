@@ -19,6 +19,7 @@ class Ditto(Pair):
     paper: ClassVar[Paper] = Paper(
         "Ditto: Fair and Robust Federated Learning Through Personalization", "Li et al.", 2021, "ICML"
     )
+    in_steps_only: ClassVar[tuple[str, ...]] = ("personal_lr", "strength")
 
     strength: float = 1.0  # lambda: of the pull to the model that was sent
     personal_epochs: int | None = None  # default: the local epochs

@@ -72,6 +72,7 @@ class Attentive(Method):
 class FedAMP(Attentive):
     """Attentive message passing: attention falls with the distance between models (Huang et al., 2021)."""
 
+    in_steps_only: ClassVar[tuple[str, ...]] = ("strength", "step_size", "sigma")
     step_size: float = 1.0  # alpha_k: of the server's step; the pull is strength / step_size
     sigma: float = 1.0  # squared distance at which attention has fallen to 1/e
     relative: bool = False  # squared distances in units of their mean, so that sigma need not fit the net

@@ -16,6 +16,7 @@ class FedProx(FedAvg):
     """Federated averaging with a proximal term (Li et al., 2020)."""
 
     paper: ClassVar[Paper] = Paper("Federated Optimization in Heterogeneous Networks", "Li et al.", 2020, "MLSys")
+    in_steps_only: ClassVar[tuple[str, ...]] = ("strength",)
 
     strength: float = 0.01  # mu: of the pull to the model that was sent
     tune_epochs: int = 0  # of local training before an evaluation; 1 where it is listed as a personal method

@@ -20,6 +20,7 @@ class MeanRegMTL(Method):
     """Mean-regularised multi-task learning: clients never load the mean, it only pulls (Evgeniou and Pontil, 2004)."""
 
     paper: ClassVar[Paper] = Paper("Regularized Multi-Task Learning", "Evgeniou and Pontil", 2004, "KDD")
+    in_steps_only: ClassVar[tuple[str, ...]] = ("strength",)
 
     optimizer: Optimizer = field(default_factory=lambda: SGD(weight_decay=5e-4))
     strength: float = 1.0  # mu: of the pull to the mean of all clients' models

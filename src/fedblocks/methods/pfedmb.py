@@ -43,6 +43,7 @@ class PFedMB(Method):
     paper: ClassVar[Paper] = Paper(
         "Personalized Federated Learning with Multi-branch Architecture", "Mori et al.", 2022, "arXiv 2211.07931"
     )
+    in_steps_only: ClassVar[tuple[str, ...]] = ("alpha_lr",)
     weighs: ClassVar[str | Mapping[str, str]] = "n x alpha"
 
     branches: int = 3  # B, of every linear layer

@@ -24,6 +24,7 @@ class PFedMe(Pair):
     paper: ClassVar[Paper] = Paper(
         "Personalized Federated Learning with Moreau Envelopes", "Dinh et al.", 2020, "NeurIPS"
     )
+    in_steps_only: ClassVar[tuple[str, ...]] = ("inner_lr", "strength")
 
     lr: float | Schedule = 0.005  # eta: of the shared model's steps to the personal one
     batch_size: int = 20

@@ -22,8 +22,15 @@ fedblocks reproduce pfedmb-table2 --cells "c10-2class-50/*" --seeds 3 --budget 5
   goes on where the last one stopped: at the budget, by Ctrl-C or by a kill. Equal configurations are run once,
   whichever table asks for them.
 - **Choosing values.** Learning rates and other values of the paper's grid are chosen on validation data with seed 0,
-  every method of a table with the same number of runs. All validation scores and what was chosen stand in the
-  results. Test data have no say.
+  for every method of a table in the same way: 12 tries (6 in the tables of FedMN) for a fifth of the rounds, the best
+  third of them for half, the best in full; a longer run goes on from the shorter one. `--full-grid` tries all in full,
+  as does `--quick`. All validation scores with their rounds and what was chosen stand in the results. Test data have
+  no say.
+- **On a GPU** runs that differ in seeds, partitions and learning rates only are lanes of one, in one process that reads
+  each data set once. They end as if alone, up to the last bits of sums.
+- **Several machines.** `fedblocks reproduce --merge FILE FILE` joins results files of one recipe into `results/`; what
+  one of them has done is not run again. Every number says which code, device, torch and partition made it
+  (`FEDBLOCKS_COMMIT` names the commit of a copy without `.git`).
 - **Numbers.** Ours are means over seeds with 95 % intervals (Student). A published number inside the interval is
   "within noise". With one seed there is no interval. Scaled-down numbers (`--quick`) show that everything works; they
   are not comparable with published ones.

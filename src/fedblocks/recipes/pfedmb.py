@@ -51,8 +51,8 @@ OPEN = (
     "Not in the paper, chosen here: rounds (200 for 15 clients, 500 for 50), no momentum, alpha as a softmax of free "
     "logits, biases mixed like weights, the head of FedPer (the last layer), and all grids.",
     "Every method is fine-tuned by one local training (5 epochs) after the last round, as in the paper, and gets 12 "
-    "runs to choose its values on validation data: a full grid where it has 12 points, 12 random ones of a larger "
-    "grid.",
+    "tries to choose its values on validation data: a full grid where it has 12 points, 12 random ones of a larger "
+    "grid; all for a fifth of the rounds, the best four for half of them.",
 )
 QUICK = (
     "--quick: a perceptron of 32 units in place of LeNet, a twentieth of the images (a tenth with 50 clients), 1 or 2 "

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-import fedblocks
-
 COMMIT = "FEDBLOCKS_COMMIT"  # environment variable: the commit of a copy that has no .git
+ROOT = Path(__file__).resolve().parents[3]  # of src/fedblocks/recipes, if the package lies in a checkout
 _NAME = re.compile(r"[0-9a-f]{40}")
 
 
 @cache
 def code_version() -> str:
     """The version of fedblocks, and after a plus sign the first 12 digits of the commit where it is known."""
-    try:
-        version = metadata.version("fedblocks")
-    except metadata.PackageNotFoundError:
-        version = "unknown"
     found = commit()
-    return f"{version}+{found[:12]}" if found else version
+    return f"{_version()}+{found[:12]}" if found else _version()
 
 
-def commit() -> str | None:
+def _version() -> str:
+    """Of the package, or of the checkout that it is imported from without being installed."""
+    try:
+        return metadata.version("fedblocks")
+    except metadata.PackageNotFoundError:
+        pass
+    try:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        return str(project["version"]) if project["name"] == "fedblocks" else "unknown"
+    except (OSError, ValueError, KeyError):
+        return "unknown"
+
+
+def commit(root: Path = ROOT) -> str | None:
     """The commit that the package's own checkout stands at, or what the environment says."""
     told = os.environ.get(COMMIT, "").strip().lower()
     if re.fullmatch(r"[0-9a-f]{7,40}", told):
         return told
-    root = Path(fedblocks.__file__).resolve().parents[2]  # of src/fedblocks/__init__.py
     try:
         return _head(root)
     except (OSError, ValueError):

@@ -23,6 +23,7 @@ from fedblocks.runs.presets import PRESETS, change
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import RUNS, resume, run
+from fedblocks.runs.shelf import shared_data
 from fedblocks.runs.source import Source, parse_change, read_toml
 from fedblocks.runs.together import run_together, worth_it
 
@@ -93,6 +94,13 @@ def play_grid(
     on_run: Callable[[str, int, int], tuple[OnRound, OnNote]] | None = None,
 ) -> dict[str, dict[int, RunResult]]:
     """Do the runs that are not done yet; `on_run` is told method, seed and number, and says whom to tell of rounds."""
+    with shared_data():
+        return _played(grid, out, on_run)
+
+
+def _played(
+    grid: Grid, out: Path | None, on_run: Callable[[str, int, int], tuple[OnRound, OnNote]] | None
+) -> dict[str, dict[int, RunResult]]:
     folder = out if out is not None else RUNS / f"compare-{grid.base.data.name}-{grid.key()}"
     for name in grid.methods:  # what does not fit shows before hours were spent on others
         if not (cell_folder(folder, name, grid.base.seed) / CONFIG).exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -26,6 +27,7 @@ from fedblocks.runs.store import Note
 
 REAL = "federation-run"  # under which the folder of a real federation's run keeps the name that its clients know
 RUNS = Path("runs")  # where runs go that were given no folder
+OFTEN = 60.0  # seconds after which a run is stored, whatever its configuration says
 
 
 def run(
@@ -134,15 +136,15 @@ def _rounds(
     folder: RunFolder, prepared: Prepared, state: State, stop: Stop, on_round: OnRound | None, tell: OnNote
 ) -> None:
     """Each round is recorded before its checkpoint: a kill in between makes `resume` record it once more."""
-    config, changed = prepared.config, set[int]()
+    config, changed, stored = prepared.config, set[int](), time.monotonic()
     while state.round < config.rounds:
         changed.update(cohort_of(prepared, state.round))
         prepared, state, record = play(prepared, state)
         folder.store.record_round(record)
-        last, stopping = state.round == config.rounds, stop.asked
-        if last or stopping or state.round % (config.checkpoint.every or 1) == 0:
+        last, stopping, long_ago = state.round == config.rounds, stop.asked, time.monotonic() - stored > OFTEN
+        if last or stopping or long_ago or state.round % (config.checkpoint.every or 1) == 0:
             save(folder, config, state, changed)
-            changed = set()
+            changed, stored = set(), time.monotonic()
         for note in record.notes:
             tell(note)
         try:

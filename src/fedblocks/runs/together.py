@@ -27,14 +27,13 @@ from fedblocks.runs.folder import CONFIG, RunFolder
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.rounds import cohort_of, is_due, metrics_of, record, scored
-from fedblocks.runs.run import begin, check_same_data, ending, hardware, last_state, save
+from fedblocks.runs.run import OFTEN, begin, check_same_data, ending, hardware, last_state, save
 from fedblocks.runs.states import settled
 from fedblocks.runs.stopping import Stop
 from fedblocks.runs.store import ClientMetric, Note, RoundRecord
 
 MOST = 512  # clients in one stack
 LANES = "lanes"  # under which a run's folder keeps how many they were
-OFTEN = 60.0  # seconds after which everything is stored, whatever the configuration says
 
 
 def worth_it(prepared: Sequence[Prepared]) -> bool:
