@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedblocks.core.errors import RunFolderError, UserError
@@ -20,6 +21,7 @@ FORGET = 75.0  # seconds after which Flower's server has noticed that a client w
 REFUSED = "Failed to activate"  # what Flower's client says then
 RETRY = 4.0  # seconds until a client that was not let in tries again
 TEND = 1.0  # seconds between two looks at the processes
+AGAIN = 30.0  # seconds until keys that Flower did not take are tried again
 
 
 def host_server(folder: Path, tell: Tell) -> None:
@@ -29,9 +31,12 @@ def host_server(folder: Path, tell: Tell) -> None:
     variables = {**launch.environment(folder), launch.SERVER: str(folder)}
     with ended_politely(), Crew(folder / "logs", variables) as crew:
         try:
+            _examine(folder, tell)
+            keys = Keys(folder, tell)  # before the keys are read: no change is missed
             host = running.start_server(crew, folder, tell)
             tell(f"ready: {len(host.clients)} machines with keys may connect to {host.address}:{host.port}")
             while True:
+                keys.follow(crew)
                 for name in crew.revive():
                     tell(f"{name} had ended and was started again")
                 running.take_up(folder, tell)
@@ -40,11 +45,62 @@ def host_server(folder: Path, tell: Tell) -> None:
             tell("stopping")
 
 
+def _examine(folder: Path, tell: Tell) -> None:
+    """Certificates and keys, before anything is started with them."""
+    host = ServerHost.read(folder)
+    if not host.insecure:
+        from fedblocks.flower.pki import check_server
+
+        for warning in check_server(folder, host.address):
+            tell(warning)
+
+
+def _examine_client(folder: Path, host: ClientHost) -> None:
+    """The client's key, and the authority that it believes."""
+    if not host.insecure:
+        from fedblocks.flower.rotation import check_client
+
+        check_client(folder)
+
+
+@dataclass(eq=False)
+class Keys:
+    """Keys that are enrolled, replaced or revoked while the server runs."""
+
+    folder: Path
+    tell: Tell
+    _seen: tuple[int, int] | None = None  # of server.toml, which is written anew with every change
+    _failed: bool = False
+
+    def __post_init__(self) -> None:
+        self._seen = self._state()
+
+    def follow(self, crew: Crew) -> None:
+        """Tell Flower what changed; if that fails, say so and try again later."""
+        if (state := self._state()) == self._seen and not (self._failed and crew.due("keys", AGAIN)):
+            return
+        self._seen = state
+        try:
+            running.enrol(ServerHost.read(self.folder), self.folder, self.tell)
+            self._failed = False
+        except UserError as error:
+            self._failed = True
+            self.tell(f"keys stay as they were: {error.message}")
+
+    def _state(self) -> tuple[int, int]:
+        try:
+            found = (self.folder / ServerHost.file()).stat()
+        except OSError:  # somebody is editing it
+            return (0, 0)
+        return found.st_mtime_ns, found.st_ino
+
+
 def host_client(folder: Path, tell: Tell) -> None:
     """Run a machine with clients until Ctrl-C or SIGTERM; while the server is away it tries again."""
     launch.need_flower()
     folder = folder.resolve()
     host = ClientHost.read(folder)
+    _examine_client(folder, host)
     data = data_of(host, folder)
     rows = sum(int(rows.sizes.sum()) for rows in data.parts.values())
     tell(f"client {', '.join(map(str, host.clients))}: {rows} examples, which stay here")
@@ -115,7 +171,18 @@ def status_of(folder: Path) -> list[dict[str, object]]:
         with RunFolder.open(Path(told["folder"])) as run:
             done = run.store.last_round() or 0
             found.append({"what": "run", "name": told["folder"], "status": f"{run.status}, {done} rounds"})
-    return [{"what": "federation", "name": host.federation, "status": f"{host.address}:{host.port}"}, *found]
+    own: dict[str, object] = {"what": "federation", "name": host.federation, "status": f"{host.address}:{host.port}"}
+    return [own, *_certificates(host, folder), *found]
+
+
+def _certificates(host: ServerHost, folder: Path) -> list[dict[str, object]]:
+    """How long the server's certificate and its authority's are good for."""
+    if host.insecure:
+        return []
+    from fedblocks.flower import pki
+
+    found = {name: pki.load_certificate(folder / name) for name in ("server.crt", "ca.crt")}
+    return [{"what": "certificate", "name": name, "status": pki.term_of(own)} for name, own in found.items()]
 
 
 def stop_run(folder: Path) -> str:
