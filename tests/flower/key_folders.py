@@ -32,10 +32,10 @@ class Federation:
 
     def enrolled(self, name: str, number: int = 0) -> Path:
         """A client's folder, whose public key is enrolled."""
-        from fedblocks.flower import enrolment
+        from fedblocks.flower import registry
 
         folder = self.joined(name, number)
-        enrolment.enrol(self.server, folder / f"{name}.pub", [number])
+        registry.enrol(self.server, folder / f"{name}.pub", [number])
         return folder
 
     @property
@@ -44,9 +44,9 @@ class Federation:
 
     def key(self, name: str) -> str:
         """The fingerprint that is enrolled."""
-        from fedblocks.flower import enrolment
+        from fedblocks.flower import registry
 
-        return next(str(row["fingerprint"]) for row in enrolment.table(self.server) if row["name"] == name)
+        return next(str(row["fingerprint"]) for row in registry.table(self.server) if row["name"] == name)
 
 
 def own(folder: Path) -> str:

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("cryptography", reason="comes with the extra flower")
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower import enrolment, pki, private, renewal, rotation
+from fedblocks.flower import key_watch, pki, private, registry, renewal, rotation
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.federation import new_run
 from fedblocks.flower.hosts import ServerHost
@@ -93,7 +93,7 @@ def test_everything_is_its_owners_alone_even_for_a_careless_user(
     federation = Federation(tmp_path / "all")
     folder = federation.enrolled("one")
     rotation.begin(folder)
-    enrolment.rotate(federation.server, folder / "one.json")
+    registry.rotate(federation.server, folder / "one.json")
     rotation.finish(folder)
     set_up(tmp_path / "all" / "local", "127.0.0.1", {"a": [0], "b": [1]})
     new_run(Config.of(RUN), tmp_path / "all" / "run", [])
@@ -128,12 +128,12 @@ def test_a_key_that_others_can_read_is_not_used(
 ) -> None:
     folder = federation.enrolled("one")
     if not defended:
-        for owner in (pki, rotation):
+        for owner in (pki, key_watch):
             off(monkeypatch, owner, "refuse_open")
     for secret in (folder / "client.key", federation.server / "server.key", federation.secret):
         secret.chmod(bits)
     for use in (
-        lambda: rotation.check_client(folder),
+        lambda: key_watch.check_client(folder),
         lambda: pki.check_server(federation.server, MACHINE),
         lambda: renewal.renew(federation.server, federation.secret, [], 1, False, False),
     ):

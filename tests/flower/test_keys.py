@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower import enrolment, keys, pki, rotation, setup
+from fedblocks.flower import keys, pki, registry, rotation, setup
 from fedblocks.flower.hosts import ClientHost, ServerHost
 from fedblocks.flower.setup import join
 
@@ -43,7 +43,7 @@ def test_a_private_key_is_not_taken_for_a_public_one(federation: Federation, tmp
     folder = federation.joined("one")
     (tmp_path / "wrong.pub").write_bytes((folder / "client.key").read_bytes())
     with pytest.raises(UserError, match="is a private key, which must not leave its machine"):
-        enrolment.enrol(federation.server, tmp_path / "wrong.pub", [0])
+        registry.enrol(federation.server, tmp_path / "wrong.pub", [0])
     with pytest.raises(UserError, match="holds a private key"):
         join(tmp_path / "two", AT, federation.secret, "two", [1])
     assert list((federation.server / "clients").iterdir()) == [] and not (tmp_path / "two").exists()
@@ -74,7 +74,7 @@ def test_what_is_no_key_of_the_right_kind_is_refused(
 ) -> None:
     (tmp_path / "one.pub").write_bytes(content)
     with pytest.raises(UserError, match=said):
-        enrolment.enrol(federation.server, tmp_path / "one.pub", [0])
+        registry.enrol(federation.server, tmp_path / "one.pub", [0])
     assert federation.host.clients == {} and list((federation.server / "clients").iterdir()) == []
 
 
@@ -87,8 +87,8 @@ def test_a_name_that_could_lead_elsewhere_is_refused(name: str, federation: Fede
     with pytest.raises(UserError, match="cannot be the name of a client's key"):
         join(tmp_path / "new", AT, federation.server / "ca.crt", name, [0])
     for change in (
-        lambda: enrolment.revoke(federation.server, name),
-        lambda: enrolment.replace(federation.server, name, folder / "one.pub"),
+        lambda: registry.revoke(federation.server, name),
+        lambda: registry.replace(federation.server, name, folder / "one.pub"),
     ):
         with pytest.raises(UserError, match="cannot be the name"):
             change()
@@ -114,22 +114,22 @@ def test_names_keys_and_numbers_stand_for_one_client_each(federation: Federation
     (tmp_path / "three.pub").write_bytes((folder / "one.pub").read_bytes())
     (tmp_path / "one.pub").write_bytes((other / "two.pub").read_bytes())
     with pytest.raises(UserError, match="is enrolled already, as one"):
-        enrolment.enrol(federation.server, tmp_path / "three.pub", [1])
+        registry.enrol(federation.server, tmp_path / "three.pub", [1])
     with pytest.raises(UserError, match="the name one is taken by another key"):
-        enrolment.enrol(federation.server, tmp_path / "one.pub", [1])
+        registry.enrol(federation.server, tmp_path / "one.pub", [1])
     with pytest.raises(UserError, match="client 0 is taken by the key one") as raised:
-        enrolment.enrol(federation.server, other / "two.pub", [0])
+        registry.enrol(federation.server, other / "two.pub", [0])
     assert raised.value.fix == "the first free number is 1"
     for numbers in ([], [1, 1], [-1]):
         with pytest.raises(UserError, match="say which clients"):
-            enrolment.enrol(federation.server, other / "two.pub", numbers)
+            registry.enrol(federation.server, other / "two.pub", numbers)
     assert federation.host.clients == {"one": (0,)} and federation.key("one") == own(folder)
 
 
 def test_the_same_key_can_be_enrolled_again_for_other_numbers(federation: Federation) -> None:
     folder = federation.enrolled("one", 0)
     since = federation.host.since
-    enrolment.enrol(federation.server, folder / "one.pub", [5, 2], 1200)
+    registry.enrol(federation.server, folder / "one.pub", [5, 2], 1200)
     assert federation.host.clients == {"one": (2, 5)} and federation.host.examples == {"one": 1200}
     assert federation.host.since == since and since.keys() == {"one"}
 
@@ -137,26 +137,26 @@ def test_the_same_key_can_be_enrolled_again_for_other_numbers(federation: Federa
 @pytest.mark.parametrize("defended", [True, False])
 def test_a_revoked_key_is_not_enrolled_again(defended: bool, federation: Federation, monkeypatch: Switch) -> None:
     folder = federation.enrolled("one", 0)
-    kept = enrolment.revoke(federation.server, "one")
+    kept = registry.revoke(federation.server, "one")
     assert federation.host.clients == {} and not (federation.server / "clients" / "one.pub").exists()
     assert kept.read_bytes() == (folder / "one.pub").read_bytes() and kept.parent.name == "revoked"
     if not defended:
-        off(monkeypatch, enrolment, "_refuse_revoked")
+        off(monkeypatch, registry, "_refuse_revoked")
     with pytest.raises(UserError, match="was revoked or replaced") if defended else nullcontext():
-        enrolment.enrol(federation.server, (folder / "one.pub").rename(folder / "fresh.pub"), [0])
+        registry.enrol(federation.server, (folder / "one.pub").rename(folder / "fresh.pub"), [0])
     assert federation.host.clients == ({} if defended else {"fresh": (0,)})
     with pytest.raises(UserError, match="no key is enrolled as one"):
-        enrolment.revoke(federation.server, "one")
+        registry.revoke(federation.server, "one")
 
 
 def test_a_client_replaces_its_key_by_a_request_that_the_old_one_signed(federation: Federation) -> None:
     folder = federation.enrolled("one", 4)
-    enrolment.enrol(federation.server, folder / "one.pub", [4], 90)
+    registry.enrol(federation.server, folder / "one.pub", [4], 90)
     old = own(folder)
     new, request = rotation.begin(folder)
     assert request is not None and own(folder) == old != new and mode(folder / rotation.NEW) == 0o600
     assert rotation.begin(folder)[0] == new  # a second call makes no third key: the second may be enrolled
-    assert enrolment.rotate(federation.server, request) == "one"
+    assert registry.rotate(federation.server, request) == "one"
     assert federation.key("one") == new and federation.host.clients == {"one": (4,)}
     assert federation.host.examples == {"one": 90}
     assert rotation.finish(folder) == new == own(folder)
@@ -184,7 +184,7 @@ def test_a_request_that_another_key_signed_is_refused(
     if not defended:
         off(monkeypatch, keys.Request, "check_signature")
     with pytest.raises(UserError, match="not signed by the key that is enrolled as one") if defended else nullcontext():
-        enrolment.rotate(federation.server, forged(federation, thief / "client.key"))
+        registry.rotate(federation.server, forged(federation, thief / "client.key"))
     assert (federation.key("one") == own(victim)) is defended
 
 
@@ -200,7 +200,7 @@ def test_a_request_in_which_a_word_was_changed_is_refused(word: str, federation:
     path = folder / "changed.json"
     path.write_text(request.model_copy(update={word: other[word]}).model_dump_json())
     with pytest.raises(UserError, match=r"not signed by|is for the federation|replaces the key"):
-        enrolment.rotate(federation.server, path)
+        registry.rotate(federation.server, path)
     assert federation.key("one") == own(folder)
 
 
@@ -209,11 +209,11 @@ def test_a_request_that_somebody_kept_brings_no_old_key_back(federation: Federat
     path = rotation.begin(folder)[1]
     assert path is not None
     kept = path.read_bytes()
-    enrolment.rotate(federation.server, path)
+    registry.rotate(federation.server, path)
     rotation.finish(folder)
     path.write_bytes(kept)
     with pytest.raises(UserError, match="replaces the key"):
-        enrolment.rotate(federation.server, path)
+        registry.rotate(federation.server, path)
     assert federation.key("one") == own(folder)
 
 
@@ -225,7 +225,7 @@ def test_a_request_is_good_for_a_month(days: int, federation: Federation) -> Non
     late = request.model_copy(update={"time": datetime.now(UTC) - timedelta(days=days)})
     path.write_text(late.signed(keys.read_private(folder / "client.key")).model_dump_json())
     with pytest.raises(UserError, match="good for 30 days"):
-        enrolment.rotate(federation.server, path)
+        registry.rotate(federation.server, path)
 
 
 def test_a_lost_key_is_replaced_on_the_operators_word(federation: Federation) -> None:
@@ -233,7 +233,7 @@ def test_a_lost_key_is_replaced_on_the_operators_word(federation: Federation) ->
     (folder / "client.key").unlink()
     new, request = rotation.begin(folder)
     assert request is None and own(folder) == new
-    assert enrolment.replace(federation.server, "one", folder / "one.pub") == "one"
+    assert registry.replace(federation.server, "one", folder / "one.pub") == "one"
     assert federation.key("one") == new and federation.host.clients == {"one": (2,)}
     assert len(list((federation.server / "clients" / "revoked").iterdir())) == 1
 
@@ -242,8 +242,8 @@ def test_a_lost_key_is_replaced_on_the_operators_word(federation: Federation) ->
 def test_two_who_enrol_at_once_lose_nobody(defended: bool, federation: Federation, monkeypatch: Switch) -> None:
     folders = [federation.joined(name) for name in ("one", "two")]
     if not defended:
-        off(monkeypatch, enrolment, "locked", lambda folder: nullcontext())
-    both, refuse = threading.Barrier(2), enrolment._refuse_taken
+        off(monkeypatch, registry, "locked", lambda folder: nullcontext())
+    both, refuse = threading.Barrier(2), registry._refuse_taken
 
     def meet(*words: Any) -> None:
         """Both have read server.toml, and neither has written it; with the lock one waits in vain."""
@@ -251,11 +251,11 @@ def test_two_who_enrol_at_once_lose_nobody(defended: bool, federation: Federatio
             both.wait(timeout=0.5 if defended else 20)
         refuse(*words)
 
-    off(monkeypatch, enrolment, "_refuse_taken", meet)
+    off(monkeypatch, registry, "_refuse_taken", meet)
 
     def enrol(number: int, folder: Path) -> None:
         with nullcontext() if defended else suppress(OSError):  # the other may have moved its draft
-            enrolment.enrol(federation.server, folder / f"{folder.name}.pub", [number])
+            registry.enrol(federation.server, folder / f"{folder.name}.pub", [number])
 
     threads = [threading.Thread(target=enrol, args=pair) for pair in enumerate(folders)]
     for thread in threads:

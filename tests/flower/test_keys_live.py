@@ -20,9 +20,9 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedblocks.flower import enrolment, keys, launch, pki, rotation, running
+from fedblocks.flower import keys, launch, pki, registry, rotation, running
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.hosting import Keys
+from fedblocks.flower.key_watch import KeyWatch
 
 from .key_folders import Federation
 
@@ -73,23 +73,23 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
 def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
     crew: Crew = federation.crew  # type: ignore[attr-defined]
     said: list[str] = []
-    server = Keys(federation.server, said.append)
+    server = KeyWatch(federation.server, said.append)
     one, two = federation.joined("one", 0), federation.joined("two", 1)
     assert node_of(federation, one) is None
     for number, folder in enumerate((one, two)):
-        enrolment.enrol(federation.server, folder / f"{folder.name}.pub", [number])
+        registry.enrol(federation.server, folder / f"{folder.name}.pub", [number])
     server.follow(crew)
     node, other = node_of(federation, one), node_of(federation, two)
     assert node and other and said == ["enrolling one, two"]
     assert is_heard(federation, one, node) and not is_heard(federation, one, other)
 
-    enrolment.revoke(federation.server, "two")
+    registry.revoke(federation.server, "two")
     server.follow(crew)
     assert is_heard(federation, one, node) and not is_heard(federation, two, other)
     assert node_of(federation, two) is None
 
     rotation.begin(one)
-    enrolment.rotate(federation.server, one / "one.json")
+    registry.rotate(federation.server, one / "one.json")
     server.follow(crew)
     assert not is_heard(federation, one, node)  # the old key
     rotation.finish(one)

@@ -100,17 +100,17 @@ def enrol(
         from fedblocks.flower import launch
 
         launch.need_flower()
-        from fedblocks.flower import enrolment
+        from fedblocks.flower import registry
 
         rotates = file.suffix == ".json"
         if (rotates or replace) and (numbers or examples):
             fix = "leave --client and --examples out; enrol NAME.pub again to change them"
             raise UserError("a new key takes over the client numbers and examples of the old one", fix)
         if replace:
-            name = enrolment.replace(server, replace, file)
+            name = registry.replace(server, replace, file)
         else:
-            name = enrolment.rotate(server, file) if rotates else enrolment.enrol(server, file, numbers or [], examples)
-        row = next(row for row in enrolment.table(server) if row["name"] == name)
+            name = registry.rotate(server, file) if rotates else registry.enrol(server, file, numbers or [], examples)
+        row = next(row for row in registry.table(server) if row["name"] == name)
         say(f"enrolled {name} for client {row['clients']}; the fingerprint of its key: {row['fingerprint']}")
         if rotates or replace:
             say("the old key is no longer let in; the client runs: fedblocks federation rotate FOLDER --finish")
@@ -128,9 +128,9 @@ def revoke(
         from fedblocks.flower import launch
 
         launch.need_flower()
-        from fedblocks.flower import enrolment
+        from fedblocks.flower import registry
 
-        say(f"revoked {name}; its public key is kept as {enrolment.revoke(server, name)}")
+        say(f"revoked {name}; its public key is kept as {registry.revoke(server, name)}")
         _tell_running(server)
 
     stoppable(action)
@@ -212,9 +212,9 @@ def table(server: Server, as_json: AsJson = False) -> None:
         from fedblocks.flower import launch
 
         launch.need_flower()
-        from fedblocks.flower import enrolment
+        from fedblocks.flower import registry
 
-        rows = enrolment.table(server)
+        rows = registry.table(server)
         headings = {"name": "name", "clients": "clients", "fingerprint": "fingerprint"}
         if as_json:
             show_json(rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from fedblocks.core.errors import RunFolderError, UserError
@@ -12,6 +11,7 @@ from fedblocks.flower import launch, running
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.federation import ended_politely, order_for
 from fedblocks.flower.hosts import ClientHost, ServerHost
+from fedblocks.flower.key_watch import KeyWatch, check_client, check_server
 from fedblocks.flower.terms import data_of
 from fedblocks.runs.folder import RunFolder
 
@@ -21,7 +21,6 @@ FORGET = 75.0  # seconds after which Flower's server has noticed that a client w
 REFUSED = "Failed to activate"  # what Flower's client says then
 RETRY = 4.0  # seconds until a client that was not let in tries again
 TEND = 1.0  # seconds between two looks at the processes
-AGAIN = 30.0  # seconds until keys that Flower did not take are tried again
 
 
 def host_server(folder: Path, tell: Tell) -> None:
@@ -31,8 +30,8 @@ def host_server(folder: Path, tell: Tell) -> None:
     variables = {**launch.environment(folder), launch.SERVER: str(folder)}
     with ended_politely(), Crew(folder / "logs", variables) as crew:
         try:
-            _examine(folder, tell)
-            keys = Keys(folder, tell)  # before the keys are read: no change is missed
+            check_server(folder, tell)
+            keys = KeyWatch(folder, tell)  # before the keys are read: no change is missed
             host = running.start_server(crew, folder, tell)
             tell(f"ready: {len(host.clients)} machines with keys may connect to {host.address}:{host.port}")
             while True:
@@ -45,62 +44,12 @@ def host_server(folder: Path, tell: Tell) -> None:
             tell("stopping")
 
 
-def _examine(folder: Path, tell: Tell) -> None:
-    """Certificates and keys, before anything is started with them."""
-    host = ServerHost.read(folder)
-    if not host.insecure:
-        from fedblocks.flower.pki import check_server
-
-        for warning in check_server(folder, host.address):
-            tell(warning)
-
-
-def _examine_client(folder: Path, host: ClientHost) -> None:
-    """The client's key, and the authority that it believes."""
-    if not host.insecure:
-        from fedblocks.flower.rotation import check_client
-
-        check_client(folder)
-
-
-@dataclass(eq=False)
-class Keys:
-    """Keys that are enrolled, replaced or revoked while the server runs."""
-
-    folder: Path
-    tell: Tell
-    _seen: tuple[int, int] | None = None  # of server.toml, which is written anew with every change
-    _failed: bool = False
-
-    def __post_init__(self) -> None:
-        self._seen = self._state()
-
-    def follow(self, crew: Crew) -> None:
-        """Tell Flower what changed; if that fails, say so and try again later."""
-        if (state := self._state()) == self._seen and not (self._failed and crew.due("keys", AGAIN)):
-            return
-        self._seen = state
-        try:
-            running.enrol(ServerHost.read(self.folder), self.folder, self.tell)
-            self._failed = False
-        except UserError as error:
-            self._failed = True
-            self.tell(f"keys stay as they were: {error.message}")
-
-    def _state(self) -> tuple[int, int]:
-        try:
-            found = (self.folder / ServerHost.file()).stat()
-        except OSError:  # somebody is editing it
-            return (0, 0)
-        return found.st_mtime_ns, found.st_ino
-
-
 def host_client(folder: Path, tell: Tell) -> None:
     """Run a machine with clients until Ctrl-C or SIGTERM; while the server is away it tries again."""
     launch.need_flower()
     folder = folder.resolve()
     host = ClientHost.read(folder)
-    _examine_client(folder, host)
+    check_client(folder)
     data = data_of(host, folder)
     rows = sum(int(rows.sizes.sum()) for rows in data.parts.values())
     tell(f"client {', '.join(map(str, host.clients))}: {rows} examples, which stay here")

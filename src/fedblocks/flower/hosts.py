@@ -67,8 +67,8 @@ class ServerHost(_Host):
     bind: str = "0.0.0.0"  # where to listen
     insecure: bool = False
     clients: dict[Name, tuple[int, ...]] = {}  # name of a public key in clients/ -> the clients that it stands for
-    examples: dict[Name, Annotated[int, Field(ge=1)]] = {}  # name -> training examples that were agreed on
-    largest_examples: int | None = Field(default=None, ge=1)  # that a client may say it has, where none were agreed on
+    examples: dict[Name, Annotated[int, Field(ge=0)]] = {}  # name -> training examples agreed on, of all its clients
+    largest_examples: int | None = Field(default=None, ge=1)  # of a client without them; default: 5 x the median
     since: dict[Name, str] = {}  # name -> when its key was enrolled
 
     @classmethod

@@ -9,8 +9,8 @@ from pathlib import Path
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts import ClientHost
 from fedblocks.flower.keys import Request, fingerprint, read_private
-from fedblocks.flower.pki import load_authority, make_client, public_text
-from fedblocks.flower.private import PUBLIC, refuse_open, write_private
+from fedblocks.flower.pki import make_client, public_text
+from fedblocks.flower.private import PUBLIC, write_private
 
 NEW, OLD = "client.key.new", "client.key.old"
 
@@ -47,12 +47,6 @@ def finish(folder: Path) -> str:
     os.replace(folder / NEW, folder / "client.key")
     (folder / f"{_named(folder)}.json").unlink(missing_ok=True)
     return fingerprint(key.public_key())
-
-
-def check_client(folder: Path) -> None:
-    """Say what is wrong with a client's key or the authority that it believes, before it starts."""
-    refuse_open(folder / "client.key", f"fedblocks federation rotate {folder}")
-    load_authority(folder / "ca.crt")
 
 
 def _named(folder: Path) -> str:

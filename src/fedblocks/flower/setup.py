@@ -32,9 +32,9 @@ def node_name(number: int) -> str:
 def address_of(text: str, default: int | None = None) -> tuple[str, int]:
     """Name and port of a server's machine."""
     machine, _, port = text.partition(":") if ":" in text else (text, "", str(default or ""))
-    if MACHINE.fullmatch(machine) is None:
+    if MACHINE.fullmatch(machine) is None or (port and not (port.isascii() and port.isdigit())):
         raise UserError(f'"{text}" does not name a machine', "write fl.example.org:8443 or 192.0.2.7:8443, no more")
-    if not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+    if not port or not 1 <= int(port) <= 65535:
         raise UserError(f'"{text}" has no port from 1 to 65535', f"write {machine}:{PORT}")
     return machine, int(port)
 
@@ -118,7 +118,7 @@ def set_up(
     pictures: bool = False,
 ) -> list[str]:
     """A whole federation on one machine, by what its machines would do each for itself; the folders."""
-    from fedblocks.flower import enrolment, pki
+    from fedblocks.flower import pki, registry
 
     make_server_folder(folder, address, port, inner_port, insecure, years=None if insecure else pki.AUTHORITY_YEARS)
     server, at = folder / "server", f"{address}:{port}"
@@ -129,7 +129,7 @@ def set_up(
             _client(host.federation, at, numbers, name=name, **more).write(folder / name, HINT)
         else:
             join(folder / name, at, server / "ca.crt", name, numbers, **more)
-            enrolment.enrol(server, folder / name / f"{name}.pub", numbers)
+            registry.enrol(server, folder / name / f"{name}.pub", numbers)
     if insecure:
         held = {name: tuple(numbers) for name, numbers in clients.items()}
         host.model_copy(update={"clients": held}).write(server)
