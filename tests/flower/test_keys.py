@@ -149,6 +149,15 @@ def test_a_revoked_key_is_not_enrolled_again(defended: bool, federation: Federat
         registry.revoke(federation.server, "one")
 
 
+def test_a_client_whose_key_was_stolen_comes_back_with_another(federation: Federation) -> None:
+    folder = federation.enrolled("one", 0)
+    stolen = registry.revoke(federation.server, "one")
+    (folder / "client.key").unlink()
+    rotation.begin(folder)
+    registry.enrol(federation.server, folder / "one.pub", [0])
+    assert federation.host.clients == {"one": (0,)} and federation.key("one") == own(folder) and stolen.exists()
+
+
 def test_a_client_replaces_its_key_by_a_request_that_the_old_one_signed(federation: Federation) -> None:
     folder = federation.enrolled("one", 4)
     registry.enrol(federation.server, folder / "one.pub", [4], 90)
