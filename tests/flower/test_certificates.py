@@ -105,6 +105,23 @@ def test_everything_is_its_owners_alone_even_for_a_careless_user(
     assert not defended or [path for path in secrets if mode(path) != 0o600] == []
 
 
+def test_a_secret_is_its_owners_from_its_first_byte_and_what_is_public_is_everybodys(
+    tmp_path: Path, careless: None, monkeypatch: Switch
+) -> None:
+    born, settle = [], os.fchmod
+
+    def note(descriptor: int, bits: int) -> None:
+        born.append(os.fstat(descriptor).st_mode & 0o777)
+        settle(descriptor, bits)
+
+    monkeypatch.setattr(os, "fchmod", note)
+    os.umask(0)
+    private.write_private(tmp_path / "secret", b"x")
+    os.umask(0o077)
+    private.write_private(tmp_path / "public", b"x", private.PUBLIC)
+    assert born == [0o600, 0o600] and (mode(tmp_path / "secret"), mode(tmp_path / "public")) == (0o600, 0o644)
+
+
 RUN: dict[str, Any] = {
     "rounds": 1,
     "data": {"name": "digits", "clients": 2},
@@ -206,6 +223,12 @@ def test_a_renewed_certificate_is_believed_by_clients_as_they_are(federation: Fe
     assert pki.check_server(federation.server, MACHINE) == []
     with pytest.raises(UserError, match="the authority's private key is not at"):
         renewal.renew(federation.server, federation.base / "nowhere", [], 1, False, False)
+
+
+def test_no_certificate_outlives_its_authority(federation: Federation) -> None:
+    renewal.renew(federation.server, federation.secret, [], 10, False, False)
+    ends = [pki.load_certificate(federation.server / name).not_valid_after_utc for name in ("server.crt", "ca.crt")]
+    assert ends[0] == ends[1]
 
 
 def test_a_renewed_authority_and_the_old_one_believe_each_others_certificates(federation: Federation) -> None:

@@ -174,11 +174,11 @@ def test_a_client_replaces_its_key_by_a_request_that_the_old_one_signed(federati
         rotation.finish(folder)
 
 
-def forged(federation: Federation, signer: Path) -> Path:
+def forged(federation: Federation, signer: Path, of: str = "f") -> Path:
     """A request to put a thief's key in the place of client one's."""
     thief = ec.generate_private_key(pki.CURVE)
     line = pki.public_text(thief.public_key()).decode().strip()
-    words = {"federation": "f", "name": "one", "old": federation.key("one"), "new": line}
+    words = {"federation": of, "name": "one", "old": federation.key("one"), "new": line}
     request = keys.Request(time=datetime.now(UTC), **words).signed(keys.read_private(signer))
     path = federation.base / "forged.json"
     path.write_text(request.model_dump_json())
@@ -211,6 +211,28 @@ def test_a_request_in_which_a_word_was_changed_is_refused(word: str, federation:
     with pytest.raises(UserError, match=r"not signed by|is for the federation|replaces the key"):
         registry.rotate(federation.server, path)
     assert federation.key("one") == own(folder)
+
+
+def test_a_request_for_another_federation_is_refused_though_the_key_is_the_same(federation: Federation) -> None:
+    folder = federation.enrolled("one", 0)
+    with pytest.raises(UserError, match='for the federation "g", and this one is "f"'):
+        registry.rotate(federation.server, forged(federation, folder / "client.key", of="g"))
+    registry.rotate(federation.server, forged(federation, folder / "client.key", of="f"))
+
+
+def test_a_key_does_not_take_the_place_of_another_while_it_has_its_own(federation: Federation) -> None:
+    folder, other = federation.enrolled("one", 0), federation.enrolled("two", 1)
+    with pytest.raises(UserError, match="is enrolled already, as two"):
+        registry.replace(federation.server, "one", other / "two.pub")
+    assert federation.key("one") == own(folder)
+
+
+def test_a_folder_in_which_something_lies_is_not_joined_from(federation: Federation) -> None:
+    folder = federation.joined("one")
+    before = own(folder)
+    with pytest.raises(UserError, match="is there and not empty"):
+        federation.joined("one")
+    assert own(folder) == before
 
 
 def test_a_request_that_somebody_kept_brings_no_old_key_back(federation: Federation) -> None:
