@@ -124,6 +124,10 @@ def test_names_keys_and_numbers_stand_for_one_client_each(federation: Federation
         with pytest.raises(UserError, match="say which clients"):
             registry.enrol(federation.server, other / "two.pub", numbers)
     assert federation.host.clients == {"one": (0,)} and federation.key("one") == own(folder)
+    for held in ({"one": (0,), "two": (0,)}, {"one": (-1,)}):  # by hand
+        federation.host.model_copy(update={"clients": held}).write(tmp_path / "by-hand")
+        with pytest.raises(UserError, match="is negative, or stands twice"):
+            ServerHost.read(tmp_path / "by-hand")
 
 
 def test_the_same_key_can_be_enrolled_again_for_other_numbers(federation: Federation) -> None:
