@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import ssl
-import stat
 import subprocess
 import sys
 import time
@@ -50,18 +48,15 @@ def test_a_setting_that_was_made_unsafe_by_hand_is_refused(tmp_path: Path) -> No
         ClientHost.read(tmp_path / "f" / "one")
 
 
-def test_secrets_are_for_their_owner_and_what_is_there_stays(tmp_path: Path) -> None:
+def test_a_federation_is_not_made_over_another(tmp_path: Path) -> None:
     pytest.importorskip("cryptography", reason="comes with the extra flower")
     folder = tmp_path / "f"
     assert set_up(folder, "fl.example.org", FREE) == [str(folder / name) for name in ("server", "one", "two")]
-    secrets = [folder / name for name in ("server/ca.key", "server/server.key", "one/client.key", "two/client.key")]
-    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in secrets)
-    kept = [*secrets[:2], *(folder / "server" / "clients").iterdir()]
-    before = {path: path.read_bytes() for path in kept}
-    shutil.rmtree(folder / "one")  # it has gone to its machine
-    assert set_up(folder, "fl.example.org", {**FREE, "three": [3]}) == [str(folder / "three")]
-    assert {path: path.read_bytes() for path in kept} == before and not (folder / "one").exists()
-    assert ServerHost.read(folder / "server").clients == {"one": (0,), "two": (1, 2), "three": (3,)}
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match="is there and not empty"):
+        set_up(folder, "fl.example.org", {**FREE, "three": [3]})
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert ServerHost.read(folder / "server").clients == {"one": (0,), "two": (1, 2)}
 
 
 def test_certificates_are_believed_for_the_names_of_the_server_only(tmp_path: Path) -> None:

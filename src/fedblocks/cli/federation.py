@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedblocks.cli import keys
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 
 if TYPE_CHECKING:
@@ -87,29 +88,13 @@ def simulate(
     stoppable(action)
 
 
-@app.command()
-def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the machines' folders go.")],
-    address: Annotated[str, typer.Option("--server", metavar="NAME", help="Name or number of the server's machine.")],
-    clients: Annotated[int, typer.Option("--clients", min=1, help="How many clients; later more can be added.")],
-    port: Annotated[int, typer.Option("--port", help="That clients connect to.")] = 8443,
-    insecure: Annotated[bool, typer.Option("--insecure", help="No certificates and keys: 127.0.0.1 only.")] = False,
-) -> None:
-    """Make certificates, keys and a folder for every machine of a federation."""
-
-    def action() -> None:
-        from fedblocks.flower import launch
-        from fedblocks.flower.setup import node_name, set_up
-
-        launch.need_flower()
-        held = {node_name(number): [number] for number in range(clients)}
-        for made in set_up(folder, address, held, port, insecure=insecure):
-            say(f"made {made}")
-        say(f"next: fedblocks federation server {folder / 'server'}")
-        say("copy each client folder to its machine, set [data] in its client.toml, and there:")
-        say("fedblocks federation client FOLDER")
-
-    stoppable(action)
+app.command()(keys.init)
+app.command()(keys.join)
+app.command()(keys.enrol)
+app.command()(keys.revoke)
+app.command()(keys.rotate)
+app.command()(keys.renew)
+app.command("keys")(keys.table)
 
 
 @app.command()

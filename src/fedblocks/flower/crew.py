@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fedblocks.core.errors import UserError
+from fedblocks.flower.private import OTHERS, SECRET, private_folder
 
 MARK = "FEDBLOCKS_CREW"  # in the environment of every process of a crew, and of all that these start
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -37,13 +38,13 @@ class Crew:
 
     def start(self, name: str, command: Sequence[str], **more: str) -> subprocess.Popen[bytes]:
         """Start a process; what it says goes to its log."""
-        self.logs.mkdir(parents=True, exist_ok=True)
+        private_folder(self.logs)
         self.commands[name] = (list(command), more)
         environment = {**os.environ, **self.environment, **more, MARK: self.mark}
-        with open(self.logs / f"{name}.log", "ab") as log:
+        with open(os.open(self.log(name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, SECRET), "ab") as log:
             self.running[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                start_new_session=True, preexec_fn=_end_with_parent,
+                start_new_session=True, preexec_fn=_end_with_parent, umask=OTHERS,
             )  # fmt: skip
         return self.running[name]
 

@@ -15,6 +15,7 @@ from fedblocks.flower import launch, running
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.hosts import ServerHost
 from fedblocks.flower.orders import Order
+from fedblocks.flower.private import private_folder
 from fedblocks.flower.setup import node_name, set_up
 from fedblocks.flower.terms import RunTerms, shape_of
 from fedblocks.flower.watching import watch
@@ -35,6 +36,7 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
     prepared = prepare(config, shape_of(config))
     path = out if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     with RunFolder.create(path, config.resolved(), environment()) as folder:
+        private_folder(path)
         folder.set_status("interrupted")  # until the server's app begins
         folder.store.set_meta("federation", prepared.setting.data.hash())
         folder.store.set_meta(REAL, f"run-{folder.store.path.stat().st_ino:x}-{path.name}"[:60].replace(".", "-"))
@@ -107,7 +109,7 @@ def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fa
 
 def _forget_connections(server: Path) -> None:
     """Start Flower anew: its table says for a minute that nodes are connected which have ended with it."""
-    for stale in [*server.glob("flower.db*"), *(server / "clients").glob("*.enrolled")]:
+    for stale in server.glob("flower.db*"):
         stale.unlink()
 
 

@@ -11,6 +11,7 @@ from fedblocks.flower import launch, running
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.federation import ended_politely, order_for
 from fedblocks.flower.hosts import ClientHost, ServerHost
+from fedblocks.flower.key_watch import KeyWatch, check_client, check_server
 from fedblocks.flower.terms import data_of
 from fedblocks.runs.folder import RunFolder
 
@@ -29,9 +30,12 @@ def host_server(folder: Path, tell: Tell) -> None:
     variables = {**launch.environment(folder), launch.SERVER: str(folder)}
     with ended_politely(), Crew(folder / "logs", variables) as crew:
         try:
+            check_server(folder, tell)
+            keys = KeyWatch(folder, tell)  # before the keys are read: no change is missed
             host = running.start_server(crew, folder, tell)
             tell(f"ready: {len(host.clients)} machines with keys may connect to {host.address}:{host.port}")
             while True:
+                keys.follow(crew)
                 for name in crew.revive():
                     tell(f"{name} had ended and was started again")
                 running.take_up(folder, tell)
@@ -45,6 +49,7 @@ def host_client(folder: Path, tell: Tell) -> None:
     launch.need_flower()
     folder = folder.resolve()
     host = ClientHost.read(folder)
+    check_client(folder)
     data = data_of(host, folder)
     rows = sum(int(rows.sizes.sum()) for rows in data.parts.values())
     tell(f"client {', '.join(map(str, host.clients))}: {rows} examples, which stay here")
@@ -115,7 +120,18 @@ def status_of(folder: Path) -> list[dict[str, object]]:
         with RunFolder.open(Path(told["folder"])) as run:
             done = run.store.last_round() or 0
             found.append({"what": "run", "name": told["folder"], "status": f"{run.status}, {done} rounds"})
-    return [{"what": "federation", "name": host.federation, "status": f"{host.address}:{host.port}"}, *found]
+    own: dict[str, object] = {"what": "federation", "name": host.federation, "status": f"{host.address}:{host.port}"}
+    return [own, *_certificates(host, folder), *found]
+
+
+def _certificates(host: ServerHost, folder: Path) -> list[dict[str, object]]:
+    """How long the server's certificate and its authority's are good for."""
+    if host.insecure:
+        return []
+    from fedblocks.flower import pki
+
+    found = {name: pki.load_certificate(folder / name) for name in ("server.crt", "ca.crt")}
+    return [{"what": "certificate", "name": name, "status": pki.term_of(own)} for name, own in found.items()]
 
 
 def stop_run(folder: Path) -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from fedblocks.core.errors import UserError
+from fedblocks.flower.private import private_folder, write_private
 
 PORT = 8443
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$"  # of a federation or a key: also a file's name
+Name = Annotated[str, StringConstraints(pattern=NAME)]
 Host = TypeVar("Host", bound="_Host")
 
 
@@ -28,7 +32,7 @@ class _Host(BaseModel):
         try:
             return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         except OSError as error:
-            fix = "name a folder that `fedblocks federation init` made"
+            fix = f"name a folder that `fedblocks federation {cls.maker()}` made"
             raise UserError(f"cannot read {path}: {error.strerror}", fix) from error
         except tomllib.TOMLDecodeError as error:
             raise UserError(f"{path}: this is not TOML: {error}", "quote text") from error
@@ -42,31 +46,45 @@ class _Host(BaseModel):
     def file(cls) -> str:
         raise NotImplementedError
 
+    @classmethod
+    def maker(cls) -> str:
+        """The command that makes such a folder."""
+        raise NotImplementedError
+
     def write(self, folder: Path, after: str = "") -> None:
-        """Store the configuration in a folder, with more text after it."""
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Store the configuration in a folder, with more text after it; readers meet the old one or the new."""
         text = tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
-        (folder / self.file()).write_text(text + after, encoding="utf-8")
+        write_private(private_folder(folder) / self.file(), (text + after).encode())
 
 
 class ServerHost(_Host):
     """`server.toml`."""
 
-    federation: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    federation: Name
     address: str  # what clients connect to: a name or a number
     port: int = Field(default=PORT, ge=1, le=65535)
     inner_port: int = Field(default=PORT + 1, ge=1, le=65535)  # on loopback, for this machine's own commands
     bind: str = "0.0.0.0"  # where to listen
     insecure: bool = False
-    clients: dict[str, tuple[int, ...]] = {}  # name of a public key in clients/ -> the clients that it stands for
+    clients: dict[Name, tuple[int, ...]] = {}  # name of a public key in clients/ -> the clients that it stands for
+    examples: dict[Name, Annotated[int, Field(ge=0)]] = {}  # name -> training examples agreed on, of all its clients
+    largest_examples: int | None = Field(default=None, ge=1)  # of a client without them; default: 5 x the median
+    since: dict[Name, str] = {}  # name -> when its key was enrolled
 
     @classmethod
     def file(cls) -> str:
         return "server.toml"
 
+    @classmethod
+    def maker(cls) -> str:
+        return "init"
+
     @model_validator(mode="after")
     def _safe(self) -> ServerHost:
         refuse_insecure(self.insecure, self.address, self.bind)
+        held = Counter(number for numbers in self.clients.values() for number in numbers)
+        if wrong := [number for number, keys in held.items() if number < 0 or keys > 1]:
+            raise ValueError(f"clients: number {wrong[0]} is negative, or stands twice")
         return self
 
     @property
@@ -83,7 +101,8 @@ class ServerHost(_Host):
 class ClientHost(_Host):
     """`client.toml`."""
 
-    federation: str
+    federation: Name
+    name: Name | None = None  # of its key
     server: str  # NAME:PORT
     clients: tuple[int, ...] = Field(min_length=1)  # numbers of the clients whose data are here, usually one
     device: Literal["cpu", "cuda"] = "cpu"
@@ -95,6 +114,10 @@ class ClientHost(_Host):
     @classmethod
     def file(cls) -> str:
         return "client.toml"
+
+    @classmethod
+    def maker(cls) -> str:
+        return "join"
 
     @model_validator(mode="after")
     def _safe(self) -> ClientHost:

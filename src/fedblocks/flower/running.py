@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from fedblocks.flower import launch, shim
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.hosts import ClientHost, ServerHost
 from fedblocks.flower.orders import Order, write_app
+from fedblocks.flower.private import locked
 from fedblocks.flower.shim import WARM
 from fedblocks.runs.folder import RunFolder, write_atomically
 
@@ -40,22 +41,41 @@ def start_server(crew: Crew, folder: Path, tell: Tell) -> ServerHost:
 
 
 def enrol(host: ServerHost, folder: Path, tell: Tell) -> None:
-    """Register the public keys that are new; nobody else can connect."""
-    new = [] if host.insecure else [name for name in host.clients if not _mark(folder, name).exists()]
-    if new:
-        tell(f"enrolling {len(new)} keys")
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda name: _register(folder, name), new))
+    """Flower's own table of keys becomes that of `server.toml`: new keys are registered, all others cut off."""
+    if host.insecure:
+        return
+    from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
+
+    from fedblocks.flower.pki import public_key
+
+    with locked(folder), _control(host, folder) as control:
+        wanted = {public_key(folder / "clients" / f"{name}.pub"): name for name in ServerHost.read(folder).clients}
+        nodes = [node for node in control.ListNodes(ListNodesRequest()).nodes_info if node.status != "unregistered"]
+        known = {bytes(node.public_key): node.node_id for node in nodes}
+        if new := wanted.keys() - known.keys():
+            tell(f"enrolling {', '.join(sorted(wanted[key] for key in new))}")
+        for key in new:
+            control.RegisterNode(RegisterNodeRequest(public_key=key, name=wanted[key]))
+        if gone := known.keys() - wanted.keys():
+            tell(f"cut off: {len(gone)} keys that were revoked or replaced")
+        for key in gone:
+            control.UnregisterNode(UnregisterNodeRequest(node_id=known[key]))
 
 
-def _register(folder: Path, name: str) -> None:
-    launch.ask(folder, "supernode", "register", str(folder / "clients" / f"{name}.pub"))
-    _mark(folder, name).touch()
+@contextmanager
+def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
+    """The SuperLink's own interface for commands, on this machine."""
+    from flwr.supercore.control import ControlHttpClient
+    from httpx import HTTPError
 
-
-def _mark(folder: Path, name: str) -> Path:
-    """A file that says that a key is in Flower's own table."""
-    return folder / "clients" / f"{name}.enrolled"
+    trusted = None if host.insecure else (folder / "ca.crt").read_bytes()
+    control = ControlHttpClient.from_server_address(f"127.0.0.1:{host.link_port}", host.insecure, trusted, [])
+    try:
+        yield control
+    except (HTTPError, ValueError) as error:
+        raise UserError(f"Flower's table of keys was not changed: {error}", "see that the server is running") from error
+    finally:
+        control.close()
 
 
 def start_client(crew: Crew, folder: Path, name: str = "supernode", worker: Sequence[str] = WORKER) -> None:

@@ -1,0 +1,229 @@
+"""`fedblocks federation init | join | enrol | revoke | rotate | renew | keys`: who belongs to a federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
+
+Server = Annotated[Path, typer.Argument(metavar="SERVER", help="The server's folder, made by `init`.")]
+AuthorityKey = Annotated[
+    Path | None, typer.Option("--ca-key", metavar="PATH", help="Of the authority's private key; default: ../authority.")
+]
+Numbers = Annotated[list[int] | None, typer.Option("--client", min=0, help="A client's number; may be repeated.")]
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the server's folder goes.")],
+    address: Annotated[str, typer.Option("--server", metavar="NAME[:PORT]", help="What clients connect to.")],
+    ca_key: Annotated[
+        Path | None, typer.Option("--ca-key", metavar="PATH", help="Where the authority's private key goes.")
+    ] = None,
+) -> None:
+    """Make a server's folder with an authority and a certificate."""
+
+    def action() -> None:
+        from fedblocks.flower import launch
+
+        launch.need_flower()
+        from fedblocks.flower import pki
+        from fedblocks.flower.hosts import PORT
+        from fedblocks.flower.setup import address_of, make_server_folder
+
+        machine, port = address_of(address, PORT)
+        secret, server = make_server_folder(folder, machine, port, ca_key=_file(ca_key)), folder / "server"
+        authority, own = pki.load_authority(server / "ca.crt"), pki.load_certificate(server / "server.crt")
+        say(f"made {server}; its certificate for {machine} is {pki.term_of(own)}")
+        say(f"the authority's private key: {secret}; the server runs without it, so keep it elsewhere")
+        say(f"clients need one file, which is public: {server / 'ca.crt'}")
+        say(f"its SHA-256 fingerprint: {pki.fingerprint_of(authority)}")
+        say(f"next: fedblocks federation server {server}")
+        say(f"on a client's machine: fedblocks federation join FOLDER --server {machine}:{port} --ca ca.crt")
+
+    stoppable(action)
+
+
+def join(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where this client's folder goes.")],
+    server: Annotated[str, typer.Option("--server", metavar="NAME:PORT", help="The server to connect to.")],
+    ca: Annotated[Path, typer.Option("--ca", metavar="FILE", help="ca.crt of the server's folder.")],
+    name: Annotated[str | None, typer.Option("--name", help="Of this client's key; default: the folder's.")] = None,
+    numbers: Numbers = None,
+) -> None:
+    """Make a client's folder and its key, on the client's machine."""
+
+    def action() -> None:
+        from fedblocks.flower import launch, setup
+
+        launch.need_flower()
+        own, held = name or folder.resolve().name, numbers or [0]
+        setup.join(folder, server, ca, own, held)
+        _show_joined(folder, own, held)
+        say(f"next: set [data] in {folder / 'client.toml'}, then: fedblocks federation client {folder}")
+
+    stoppable(action)
+
+
+def _show_joined(folder: Path, name: str, numbers: list[int]) -> None:
+    """What both sides compare, and what the operator of the server does."""
+    from fedblocks.flower import keys, pki
+
+    public = folder / f"{name}.pub"
+    authority, key = pki.load_authority(folder / "ca.crt"), keys.read_public(keys.content_of(public), public)
+    say(f"made {folder}; client.key is this client's own and stays here")
+    say(f"fingerprint of the authority in ca.crt: {pki.fingerprint_of(authority)}")
+    say(f"fingerprint of this client's key: {keys.fingerprint(key)}")
+    say("compare both with the server's operator by telephone or in person")
+    say(f"send {public} to the operator, who runs:")
+    say(f"  fedblocks federation enrol SERVER {public.name} {' '.join(f'--client {n}' for n in sorted(numbers))}")
+    say("if the operator gives another number, write it into client.toml (clients)")
+
+
+def enrol(
+    server: Server,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="NAME.pub of `join`, or NAME.json of `rotate`.")],
+    numbers: Numbers = None,
+    examples: Annotated[
+        int | None, typer.Option("--examples", min=1, help="Training examples that the client will have.")
+    ] = None,
+    replace: Annotated[
+        str | None, typer.Option("--replace", metavar="NAME", help="Whose key was lost: take this one instead.")
+    ] = None,
+) -> None:
+    """Let a client in by its public key; the server may be running."""
+
+    def action() -> None:
+        from fedblocks.core.errors import UserError
+        from fedblocks.flower import launch
+
+        launch.need_flower()
+        from fedblocks.flower import registry
+
+        rotates = file.suffix == ".json"
+        if (rotates or replace) and (numbers or examples):
+            fix = "leave --client and --examples out; enrol NAME.pub again to change them"
+            raise UserError("a new key takes over the client numbers and examples of the old one", fix)
+        if replace:
+            name = registry.replace(server, replace, file)
+        else:
+            name = registry.rotate(server, file) if rotates else registry.enrol(server, file, numbers or [], examples)
+        row = next(row for row in registry.table(server) if row["name"] == name)
+        say(f"enrolled {name} for client {row['clients']}; the fingerprint of its key: {row['fingerprint']}")
+        if rotates or replace:
+            say("the old key is no longer let in; the client runs: fedblocks federation rotate FOLDER --finish")
+        _tell_running(server)
+
+    stoppable(action)
+
+
+def revoke(
+    server: Server, name: Annotated[str, typer.Argument(metavar="NAME", help="Of the key; `keys` lists all.")]
+) -> None:
+    """Shut a client out at once; its key is never enrolled again."""
+
+    def action() -> None:
+        from fedblocks.flower import launch
+
+        launch.need_flower()
+        from fedblocks.flower import registry
+
+        say(f"revoked {name}; its public key is kept as {registry.revoke(server, name)}")
+        _tell_running(server)
+
+    stoppable(action)
+
+
+def _tell_running(server: Path) -> None:
+    """A server that is running is told at once."""
+    from fedblocks.flower import launch, running
+    from fedblocks.flower.hosts import ServerHost
+
+    folder = server.resolve()
+    host = ServerHost.read(folder)
+    if launch.healthy(host, folder):
+        running.enrol(host, folder, say)
+        say("the server, which is running, knows it")
+
+
+def rotate(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This client's folder.")],
+    ends: Annotated[bool, typer.Option("--finish", help="The new key was enrolled: use it.")] = False,
+) -> None:
+    """Make a client's new key, and a request signed by the old one."""
+
+    def action() -> None:
+        from fedblocks.flower import launch
+
+        launch.need_flower()
+        from fedblocks.flower import rotation
+
+        if ends:
+            say(f"the key {rotation.finish(folder)} is used from now on; start the client again")
+            say(f"the old one is {folder / rotation.OLD}; remove it when the client is connected")
+            return
+        fingerprint, request = rotation.begin(folder)
+        say(f"made a new key with the fingerprint {fingerprint}")
+        if request is None:
+            say(f"there was no old key to sign with; send {rotation.public_file(folder)} to the operator, who runs:")
+            name = rotation.public_file(folder).stem
+            say(f"  fedblocks federation enrol SERVER {name}.pub --replace {name}")
+            return
+        say(f"send {request} to the server's operator, who runs: fedblocks federation enrol SERVER {request.name}")
+        say(f"then here: fedblocks federation rotate {folder} --finish (until then the old key is used)")
+
+    stoppable(action)
+
+
+def renew(
+    server: Server,
+    ca_key: AuthorityKey = None,
+    years: Annotated[int, typer.Option("--years", min=1, max=10, help="That it is good for.")] = 1,
+    names: Annotated[
+        list[str] | None, typer.Option("--server", metavar="NAME", help="One more name of the server; may be repeated.")
+    ] = None,
+    authority: Annotated[bool, typer.Option("--authority", help="The authority's certificate, too.")] = False,
+    new_key: Annotated[bool, typer.Option("--new-key", help="With --authority: a new one; a key was stolen.")] = False,
+) -> None:
+    """Make a new server certificate, before the old one ends."""
+
+    def action() -> None:
+        from fedblocks.core.errors import UserError
+        from fedblocks.flower import launch
+
+        launch.need_flower()
+        from fedblocks.flower import renewal
+
+        if new_key and not authority:
+            raise UserError("--new-key is for --authority", "add it; a server's key is new with every renewal anyway")
+        secret = _file(ca_key) or server.resolve().parent / "authority" / "ca.key"
+        for line in renewal.renew(server, secret, names or [], years, authority, new_key):
+            say(line)
+
+    stoppable(action)
+
+
+def table(server: Server, as_json: AsJson = False) -> None:
+    """List the keys that are enrolled."""
+
+    def action() -> None:
+        from fedblocks.flower import launch
+
+        launch.need_flower()
+        from fedblocks.flower import registry
+
+        rows = registry.table(server)
+        headings = {"name": "name", "clients": "clients", "fingerprint": "fingerprint"}
+        if as_json:
+            show_json(rows)
+        else:
+            show_table({**headings, "examples": "examples", "since": "enrolled"}, rows)
+
+    stoppable(action)
+
+
+def _file(path: Path | None) -> Path | None:
+    """The file that an option names by itself or by its folder."""
+    return path / "ca.key" if path is not None and path.is_dir() else path

@@ -1,0 +1,65 @@
+"""Folders of a server and of clients, as each machine makes its own, for the tests beside this file."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedblocks.flower.hosts import ServerHost
+
+AT = "fl.example.org:8443"
+Switch = pytest.MonkeyPatch
+
+
+class Federation:
+    """A server's folder, and folders of clients that joined it."""
+
+    def __init__(self, base: Path, at: str = AT, inner_port: int | None = None) -> None:
+        from fedblocks.flower.setup import address_of, make_server_folder
+
+        self.base, self.server, self.at = base, base / "f" / "server", at
+        self.secret = make_server_folder(base / "f", *address_of(at), inner_port)
+
+    def joined(self, name: str, number: int = 0) -> Path:
+        """A client's folder, whose public key the operator has not seen."""
+        from fedblocks.flower.setup import join
+
+        join(self.base / name, self.at, self.server / "ca.crt", name, [number])
+        return self.base / name
+
+    def enrolled(self, name: str, number: int = 0) -> Path:
+        """A client's folder, whose public key is enrolled."""
+        from fedblocks.flower import registry
+
+        folder = self.joined(name, number)
+        registry.enrol(self.server, folder / f"{name}.pub", [number])
+        return folder
+
+    @property
+    def host(self) -> ServerHost:
+        return ServerHost.read(self.server)
+
+    def key(self, name: str) -> str:
+        """The fingerprint that is enrolled."""
+        from fedblocks.flower import registry
+
+        return next(str(row["fingerprint"]) for row in registry.table(self.server) if row["name"] == name)
+
+
+def own(folder: Path) -> str:
+    """The fingerprint of the key that a client has."""
+    from fedblocks.flower import keys
+
+    return keys.fingerprint(keys.read_private(folder / "client.key").public_key())
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def off(switch: Switch, owner: Any, name: str, instead: Any = lambda *_: None) -> None:
+    """A defence that is not there."""
+    switch.setattr(owner, name, instead)

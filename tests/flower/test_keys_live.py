@@ -1,0 +1,104 @@
+"""Keys that come and go while a real server runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
+
+import httpx
+from flwr.proto.fleet_pb2 import ActivateNodeRequest
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.node_pb2 import Node
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+from fedblocks.flower import keys, launch, pki, registry, rotation, running
+from fedblocks.flower.crew import Crew
+from fedblocks.flower.key_watch import KeyWatch
+
+from .key_folders import Federation
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@contextmanager
+def speaking(federation: Federation, folder: Path) -> Iterator[Any]:
+    """A client of Flower's protocol with the key of a folder."""
+    key = keys.read_private(folder / "client.key")
+    trusted = (folder / "ca.crt").read_bytes()
+    checks = [RuntimeVersionHttpInterceptor(component_name="SuperNode"), NodeAuthHttpInterceptor(key, key.public_key())]
+    with FleetHttpClient.from_server_address(federation.at, False, trusted, interceptors=checks) as client:
+        yield client
+
+
+def node_of(federation: Federation, folder: Path) -> int | None:
+    """The number under which Flower lets a client in, if it does."""
+    public = pki.public_key(folder / f"{folder.name}.pub")
+    with speaking(federation, folder) as client:
+        try:
+            return int(client.ActivateNode(ActivateNodeRequest(public_key=public, heartbeat_interval=30.0)).node_id)
+        except httpx.HTTPStatusError:
+            return None
+
+
+def is_heard(federation: Federation, folder: Path, node: int) -> bool:
+    """Whether a client that was let in may still speak."""
+    with speaking(federation, folder) as client:
+        beat = SendNodeHeartbeatRequest(node=Node(node_id=node), heartbeat_interval=30.0)
+        try:
+            return bool(client.SendNodeHeartbeat(beat).success)
+        except httpx.HTTPStatusError:
+            return False
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    """A server that runs, without the key of its authority and without a client."""
+    made = Federation(tmp_path, f"127.0.0.1:{launch.free_port()}", launch.free_port())
+    shutil.rmtree(made.secret.parent)
+    with Crew(tmp_path / "logs", {**launch.environment(made.server), launch.SERVER: str(made.server)}) as crew:
+        running.start_server(crew, made.server, print)
+        made.crew = crew  # type: ignore[attr-defined]
+        yield made
+
+
+def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
+    crew: Crew = federation.crew  # type: ignore[attr-defined]
+    said: list[str] = []
+    server = KeyWatch(federation.server, said.append)
+    one, two = federation.joined("one", 0), federation.joined("two", 1)
+    assert node_of(federation, one) is None
+    for number, folder in enumerate((one, two)):
+        registry.enrol(federation.server, folder / f"{folder.name}.pub", [number])
+    server.follow(crew)
+    node, other = node_of(federation, one), node_of(federation, two)
+    assert node and other and said == ["enrolling one, two"]
+    assert is_heard(federation, one, node) and not is_heard(federation, one, other)
+
+    registry.revoke(federation.server, "two")
+    server.follow(crew)
+    assert is_heard(federation, one, node) and not is_heard(federation, two, other)
+    assert node_of(federation, two) is None
+
+    rotation.begin(one)
+    registry.rotate(federation.server, one / "one.json")
+    server.follow(crew)
+    assert not is_heard(federation, one, node)  # the old key
+    rotation.finish(one)
+    new = node_of(federation, one)
+    assert new and new != node and is_heard(federation, one, new)
+
+    with pytest.MonkeyPatch.context() as unasked:
+        unasked.setattr(running, "enrol", lambda *_: pytest.fail("nothing changed, and Flower was asked"))
+        server.follow(crew)
+    (federation.server / "server.toml").write_text("nonsense")
+    server.follow(crew)
+    assert "keys stay as they were" in said[-1] and is_heard(federation, one, new)
