@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from pydantic import TypeAdapter, ValidationError
@@ -21,6 +23,7 @@ PAUSE = 0.5  # seconds between two looks at what has come; more of them keep a S
 LOOK = 1.0  # seconds between two looks at which nodes there are
 AGAIN = 90.0  # seconds after which a node that did not answer, or could not, is asked again
 UNANSWERED = {3, 4, 5}  # Flower's errors: the message is gone, its answer is, its node is
+log = logging.getLogger(__name__)
 _MEMBERS = TypeAdapter(list[Member])
 
 Tell = Callable[[str], None]
@@ -47,7 +50,7 @@ class Roll:
         if time.monotonic() - self._looked > LOOK:
             self._looked = time.monotonic()
             self._greet({node.node_id: bytes(node.public_key) for node in self.grid.get_nodes()})
-        for message in self.grid.pull_messages(list(self._asked)) if self._asked else []:
+        for message in pull(self.grid, self._asked):
             node = self._asked.pop(message.metadata.reply_to_message_id, None)
             if node is not None:
                 self._hear(node, message)
@@ -118,6 +121,22 @@ class Roll:
                 self.tell(f"waiting for clients: {here} of {len(clients)} are there")
             time.sleep(PAUSE)
             self.look()
+
+
+def pull(grid: Grid, messages: Iterable[str]) -> list[Message]:
+    """The answers that have come; none while the SuperLink fails, which says at the next look what was lost."""
+    try:
+        return list(grid.pull_messages(wanted)) if (wanted := list(messages)) else []
+    except httpx.HTTPStatusError as error:
+        refuse_lasting(error)
+        return []
+
+
+def refuse_lasting(error: httpx.HTTPStatusError) -> None:
+    """Raise what will not pass by itself; a SuperLink that failed (its database was busy) is asked again."""
+    if error.response.status_code < httpx.codes.INTERNAL_SERVER_ERROR:
+        raise error
+    log.warning("the SuperLink failed and is asked again: %s", error)
 
 
 def _named(members: Sequence[Member]) -> str:
