@@ -188,6 +188,7 @@ def run_rounds(
         clients, ask = choose(progress, attempt)
         if len(roll.nodes.keys() & {*clients}) < min(terms.minimum, len(clients)):
             roll.wait(clients, min(terms.minimum, len(clients)), terms.patience)
+        roll.fix_claims(clients)
         closed = play_round(link, OpenRound(side, progress, clients, ask), terms.minimum, terms.seconds, terms.goal)
         on_round(closed)
         progress, attempt = closed.progress, attempt + 1 if closed.abandoned else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -59,6 +59,8 @@ class ServerHost(_Host):
     bind: str = "0.0.0.0"  # where to listen
     insecure: bool = False
     clients: dict[str, tuple[int, ...]] = {}  # name of a public key in clients/ -> the clients that it stands for
+    examples: dict[str, Annotated[int, Field(ge=0)]] = {}  # name -> training examples agreed on, of all its clients
+    largest_examples: int | None = Field(default=None, ge=1)  # of a client without them; default: 5 x the median
 
     @classmethod
     def file(cls) -> str:
