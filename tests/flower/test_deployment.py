@@ -21,9 +21,9 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 from fedblocks.core.errors import UserError
 from fedblocks.flower import launch, running
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import new_run, order_for
+from fedblocks.flower.federation import job_for, new_run
 from fedblocks.flower.hosting import check_admission
-from fedblocks.flower.orders import Order
+from fedblocks.flower.jobs import load_job
 from fedblocks.flower.pki import make_authority, make_client
 from fedblocks.flower.setup import set_up
 from fedblocks.flower.store import PersonalStore
@@ -76,12 +76,11 @@ class Deployed:
     def submit(self, name: str, folder: Path, changes: dict[str, Any] | None = None, **choices: Any) -> Path:
         path = new_run(Config.of({**TABLE, **METHODS[name], **(changes or {})}), folder, [])
         wanted = {"seconds": 240.0, "patience": 240.0, **choices}
-        running.submit(self.server, order_for(path, self.host.federation, kind="train", **wanted))
+        running.submit(self.server, job_for(path, self.host.federation, kind="train", **wanted))
         return path
 
     def tend(self) -> None:
-        self.crew.revive()
-        running.take_up(self.server, print)
+        running.look_after(self.crew, self.server, print)
 
     def finish(self, path: Path) -> RunResult:
         return watch(path, lambda done: print(done.line()), lambda note: print(note.text), self.tend)
@@ -282,6 +281,6 @@ def visitor(deployed: Deployed, folder: Path) -> Path:
     )
 
 
-def test_an_order_of_no_name_is_refused(deployed: Deployed) -> None:
-    with pytest.raises(Exception, match="not the name of an order"):
-        Order.load(deployed.server, "../server")
+def test_a_job_of_no_name_is_refused(deployed: Deployed) -> None:
+    with pytest.raises(UserError, match="not the name of a job"):
+        load_job(deployed.server, "../server")

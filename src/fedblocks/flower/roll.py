@@ -88,8 +88,9 @@ class Roll:
         new = [n for n in self._public if n not in known and now - self._when.get(n, float("-inf")) > AGAIN]
         empty = RecordDict({"hello": ConfigRecord({})})
         messages = [Message(empty, n, HELLO, group_id="hello", ttl=AGAIN) for n in new]
-        self._asked.update(zip(self._push(messages), new, strict=False))
-        self._when |= dict.fromkeys(new, now)
+        asked = dict(zip(self._push(messages), new, strict=False))  # none if the SuperLink failed
+        self._asked |= asked
+        self._when |= dict.fromkeys(asked.values(), now)
 
     def _push(self, messages: list[Message]) -> list[str]:
         try:
@@ -178,13 +179,15 @@ class Roll:
             self.claims.setdefault(client, self.members[client].size)
 
     def wait(self, clients: Sequence[int], least: int, seconds: float) -> None:
-        """Until all of these clients are there, or, when the time is up, at least some; those who are late join later."""
+        """Until all of these clients are there, or, when the time is up, at least some; the others join later."""
         end, told = time.monotonic() + seconds, -1
         self.look()
         while missing := sorted({*clients} - self.nodes.keys()):
             here = len(clients) - len(missing)
             if time.monotonic() > end and here >= least:
-                self.tell(f"going on without {listed(missing)}, not there after {seconds:g} s; whoever comes later joins")
+                self.tell(
+                    f"going on without {listed(missing)}, not there after {seconds:g} s; whoever comes later joins"
+                )
                 return
             if time.monotonic() > end:
                 raise UserError(*self._too_few(clients, missing, least, seconds))
