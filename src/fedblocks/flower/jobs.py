@@ -83,7 +83,7 @@ def update_job(server: Path, name: str, **changes: Any) -> JobRecord:
 
 
 def all_jobs(server: Path) -> list[JobRecord]:
-    """Every job of a server, the oldest first."""
+    """Every job of a server; the one that changed last comes last."""
     files = sorted((server / "jobs").glob("*-????????.json"), key=lambda file: file.stat().st_mtime_ns)
     return [load_job(server, file.stem) for file in files]
 

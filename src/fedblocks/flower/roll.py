@@ -186,7 +186,7 @@ class Roll:
             here = len(clients) - len(missing)
             if time.monotonic() > end and here >= least:
                 self.tell(
-                    f"going on without {listed(missing)}, not there after {seconds:g} s; whoever comes later joins"
+                    f"going on without {listed(missing)}, not there after {seconds:g} s; who comes later joins"
                 )
                 return
             if time.monotonic() > end:
