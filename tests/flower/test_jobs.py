@@ -147,7 +147,7 @@ def test_a_superlink_that_is_starting_is_asked_again(host: Host, flower: Flower,
 
 def test_a_run_is_trained_by_one_job_at_a_time(host: Host, flower: Flower) -> None:
     submitted(host, "train")
-    with pytest.raises(UserError, match="is training .* already"):
+    with pytest.raises(UserError, match=r"is training .* already"):
         submitted(host, "train")
 
 

@@ -142,7 +142,7 @@ def capped(uploads: Uploads, share: float) -> Uploads:
     return {n: u if u.own else replace(u, weights=capped_weights(u.weights, share)) for n, u in uploads.items()}
 
 
-def capped_groups(groups: Mapping[str, Uploads], share: float) -> dict[str, Uploads]:
+def cap_groups(groups: Mapping[str, Uploads], share: float) -> dict[str, Uploads]:
     """The same for groups that write the same slots: the share is one of what all of them write together."""
     places: dict[str, list[tuple[str, str]]] = {}  # server name -> group and block
     for group, uploads in groups.items():
@@ -154,7 +154,7 @@ def capped_groups(groups: Mapping[str, Uploads], share: float) -> dict[str, Uplo
         if together[0].own:
             continue
         weights = capped_weights(torch.cat([upload.weights for upload in together]), share)  # [clients, slots]
-        parts = weights.split([len(upload.ids) for upload in together])
+        parts = torch.split(weights, [len(upload.ids) for upload in together])
         for (group, block), upload, part in zip(where, together, parts, strict=True):
             result[group][block] = replace(upload, weights=part)
     return result

@@ -185,9 +185,7 @@ class Roll:
         while missing := sorted({*clients} - self.nodes.keys()):
             here = len(clients) - len(missing)
             if time.monotonic() > end and here >= least:
-                self.tell(
-                    f"going on without {listed(missing)}, not there after {seconds:g} s; who comes later joins"
-                )
+                self.tell(f"going on without {listed(missing)}, not there after {seconds:g} s; who comes later joins")
                 return
             if time.monotonic() > end:
                 raise UserError(*self._too_few(clients, missing, least, seconds))

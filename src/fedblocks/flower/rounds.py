@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.aggregate import Uploads, aggregate
-from fedblocks.core.gate import Refusal, capped_groups
+from fedblocks.core.gate import Refusal, cap_groups
 from fedblocks.core.parts import Blocks
 from fedblocks.core.server import Cohort, gather
 from fedblocks.core.state import count_bytes
@@ -228,7 +228,7 @@ class OpenRound:
             if ids := sorted(c for c in self._uploads if members[c].group == group):
                 groups[group] = together([self._uploads[c] for c in ids])
                 cohorts[group] = self.side.cohort(ids, state.round)
-        after = aggregate(self.side.methods, state, capped_groups(groups, self.side.share), cohorts)
+        after = aggregate(self.side.methods, state, cap_groups(groups, self.side.share), cohorts)
         return Progress(after, kept | dict.fromkeys(self._uploads, after.round))
 
     def _note_down(self, client: int, blocks: Blocks) -> None:
