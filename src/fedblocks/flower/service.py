@@ -53,7 +53,7 @@ def serve(grid: Grid, server: Path, name: str) -> None:
 
 @contextmanager
 def _ending(folder: RunFolder, is_stopped: Callable[[], bool]) -> Iterator[None]:
-    """How a run ended is written to its folder; one whose app is told to end, by `stop` or with its server, goes on."""
+    """How a run ended is written to its folder; one whose app is killed, or told to end, counts as interrupted."""
     folder.set_status("running")
     try:
         yield
@@ -64,10 +64,6 @@ def _ending(folder: RunFolder, is_stopped: Callable[[], bool]) -> Iterator[None]
             else:
                 folder.store.note(f"stopped: {error}", "warning")
                 folder.set_status("failed")
-        raise
-    except BaseException:
-        with suppress(UserError):
-            folder.set_status("interrupted")
         raise
     folder.set_status("finished")
 
