@@ -15,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.client import ClientSide
+from fedblocks.flower.enrolment import Enrolment
 from fedblocks.flower.local import member_of
 from fedblocks.flower.messages import Malformed, Wire
 from fedblocks.flower.records import NPY_HEADER, from_content, to_content
@@ -199,11 +200,19 @@ def run_rounds(
     return progress
 
 
-def server_app(begin: Begin, terms: Terms, choose: Choose, on_round: OnRound, clients: Sequence[int]) -> ServerApp:
-    """The app of a server: wait for these clients, and go through the rounds."""
+def server_app(
+    begin: Begin,
+    terms: Terms,
+    choose: Choose,
+    on_round: OnRound,
+    clients: Sequence[int],
+    enrolled: Callable[[], Enrolment] = Enrolment,
+    labels: int = 1,
+) -> ServerApp:
+    """The app of a server: wait for these clients, and go through the rounds. `labels` are those of one example."""
 
     def main(grid: Grid, context: Context) -> None:
-        roll = Roll(grid)
+        roll = Roll(grid, enrolled, labels)
         roll.wait(clients, len(clients), terms.patience)
         side, progress = begin(context, roll)
         run_rounds(roll, side, terms, choose, progress, on_round)

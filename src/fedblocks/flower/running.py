@@ -107,14 +107,15 @@ def submit(server: Path, job: Job) -> JobRecord:
 def _start(server: Path, record: JobRecord) -> JobRecord:
     """Hand a job to Flower, for the first time or again."""
     app = write_app(server / "jobs" / record.name, record.name, record.job.terms)
-    changes = {"status": "submitted", "submissions": record.submissions + 1}
+    update_job(server, record.name, status="submitted", submissions=record.submissions + 1)  # its app may begin at once
     try:
         number = str(launch.ask(server, "run", str(app))["run-id"])
     except UserError as error:
-        if not record.submissions:
-            update_job(server, record.name, status="failed", reason=error.message)
+        again = {"status": record.status, "submissions": record.submissions}
+        changes = again if record.submissions else {"status": "failed", "reason": error.message}
+        update_job(server, record.name, **changes)
         raise
-    return update_job(server, record.name, flower_run=number, **changes)
+    return update_job(server, record.name, flower_run=number)
 
 
 def _refuse_going_on(server: Path, folder: str) -> None:
@@ -150,7 +151,7 @@ def take_up(server: Path, tell: Tell) -> None:
 def check_submitted(server: Path, tell: Tell) -> None:
     """Jobs whose app died before it could begin are told of by Flower alone: they are started again, a few times."""
     for record in unfinished_jobs(server):
-        if record.status != "submitted":
+        if record.status != "submitted" or not record.flower_run:
             continue
         said = flower_status(server, record.flower_run)
         if said.startswith(OVER) and load_job(server, record.name).status == "submitted":
