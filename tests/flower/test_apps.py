@@ -18,6 +18,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from fedblocks.core.errors import UserError
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.apps import Terms, client_app, server_app
+from fedblocks.flower.enrolment import Enrolment
 from fedblocks.flower.local import sides_of
 from fedblocks.flower.records import HEADERS
 from fedblocks.flower.roll import Roll
@@ -246,10 +247,11 @@ def test_nodes_that_say_nothing_sensible_are_not_enrolled(tmp_path: Path) -> Non
 
 def test_a_node_speaks_for_the_clients_of_its_own_key_only(tmp_path: Path) -> None:
     federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about({3: {"client": 4}, 4: {"client": 3}}))
-    roll = heard(federation, keys={f"key {100 + c}".encode(): [c] for c in range(5)})
+    keys = {f"key {100 + c}".encode(): [c] for c in range(5)}
+    roll = heard(federation, enrolled=lambda: Enrolment(keys))
     assert set(roll.members) == {0, 1, 2}
     assert roll.refused[103] == "wrong-key: its key is not that of client 4"
-    assert roll.refused[105] == "wrong-key: its key is not that of client 5"
+    assert roll.refused[105].startswith("not-enrolled: the key of client 5 is not in server.toml")
 
 
 def test_nodes_come_and_go(tmp_path: Path) -> None:

@@ -18,19 +18,19 @@ import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import Interrupted, UserError
 from fedblocks.flower import launch, running
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import new_run, order_for
-from fedblocks.flower.hosting import check_admission
-from fedblocks.flower.orders import Order
+from fedblocks.flower.federation import check_job, job_for, new_run
+from fedblocks.flower.hosting import check_admission, stop_jobs
+from fedblocks.flower.jobs import load_job, unfinished_jobs
 from fedblocks.flower.pki import make_authority, make_client
 from fedblocks.flower.setup import set_up
 from fedblocks.flower.store import PersonalStore
 from fedblocks.flower.watching import watch
 from fedblocks.runs.config import Config
 from fedblocks.runs.folder import RunFolder
-from fedblocks.runs.result import RunResult
+from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import REAL, run
 
 pytestmark = pytest.mark.timeout(900)
@@ -76,12 +76,11 @@ class Deployed:
     def submit(self, name: str, folder: Path, changes: dict[str, Any] | None = None, **choices: Any) -> Path:
         path = new_run(Config.of({**TABLE, **METHODS[name], **(changes or {})}), folder, [])
         wanted = {"seconds": 240.0, "patience": 240.0, **choices}
-        running.submit(self.server, order_for(path, self.host.federation, kind="train", **wanted))
+        running.submit(self.server, job_for(path, self.host.federation, kind="train", **wanted))
         return path
 
     def tend(self) -> None:
-        self.crew.revive()
-        running.take_up(self.server, print)
+        running.look_after(self.crew, self.server, print)
 
     def finish(self, path: Path) -> RunResult:
         return watch(path, lambda done: print(done.line()), lambda note: print(note.text), self.tend)
@@ -252,6 +251,32 @@ def test_a_run_survives_its_superlink(deployed: Deployed, tmp_path: Path) -> Non
     same_end(real, run(Config.of({**TABLE, **METHODS["fedper"], "rounds": 3}), tmp_path / "simulated"))
 
 
+@pytest.mark.soak
+def test_jobs_go_on_side_by_side_are_taken_up_after_a_crash_and_stopped(deployed: Deployed, tmp_path: Path) -> None:
+    plot(deployed)
+    path = deployed.submit("fedper", tmp_path / "run", {"rounds": 1000})
+    until(lambda: rows(path, "SELECT 1 FROM rounds") != [], "round 1", deployed)
+    job = job_for(path, deployed.host.federation, kind="adapt", clients=(1,), seconds=240.0, patience=240.0)
+    adapt = running.submit(deployed.server, job).name
+    until(lambda: load_job(deployed.server, adapt).is_over, "the end of adapt", deployed)
+    assert load_job(deployed.server, adapt).status == "finished"
+    (train,) = [record.name for record in unfinished_jobs(deployed.server) if record.job.folder == str(path)]
+    deployed.kill("superexec", "superlink")  # and the run's app with it, which superexec had started
+    done = len(rows(path, "SELECT 1 FROM rounds"))
+    for name in ("superlink", "superexec"):
+        command, more = deployed.crew.commands[name]
+        deployed.crew.start(name, command, **more)
+        launch.until(lambda: launch.healthy(deployed.host, deployed.server), 60, deployed.crew.check, "the SuperLink")
+    until(lambda: len(rows(path, "SELECT 1 FROM rounds")) > done + 1, "more rounds", deployed)
+    assert load_job(deployed.server, train).submissions == 2
+    assert [record.name for record in stop_jobs(deployed.server, path)] == [train]
+    with pytest.raises(Interrupted, match="the run was stopped"):
+        watch(path, lambda told: None, lambda note: None, lambda: check_job(deployed.server, train))
+    deployed.tend()
+    assert load_job(deployed.server, train).status == "stopped" and load_run(path).status == "interrupted"
+    assert rows(path, "SELECT text FROM notes WHERE level = 'warning'") == []  # nothing such as "stopped: 0"
+
+
 def test_an_unknown_key_is_refused(deployed: Deployed, visitors: Crew, tmp_path: Path) -> None:
     make_client(visitor(deployed, tmp_path) / "client.key", tmp_path / "visitor.pub")
     running.start_client(visitors, tmp_path / "visitor")
@@ -282,6 +307,6 @@ def visitor(deployed: Deployed, folder: Path) -> Path:
     )
 
 
-def test_an_order_of_no_name_is_refused(deployed: Deployed) -> None:
-    with pytest.raises(Exception, match="not the name of an order"):
-        Order.load(deployed.server, "../server")
+def test_a_job_of_no_name_is_refused(deployed: Deployed) -> None:
+    with pytest.raises(UserError, match="not the name of a job"):
+        load_job(deployed.server, "../server")

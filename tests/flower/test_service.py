@@ -1,4 +1,4 @@
-"""A server's run from its order to its folder, over a grid in this process: as a simulated run, and after losses."""
+"""A server's run from its job to its folder, over a grid in this process: as a simulated run, and after losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.flower import service
 from fedblocks.flower.apps import client_app
-from fedblocks.flower.federation import new_run, order_for
+from fedblocks.flower.federation import job_for, new_run
+from fedblocks.flower.jobs import add_job
 from fedblocks.flower.setup import node_name, set_up
 from fedblocks.flower.store import PersonalStore
 from fedblocks.flower.terms import sides_at
@@ -45,18 +46,20 @@ class Host:
 
     def __init__(self, base: Path, changes: dict[str, Any] | None = None) -> None:
         self.base, self.config = base, Config.of({**TABLE, **(changes or {})})
-        held = {node_name(c): [c] for c in range(CLIENTS)}
+        held = {node_name(c): [c] for c in range(self.config.data.clients or 1)}
         shown = self.config.method.name == "pfedmb"
         set_up(base / "f", "127.0.0.1", held, insecure=True, data=self.config.resolved()["data"], pictures=shown)
         self.path = new_run(self.config, base / "run", [])
 
     def serve(self, meddle: Meddle | None = None, nodes: Any = range(CLIENTS), **choices: Any) -> None:
         wanted = {"kind": "train", "seconds": 30.0, "patience": 5.0, **choices}
-        order = order_for(self.path, "f", **wanted)
+        job = job_for(self.path, "f", **wanted)
         folder = lambda context: self.base / "f" / node_name(context.node_config["client"])
-        sides_of = lambda context: sides_at(folder(context), order.terms)
-        grid = LocalGrid(client_app(sides_of), nodes, meddle)
-        service.serve(grid, self.base / "f" / "server", order)
+        sides_of = lambda context: sides_at(folder(context), job.terms)
+        self.grid = LocalGrid(client_app(sides_of), nodes, meddle)
+        self.server = self.base / "f" / "server"
+        self.job = add_job(self.server, job).name
+        service.serve(self.grid, self.server, self.job)
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         with RunFolder.open(self.path) as folder:

@@ -52,10 +52,9 @@ def test_of_a_run_that_goes_on_nothing_is_told_twice(done: Path) -> None:
 
 
 @pytest.mark.parametrize("before", ["running", "failed", "interrupted"])
-def test_a_run_that_is_ordered_anew_is_not_over_and_not_taken_up_twice(before: Status, done: Path) -> None:
+def test_a_run_that_is_submitted_anew_is_not_over(before: Status, done: Path) -> None:
     put(done, before)  # "running": its process is gone, since nobody holds the lock
     running._settle(done)
-    assert not running.is_lost(done)
     assert seen(done, lambda: put(done, "finished"))[1] == ["going on after round 2"]
 
 

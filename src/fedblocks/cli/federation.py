@@ -23,6 +23,9 @@ Patience = Annotated[float, typer.Option("--patience", help="Seconds to wait for
 Minimum = Annotated[float, typer.Option("--minimum", help="Share of updates below which a round is tried again.")]
 More = Annotated[float, typer.Option("--ask", help="Clients asked for each one needed, e.g. 1.3.")]
 Share = Annotated[float, typer.Option("--largest-share", help="Of any mean that one client may be.")]
+Largest = Annotated[
+    int | None, typer.Option("--largest-examples", min=1, help="That a client may claim; default: 5 x the median.")
+]
 Server = Annotated[Path, typer.Option("--server", metavar="FOLDER", help="The server's folder, made by `init`.")]
 
 
@@ -99,7 +102,7 @@ app.command("keys")(keys.table)
 
 @app.command()
 def server(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")]) -> None:
-    """Run the server until Ctrl-C; it takes up a run that it was killed in."""
+    """Run the server until Ctrl-C; it takes up all jobs that it was killed in."""
     from fedblocks.flower.hosting import host_server
 
     host_server(folder, say)
@@ -124,6 +127,7 @@ def run(
     minimum: Minimum = 0.8,
     more: More = 1.0,
     share: Share = 1.0,
+    largest: Largest = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -136,7 +140,8 @@ def run(
         from fedblocks.flower.federation import go_on
 
         path = _folder(what, changes, out, "engine flower: clients on their own machines")
-        terms = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more, "share": share}
+        terms: dict[str, Any] = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more}
+        terms |= {"share": share, "largest_examples": largest}
         result = _watched(path.name, quiet, as_json, lambda w: go_on(server.resolve(), path, terms, *w))
         _show(result, as_json)
 
@@ -147,7 +152,7 @@ def run(
 def status(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")], as_json: AsJson = False
 ) -> None:
-    """Show which machines are connected, and how the last run stands."""
+    """Show which machines are connected, and how all jobs stand."""
 
     def action() -> None:
         from fedblocks.flower.hosting import status_of
@@ -162,13 +167,20 @@ def status(
 
 
 @app.command()
-def stop(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")]) -> None:
-    """End the run that is going on; rounds that are stored stay."""
+def stop(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")],
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run, if several are going on.")] = None,
+) -> None:
+    """End what is going on; rounds that are stored stay."""
 
     def action() -> None:
-        from fedblocks.flower.hosting import stop_run
+        from fedblocks.flower.hosting import stop_jobs
 
-        say(f"stopped; go on with: fedblocks federation run {stop_run(folder.resolve())} --server {folder}")
+        for record in stop_jobs(folder.resolve(), None if run is None else run.resolve()):
+            if record.job.kind == "train":
+                say(f"stopped; go on with: fedblocks federation run {record.job.folder} --server {folder}")
+            else:
+                say(f"stopped giving models of {record.job.folder}")
 
     stoppable(action)
 

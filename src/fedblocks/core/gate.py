@@ -142,6 +142,24 @@ def capped(uploads: Uploads, share: float) -> Uploads:
     return {n: u if u.own else replace(u, weights=capped_weights(u.weights, share)) for n, u in uploads.items()}
 
 
+def cap_groups(groups: Mapping[str, Uploads], share: float) -> dict[str, Uploads]:
+    """The same for groups that write the same slots: the share is one of what all of them write together."""
+    places: dict[str, list[tuple[str, str]]] = {}  # server name -> group and block
+    for group, uploads in groups.items():
+        for block, upload in uploads.items():
+            places.setdefault(upload.name, []).append((group, block))
+    result = {group: dict(uploads) for group, uploads in groups.items()}
+    for where in places.values() if share < 1 else ():
+        together = [groups[group][block] for group, block in where]
+        if together[0].own:
+            continue
+        weights = capped_weights(torch.cat([upload.weights for upload in together]), share)  # [clients, slots]
+        parts = torch.split(weights, [len(upload.ids) for upload in together])
+        for (group, block), upload, part in zip(where, together, parts, strict=True):
+            result[group][block] = replace(upload, weights=part)
+    return result
+
+
 def capped_weights(weights: Tensor, share: float) -> Tensor:
     """Weights [clients, slots], the largest cut to a level at which they are the share that is allowed.
 

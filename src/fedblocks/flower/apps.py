@@ -8,22 +8,26 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import httpx
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.client import ClientSide
+from fedblocks.flower.enrolment import Enrolment
 from fedblocks.flower.local import member_of
 from fedblocks.flower.messages import Malformed, Wire
 from fedblocks.flower.records import NPY_HEADER, from_content, to_content
-from fedblocks.flower.roll import PAUSE, UNANSWERED, Roll
+from fedblocks.flower.roll import PAUSE, UNANSWERED, Roll, pull, refuse_lasting
 from fedblocks.flower.rounds import OpenRound
 from fedblocks.flower.server import Ask, Closed, Progress, ServerSide
 
 Sides = Mapping[int, tuple[ClientSide, str]]  # client -> its side, and the group that it belongs to
 Choose = Callable[[Progress, int], tuple[Sequence[int], Ask]]  # (so far, attempts at this round) -> whom to ask what
 OnRound = Callable[[Closed], None]
+LOST = {3, 4}  # Flower's errors: a message, or the answer to it, did not arrive whole; its node is there
+RETRY = 2.0  # seconds until what was lost is sent again
 log = logging.getLogger(__name__)
 Begin = Callable[[Context, Roll], tuple[ServerSide, Progress]]  # anew, or where a run stopped
 
@@ -60,31 +64,63 @@ def _excuse(reason: str, detail: str) -> dict[str, object]:
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """Messages to clients by their numbers, over Flower's grid."""
+    """Messages to clients by their numbers, over Flower's grid; what is lost on its way is sent again."""
 
     grid: Grid
     nodes: Mapping[int, int]  # client -> Flower's node
-    waiting: dict[str, tuple[int, ...]] = field(default_factory=dict)  # message -> its clients, if without an answer
+    waiting: dict[str, dict[int, Wire]] = field(default_factory=dict)  # message -> what it brings, if unanswered
+    lost: dict[int, tuple[float, Wire]] = field(default_factory=dict)  # client -> when to send it what again
 
-    def send(self, messages: Mapping[int, Wire], group: str, seconds: float) -> None:
-        """One message for each node that holds some of these clients."""
+    def forget(self) -> None:
+        """Whatever an earlier round still brings comes too late."""
+        self.waiting.clear()
+        self.lost.clear()
+
+    def send(self, messages: Mapping[int, Wire], group: str, seconds: float) -> list[int]:
+        """One message for each node that holds some of these clients; the clients whose nodes Flower does not know."""
         by_node: dict[int, dict[int, Wire]] = {}
         for client, message in messages.items():
             by_node.setdefault(self.nodes[client], {})[client] = message
-        found = [
+        if not by_node:
+            return []
+        outgoing = [
             Message(to_content(some), dst_node_id=node, message_type=MessageType.TRAIN, group_id=group, ttl=seconds)
             for node, some in by_node.items()
         ]
-        if found:
-            clients = [tuple(some) for some in by_node.values()]
-            self.waiting.update(zip(self.grid.push_messages(found), clients, strict=True))
+        try:
+            numbers = list(self.grid.push_messages(outgoing))
+        except httpx.HTTPStatusError as error:
+            refuse_lasting(error)
+            self._lose(messages)
+            return []
+        unknown: list[int] = []
+        for number, some in zip(numbers, by_node.values(), strict=True):
+            if number:
+                self.waiting[number] = some
+            else:
+                unknown += some
+        return unknown
 
     def come(self) -> Iterable[tuple[tuple[int, ...], Message]]:
         """What has come since the last look; an answer is placed by the message that it answers."""
-        for message in self.grid.pull_messages(list(self.waiting)):
-            clients = self.waiting.pop(message.metadata.reply_to_message_id, None)
-            if clients is not None:
-                yield clients, message
+        for message in pull(self.grid, self.waiting):
+            brought = self.waiting.pop(message.metadata.reply_to_message_id, None)
+            if brought is None:
+                continue
+            if message.has_error() and message.error.code in LOST:
+                log.warning("clients %s: asked again, %s", sorted(brought), message.error.reason)
+                self._lose(brought)
+            else:
+                yield tuple(brought), message
+
+    def _lose(self, messages: Mapping[int, Wire]) -> None:
+        due = time.monotonic() + RETRY
+        self.lost.update({client: (due, message) for client, message in messages.items()})
+
+    def due_again(self) -> dict[int, Wire]:
+        """What was lost long enough ago to be sent again."""
+        now = time.monotonic()
+        return {client: self.lost.pop(client)[1] for client, (due, _) in [*self.lost.items()] if due <= now}
 
 
 @dataclass(frozen=True)
@@ -101,19 +137,25 @@ class Terms:
 
 def play_round(link: Link, open_round: OpenRound, minimum: int, seconds: float, goal: int | None = None) -> Closed:
     """One round over the grid: it ends when all have answered, when enough have (`goal`), or when time is up."""
-    group, end = str(open_round.progress.state.round), time.monotonic() + seconds
-    link.waiting.clear()  # whatever an earlier round still brings comes too late
-    reached = {c: m for c, m in open_round.downloads.items() if c in link.nodes}
-    for client in open_round.downloads.keys() - reached.keys():
-        open_round.refuse(client, "unreachable", "its node has left")
-    link.send(reached, group, seconds)
-    while open_round.waiting and open_round.admitted < (goal or len(reached)) and time.monotonic() < end:
+    end = time.monotonic() + seconds
+    link.forget()
+    asked = len(open_round.downloads)
+    _send(link, open_round, open_round.downloads, seconds)
+    while open_round.waiting and open_round.admitted < (goal or asked) and time.monotonic() < end:
         more: dict[int, Wire] = {}
         for clients, message in link.come():
             more |= _taken(open_round, clients, message)
-        link.send({c: m for c, m in more.items() if c in link.nodes}, group, max(1.0, end - time.monotonic()))
+        _send(link, open_round, more | link.due_again(), max(1.0, end - time.monotonic()))
         time.sleep(PAUSE if open_round.waiting and not more else 0)
     return open_round.close(minimum)
+
+
+def _send(link: Link, open_round: OpenRound, messages: Mapping[int, Wire], seconds: float) -> None:
+    """Send what can be sent; the round goes on without clients whose nodes are gone."""
+    reached = {client: message for client, message in messages.items() if client in link.nodes}
+    unknown = link.send(reached, str(open_round.progress.state.round), seconds)
+    for client in [*(messages.keys() - reached.keys()), *unknown]:
+        open_round.refuse(client, "unreachable", "its node has left")
 
 
 def _taken(open_round: OpenRound, clients: Sequence[int], message: Message) -> dict[int, Wire]:
@@ -132,6 +174,8 @@ def _taken(open_round: OpenRound, clients: Sequence[int], message: Message) -> d
             open_round.refuse(client, answer.reason, answer.detail)
         elif (sent := open_round.receive(client, answer)) is not None:
             more[client] = sent
+        elif client in open_round.waiting and (fresh := open_round.ask_again(client)) is not None:
+            more[client] = fresh
     return more
 
 
@@ -145,6 +189,7 @@ def run_rounds(
         clients, ask = choose(progress, attempt)
         if len(roll.nodes.keys() & {*clients}) < min(terms.minimum, len(clients)):
             roll.wait(clients, min(terms.minimum, len(clients)), terms.patience)
+        roll.fix_claims(clients)
         closed = play_round(link, OpenRound(side, progress, clients, ask), terms.minimum, terms.seconds, terms.goal)
         on_round(closed)
         progress, attempt = closed.progress, attempt + 1 if closed.abandoned else 0
@@ -155,11 +200,19 @@ def run_rounds(
     return progress
 
 
-def server_app(begin: Begin, terms: Terms, choose: Choose, on_round: OnRound, clients: Sequence[int]) -> ServerApp:
-    """The app of a server: wait for these clients, and go through the rounds."""
+def server_app(
+    begin: Begin,
+    terms: Terms,
+    choose: Choose,
+    on_round: OnRound,
+    clients: Sequence[int],
+    enrolled: Callable[[], Enrolment] = Enrolment,
+    labels: int = 1,
+) -> ServerApp:
+    """The app of a server: wait for these clients, and go through the rounds. `labels` are those of one example."""
 
     def main(grid: Grid, context: Context) -> None:
-        roll = Roll(grid)
+        roll = Roll(grid, enrolled, labels)
         roll.wait(clients, len(clients), terms.patience)
         side, progress = begin(context, roll)
         run_rounds(roll, side, terms, choose, progress, on_round)

@@ -12,7 +12,6 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedblocks.flower import apps, service
 from fedblocks.flower.launch import CLIENT, SERVER
-from fedblocks.flower.orders import Order
 from fedblocks.flower.terms import RunTerms, sides_at
 
 
@@ -28,8 +27,7 @@ def _sides_of(context: Context) -> apps.Sides:
 
 
 def _serve(grid: Grid, context: Context) -> None:
-    server = Path(os.environ[SERVER])
-    service.serve(grid, server, Order.load(server, str(context.run_config["order"])))
+    service.serve(grid, Path(os.environ[SERVER]), str(context.run_config["job"]))
 
 
 client_app = apps.client_app(_sides_of)

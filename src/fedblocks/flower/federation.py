@@ -14,8 +14,8 @@ from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 from fedblocks.flower import launch, running
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.hosts import ServerHost
-from fedblocks.flower.orders import Order
 from fedblocks.flower.private import private_folder
+from fedblocks.flower.jobs import Job, load_job
 from fedblocks.flower.setup import node_name, set_up
 from fedblocks.flower.terms import RunTerms, shape_of
 from fedblocks.flower.watching import watch
@@ -28,7 +28,7 @@ from fedblocks.runs.result import RunResult, config_of
 from fedblocks.runs.run import REAL, free_folder
 from fedblocks.runs.store import Note
 
-Choices = Mapping[str, Any]  # of an order: seconds, patience, minimum, more, share
+Choices = Mapping[str, Any]  # of a job: seconds, patience, minimum, more, share
 
 
 def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
@@ -45,14 +45,14 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
     return path.resolve()
 
 
-def order_for(path: Path, federation: str, **choices: Any) -> Order:
-    """What the server is told about a run folder."""
+def job_for(path: Path, federation: str, **choices: Any) -> Job:
+    """What the server is to do with a run folder."""
     with RunFolder.open(path) as folder:
         run, config = folder.store.meta(REAL), config_of(folder)
     if run is None:
         raise RunFolderError(f"{path} is a simulated run", "go on with it by: fedblocks resume FOLDER")
     terms = RunTerms.of(config, shape_of(config), federation, run)
-    return Order(folder=str(path), terms=terms, **choices)
+    return Job(folder=str(path), terms=terms, **choices)
 
 
 def local(
@@ -78,17 +78,18 @@ def local(
             for name in held:
                 running.start_client(crew, base / name, name)
             tell(f"starting {len(held)} nodes, and the app that goes through the rounds")
-            running.submit(server, order_for(path, host.federation, kind="train", **choices))
-            return watch(path, on_round, on_note, lambda: _tend(crew, server, tell))
+            job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
+            return watch(path, on_round, on_note, lambda: _tend(crew, server, job, tell))
     except KeyboardInterrupt as error:
         raise stopped(path, "local") from error
 
 
 def stopped(path: Path, command: str) -> Interrupted:
     """What is said when somebody ends a federation on this machine."""
-    running.is_lost(path)
     with RunFolder.open(path) as folder:
         done = folder.store.last_round() or 0
+        if folder.status == "interrupted":
+            folder.set_status("interrupted")  # also where its app was killed before it could say so
     return Interrupted(f"stopped after round {done}", f"go on with: fedblocks federation {command} {path}")
 
 
@@ -99,38 +100,37 @@ def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fa
         return sorted(ServerHost.read(base / "server").clients)
     with RunFolder.open(path) as folder:
         config = config_of(folder)
-    everybody = range(shape_of(config).clients)
+    shape = shape_of(config)
+    everybody = range(shape.clients)
     held = {node_name(n): everybody[n::nodes] for n in range(nodes) if everybody[n::nodes]}
     device = device_of(config)[0].type
     data = config.resolved()["data"]
     set_up(base, "127.0.0.1", held, port, launch.free_port(), insecure, data=data, device=device, pictures=True)
+    agreed = {name: int(shape.train.sizes[list(numbers)].sum()) for name, numbers in held.items()}
+    ServerHost.read(base / "server").model_copy(update={"examples": agreed}).write(base / "server")
     return sorted(held)
 
 
 def _forget_connections(server: Path) -> None:
     """Start Flower anew: its table says for a minute that nodes are connected which have ended with it."""
-    for stale in server.glob("flower.db*"):
+    for stale in [*server.glob("flower.db*"), *server.glob("jobs/*.json")]:
         stale.unlink()
 
 
-def _tend(crew: Crew, server: Path, tell: Callable[[str], None]) -> None:
+def _tend(crew: Crew, server: Path, job: str, tell: Callable[[str], None]) -> None:
     """Keep everybody alive, and the run going."""
-    for name in crew.revive():
-        tell(f"{name} had ended and was started again")
-    running.take_up(server, tell)
-    _check_order(crew, server)
+    running.look_after(crew, server, tell)
+    check_job(server, job)
 
 
-def _check_order(crew: Crew, server: Path) -> None:
-    """An app that dies before it can write to the run folder is told by Flower alone."""
-    told = running.last_order(server)
-    if told is None or not crew.due("order", 15.0):
-        return
-    said = running.going_on(told, server)
-    with RunFolder.open(Path(told["folder"])) as folder:
-        begun = folder.store.meta("status") in ("finished", "failed")
-    if said.startswith("finished") and not begun and not running.is_lost(Path(told["folder"])):
-        raise UserError(f"the server's app ended: {said}", f"see {crew.log('superexec')}")
+def check_job(server: Path, name: str) -> None:
+    """Stop watching a job that failed before it could write to its run folder, or that somebody stopped."""
+    record = load_job(server, name)
+    if record.status == "failed":
+        raise UserError(record.reason, f"see {server / 'logs' / 'superexec.log'}")
+    if record.status == "stopped":
+        path = record.job.folder
+        raise Interrupted("the run was stopped", f"go on with: fedblocks federation run {path} --server {server}")
 
 
 def go_on(server: Path, path: Path, choices: Choices, on_round: OnRound, on_note: OnNote) -> RunResult:
@@ -138,9 +138,9 @@ def go_on(server: Path, path: Path, choices: Choices, on_round: OnRound, on_note
     launch.need_flower()
     host = ServerHost.read(server)
     running.enrol(host, server, lambda text: on_note(Note(text)))
-    running.submit(server, order_for(path, host.federation, kind="train", **choices))
+    job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
     try:
-        return watch(path, on_round, on_note, lambda: None)
+        return watch(path, on_round, on_note, lambda: check_job(server, job))
     except KeyboardInterrupt as error:
         fix = f"see it with: fedblocks federation status {server}; end it with: fedblocks federation stop {server}"
         raise Interrupted("no longer watching; the run goes on", fix) from error

@@ -9,9 +9,10 @@ from pathlib import Path
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.flower import launch, running
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import ended_politely, order_for
+from fedblocks.flower.federation import ended_politely, job_for
 from fedblocks.flower.hosts import ClientHost, ServerHost
 from fedblocks.flower.key_watch import KeyWatch, check_client, check_server
+from fedblocks.flower.jobs import JobRecord, all_jobs, is_worked_on, load_job, unfinished_jobs, update_job
 from fedblocks.flower.terms import data_of
 from fedblocks.runs.folder import RunFolder
 
@@ -20,6 +21,7 @@ SLOW = 30.0  # seconds after which a client says that its server does not answer
 FORGET = 75.0  # seconds after which Flower's server has noticed that a client was killed
 REFUSED = "Failed to activate"  # what Flower's client says then
 RETRY = 4.0  # seconds until a client that was not let in tries again
+GONE = 90.0  # seconds in which Flower has ended the app of a job that is stopped
 TEND = 1.0  # seconds between two looks at the processes
 
 
@@ -28,6 +30,7 @@ def host_server(folder: Path, tell: Tell) -> None:
     launch.need_flower()
     folder = folder.resolve()
     variables = {**launch.environment(folder), launch.SERVER: str(folder)}
+    tell = _unrepeated(tell)
     with ended_politely(), Crew(folder / "logs", variables) as crew:
         try:
             check_server(folder, tell)
@@ -36,12 +39,23 @@ def host_server(folder: Path, tell: Tell) -> None:
             tell(f"ready: {len(host.clients)} machines with keys may connect to {host.address}:{host.port}")
             while True:
                 keys.follow(crew)
-                for name in crew.revive():
-                    tell(f"{name} had ended and was started again")
-                running.take_up(folder, tell)
+                running.look_after(crew, folder, tell)
                 time.sleep(TEND)
         except KeyboardInterrupt:
             tell("stopping")
+
+
+def _unrepeated(tell: Tell) -> Tell:
+    """The same voice, which says nothing twice in a row: what is looked at every second is told when it changes."""
+    last = ""
+
+    def changed(text: str) -> None:
+        nonlocal last
+        if text != last:
+            tell(text)
+        last = text
+
+    return changed
 
 
 def host_client(folder: Path, tell: Tell) -> None:
@@ -108,18 +122,16 @@ def _said(crew: Crew) -> str:
 
 
 def status_of(folder: Path) -> list[dict[str, object]]:
-    """The machines that are enrolled, and the last run."""
+    """The machines that are enrolled, all jobs that are not over, and the last one that is."""
     launch.need_flower()
     host = ServerHost.read(folder)
     nodes = launch.ask(folder, "supernode", "list").get("nodes", [])
     found: list[dict[str, object]] = [
         {"what": "node", "name": str(node.get("node-id")), "status": node.get("status")} for node in nodes
     ]
-    told = running.last_order(folder)
-    if told is not None:
-        with RunFolder.open(Path(told["folder"])) as run:
-            done = run.store.last_round() or 0
-            found.append({"what": "run", "name": told["folder"], "status": f"{run.status}, {done} rounds"})
+    jobs = all_jobs(folder)
+    ended = [record for record in jobs if record.is_over][-1:]
+    found += [_described(record) for record in [*ended, *(record for record in jobs if not record.is_over)]]
     own: dict[str, object] = {"what": "federation", "name": host.federation, "status": f"{host.address}:{host.port}"}
     return [own, *_certificates(host, folder), *found]
 
@@ -134,17 +146,41 @@ def _certificates(host: ServerHost, folder: Path) -> list[dict[str, object]]:
     return [{"what": "certificate", "name": name, "status": pki.term_of(own)} for name, own in found.items()]
 
 
-def stop_run(folder: Path) -> str:
-    """End the run that is going on; what it has stored stays, and it can be gone on with."""
+def _described(record: JobRecord) -> dict[str, object]:
+    """A job in a line: what is done with which run, and how far it is."""
+    try:
+        with RunFolder.open(Path(record.job.folder)) as run:
+            done = f", {run.store.last_round() or 0} rounds"
+    except UserError:
+        done = ", its folder is gone"
+    why = f": {record.reason}" if record.reason else ""
+    return {"what": record.job.kind, "name": record.job.folder, "status": f"{record.status}{done}{why}"}
+
+
+def stop_jobs(server: Path, folder: Path | None = None) -> list[JobRecord]:
+    """End what is going on, or what is done with one run folder; what is stored stays, and can be gone on with."""
     launch.need_flower()
-    told = running.last_order(folder)
-    if told is None:
-        raise UserError("the server was not told to do anything", "start with: fedblocks federation run CONFIG")
-    launch.ask(folder, "stop", told["run-id"])
-    with RunFolder.open(Path(told["folder"])) as run:
-        if run.store.meta("status") == "running":
-            run.set_status("interrupted")
-    return str(told["folder"])
+    jobs = [r for r in unfinished_jobs(server) if folder is None or Path(r.job.folder) == folder]
+    if not jobs:
+        raise UserError("nothing is going on there", f"see: fedblocks federation status {server}")
+    if folder is None and len({record.job.folder for record in jobs}) > 1:
+        names = ", ".join(sorted({record.job.folder for record in jobs}))
+        raise UserError(f"several runs are going on: {names}", f"name one: fedblocks federation stop {server} FOLDER")
+    for record in jobs:
+        _stop(server, record)
+    return jobs
+
+
+def _stop(server: Path, record: JobRecord) -> None:
+    """First the job's file, so that nobody takes it up; then Flower, which ends its app."""
+    update_job(server, record.name, status="stopped")
+    try:
+        launch.ask(server, "stop", record.flower_run)
+    except UserError:
+        if is_worked_on(server, record.name):
+            update_job(server, record.name, status=record.status)
+            raise
+    launch.until(lambda: not is_worked_on(server, record.name), GONE, lambda: None, "the end of the job")
 
 
 def adapt(server: Path, path: Path, clients: list[int], tell: Tell, seconds: float, patience: float) -> None:
@@ -157,12 +193,15 @@ def adapt(server: Path, path: Path, clients: list[int], tell: Tell, seconds: flo
         if folder.store.last_round() is None:
             raise RunFolderError(f"{path} has no rounds yet", "train first")
         before = max((row["rowid"] for row in folder.store.rows("SELECT rowid FROM notes")), default=0)
-    order = order_for(path, host.federation, kind="adapt", clients=clients, seconds=seconds, patience=patience)
-    number = running.submit(server, order)
-    while not (said := running.going_on({"run-id": number}, server)).startswith("finished"):
+    job = job_for(path, host.federation, kind="adapt", clients=clients, seconds=seconds, patience=patience)
+    record = running.submit(server, job)
+    while not record.is_over:
         time.sleep(TEND)
+        record = load_job(server, record.name)
     with RunFolder.open(path) as folder:
         for row in folder.store.rows("SELECT text FROM notes WHERE rowid > ? ORDER BY rowid", before):
-            tell(row["text"])
-    if "completed" not in said:
+            if row["text"].startswith(tuple(f"client {client} " for client in clients)):  # others are of its training
+                tell(row["text"])
+    if record.status != "finished":
+        said = record.reason or record.status
         raise UserError(f"no models were given: {said}", f"see {server / 'logs' / 'superexec.log'}")

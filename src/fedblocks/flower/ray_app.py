@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from fedblocks.flower import apps, service
-from fedblocks.flower.orders import Order
+from fedblocks.flower.jobs import load_job
 from fedblocks.flower.setup import node_name
 from fedblocks.flower.simulation import Resources
 from fedblocks.flower.terms import RunTerms, sides_at
@@ -29,14 +29,13 @@ def main(told: str) -> None:
     """A server and its nodes, each with the folder that it would have on a machine of its own."""
     resources = Resources.model_validate_json(told)
     server = Path(resources.server)
-    order = Order.load(server, resources.order)
-    terms = order.terms.model_dump_json()
+    terms = load_job(server, resources.job).job.terms.model_dump_json()
 
     def sides_of(context: Context) -> apps.Sides:
         return _sides(server.parent / node_name(int(context.node_config["partition-id"])), terms)
 
     def serve(grid: Grid, context: Context) -> None:
-        service.serve(grid, server, order)
+        service.serve(grid, server, resources.job)
 
     server_app = ServerApp()
     server_app.main()(serve)

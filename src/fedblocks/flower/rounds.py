@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.aggregate import Uploads, aggregate
-from fedblocks.core.gate import Refusal, capped
+from fedblocks.core.gate import Refusal, cap_groups
 from fedblocks.core.parts import Blocks
 from fedblocks.core.server import Cohort, gather
 from fedblocks.core.state import count_bytes
@@ -52,6 +52,7 @@ class OpenRound:
         self.report = Report(sorted(clients), {}, {}, [], {})
         self.downloads: dict[int, Wire] = {}  # to be sent
         self.ignored: list[Refusal] = []
+        self._asked_again: set[int] = set()
         lacking = {client: side.lacking(client) for client in clients}
         self.waiting = {client for client, why in lacking.items() if not why}
         self._expected: dict[int, Expected] = {}
@@ -114,6 +115,24 @@ class OpenRound:
         except Exception as error:  # a gap in the checks must cost this client its round, not all clients theirs
             self.refuse(client, "server-error", f"{type(error).__name__}: {error}")
         return None
+
+    def ask_again(self, client: int) -> Wire | None:
+        """A fresh download for a client whose answer belonged to something else; once, then it is refused.
+
+        On a network an answer is tied to the message that it answers. If what came is of another round or attempt, the
+        right answer to that message will never come, and waiting for it would hold everybody until the deadline.
+        """
+        if client in self._asked_again:
+            last = next(ignored for ignored in reversed(self.ignored) if ignored.client == client)
+            self.refuse(client, last.reason, f"{last.detail}; it was asked twice")
+            return None
+        self._asked_again.add(client)
+        self._requests.pop(client, None)
+        fresh, sent = {"nonce": secrets.token_hex(8)}, self.downloads[client]
+        expected = self._expected[client]
+        self._expected[client] = replace(expected, envelope=expected.envelope.model_copy(update=fresh))
+        self.downloads[client] = wire(header_of(sent).model_copy(update=fresh), sent.arrays)
+        return self.downloads[client]
 
     def _turn_away(self, client: int, error: Malformed) -> None:
         """Old messages and copies are ignored; a first answer that nobody can place is the client's only one."""
@@ -207,9 +226,9 @@ class OpenRound:
         cohorts: dict[str, Cohort] = {}
         for group in self.side.methods:
             if ids := sorted(c for c in self._uploads if members[c].group == group):
-                groups[group] = capped(together([self._uploads[c] for c in ids]), self.side.share)
+                groups[group] = together([self._uploads[c] for c in ids])
                 cohorts[group] = self.side.cohort(ids, state.round)
-        after = aggregate(self.side.methods, state, groups, cohorts)
+        after = aggregate(self.side.methods, state, cap_groups(groups, self.side.share), cohorts)
         return Progress(after, kept | dict.fromkeys(self._uploads, after.round))
 
     def _note_down(self, client: int, blocks: Blocks) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +13,25 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower import launch, shim
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.hosts import ClientHost, ServerHost
-from fedblocks.flower.orders import Order, write_app
+from fedblocks.flower.jobs import (
+    Job,
+    JobRecord,
+    add_job,
+    is_worked_on,
+    load_job,
+    unfinished_jobs,
+    update_job,
+    write_app,
+)
 from fedblocks.flower.private import locked
 from fedblocks.flower.shim import WARM
-from fedblocks.runs.folder import RunFolder, write_atomically
+from fedblocks.runs.folder import RunFolder
 
 Tell = Callable[[str], None]
 WORKER = ("-m", "fedblocks.flower.warm")
+LOOK = 15.0  # seconds between two questions to Flower about jobs that have not begun
+MOST = 3  # times that a job is submitted whose app never begins
+OVER = ("finished", "unknown")  # what Flower says then
 READY = 60.0  # seconds that a SuperLink may take to start on a busy machine
 
 
@@ -96,61 +107,88 @@ def _shim(folder: Path) -> Path:
     return where
 
 
-def submit(folder: Path, order: Order) -> str:
-    """Give the server something to do; the number that Flower gives it."""
-    if order.kind == "train":
-        _settle(Path(order.folder))
-    name = order.store(folder)
-    app = write_app(folder / "orders" / name, name, order.terms)
-    number = str(launch.ask(folder, "run", str(app))["run-id"])
-    write_atomically(current(folder), json.dumps({"order": name, "run-id": number, "folder": order.folder}))
-    return number
+def submit(server: Path, job: Job) -> JobRecord:
+    """Give the server something to do."""
+    if job.kind == "train":
+        _refuse_going_on(server, job.folder)
+        _settle(Path(job.folder))
+    return _start(server, add_job(server, job))
+
+
+def _start(server: Path, record: JobRecord) -> JobRecord:
+    """Hand a job to Flower, for the first time or again."""
+    app = write_app(server / "jobs" / record.name, record.name, record.job.terms)
+    update_job(server, record.name, status="submitted", submissions=record.submissions + 1)  # its app may begin at once
+    try:
+        number = str(launch.ask(server, "run", str(app))["run-id"])
+    except UserError as error:
+        again = {"status": record.status, "submissions": record.submissions}
+        changes = again if record.submissions else {"status": "failed", "reason": error.message}
+        update_job(server, record.name, **changes)
+        raise
+    return update_job(server, record.name, flower_run=number)
+
+
+def _refuse_going_on(server: Path, folder: str) -> None:
+    if any(record.job.kind == "train" and record.job.folder == folder for record in unfinished_jobs(server)):
+        fix = f"see it with: fedblocks federation status {server}; end it with: fedblocks federation stop {server}"
+        raise UserError(f"the server is training {folder} already", fix)
 
 
 def _settle(path: Path) -> None:
-    """A run that stopped or failed waits for the order that is about to be given, and is taken up by no other."""
+    """A run that stopped or failed is not over: it waits for the job that is about to begin."""
     with RunFolder.open(path) as folder:
         if folder.status in ("interrupted", "failed"):
             folder.set_status("interrupted")
 
 
-def current(folder: Path) -> Path:
-    """Where the server's last order is noted."""
-    return folder / "orders" / "current.json"
+def look_after(crew: Crew, server: Path, tell: Tell) -> None:
+    """Keep all processes alive and all jobs going."""
+    for name in crew.revive():
+        tell(f"{name} had ended and was started again")
+    take_up(server, tell)
+    if crew.due("jobs", LOOK):
+        check_submitted(server, tell)
 
 
-def last_order(folder: Path) -> dict[str, Any] | None:
-    """The last order, with Flower's number."""
-    try:
-        found: dict[str, Any] = json.loads(current(folder).read_text())
-        return found
-    except OSError:
-        return None
+def take_up(server: Path, tell: Tell) -> None:
+    """Submit every job again whose app had begun and is gone."""
+    for record in unfinished_jobs(server):
+        if record.status == "running" and not is_worked_on(server, record.name):
+            what = "going on from the last round that it stored" if record.job.kind == "train" else "starting it again"
+            _submit_again(server, record, f"the app of {record.name} is gone; {what}", tell)
 
 
-def take_up(folder: Path, tell: Tell) -> None:
-    """Submit the last order again if the process that worked on it is gone and the run is not over."""
-    told = last_order(folder)
-    if told is None or not Path(told["folder"]).is_dir():
+def check_submitted(server: Path, tell: Tell) -> None:
+    """Jobs whose app died before it could begin are told of by Flower alone: they are started again, a few times."""
+    for record in unfinished_jobs(server):
+        if record.status != "submitted" or not record.flower_run:
+            continue
+        said = flower_status(server, record.flower_run)
+        if said.startswith(OVER) and load_job(server, record.name).status == "submitted":
+            if record.submissions < MOST:
+                _submit_again(server, record, f"{record.name} did not begin ({said}); starting it again", tell)
+            else:
+                reason = f"the server's app did not begin {record.submissions} times: {said}"
+                update_job(server, record.name, status="failed", reason=reason)
+                tell(f"{record.name} failed: {reason}")
+
+
+def _submit_again(server: Path, record: JobRecord, text: str, tell: Tell) -> None:
+    if not Path(record.job.folder).is_dir():
+        update_job(server, record.name, status="failed", reason=f"{record.job.folder} is gone")
         return
-    order = Order.load(folder, told["order"])
-    if order.kind == "train" and is_lost(Path(order.folder)):
-        tell("the server's app is gone; going on from the last round that it stored")
-        submit(folder, order)
+    try:
+        _start(server, record)
+        tell(text)
+    except UserError as error:  # the SuperLink may be starting; at the next look it is tried again
+        tell(f"{record.name} cannot be started yet: {error.message}")
 
 
-def is_lost(path: Path) -> bool:
-    """Whether a run says that it is going on, and nobody works on it."""
-    with RunFolder.open(path) as folder:
-        lost = folder.store.meta("status") == "running" and folder.status == "interrupted"
-        if lost:
-            folder.set_status("interrupted")  # so that it is taken up once
-        return lost
-
-
-def going_on(told: dict[str, Any], folder: Path) -> str:
-    """What Flower says of the last order: pending, starting, running, finished:..."""
-    runs = launch.ask(folder, "list", "--run-id", told["run-id"]).get("runs", [])
-    if not runs:
-        raise UserError(f"Flower knows no run {told['run-id']}", "start it again")
-    return f"{runs[0]['status']} {runs[0].get('status-details', '')}".strip()
+def flower_status(server: Path, number: str) -> str:
+    """What Flower says of a run: pending, starting, running, finished:...; `unknown` if it has forgotten it."""
+    try:
+        runs = launch.ask(server, "list", "--run-id", number).get("runs", [])
+    except UserError:
+        return "unreachable"
+    return f"{runs[0]['status']} {runs[0].get('status-details', '')}".strip() if runs else "unknown"

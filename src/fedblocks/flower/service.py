@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,10 +16,9 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.random import generator
 from fedblocks.flower import progress as progresses
 from fedblocks.flower.apps import Link, Terms, play_round, run_rounds
-from fedblocks.flower.hosts import ServerHost
+from fedblocks.flower.enrolment import CEILING, EnrolmentFiles
+from fedblocks.flower.jobs import Job, load_job, working_on
 from fedblocks.flower.messages import Part
-from fedblocks.flower.orders import Order
-from fedblocks.flower.pki import public_key
 from fedblocks.flower.recording import recorded, with_metrics
 from fedblocks.flower.roll import Roll
 from fedblocks.flower.rounds import OpenRound
@@ -34,45 +34,45 @@ from fedblocks.runs.run import threads
 from fedblocks.runs.states import settled
 from fedblocks.runs.store import ClientMetric, Note, Snapshot
 
+CLAIMS = "claims"  # what a run's folder calls the examples that clients said they have
 
-def serve(grid: Grid, server: Path, order: Order) -> None:
-    """Do what the server was told, and write how it ended to the run folder."""
-    with RunFolder.open(Path(order.folder)) as folder:
-        folder.claim()
+
+def serve(grid: Grid, server: Path, name: str) -> None:
+    """Do a job of the server, and write how it ended to the job's file and to the run folder."""
+    with working_on(server, name) as job, RunFolder.open(Path(job.folder)) as folder:
         config = config_of(folder)
         with threads(config.threads):
-            service = Service.of(grid, server, order, folder, config)
-            if order.kind == "adapt":
+            service = Service.of(grid, server, job, folder, config)
+            if job.kind == "adapt":  # it may go on beside the training of the same run, whose folder it only reads
                 service.adapt()
             else:
-                with _ending(folder):
+                folder.claim()
+                with _ending(folder, lambda: load_job(server, name).status == "stopped"):
                     service.train()
 
 
 @contextmanager
-def _ending(folder: RunFolder) -> Iterator[None]:
-    """How a run ended is written to its folder."""
+def _ending(folder: RunFolder, is_stopped: Callable[[], bool]) -> Iterator[None]:
+    """How a run ended is written to its folder; one whose app is killed, or told to end, counts as interrupted."""
     folder.set_status("running")
     try:
         yield
-    except BaseException as error:
+    except Exception as error:
         with suppress(UserError):  # a full disk must not hide the first error
-            folder.store.note(f"stopped: {error}", "warning")
-            folder.set_status("failed")
+            if is_stopped():
+                folder.set_status("interrupted")
+            else:
+                folder.store.note(f"stopped: {error}", "warning")
+                folder.set_status("failed")
         raise
     folder.set_status("finished")
-
-
-def _keys(server: Path, host: ServerHost) -> dict[bytes, Sequence[int]]:
-    """The keys that were enrolled, and the clients that each stands for."""
-    return {public_key(server / "clients" / f"{name}.pub"): who for name, who in host.clients.items()}
 
 
 @dataclass(eq=False)
 class Service:
     """One run of a server."""
 
-    order: Order
+    job: Job
     folder: RunFolder
     prepared: Prepared
     side: ServerSide
@@ -81,35 +81,37 @@ class Service:
     started_at: str = field(default_factory=now)
 
     @staticmethod
-    def of(grid: Grid, server: Path, order: Order, folder: RunFolder, config: Config) -> Service:
+    def of(grid: Grid, server: Path, job: Job, folder: RunFolder, config: Config) -> Service:
         """All that the server needs, with the keys that clients were enrolled with."""
-        host, told = ServerHost.read(server), set[str]()
+        told = set[str]()
 
         def tell(text: str) -> None:
             if text not in told:
                 folder.store.note(text)
             told.add(text)
 
-        roll = Roll(grid, None if host.insecure else _keys(server, host), tell=tell)
         prepared = prepare(config, shape_of(config))
-        methods, population = prepared.setting.methods, prepared.setting.data.clients
-        device = prepared.setting.data.x.device
-        run = order.terms.run
-        side = ServerSide(methods, roll.members, population, config.seed, run, device, order.share)
-        return Service(order, folder, prepared, side, roll)
+        methods, data = prepared.setting.methods, prepared.setting.data
+        largest = job.largest_examples if job.kind == "train" else CEILING  # newcomers weigh nothing
+        claims = {int(client): size for client, size in json.loads(folder.store.meta(CLAIMS) or "{}").items()}
+        roll = Roll(grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), tell, claims)
+        run = job.terms.run
+        side = ServerSide(methods, roll.members, data.clients, config.seed, run, data.x.device, job.share)
+        return Service(job, folder, prepared, side, roll)
 
     def train(self) -> None:
         """All rounds that are left, and the last evaluation."""
         config, progress = self.prepared.config, progresses.load(self.folder.checkpoints, self.side)
-        self.roll.wait(self.prepared.clients, self._minimum(), self.order.patience)
-        goal, order = self.prepared.cohort if self.order.more > 1 else None, self.order
-        terms = Terms(config.rounds, self._minimum(), order.seconds, goal, order.attempts, order.patience)
+        self.roll.wait(self.prepared.clients, self._minimum(), self.job.patience)
+        goal, job = self.prepared.cohort if self.job.more > 1 else None, self.job
+        terms = Terms(config.rounds, self._minimum(), job.seconds, goal, job.attempts, job.patience)
         self._restart_clock()
         last = run_rounds(self.roll, self.side, terms, self._choose, progress, self._closed)
         self._evaluate(last)
 
     def _minimum(self) -> int:
-        return max(1, math.ceil(self.order.minimum * self.prepared.cohort - 1e-9))
+        """The share of the cohort in whole clients: 0.8 of three is two, or one late client would stop such a run."""
+        return max(1, math.floor(self.job.minimum * self.prepared.cohort + 0.5))
 
     def _choose(self, progress: Progress, attempt: int) -> tuple[Sequence[int], Ask]:
         """Whom to ask, and for what; an evaluation that is due goes with training if everybody is asked."""
@@ -126,7 +128,7 @@ class Service:
 
     def _cohort(self, done: int, attempt: int) -> list[int]:
         """The clients of a simulated round; more of them, or others, where rounds are to survive losses."""
-        count = min(len(self.prepared.clients), math.ceil(self.order.more * self.prepared.cohort))
+        count = min(len(self.prepared.clients), math.ceil(self.job.more * self.prepared.cohort))
         if attempt == 0 and count == self.prepared.cohort:
             return cohort_of(self.prepared, done)
         here = [c for c in self.prepared.clients if c in self.roll.nodes]
@@ -165,7 +167,7 @@ class Service:
 
     def _asked(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
         asked = OpenRound(self.side, progress, clients, ask)
-        return play_round(Link(self.roll.grid, self.roll.nodes), asked, 0, self.order.seconds)
+        return play_round(Link(self.roll.grid, self.roll.nodes), asked, 0, self.job.seconds)
 
     def _note_metrics(self, round: int, closed: Closed) -> None:
         found: list[ClientMetric] = []
@@ -181,6 +183,7 @@ class Service:
     def _closed(self, closed: Closed) -> None:
         """Write what happened, then what the server goes on from: a kill in between costs one round."""
         done = closed.progress.state.round
+        self.folder.store.set_meta(CLAIMS, json.dumps(self.roll.claims))
         if closed.evaluated.counts:
             self._note_metrics(done if closed.abandoned else done - 1, closed)
         for ignored in closed.ignored:
@@ -200,8 +203,8 @@ class Service:
     def adapt(self) -> None:
         """Give new clients their models; the trained federation stays as it is."""
         progress = progresses.load(self.folder.checkpoints, self.side)
-        clients = [*self.order.clients]
-        self.roll.wait(clients, len(clients), self.order.patience)
+        clients = [*self.job.clients]
+        self.roll.wait(clients, len(clients), self.job.patience)
         closed = self._asked(progress, clients, Ask(False, evaluate=("validation", "test"), joining=True))
         for refusal in closed.report.refusals:
             text = f"client {refusal.client} got no model: {refusal.reason}, {refusal.detail}"

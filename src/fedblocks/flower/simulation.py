@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedblocks.core.errors import UserError
 from fedblocks.flower import launch
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import Choices, dealt_out, ended_politely, order_for, stopped
+from fedblocks.flower.federation import Choices, dealt_out, ended_politely, job_for, stopped
 from fedblocks.flower.hosts import ServerHost
+from fedblocks.flower.jobs import add_job
 from fedblocks.flower.watching import watch
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult
@@ -32,7 +33,7 @@ class Resources(BaseModel):
     address: str | None = None  # of a Ray cluster that is running; without it one is started on this machine
     nodes: int = Field(ge=1)
     server: str  # the server's folder
-    order: str  # the name of the order in it
+    job: str  # its name there
 
 
 def need_ray() -> None:
@@ -51,8 +52,8 @@ def simulate(
     need_ray()
     base, server = path / "federation", path / "federation" / "server"
     held = dealt_out(path, base, nodes, launch.free_port(), insecure=True)
-    order = order_for(path, ServerHost.read(server).federation, kind="train", **choices).store(server)
-    told = Resources(cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), order=order)
+    job = add_job(server, job_for(path, ServerHost.read(server).federation, kind="train", **choices)).name
+    told = Resources(cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), job=job)
     try:
         with ended_politely(), Crew(base / "logs", launch.environment(server)) as crew:
             on_note(Note(f"starting Ray and {len(held)} nodes"))
