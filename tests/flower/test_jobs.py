@@ -25,7 +25,6 @@ from fedblocks.flower.jobs import (
     update_job,
     working_on,
 )
-from fedblocks.flower.setup import set_up
 from fedblocks.flower.terms import sides_at
 from fedblocks.runs.result import load_run
 
@@ -248,17 +247,3 @@ def test_status_shows_all_jobs_that_are_not_over(host: Host, flower: Flower) -> 
     assert rows[1:] == [
         ("train", "failed, 0 rounds: no space"), ("adapt", "submitted, 0 rounds"), ("train", "running, 0 rounds"),
     ]  # fmt: skip
-
-
-def test_keys_that_are_enrolled_while_the_server_runs_are_registered_once(tmp_path: Path, flower: Flower) -> None:
-    server, told = tmp_path / "f" / "server", list[str]()
-    set_up(tmp_path / "f", "127.0.0.1", {"one": [0], "two": [1]})
-    running.enrol_new(server, told.append)
-    set_up(tmp_path / "f", "127.0.0.1", {"three": [2]})
-    for _ in range(2):
-        running.enrol_new(server, told.append)
-    registered = [Path(words[-1]).stem for words in flower.asked]
-    assert sorted(registered[:2]) == ["one", "two"] and registered[2:] == ["three"]
-    (server / "server.toml").write_text("half a fi")
-    running.enrol_new(server, told.append)
-    assert told[-1].startswith("not enrolled yet: ")

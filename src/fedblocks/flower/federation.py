@@ -14,8 +14,8 @@ from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 from fedblocks.flower import launch, running
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.hosts import ServerHost
-from fedblocks.flower.private import private_folder
 from fedblocks.flower.jobs import Job, load_job
+from fedblocks.flower.private import private_folder
 from fedblocks.flower.setup import node_name, set_up
 from fedblocks.flower.terms import RunTerms, shape_of
 from fedblocks.flower.watching import watch

@@ -11,8 +11,8 @@ from fedblocks.flower import launch, running
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.federation import ended_politely, job_for
 from fedblocks.flower.hosts import ClientHost, ServerHost
-from fedblocks.flower.key_watch import KeyWatch, check_client, check_server
 from fedblocks.flower.jobs import JobRecord, all_jobs, is_worked_on, load_job, unfinished_jobs, update_job
+from fedblocks.flower.key_watch import KeyWatch, check_client, check_server
 from fedblocks.flower.terms import data_of
 from fedblocks.runs.folder import RunFolder
 
