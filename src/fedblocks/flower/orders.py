@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from pathlib import Path
@@ -49,12 +48,11 @@ class Order(BaseModel):
         return Order.model_validate_json((server / "orders" / f"{name}.json").read_text())
 
 
-def write_app(folder: Path, order: str, terms: RunTerms) -> Path:
-    """The app that Flower is given: a page that names two functions of this package, and what clients are told."""
+def write_app(folder: Path, order: str) -> Path:
+    """The app that Flower is given: a page that names functions of this package; clients never ask for it."""
     project = {"name": "fedblocks-run", "version": "1.0.0", "description": "a fedblocks run", "dependencies": []}
     components = {"serverapp": f"{MODULE}:server_app", "clientapp": f"{MODULE}:client_app"}
-    settings = {"order": order, "terms": json.dumps(terms.model_dump(mode="json"))}
-    app = {"publisher": "fedblocks", "components": components, "config": settings}
+    app = {"publisher": "fedblocks", "components": components, "config": {"order": order}}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}}))
     return folder

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.admission import Member
+from fedblocks.flower.records import with_terms
 from fedblocks.flower.rounds import readable
 
 HELLO = "query.hello"
@@ -32,6 +33,7 @@ class Roll:
 
     grid: Grid
     keys: Mapping[bytes, Sequence[int]] | None = None  # public key -> clients that it stands for; None: anybody's word
+    terms: str = ""  # what nodes are told of the run
     largest: int = 10**7  # examples that a client may say it has
     tell: Tell = lambda text: None
     members: dict[int, Member] = field(default_factory=dict)
@@ -59,8 +61,8 @@ class Roll:
         now, known = time.monotonic(), {*self.nodes.values()}
         new = [n for n in online if n not in known and now - self._when.get(n, float("-inf")) > AGAIN]
         self._public = dict(online)
-        empty = RecordDict({"hello": ConfigRecord({})})
-        messages = [Message(empty, n, HELLO, group_id="hello", ttl=AGAIN) for n in new]
+        question = with_terms(RecordDict({"hello": ConfigRecord({})}), self.terms)
+        messages = [Message(question, n, HELLO, group_id="hello", ttl=AGAIN) for n in new]
         self._asked.update(zip(self.grid.push_messages(messages), new, strict=True) if new else ())
         self._when |= dict.fromkeys(new, now)
 

@@ -1,25 +1,22 @@
-"""A federation's server and its clients as processes: start them, submit what is to be done, take up what was lost."""
+"""A federation's server as processes: start them, submit what is to be done, take up what was lost."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower import launch, shim
+from fedblocks.flower import launch
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.hosts import ClientHost, ServerHost
+from fedblocks.flower.hosts import ServerHost
 from fedblocks.flower.orders import Order, write_app
-from fedblocks.flower.shim import WARM
 from fedblocks.runs.folder import RunFolder, write_atomically
 
 Tell = Callable[[str], None]
-WORKER = ("-m", "fedblocks.flower.warm")
 READY = 60.0  # seconds that a SuperLink may take to start on a busy machine
 
 
@@ -58,30 +55,12 @@ def _mark(folder: Path, name: str) -> Path:
     return folder / "clients" / f"{name}.enrolled"
 
 
-def start_client(crew: Crew, folder: Path, name: str = "supernode", worker: Sequence[str] = WORKER) -> None:
-    """The SuperNode of one machine with clients, and the process that works for it."""
-    variables = {**launch.environment(folder), launch.CLIENT: str(folder), WARM: f"{crew.mark}-{name}"}
-    variables["PATH"] = os.pathsep.join([str(_shim(folder)), variables["PATH"]])
-    crew.start(f"{name}-app", [sys.executable, *worker], **variables)
-    crew.start(name, launch.supernode(ClientHost.read(folder), folder), **variables)
-
-
-def _shim(folder: Path) -> Path:
-    """A folder for the path in which Flower finds our program under the name of its own."""
-    where = folder / "bin"
-    where.mkdir(exist_ok=True, mode=0o700)
-    program = Path(shim.__file__).resolve()
-    (where / "flwr-clientapp").write_text(f'#!/bin/sh\nexec "{sys.executable}" -ES "{program}" "$@"\n')
-    (where / "flwr-clientapp").chmod(0o700)
-    return where
-
-
 def submit(folder: Path, order: Order) -> str:
     """Give the server something to do; the number that Flower gives it."""
     if order.kind == "train":
         _settle(Path(order.folder))
     name = order.store(folder)
-    app = write_app(folder / "orders" / name, name, order.terms)
+    app = write_app(folder / "orders" / name, name)
     number = str(launch.ask(folder, "run", str(app))["run-id"])
     write_atomically(current(folder), json.dumps({"order": name, "run-id": number, "folder": order.folder}))
     return number

@@ -90,7 +90,8 @@ class Service:
                 folder.store.note(text)
             told.add(text)
 
-        roll = Roll(grid, None if host.insecure else _keys(server, host), tell=tell)
+        keys = None if host.insecure else _keys(server, host)
+        roll = Roll(grid, keys, order.terms.model_dump_json(), tell=tell)
         prepared = prepare(config, shape_of(config))
         methods, population = prepared.setting.methods, prepared.setting.data.clients
         device = prepared.setting.data.x.device
@@ -165,7 +166,7 @@ class Service:
 
     def _asked(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
         asked = OpenRound(self.side, progress, clients, ask)
-        return play_round(Link(self.roll.grid, self.roll.nodes), asked, 0, self.order.seconds)
+        return play_round(Link(self.roll.grid, self.roll.nodes, self.roll.terms), asked, 0, self.order.seconds)
 
     def _note_metrics(self, round: int, closed: Closed) -> None:
         found: list[ClientMetric] = []

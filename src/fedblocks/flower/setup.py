@@ -9,6 +9,7 @@ from typing import Any
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts import PORT, ClientHost, ServerHost, is_loopback
+from fedblocks.flower.policy import Allow
 
 EXAMPLE = {"name": "npz", "clients": 1, "options": {"path": "data.npz"}, "split": [0.7, 0.1, 0.2]}
 HINT = """
@@ -49,7 +50,8 @@ def set_up(
     host.write(server)
     for node, numbers in clients.items():
         if node not in known:
-            more = {"data": dict(data or EXAMPLE), "device": device, "pictures": pictures}
+            leaves = [*Allow().send, *(["pictures"] if pictures else [])]
+            more = {"data": dict(data or EXAMPLE), "device": device, "allow": {"send": leaves}}
             _client(folder, node, numbers, host, more)
             made.append(str(folder / node))
     return made
