@@ -286,7 +286,9 @@ def test_nobody_is_answered_without_tls(deployed: Deployed) -> None:
 def visitor(deployed: Deployed, folder: Path) -> Path:
     """The folder of client two, in which a test puts something wrong."""
     return shutil.copytree(
-        deployed.base / "two", folder / "visitor", ignore=shutil.ignore_patterns("state", "flower", "attack", "standing.json")
+        deployed.base / "two",
+        folder / "visitor",
+        ignore=shutil.ignore_patterns("state", "flower", "attack", "standing.json"),
     )
 
 
