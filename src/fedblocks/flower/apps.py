@@ -28,7 +28,6 @@ Begin = Callable[[Context, Roll], tuple[ServerSide, Progress]]  # anew, or where
 
 def client_app(sides_of: Callable[[Context], Sides]) -> ClientApp:
     """The app of a node; given Flower's context it finds the clients that it holds."""
-
     app = ClientApp()
     app.train()(lambda message, context: work(message, sides_of(context)))
     app.query("hello")(lambda message, context: hello(message, lambda: sides_of(context)))

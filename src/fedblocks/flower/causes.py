@@ -25,6 +25,9 @@ def cause_of(error: Exception, server: str) -> UserError:
     """What is wrong, in words."""
     if isinstance(error, httpx.HTTPStatusError):
         return _answered(error.response, server)
+    if not isinstance(error, httpx.HTTPError):  # an answer came, and is none
+        fix = "install the same version of fedblocks and Flower here and there, and see that client.toml names its port"
+        return UserError(f"{server} answers what this client does not understand: {_words(error)}", fix)
     for inner in _chain(error):
         if isinstance(inner, ssl.SSLCertVerificationError):
             return _certificate(inner, server)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +35,7 @@ from flwr.proto.fleet_pb2 import (
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node
+from flwr.supercore.constant import VERSION_INCOMPATIBILITY_MESSAGE_METADATA_KEY
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_body,
@@ -112,8 +113,14 @@ class _Carrier:
                 body += chunk
         finally:
             response.close()
+        if told := response.headers.get(VERSION_INCOMPATIBILITY_MESSAGE_METADATA_KEY):
+            self._warn(told)
         date = {name: value for name, value in response.headers.items() if name == "date"}
         return httpx.Response(response.status_code, headers=date, content=bytes(body), request=context.request)
+
+    @cache  # noqa: B019 - one of these in a process
+    def _warn(self, told: str) -> None:
+        log.warning("the server has another version of Flower, which may not work: %s", told[:300])
 
 
 class Fleet:

@@ -39,6 +39,7 @@ from fedblocks.runs.registry import METHODS
 QUICK, IDLE = 0.25, 3.0  # seconds between two looks for a message: in a run, and when nothing has come for long
 RETRY, RARELY = 1.0, 15.0  # seconds until a server that is away or refuses is tried again: at first, and in the end
 ENVELOPE = 2**24  # bytes that a message may have beside the arrays of a model
+LOST = (httpx.HTTPError, TooLargeError, ValueError)  # no answer, a refusal, or something that is not Flower's
 THREADS = torch.get_num_threads()
 log = logging.getLogger(__name__)
 
@@ -63,10 +64,10 @@ class Node:
                     heart.start()
                 try:
                     self._answer_messages()
-                except httpx.HTTPError as error:
+                except LOST as error:
                     self._tell_cause(error)
         finally:
-            with suppress(httpx.HTTPError, TooLargeError):
+            with suppress(*LOST):
                 if self.number is not None:
                     self.fleet.leave(self.number)
 
@@ -77,7 +78,7 @@ class Node:
             try:
                 self.number = self.fleet.enter(self.number)
                 break
-            except (httpx.HTTPError, TooLargeError, ValueError) as error:
+            except LOST as error:
                 self._tell_cause(error)
             time.sleep(pause)
             pause = min(2 * pause, RARELY)
@@ -88,7 +89,7 @@ class Node:
         """Whether the server heard that this client lives; also while it trains."""
         try:
             return self.number is not None and self.fleet.beat(self.number)
-        except (httpx.HTTPError, TooLargeError, ValueError):
+        except LOST:
             return False
 
     def _tell_cause(self, error: Exception) -> None:
