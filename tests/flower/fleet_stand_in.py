@@ -1,4 +1,4 @@
-"""A server on loopback that answers like a SuperLink, as far as a client's process asks it; each route can be broken."""
+"""A server on loopback that answers a client's process as a SuperLink does; tests break its routes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from flwr.app import Message
+from flwr.app.message import remove_content_from_message
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2 as fleet
 from flwr.proto import heartbeat_pb2 as heartbeat
@@ -73,8 +74,7 @@ class StandIn:
             if not self.outbox:
                 return fleet.PullMessagesResponse().SerializeToString()
             message = self.outbox.pop(0)
-        head, tree = message_to_proto(message), get_object_tree(message)
-        head.ClearField("content")
+        head, tree = message_to_proto(remove_content_from_message(message)), get_object_tree(message)
         return fleet.PullMessagesResponse(messages_list=[head], message_object_trees=[tree]).SerializeToString()
 
     def _pull_object(self, body: bytes) -> bytes:

@@ -44,9 +44,11 @@ def watch_client(crew: Crew, folder: Path, tell: Tell) -> None:
     while True:
         news = Standing.read(folder)
         if news is not None and news.process == crew.running[NAME].pid and news != told:
-            told = news
             if news.state == "failed":
                 raise UserError(news.text, news.fix)
+            if told is None:
+                tell(news.holds)
+            told = news
             crew.restarts = 0 if news.state == "connected" else crew.restarts
             tell(f"{news.text}; {news.fix}" if news.fix else news.text)
         for name in crew.revive():

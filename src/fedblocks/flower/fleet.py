@@ -170,7 +170,10 @@ class Fleet:
         answer = self._ask.PullMessages(PullMessagesRequest(node=Node(node_id=number)))
         if not answer.messages_list or not answer.message_object_trees:
             return None
-        return message_from_proto(answer.messages_list[0]), answer.message_object_trees[0]
+        try:
+            return message_from_proto(answer.messages_list[0]), answer.message_object_trees[0]
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"a message that is none: {error}") from error
 
     def fetch(self, number: int, message: Message, tree: ObjectTree, most: int) -> None:
         """Bring what a message holds, if it is not more than so many bytes."""

@@ -47,8 +47,8 @@ log = logging.getLogger(__name__)
 class Node:
     """One machine's clients, and their server."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.host = folder, ClientHost.read(folder)
+    def __init__(self, folder: Path, holds: str = "") -> None:
+        self.folder, self.holds, self.host = folder, holds, ClientHost.read(folder)
         self.fleet = Fleet(self.host, folder)
         before = Standing.read(folder)
         self.number = before.node if before and not self.host.insecure else None  # Flower's, of an earlier time
@@ -67,6 +67,8 @@ class Node:
                 except LOST as error:
                     self._tell_cause(error)
         finally:
+            if heart.is_running:
+                heart.stop()  # or it would call this client back to life
             with suppress(*LOST):
                 if self.number is not None:
                     self.fleet.leave(self.number)
@@ -98,7 +100,7 @@ class Node:
 
     def _tell(self, news: Standing) -> None:
         """Say something once."""
-        Standing(news.state, news.text, news.fix, self.number, os.getpid()).write(self.folder)
+        Standing(news.state, news.text, news.fix, self.number, os.getpid(), self.holds).write(self.folder)
         self._warn_once(f"{news.text}{f'; {news.fix}' if news.fix else ''}")
 
     def _warn_once(self, text: str) -> None:
@@ -205,8 +207,7 @@ def main(folder: Path) -> int:
     number = before.node if (before := Standing.read(folder)) else None
     try:
         with ended_politely(), alone(folder):
-            Standing("starting", check(folder), node=number, process=os.getpid()).write(folder)
-            Node(folder).run()
+            Node(folder, check(folder)).run()
     except KeyboardInterrupt:
         return 0
     except UserError as error:

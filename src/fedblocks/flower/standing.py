@@ -15,11 +15,12 @@ FILE = "standing.json"
 class Standing:
     """One line of news."""
 
-    state: Literal["starting", "trying", "connected", "failed"]
+    state: Literal["trying", "connected", "failed"]
     text: str = ""  # for people
     fix: str = ""
     node: int | None = None  # Flower's number of this client
     process: int = 0
+    holds: str = ""  # the examples of this machine, in a sentence
 
     def write(self, folder: Path) -> None:
         """Tell; a reader never sees half of it."""
