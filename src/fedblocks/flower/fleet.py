@@ -56,7 +56,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
     push_object_contents_from_iterable,
 )
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
-from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -132,7 +132,7 @@ class Fleet:
         secured = False if host.insecure else ssl.create_default_context(cafile=str(folder / "ca.crt"))
         self._carrier = _Carrier(secured)
         address = f"http{'' if host.insecure else 's'}://{host.server}"
-        chain = [NodeAuthHttpInterceptor(*self._keys), self._carrier]
+        chain: list[ProtobufClientInterceptor] = [NodeAuthHttpInterceptor(*self._keys), self._carrier]
         self._ask = FleetHttpClient(address, interceptors=chain, verify=secured)
 
     def enter(self, number: int | None) -> int:

@@ -34,7 +34,7 @@ from fedblocks.flower.messages import Malformed
 from fedblocks.flower.records import terms_of
 from fedblocks.flower.roll import HELLO
 from fedblocks.flower.standing import Standing
-from fedblocks.runs.registry import METHODS
+from fedblocks.runs.registry import kinds
 
 QUICK, IDLE = 0.25, 3.0  # seconds between two looks for a message: in a run, and when nothing has come for long
 RETRY, RARELY = 1.0, 15.0  # seconds until a server that is away or refuses is tried again: at first, and in the end
@@ -182,8 +182,8 @@ def check(folder: Path) -> str:
     """What this machine holds, in a sentence; or what is wrong with its configuration."""
     host = ClientHost.read(folder)
     for name in host.allow.methods or ():
-        if name not in METHODS:
-            raise UserError(f'{folder / host.file()}: allow.methods: "{name}" is not installed', nearest(name, METHODS))
+        if name not in (methods := kinds()["method"]):
+            raise UserError(f'{folder / host.file()}: allow.methods: "{name}" is not installed', nearest(name, methods))
     data = terms.data_of(host, folder)
     rows = sum(int(rows.sizes.sum()) for rows in data.parts.values())
     return f"client {', '.join(map(str, host.clients))}: {rows} examples, which stay here"

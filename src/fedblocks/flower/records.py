@@ -72,7 +72,7 @@ def _text(header: Any) -> str:
 
 
 def _arrays(content: RecordDict, name: str, limit: int | None) -> dict[str, npt.NDArray[Any]]:
-    arrays = dict(content[name]) if name in content else None
+    arrays: dict[str, Any] | None = dict(content[name]) if name in content else None
     if arrays is None or not all(isinstance(a, Array) for a in arrays.values()):
         raise Malformed("envelope", "a message has a header and arrays, and nothing else")
     total = sum(len(array.data) for array in arrays.values())
