@@ -100,7 +100,8 @@ class Node:
 
     def _tell(self, news: Standing) -> None:
         """Say something once."""
-        Standing(news.state, news.text, news.fix, self.number, os.getpid(), self.holds).write(self.folder)
+        with suppress(OSError):  # a disk that is full is no reason to end
+            Standing(news.state, news.text, news.fix, self.number, os.getpid(), self.holds).write(self.folder)
         self._warn_once(f"{news.text}{f'; {news.fix}' if news.fix else ''}")
 
     def _warn_once(self, text: str) -> None:
@@ -174,7 +175,7 @@ def _sides(folder: Path, run: str, settings: str) -> apps.Sides:
         first = error.errors(include_url=False, include_input=False)[0]
         detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise Malformed("version-mismatch", f"the terms of the run are not those of this version: {detail}") from error
-    torch.set_num_threads(told.threads or THREADS)
+    torch.set_num_threads(min(told.threads or THREADS, os.cpu_count() or 1))
     return terms.sides_at(folder, told)
 
 

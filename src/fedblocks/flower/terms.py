@@ -40,7 +40,7 @@ class RunTerms(BaseModel):
     run: str
     population: int = Field(ge=1)
     seed: int = Field(ge=0)
-    threads: int | None = None
+    threads: int | None = Field(default=None, ge=1)
     input_shape: tuple[int, ...]
     classes: int = Field(ge=1)
     net: dict[str, Any]
