@@ -18,6 +18,7 @@ import torch
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower import launch, running
+from fedblocks.flower.client_host import start_client
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.federation import new_run, order_for
 from fedblocks.flower.setup import set_up
@@ -88,7 +89,7 @@ def main() -> None:
         with Crew(base / "logs", variables) as crew:
             host = running.start_server(crew, server, print)
             for name in ("a", "b"):
-                running.start_client(crew, base / "f" / name, name)
+                start_client(crew, base / "f" / name, name)
             for name in [method for method in chosen.methods if method not in found]:
                 try:
                     found[name] = compared(name, base, crew, host.federation)

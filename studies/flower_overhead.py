@@ -20,9 +20,9 @@ from typing import Any
 import tomli_w
 
 from fedblocks.flower import launch, running
+from fedblocks.flower.client_host import start_client
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.federation import new_run, order_for
-from fedblocks.flower.hosts import ClientHost
 from fedblocks.flower.setup import set_up
 from fedblocks.flower.watching import watch
 from fedblocks.runs.config import Config
@@ -56,11 +56,16 @@ class Place:
         for number, name in enumerate(("one", "two")):
             folder = self.base / name
             if ours:
-                running.start_client(self.crew, folder, name)
+                start_client(self.crew, folder, name)
             else:
                 told = ["--node-config", f"partition-id={number} num-partitions=2"]
-                command = [*launch.supernode(ClientHost.read(folder), folder), *told]
-                self.crew.start(name, command, **launch.environment(folder))
+                self.crew.start(name, [*self.stock_client(folder), *told], **launch.environment(folder))
+
+    def stock_client(self, folder: Path) -> list[str]:
+        """Flower's own, with the key of ours."""
+        address = [f"127.0.0.1:{self.host.port}", "--host", "127.0.0.1", "--port", str(launch.free_port())]
+        key = ["--auth-supernode-private-key", str(folder / "client.key")]
+        return ["flower-supernode", "--superlink", *address, "--root-certificates", str(folder / "ca.crt"), *key]
 
     def ours(self, name: str, rounds: int, hidden: list[int]) -> tuple[RunResult, dict[str, int]]:
         table = {"rounds": rounds, "threads": 1, "data": DATA, "net": {"name": "mlp", "hidden": hidden}}

@@ -1,4 +1,4 @@
-"""A real SuperLink and real SuperNodes on loopback, with certificates and enrolled keys: results, losses, hostility."""
+"""A real SuperLink and real clients on loopback, with certificates and enrolled keys: results, losses, hostility."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 
 from fedblocks.core.errors import Interrupted, UserError
 from fedblocks.flower import launch, running
+from fedblocks.flower.client_host import start_client
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.federation import check_job, job_for, new_run
-from fedblocks.flower.hosting import check_admission, stop_jobs
+from fedblocks.flower.hosting import stop_jobs
 from fedblocks.flower.jobs import load_job, unfinished_jobs
 from fedblocks.flower.pki import make_authority, make_client
 from fedblocks.flower.setup import set_up
+from fedblocks.flower.standing import Standing
 from fedblocks.flower.store import PersonalStore
 from fedblocks.flower.watching import watch
 from fedblocks.runs.config import Config
@@ -35,7 +37,7 @@ from fedblocks.runs.run import REAL, run
 
 pytestmark = pytest.mark.timeout(900)
 
-WORKER = (str(Path(__file__).with_name("hostile_worker.py")),)  # as honest as the other until it is told otherwise
+PROGRAM = (str(Path(__file__).with_name("hostile_worker.py")),)  # as honest as the other until it is told otherwise
 DATA = {"name": "digits", "clients": 2, "split": [0.6, 0.2, 0.2]}
 TABLE: dict[str, Any] = {
     "rounds": 2,
@@ -70,8 +72,8 @@ class Deployed:
 
     def start(self) -> None:
         self.host = running.start_server(self.crew, self.server, print)
-        running.start_client(self.crew, self.base / "one", "one")
-        running.start_client(self.crew, self.base / "two", "two", WORKER)
+        start_client(self.crew, self.base / "one", "one")
+        start_client(self.crew, self.base / "two", "two", PROGRAM)
 
     def submit(self, name: str, folder: Path, changes: dict[str, Any] | None = None, **choices: Any) -> Path:
         path = new_run(Config.of({**TABLE, **METHODS[name], **(changes or {})}), folder, [])
@@ -198,7 +200,7 @@ def test_a_hostile_client_is_refused_with_reasons_that_both_sides_log(deployed: 
     found = rows(path, "SELECT round, client, reason FROM refusals ORDER BY round")
     assert [(row["round"], row["client"]) for row in found] == [(n + 1, 1) for n in range(len(HOSTILE))]
     assert [row["reason"] for row in found] == list(HOSTILE.values())
-    log = deployed.crew.log("two-app").read_text()
+    log = deployed.crew.log("two").read_text()
     assert [reason for reason in HOSTILE.values() if f"was not used: {reason}" not in log] == []
     assert all(value.isfinite().all() for block in result.state().server.values() for value in block.values())
 
@@ -210,7 +212,7 @@ def test_a_client_of_another_version_is_refused(deployed: Deployed, tmp_path: Pa
     plot(deployed)
     notes = [row["text"] for row in rows(path, "SELECT text FROM notes")]
     assert any("a node was refused: version-mismatch" in note for note in notes), notes
-    assert "this client cannot take part: version-mismatch" in deployed.crew.log("two-app").read_text()
+    assert "this client cannot take part: version-mismatch" in deployed.crew.log("two").read_text()
     assert [row["reason"] for row in rows(path, "SELECT reason FROM refusals")] == ["unreachable"]
 
 
@@ -223,13 +225,13 @@ def test_a_client_that_is_killed_costs_no_more_than_the_deadline_and_comes_back_
     until(lambda: (deployed.base / "two" / "sleeping").exists(), "round 2 on the client", deployed)
     kept = fingerprint(deployed.personal(path, 1) / "round-000001")
     assert kept
-    deployed.kill("two", "two-app")
+    deployed.kill("two")
     killed = time.monotonic()
     abandoned = "SELECT 1 FROM notes WHERE text LIKE 'round 2 was abandoned: 1 of at least 2 %client 1: no-answer%'"
     until(lambda: rows(path, abandoned) != [], "the end of the round", deployed)
     assert time.monotonic() - killed < 45  # the deadline and a little; Flower notices after 50 to 60 seconds
     plot(deployed)
-    running.start_client(deployed.crew, deployed.base / "two", "two", WORKER)
+    start_client(deployed.crew, deployed.base / "two", "two", PROGRAM)
     real = deployed.finish(path)  # Flower lets it in again when it has noticed
     assert rows(path, "SELECT 1 FROM notes WHERE text LIKE 'round 2 was abandoned%()'") == []  # nobody tried without it
     assert fingerprint(deployed.personal(path, 1) / "round-000001") == kept
@@ -279,18 +281,26 @@ def test_jobs_go_on_side_by_side_are_taken_up_after_a_crash_and_stopped(deployed
 
 def test_an_unknown_key_is_refused(deployed: Deployed, visitors: Crew, tmp_path: Path) -> None:
     make_client(visitor(deployed, tmp_path) / "client.key", tmp_path / "visitor.pub")
-    running.start_client(visitors, tmp_path / "visitor")
-    launch.until(lambda: visitors.running["supernode"].poll() is not None, 120, lambda: None, "the visitor's end")
-    with pytest.raises(UserError, match="does not know the key"):
-        check_admission(visitors)
+    assert "does not know the key of this client" in refused(visitors, tmp_path / "visitor").text
 
 
 def test_a_server_with_another_authority_is_not_believed(deployed: Deployed, visitors: Crew, tmp_path: Path) -> None:
     make_authority(visitor(deployed, tmp_path))
-    running.start_client(visitors, tmp_path / "visitor")
-    launch.until(lambda: visitors.running["supernode"].poll() is not None, 120, lambda: None, "the visitor's end")
-    with pytest.raises(UserError, match="not signed by the authority that this client knows"):
-        check_admission(visitors)
+    assert "not signed by the authority that this client knows" in refused(visitors, tmp_path / "visitor").text
+
+
+def refused(visitors: Crew, folder: Path) -> Standing:
+    """What a client tells that is not let in; it goes on trying."""
+    start_client(visitors, folder)
+    launch.until(lambda: stands(folder, "trying"), 120, visitors.check, "the visitor's refusal")
+    found = Standing.read(folder)
+    assert found is not None and found.fix
+    return found
+
+
+def stands(folder: Path, state: str) -> bool:
+    found = Standing.read(folder)
+    return found is not None and found.state == state
 
 
 def test_nobody_is_answered_without_tls(deployed: Deployed) -> None:
@@ -303,7 +313,9 @@ def test_nobody_is_answered_without_tls(deployed: Deployed) -> None:
 def visitor(deployed: Deployed, folder: Path) -> Path:
     """The folder of client two, in which a test puts something wrong."""
     return shutil.copytree(
-        deployed.base / "two", folder / "visitor", ignore=shutil.ignore_patterns("state", "flower", "bin", "attack")
+        deployed.base / "two",
+        folder / "visitor",
+        ignore=shutil.ignore_patterns("state", "flower", "attack", "standing.json"),
     )
 
 

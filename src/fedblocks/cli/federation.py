@@ -111,7 +111,7 @@ def server(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The se
 @app.command()
 def client(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This client's folder.")]) -> None:
     """Run a client until Ctrl-C."""
-    from fedblocks.flower.hosting import host_client
+    from fedblocks.flower.client_host import host_client
 
     host_client(folder, say)
 

@@ -18,7 +18,7 @@ from fedblocks.flower.client import ClientSide
 from fedblocks.flower.enrolment import Enrolment
 from fedblocks.flower.local import member_of
 from fedblocks.flower.messages import Malformed, Wire
-from fedblocks.flower.records import NPY_HEADER, from_content, to_content
+from fedblocks.flower.records import NPY_HEADER, from_content, to_content, with_terms
 from fedblocks.flower.roll import PAUSE, UNANSWERED, Roll, pull, refuse_lasting
 from fedblocks.flower.rounds import OpenRound
 from fedblocks.flower.server import Ask, Closed, Progress, ServerSide
@@ -34,32 +34,28 @@ Begin = Callable[[Context, Roll], tuple[ServerSide, Progress]]  # anew, or where
 
 def client_app(sides_of: Callable[[Context], Sides]) -> ClientApp:
     """The app of a node; given Flower's context it finds the clients that it holds."""
-
-    def work(message: Message, context: Context) -> Message:
-        sides = sides_of(context)
-        asked = {c: m for c, m in from_content(message.content).items() if isinstance(m, Wire) and c in sides}
-        return Message(to_content({c: sides[c][0].answer(m) for c, m in asked.items()}), reply_to=message)
-
-    def hello(message: Message, context: Context) -> Message:
-        told: dict[str, object]
-        try:
-            told = {"members": [vars(member_of(*side)) for side in sides_of(context).values()]}
-        except Malformed as error:
-            told = _excuse(error.reason, error.detail)
-        except UserError as error:
-            told = _excuse("client-error", error.message)
-        return Message(RecordDict({"hello": ConfigRecord({"json": json.dumps(told)})}), reply_to=message)
-
     app = ClientApp()
-    app.train()(work)
-    app.query("hello")(hello)
+    app.train()(lambda message, context: work(message, sides_of(context)))
+    app.query("hello")(lambda message, context: hello(message, lambda: sides_of(context)))
     return app
 
 
-def _excuse(reason: str, detail: str) -> dict[str, object]:
-    """Why a node cannot take part; its own log says so too."""
-    log.warning("this client cannot take part: %s: %s", reason, detail)
-    return {"reason": reason, "detail": detail}
+def work(message: Message, sides: Sides) -> Message:
+    """What the clients of a node answer to what they are asked in a round."""
+    asked = {c: m for c, m in from_content(message.content).items() if isinstance(m, Wire) and c in sides}
+    return Message(to_content({c: sides[c][0].answer(m) for c, m in asked.items()}), reply_to=message)
+
+
+def hello(message: Message, sides_of: Callable[[], Sides]) -> Message:
+    """Who the clients of a node are, or why they cannot take part."""
+    told: dict[str, object]
+    try:
+        told = {"members": [vars(member_of(*side)) for side in sides_of().values()]}
+    except Malformed as error:
+        told = {"reason": error.reason, "detail": error.detail}
+    except UserError as error:
+        told = {"reason": "client-error", "detail": error.message}
+    return Message(RecordDict({"hello": ConfigRecord({"json": json.dumps(told)})}), reply_to=message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +64,7 @@ class Link:
 
     grid: Grid
     nodes: Mapping[int, int]  # client -> Flower's node
+    terms: str = ""  # what nodes are told of the run
     waiting: dict[str, dict[int, Wire]] = field(default_factory=dict)  # message -> what it brings, if unanswered
     lost: dict[int, tuple[float, Wire]] = field(default_factory=dict)  # client -> when to send it what again
 
@@ -84,7 +81,7 @@ class Link:
         if not by_node:
             return []
         outgoing = [
-            Message(to_content(some), dst_node_id=node, message_type=MessageType.TRAIN, group_id=group, ttl=seconds)
+            Message(with_terms(to_content(some), self.terms), node, MessageType.TRAIN, group_id=group, ttl=seconds)
             for node, some in by_node.items()
         ]
         try:
@@ -183,7 +180,7 @@ def run_rounds(
     roll: Roll, side: ServerSide, terms: Terms, choose: Choose, progress: Progress, on_round: OnRound
 ) -> Progress:
     """All rounds that are left. Abandoned ones are tried again, with the clients that `choose` names then."""
-    attempt, link = 0, Link(roll.grid, roll.nodes)
+    attempt, link = 0, Link(roll.grid, roll.nodes, roll.terms)
     while progress.state.round < terms.rounds:
         roll.look()
         clients, ask = choose(progress, attempt)

@@ -47,6 +47,7 @@ from fedblocks.flower.messages import (
     wire,
 )
 from fedblocks.flower.plans import Specs, plan_hash, plan_specs, several
+from fedblocks.flower.policy import Allow
 from fedblocks.flower.store import PersonalStore
 from fedblocks.flower.uploads import upload_arrays
 from fedblocks.runs.rounds import SMALL
@@ -74,7 +75,7 @@ class ClientSide:
     run: str
     setting: Setting  # of this client alone
     store: PersonalStore
-    pictures: bool = False  # show the server small numbers of the personal model: branch weights, routes
+    sends: frozenset[str] = frozenset(Allow().send)  # what may leave, by the names in client.toml
 
     @staticmethod
     def of(method: Method, data: Federation, client: int, seed: int, run: str, store: PersonalStore) -> ClientSide:
@@ -124,6 +125,8 @@ class ClientSide:
             raise Malformed("wrong-client", f"this is client {self.client}")
         if header.plan != self.plan:
             raise Malformed("plan-mismatch", "server and client have another version, method, options, net or seed")
+        if isinstance(header, Download) and header.train and "updates" not in self.sends:
+            raise Malformed("not-allowed", "this client sends no updates; it can be evaluated, and given a model")
 
     def _first(self, header: Download, message: Wire) -> Wire:
         """Do everything, or ask for slots first."""
@@ -220,17 +223,21 @@ class ClientSide:
             job = self._job(header, held, more, *self._trial(header))
             found = Sequential().evaluate(job, part)
             counts |= {f"{part}/{view}": _three(values[0]) for view, values in found.counts.items()}
-            pictures = self._pictures(held, found) if self.pictures else {}
+            pictures = self._pictures(held, found) if "pictures" in self.sends else {}
         if header.joining:
             self._keep_model(self._job(header, held, more, *self._trial(header)), header)
         if not header.train:
-            return wire(Upload(**reply(header), counts=counts, pictures=pictures))
+            return wire(Upload(**reply(header), counts=self._shown(counts), pictures=pictures))
         job = self._job(header, held, more, self.method.phases(), True, "train")
         trained = Sequential().train(job, header.score)
         counts |= {view: _three(values[0]) for view, values in trained.counts.items()}
         self._keep(header, private_of(self.method, trained.blocks), job.cohort.ids)
         arrays, given = upload_arrays(self.method, trained, header.copies, float(job.cohort.sizes[0]))
-        return wire(Upload(**reply(header), given=given, counts=counts, pictures=pictures), arrays)
+        return wire(Upload(**reply(header), given=given, counts=self._shown(counts), pictures=pictures), arrays)
+
+    def _shown(self, counts: dict[str, Counts]) -> dict[str, Counts]:
+        """How models did, if the server may know."""
+        return counts if "scores" in self.sends else {}
 
     def _pictures(self, held: Blocks, evaluated: Evaluated) -> dict[str, Picture]:
         """What a report draws of a model: its portraits, and small blocks that the client keeps."""

@@ -8,12 +8,13 @@ import re
 import secrets
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.private import OTHERS, SECRET, private_folder
@@ -132,3 +133,21 @@ def _signal(pid: int, number: int) -> None:
 def _end_with_parent() -> None:
     """In the child: be told to end when the process that started it is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextmanager
+def ended_politely() -> Iterator[None]:
+    """SIGTERM is like Ctrl-C here: processes that were started are ended first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

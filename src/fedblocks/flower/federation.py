@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 from fedblocks.flower import launch, running
-from fedblocks.flower.crew import Crew
+from fedblocks.flower.client_host import start_client
+from fedblocks.flower.crew import Crew, ended_politely
 from fedblocks.flower.hosts import ServerHost
 from fedblocks.flower.jobs import Job, load_job
 from fedblocks.flower.private import private_folder
@@ -76,7 +73,7 @@ def local(
         with ended_politely(), Crew(base / "logs", variables) as crew:
             host = running.start_server(crew, server, tell)
             for name in held:
-                running.start_client(crew, base / name, name)
+                start_client(crew, base / name, name)
             tell(f"starting {len(held)} nodes, and the app that goes through the rounds")
             job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
             return watch(path, on_round, on_note, lambda: _tend(crew, server, job, tell))
@@ -144,21 +141,3 @@ def go_on(server: Path, path: Path, choices: Choices, on_round: OnRound, on_note
     except KeyboardInterrupt as error:
         fix = f"see it with: fedblocks federation status {server}; end it with: fedblocks federation stop {server}"
         raise Interrupted("no longer watching; the run goes on", fix) from error
-
-
-@contextmanager
-def ended_politely() -> Iterator[None]:
-    """SIGTERM is like Ctrl-C here: processes that were started are ended first."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""The machines of a federation at work: a server or a client that runs until it is told to stop."""
+"""The server of a federation at work: it runs until it is told to stop, and does what it is asked for."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from pathlib import Path
 
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.flower import launch, running
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import ended_politely, job_for
-from fedblocks.flower.hosts import ClientHost, ServerHost
+from fedblocks.flower.crew import Crew, ended_politely
+from fedblocks.flower.federation import job_for
+from fedblocks.flower.hosts import ServerHost
 from fedblocks.flower.jobs import JobRecord, all_jobs, is_worked_on, load_job, unfinished_jobs, update_job
-from fedblocks.flower.key_watch import KeyWatch, check_client, check_server
-from fedblocks.flower.terms import data_of
+from fedblocks.flower.key_watch import KeyWatch, check_server
 from fedblocks.runs.folder import RunFolder
 
 Tell = Callable[[str], None]
-SLOW = 30.0  # seconds after which a client says that its server does not answer
-FORGET = 75.0  # seconds after which Flower's server has noticed that a client was killed
-REFUSED = "Failed to activate"  # what Flower's client says then
-RETRY = 4.0  # seconds until a client that was not let in tries again
 GONE = 90.0  # seconds in which Flower has ended the app of a job that is stopped
 TEND = 1.0  # seconds between two looks at the processes
 
@@ -56,69 +51,6 @@ def _unrepeated(tell: Tell) -> Tell:
         last = text
 
     return changed
-
-
-def host_client(folder: Path, tell: Tell) -> None:
-    """Run a machine with clients until Ctrl-C or SIGTERM; while the server is away it tries again."""
-    launch.need_flower()
-    folder = folder.resolve()
-    host = ClientHost.read(folder)
-    check_client(folder)
-    data = data_of(host, folder)
-    rows = sum(int(rows.sizes.sum()) for rows in data.parts.values())
-    tell(f"client {', '.join(map(str, host.clients))}: {rows} examples, which stay here")
-    with ended_politely(), Crew(folder / "logs", {}) as crew:
-        try:
-            running.start_client(crew, folder)
-            tell(f"connecting to {host.server}")
-            _wait_for_server(crew, host, tell)
-            while True:
-                for name in crew.revive():
-                    tell(f"{name} had ended and was started again")
-                time.sleep(TEND)
-        except KeyboardInterrupt:
-            tell("stopping")
-
-
-def _wait_for_server(crew: Crew, host: ClientHost, tell: Tell) -> None:
-    """Until the server has let this client in; say so if that takes long."""
-    before, began, told = len(_said(crew)), time.monotonic(), set[str]()
-
-    def tell_once(text: str) -> None:
-        if text not in told:
-            tell(text)
-        told.add(text)
-
-    while "SuperNode ID" not in (said := _said(crew)[before:]):
-        waited = time.monotonic() - began
-        if REFUSED in said and waited < FORGET:  # Flower does not say which of the two it is
-            tell_once("not let in: its key is not enrolled, or it was killed a moment ago; trying again for a minute")
-            time.sleep(RETRY)
-            crew.revive()
-        else:
-            check_admission(crew, before)
-        if REFUSED not in said and waited > SLOW:
-            tell_once(f"{host.server} does not answer yet; trying again until it does")
-        time.sleep(TEND)
-    crew.restarts = 0
-    tell("connected; waiting for what the server asks for")
-
-
-def check_admission(crew: Crew, since: int = 0) -> None:
-    """Say so if server and client do not trust each other; Flower's program ends then."""
-    if crew.running["supernode"].poll() is not None:
-        said = _said(crew)[since:]
-        if REFUSED in said:
-            fix = "see that its public key is in the server's folder, in clients/, and that server.toml names it"
-            raise UserError("the server does not know the key of this client", fix)
-        if "CERTIFICATE_VERIFY_FAILED" in said:
-            fix = "bring ca.crt of the server's folder here again, and see that client.toml names the right server"
-            raise UserError("the server's certificate was not signed by the authority that this client knows", fix)
-    crew.check()
-
-
-def _said(crew: Crew) -> str:
-    return crew.log("supernode").read_text(errors="replace")
 
 
 def status_of(folder: Path) -> list[dict[str, object]]:

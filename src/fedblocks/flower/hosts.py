@@ -12,6 +12,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from fedblocks.core.errors import UserError
+from fedblocks.flower.policy import Allow
 from fedblocks.flower.private import private_folder, write_private
 
 PORT = 8443
@@ -107,8 +108,8 @@ class ClientHost(_Host):
     clients: tuple[int, ...] = Field(min_length=1)  # numbers of the clients whose data are here, usually one
     device: Literal["cpu", "cuda"] = "cpu"
     insecure: bool = False
-    pictures: bool = False  # show the server branch weights, routes and other small numbers, for its report
     tags: dict[str, int] = {}
+    allow: Allow = Allow()  # what the owner of these data lets happen
     data: dict[str, Any]  # as in the configuration of a run: a loader's name, its options, a split
 
     @classmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -140,12 +139,11 @@ def _file(server: Path, name: str) -> Path:
     return server / "jobs" / f"{name}.json"
 
 
-def write_app(folder: Path, job: str, terms: RunTerms) -> Path:
-    """The app that Flower is given: a page that names two functions of this package, and what clients are told."""
+def write_app(folder: Path, job: str) -> Path:
+    """The app that Flower is given: a page that names functions of this package; clients never ask for it."""
     project = {"name": "fedblocks-run", "version": "1.0.0", "description": "a fedblocks run", "dependencies": []}
     components = {"serverapp": f"{MODULE}:server_app", "clientapp": f"{MODULE}:client_app"}
-    settings = {"job": job, "terms": json.dumps(terms.model_dump(mode="json"))}
-    app = {"publisher": "fedblocks", "components": components, "config": settings}
+    app = {"publisher": "fedblocks", "components": components, "config": {"job": job}}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}}))
     return folder

@@ -9,8 +9,7 @@ from pathlib import Path
 from fedblocks.core.errors import UserError
 from fedblocks.flower import running
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.hosts import ClientHost, ServerHost
-from fedblocks.flower.private import refuse_open
+from fedblocks.flower.hosts import ServerHost
 
 Tell = Callable[[str], None]
 AGAIN = 30.0  # seconds until keys that Flower did not take are tried again
@@ -24,15 +23,6 @@ def check_server(folder: Path, tell: Tell) -> None:
 
         for warning in pki.check_server(folder, host.address):
             tell(warning)
-
-
-def check_client(folder: Path) -> None:
-    """Say what is wrong with a client's key, or with the authority that it believes."""
-    if not ClientHost.read(folder).insecure:
-        from fedblocks.flower import pki
-
-        refuse_open(folder / "client.key", f"fedblocks federation rotate {folder}")
-        pki.load_authority(folder / "ca.crt")
 
 
 @dataclass(eq=False)

@@ -19,7 +19,7 @@ from typing import Any
 import tomli_w
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower.hosts import ClientHost, ServerHost
+from fedblocks.flower.hosts import ServerHost
 
 POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
 QUIET = {
@@ -29,7 +29,7 @@ QUIET = {
     POLL: "0.2",  # seconds; Flower's own second is felt in every message
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-SERVER, CLIENT = "FEDBLOCKS_SERVER", "FEDBLOCKS_CLIENT"  # where the apps find their folders
+SERVER = "FEDBLOCKS_SERVER"  # where the server's app finds its folder
 
 
 def need_flower() -> None:
@@ -58,15 +58,6 @@ def superexec(host: ServerHost, folder: Path) -> list[str]:
     """The process that starts the server's app, and outlives a SuperLink that is killed."""
     secured = ["--insecure"] if host.insecure else ["--root-certificates", str(folder / "ca.crt")]
     return ["flower-superexec", *secured, "--runtime-api-address", f"127.0.0.1:{host.link_port}"]
-
-
-def supernode(host: ClientHost, folder: Path) -> list[str]:
-    """Flower's client; it tries again for ever if the server is away."""
-    command = ["flower-supernode", "--superlink", host.server, "--host", "127.0.0.1", "--port", str(free_port())]
-    if host.insecure:
-        return [*command, "--insecure"]
-    key = ["--auth-supernode-private-key", str(folder / "client.key")]
-    return [*command, "--root-certificates", str(folder / "ca.crt"), *key]
 
 
 def connect(host: ServerHost, folder: Path) -> None:

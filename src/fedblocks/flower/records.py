@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from fedblocks.flower.messages import Malformed, Wire
+from fedblocks.flower.messages import HEADER_LIMIT, Malformed, Wire
 
 NPY_HEADER = 512  # bytes; what numpy writes before an array of a few dimensions is 128
-HEADERS = "headers"
+HEADERS, TERMS = "headers", "terms"
 
 
 def to_content(messages: Mapping[int, Wire]) -> RecordDict:
@@ -29,13 +29,29 @@ def to_content(messages: Mapping[int, Wire]) -> RecordDict:
     return RecordDict({HEADERS: headers, **arrays})
 
 
+def with_terms(content: RecordDict, terms: str) -> RecordDict:
+    """Something for a client, with what it must know of the run."""
+    return RecordDict({**content, TERMS: ConfigRecord({"json": terms})})
+
+
+def terms_of(content: RecordDict) -> str:
+    """What a message says of its run."""
+    try:
+        terms = content[TERMS]["json"]
+    except (KeyError, TypeError) as error:
+        raise Malformed("not-fedblocks", "the message is not of a fedblocks run") from error
+    if not isinstance(terms, str) or len(terms) > HEADER_LIMIT:
+        raise Malformed("envelope", f"terms are a text of at most {HEADER_LIMIT} characters")
+    return terms
+
+
 def from_content(content: RecordDict, limits: Mapping[int, int] | None = None) -> dict[int, Wire | Malformed]:
     """The messages that came, or what is wrong with each; limits are the bytes that clients may send."""
     try:
         headers = dict(content[HEADERS])
     except (KeyError, TypeError) as error:
         raise Malformed("envelope", "a message has headers") from error
-    if {*content} - {HEADERS, *headers}:
+    if {*content} - {HEADERS, TERMS, *headers}:
         raise Malformed("envelope", "a message has headers and arrays of its clients, and nothing else")
     found: dict[int, Wire | Malformed] = {}
     for name, header in headers.items():
@@ -56,7 +72,7 @@ def _text(header: Any) -> str:
 
 
 def _arrays(content: RecordDict, name: str, limit: int | None) -> dict[str, npt.NDArray[Any]]:
-    arrays = dict(content[name]) if name in content else None
+    arrays: dict[str, Any] | None = dict(content[name]) if name in content else None
     if arrays is None or not all(isinstance(a, Array) for a in arrays.values()):
         raise Malformed("envelope", "a message has a header and arrays, and nothing else")
     total = sum(len(array.data) for array in arrays.values())

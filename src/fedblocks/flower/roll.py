@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedblocks.core.errors import UserError
 from fedblocks.flower.admission import Member
 from fedblocks.flower.enrolment import Enrolment
+from fedblocks.flower.records import with_terms
 from fedblocks.flower.rounds import readable
 
 HELLO = "query.hello"
@@ -37,6 +38,7 @@ class Roll:
     grid: Grid
     enrolled: Callable[[], Enrolment] = Enrolment  # read at every look: keys come and go during a run
     labels: int = 1  # of one example
+    terms: str = ""  # what nodes are told of the run
     tell: Tell = lambda text: None
     claims: dict[int, int] = field(default_factory=dict)  # client -> its examples, for as long as the run lasts
     members: dict[int, Member] = field(default_factory=dict)
@@ -86,8 +88,8 @@ class Roll:
     def _greet(self) -> None:
         now, known = time.monotonic(), {*self.nodes.values()}
         new = [n for n in self._public if n not in known and now - self._when.get(n, float("-inf")) > AGAIN]
-        empty = RecordDict({"hello": ConfigRecord({})})
-        messages = [Message(empty, n, HELLO, group_id="hello", ttl=AGAIN) for n in new]
+        question = with_terms(RecordDict({"hello": ConfigRecord({})}), self.terms)
+        messages = [Message(question, n, HELLO, group_id="hello", ttl=AGAIN) for n in new]
         asked = dict(zip(self._push(messages), new, strict=False))  # none if the SuperLink failed
         self._asked |= asked
         self._when |= dict.fromkeys(asked.values(), now)

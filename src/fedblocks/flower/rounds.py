@@ -39,7 +39,7 @@ from fedblocks.flower.uploads import together
 
 FROM_CLIENTS = {
     *("lost-state", "lost-download", "plan-mismatch", "wrong-run", "wrong-client", "not-finite", "client-error"),
-    *("envelope", "names", "dtype", "shape"),
+    *("envelope", "names", "dtype", "shape", "not-allowed"),
 }  # reasons that a client may give
 HARMLESS = {"stale", "replayed", "duplicate", "unknown-client"}  # such a message is ignored, its client is not refused
 

@@ -1,18 +1,17 @@
-"""A federation's server and its clients as processes: start them, submit what is to be done, take up what was lost."""
+"""A federation's server as processes: start them, submit what is to be done, take up what was lost."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower import launch, shim
+from fedblocks.flower import launch
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.hosts import ClientHost, ServerHost
+from fedblocks.flower.hosts import ServerHost
 from fedblocks.flower.jobs import (
     Job,
     JobRecord,
@@ -24,11 +23,9 @@ from fedblocks.flower.jobs import (
     write_app,
 )
 from fedblocks.flower.private import locked
-from fedblocks.flower.shim import WARM
 from fedblocks.runs.folder import RunFolder
 
 Tell = Callable[[str], None]
-WORKER = ("-m", "fedblocks.flower.warm")
 LOOK = 15.0  # seconds between two questions to Flower about jobs that have not begun
 MOST = 3  # times that a job is submitted whose app never begins
 OVER = ("finished", "unknown")  # what Flower says then
@@ -89,24 +86,6 @@ def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
         control.close()
 
 
-def start_client(crew: Crew, folder: Path, name: str = "supernode", worker: Sequence[str] = WORKER) -> None:
-    """The SuperNode of one machine with clients, and the process that works for it."""
-    variables = {**launch.environment(folder), launch.CLIENT: str(folder), WARM: f"{crew.mark}-{name}"}
-    variables["PATH"] = os.pathsep.join([str(_shim(folder)), variables["PATH"]])
-    crew.start(f"{name}-app", [sys.executable, *worker], **variables)
-    crew.start(name, launch.supernode(ClientHost.read(folder), folder), **variables)
-
-
-def _shim(folder: Path) -> Path:
-    """A folder for the path in which Flower finds our program under the name of its own."""
-    where = folder / "bin"
-    where.mkdir(exist_ok=True, mode=0o700)
-    program = Path(shim.__file__).resolve()
-    (where / "flwr-clientapp").write_text(f'#!/bin/sh\nexec "{sys.executable}" -ES "{program}" "$@"\n')
-    (where / "flwr-clientapp").chmod(0o700)
-    return where
-
-
 def submit(server: Path, job: Job) -> JobRecord:
     """Give the server something to do."""
     if job.kind == "train":
@@ -117,7 +96,7 @@ def submit(server: Path, job: Job) -> JobRecord:
 
 def _start(server: Path, record: JobRecord) -> JobRecord:
     """Hand a job to Flower, for the first time or again."""
-    app = write_app(server / "jobs" / record.name, record.name, record.job.terms)
+    app = write_app(server / "jobs" / record.name, record.name)
     update_job(server, record.name, status="submitted", submissions=record.submissions + 1)  # its app may begin at once
     try:
         number = str(launch.ask(server, "run", str(app))["run-id"])

@@ -94,7 +94,8 @@ class Service:
         methods, data = prepared.setting.methods, prepared.setting.data
         largest = job.largest_examples if job.kind == "train" else CEILING  # newcomers weigh nothing
         claims = {int(client): size for client, size in json.loads(folder.store.meta(CLAIMS) or "{}").items()}
-        roll = Roll(grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), tell, claims)
+        terms = job.terms.model_dump_json()
+        roll = Roll(grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), terms, tell, claims)
         run = job.terms.run
         side = ServerSide(methods, roll.members, data.clients, config.seed, run, data.x.device, job.share)
         return Service(job, folder, prepared, side, roll)
@@ -167,7 +168,7 @@ class Service:
 
     def _asked(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
         asked = OpenRound(self.side, progress, clients, ask)
-        return play_round(Link(self.roll.grid, self.roll.nodes), asked, 0, self.job.seconds)
+        return play_round(Link(self.roll.grid, self.roll.nodes, self.roll.terms), asked, 0, self.job.seconds)
 
     def _note_metrics(self, round: int, closed: Closed) -> None:
         found: list[ClientMetric] = []

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts import NAME, PORT, ClientHost, ServerHost, is_loopback
+from fedblocks.flower.policy import Allow
 from fedblocks.flower.private import private_folder, refuse_filled
 
 EXAMPLE = {"name": "npz", "clients": 1, "options": {"path": "data.npz"}, "split": [0.7, 0.1, 0.2]}
@@ -123,7 +124,8 @@ def set_up(
     make_server_folder(folder, address, port, inner_port, insecure, years=None if insecure else pki.AUTHORITY_YEARS)
     server, at = folder / "server", f"{address}:{port}"
     host = ServerHost.read(server)
-    more = {"data": dict(data or EXAMPLE), "device": device, "pictures": pictures, "insecure": insecure}
+    leaves = [*Allow().send, *(["pictures"] if pictures else [])]
+    more = {"data": dict(data or EXAMPLE), "device": device, "allow": {"send": leaves}, "insecure": insecure}
     for name, numbers in clients.items():
         if insecure:
             _client(host.federation, at, numbers, name=name, **more).write(folder / name, HINT)

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower import launch
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import Choices, dealt_out, ended_politely, job_for, stopped
+from fedblocks.flower.crew import Crew, ended_politely
+from fedblocks.flower.federation import Choices, dealt_out, job_for, stopped
 from fedblocks.flower.hosts import ServerHost
 from fedblocks.flower.jobs import add_job
 from fedblocks.flower.watching import watch

@@ -12,12 +12,15 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedblocks import __version__
+from fedblocks.core.blocks import ServerOnly
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.method import Method
+from fedblocks.core.state import count_bytes
 from fedblocks.data.federation import IGNORE, Federation, Rows
 from fedblocks.flower.client import ClientSide
 from fedblocks.flower.hosts import ClientHost
 from fedblocks.flower.messages import Malformed
+from fedblocks.flower.policy import Allow
 from fedblocks.flower.store import PersonalStore
 from fedblocks.runs.build import ALL, net_of
 from fedblocks.runs.choices import make
@@ -37,7 +40,7 @@ class RunTerms(BaseModel):
     run: str
     population: int = Field(ge=1)
     seed: int = Field(ge=0)
-    threads: int | None = None
+    threads: int | None = Field(default=None, ge=1)
     input_shape: tuple[int, ...]
     classes: int = Field(ge=1)
     net: dict[str, Any]
@@ -69,12 +72,25 @@ class RunTerms(BaseModel):
                 return name
         return ALL
 
+    def tables(self, group: str) -> dict[str, Any]:
+        """Net and method of a group."""
+        return self.groups.get(group, {"net": self.net, "method": self.method})
+
     def made(self, group: str, data: Federation) -> Method:
         """The method of a group, on data as a client holds them."""
-        tables = self.groups.get(group, {"net": self.net, "method": self.method})
+        tables = self.tables(group)
         net = net_of(Choice(**tables["net"]), data)
         found: Method = make("method", tables["method"], net=net)
         return found
+
+    def model_bytes(self, group: str) -> int:
+        """All that a client of a group is sent or keeps; nothing of that size is made to find out."""
+        tables = self.tables(group)
+        with torch.device("meta"):
+            net = make("net", tables["net"], input_shape=self.input_shape, classes=self.classes)
+            layout = make("method", tables["method"], net=net).blocks().values()
+            copies = [(getattr(b, "size", 1), b.part) for b in layout if not isinstance(b, ServerOnly)]
+            return sum(size * count_bytes(part.init(0)) for size, part in copies if part is not None)
 
 
 def shape_of(config: Config) -> Federation:
@@ -99,8 +115,26 @@ def sides_at(folder: Path, terms: RunTerms) -> dict[int, tuple[ClientSide, str]]
     if outside := [c for c in host.clients if not 0 <= c < terms.population]:
         raise Malformed("wrong-client", f"there is no client {outside[0]} among {terms.population}")
     data = _held(host, folder, terms)
-    found = {client: _side(folder, terms, data, place, client) for place, client in enumerate(host.clients)}
-    return {client: (replace(side, pictures=host.pictures), group) for client, (side, group) in found.items()}
+    groups = {c: terms.group(c, {n: int(tag[at]) for n, tag in data.tags.items()}) for at, c in enumerate(host.clients)}
+    for group in {*groups.values()}:
+        _permit(host.allow, terms, group)
+    found = {c: _side(folder, terms, data.subset([at]), groups[c], c) for at, c in enumerate(host.clients)}
+    return {c: (replace(side, sends=frozenset(host.allow.send)), groups[c]) for c, side in found.items()}
+
+
+def _permit(allow: Allow, terms: RunTerms, group: str) -> None:
+    """Refuse what the owner of this machine does not allow."""
+    name = str(terms.tables(group)["method"]["name"])
+    if not allow.runs(name):
+        raise Malformed("not-allowed", f'the method "{name}" is not among those that this client allows')
+    try:
+        size = terms.model_bytes(group)
+    except UserError as error:
+        raise Malformed("data-mismatch", error.message) from error
+    except Exception as error:  # a net of another package need not allow this
+        raise Malformed("not-allowed", f"the size of the model cannot be found: {str(error)[:200]}") from error
+    if size > allow.bytes:
+        raise Malformed("not-allowed", f"a model of {size} bytes, and this client allows {allow.largest}")
 
 
 def data_of(host: ClientHost, folder: Path) -> Federation:
@@ -123,16 +157,15 @@ def _held(host: ClientHost, folder: Path, terms: RunTerms) -> Federation:
         raise Malformed("data-mismatch", f"inputs have shape {list(shape)}, the run is for {list(terms.input_shape)}")
     if len(labels) and int(labels.max()) >= terms.classes:
         raise Malformed("data-mismatch", f"label {int(labels.max())} is here, the run has {terms.classes} classes")
-    tags = {**found.tags, **{name: np.full(found.clients, value) for name, value in host.tags.items()}}
+    own = {name: np.full(found.clients, value) for name, value in host.tags.items()}
+    tags = {**found.tags, **own} if "tags" in host.allow.send else {}
     return replace(found.to(host.device), classes=terms.classes, tags=tags)
 
 
-def _side(folder: Path, terms: RunTerms, data: Federation, place: int, client: int) -> tuple[ClientSide, str]:
-    own = data.subset([place])
-    group = terms.group(client, {name: int(tag[0]) for name, tag in own.tags.items()})
+def _side(folder: Path, terms: RunTerms, own: Federation, group: str, client: int) -> ClientSide:
     try:
         method = terms.made(group, own)
         store = PersonalStore.of(folder / "state", terms.federation, terms.run, client)
-        return ClientSide.of(method, own, client, terms.seed, terms.run, store), group
+        return ClientSide.of(method, own, client, terms.seed, terms.run, store)
     except UserError as error:
         raise Malformed("data-mismatch", error.message) from error

@@ -1,0 +1,111 @@
+"""A server's operator starts an app of his own: nothing of it runs on a client, though it would on one of Flower's."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
+
+from fedblocks.flower import launch, running
+from fedblocks.flower.client_host import start_client
+from fedblocks.flower.crew import Crew
+from fedblocks.flower.hosts import ClientHost
+from fedblocks.flower.setup import set_up
+
+from .test_deployment import stands
+
+pytestmark = pytest.mark.timeout(300)
+
+PAGE = """
+[project]
+name = "foreign"
+version = "1.0.0"
+description = "not of this library"
+dependencies = []
+[tool.flwr.app]
+publisher = "somebody"
+[tool.flwr.app.components]
+serverapp = "foreign.server:app"
+clientapp = "foreign.client:app"
+[tool.flwr.app.config]
+"""
+SERVER = """
+import json, time
+from pathlib import Path
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import ServerApp
+app = ServerApp()
+@app.main()
+def main(grid, context):
+    while not (nodes := list(grid.get_node_ids())):
+        time.sleep(0.2)
+    question = RecordDict({{"config": ConfigRecord({{"do": "as I say"}})}})
+    replies = grid.send_and_receive([Message(question, node, "train") for node in nodes], timeout=60)
+    said = [reply.error.reason if reply.has_error() else "done" for reply in replies]
+    Path({answers!r}).write_text(json.dumps(said))
+"""
+CLIENT = """
+from pathlib import Path
+from flwr.app import Message, RecordDict
+from flwr.clientapp import ClientApp
+Path({imported!r}).touch()
+app = ClientApp()
+@app.train()
+def train(message, context):
+    Path({called!r}).touch()
+    return Message(RecordDict(), reply_to=message)
+"""
+
+
+class Foreign:
+    """An app, and the traces that it leaves."""
+
+    def __init__(self, base: Path) -> None:
+        self.imported, self.called, self.answers = (base / name for name in ("imported", "called", "answers"))
+        paths = {name: str(getattr(self, name)) for name in ("imported", "called", "answers")}
+        self.app = base / "app"
+        (self.app / "foreign").mkdir(parents=True)
+        (self.app / "pyproject.toml").write_text(PAGE)
+        (self.app / "foreign" / "__init__.py").touch()
+        (self.app / "foreign" / "server.py").write_text(SERVER.format(**paths))
+        (self.app / "foreign" / "client.py").write_text(CLIENT.format(**paths))
+
+    def start(self, server: Path, crew: Crew) -> list[str]:
+        """Let the operator run it; what the clients answered."""
+        launch.ask(server, "run", str(self.app))
+        launch.until(self.answers.exists, 120, crew.check, "the end of the app")
+        found: list[str] = json.loads(self.answers.read_text())
+        return found
+
+
+def stock(folder: Path) -> list[str]:
+    """Flower's own client, with the same key."""
+    address = ["--superlink", ClientHost.read(folder).server, "--host", "127.0.0.1", "--port", str(launch.free_port())]
+    key = ["--root-certificates", str(folder / "ca.crt"), "--auth-supernode-private-key", str(folder / "client.key")]
+    return ["flower-supernode", *address, *key]
+
+
+def test_nothing_of_a_foreign_app_runs_on_a_client(tmp_path: Path) -> None:
+    server, folder = tmp_path / "f" / "server", tmp_path / "f" / "one"
+    data = {"name": "digits", "clients": 1}
+    set_up(tmp_path / "f", "127.0.0.1", {"one": [0]}, launch.free_port(), launch.free_port(), data=data)
+    variables = {**launch.environment(server), launch.SERVER: str(server)}
+    with Crew(tmp_path / "logs", variables) as crew:
+        running.start_server(crew, server, print)
+        start_client(crew, folder, "one")
+        launch.until(lambda: stands(folder, "connected"), 60, crew.check, "the client")
+        ours = Foreign(tmp_path / "ours")
+        assert ours.start(server, crew) == ["refused: not-fedblocks: the message is not of a fedblocks run"]
+        assert not ours.imported.exists() and not ours.called.exists()
+        assert "the message is not of a fedblocks run" in crew.log("one").read_text()
+        crew.running["one"].send_signal(signal.SIGTERM)
+        crew.running.pop("one").wait(30)
+        crew.start("stock", stock(folder), **launch.environment(folder))  # without this defence
+        theirs = Foreign(tmp_path / "theirs")
+        assert theirs.start(server, crew) == ["done"]
+        assert theirs.imported.exists() and theirs.called.exists()
+    assert crew.processes() == []

@@ -1,0 +1,177 @@
+"""What the owner of a client lets happen: methods, sizes, and what may leave."""
+
+from __future__ import annotations
+
+import resource
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
+
+from fedblocks.core.errors import UserError
+from fedblocks.engines.federate import Setting
+from fedblocks.flower.client import ClientSide
+from fedblocks.flower.federation import new_run, order_for
+from fedblocks.flower.hosts import ClientHost
+from fedblocks.flower.local import member_of, sides_of
+from fedblocks.flower.messages import Malformed, Upload, header_of
+from fedblocks.flower.policy import Allow
+from fedblocks.flower.rounds import OpenRound
+from fedblocks.flower.server import Ask
+from fedblocks.flower.setup import set_up
+from fedblocks.flower.terms import RunTerms, sides_at
+from fedblocks.methods.fedper import FedPer
+from fedblocks.methods.pfedmb import PFedMB
+from fedblocks.runs.config import Config
+from fedblocks.testing import small_federation, small_net
+
+DATA = {"name": "digits", "clients": 2}
+LAYERS = 4 * (64 * 8 + 8 + 8 * 10 + 10)  # bytes of an MLP 64-8-10
+
+
+class Machine:
+    """A client's folder, and the terms of runs for it."""
+
+    def __init__(self, base: Path) -> None:
+        self.base, self.folder = base, base / "f" / "one"
+        set_up(base / "f", "127.0.0.1", {"one": [0], "two": [1]}, insecure=True, data=DATA)
+
+    def allow(self, **table: Any) -> None:
+        host = ClientHost.read(self.folder)
+        host.model_copy(update={"allow": Allow(**table)}).write(self.folder)
+
+    def terms(self, method: dict[str, Any], **changes: Any) -> RunTerms:
+        net = {"name": "mlp", "hidden": [8]}
+        config = Config.of({"rounds": 1, "data": DATA, "net": net, "method": method, **changes})
+        path = new_run(config, self.base / f"run-{len([*self.base.iterdir()])}", [])
+        return order_for(path, "f", kind="train", seconds=1.0, patience=1.0).terms
+
+    def refusal(self, terms: RunTerms) -> str:
+        with pytest.raises(Malformed) as raised:
+            sides_at(self.folder, terms)
+        assert raised.value.reason == "not-allowed"
+        return raised.value.detail
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_all_methods_are_allowed_until_some_are_named(machine: Machine) -> None:
+    terms = machine.terms({"name": "fedper"})
+    assert sides_at(machine.folder, terms).keys() == {0}
+    machine.allow(methods=["fedavg", "pfedmb"])
+    assert '"fedper" is not among those' in machine.refusal(terms)
+    assert sides_at(machine.folder, machine.terms({"name": "fedavg"})).keys() == {0}
+
+
+def test_the_method_of_ones_own_group_counts(machine: Machine) -> None:
+    """Client 1 is in another group, with a method of its own; client 0 is not asked about it."""
+    groups = {"b": {"clients": [1], "method": {"name": "fedper"}}}
+    terms = machine.terms({"name": "fedavg"}, groups=groups)
+    machine.allow(methods=["fedavg"])
+    assert sides_at(machine.folder, terms).keys() == {0}
+    machine.allow(methods=["fedper"])
+    assert '"fedavg" is not among those' in machine.refusal(terms)
+
+
+@pytest.mark.parametrize(
+    ("method", "size"),
+    [
+        ({"name": "fedavg"}, LAYERS),
+        ({"name": "fedper"}, LAYERS),  # what stays at the client counts too
+        ({"name": "pfedmb", "branches": 3}, None),
+    ],
+)
+def test_the_size_of_a_model_is_what_a_client_is_sent_and_keeps(
+    machine: Machine, method: dict[str, Any], size: int | None
+) -> None:
+    terms = machine.terms(method)
+    found = terms.model_bytes("all")
+    if size is not None:
+        assert found == size
+    else:
+        assert 3 * LAYERS < found < 3 * LAYERS + 200  # three branches, and a few mixture weights
+    machine.allow(largest=str(found))
+    assert sides_at(machine.folder, terms).keys() == {0}
+    machine.allow(largest=str(found - 1))
+    assert f"a model of {found} bytes" in machine.refusal(terms)
+
+
+def test_a_model_that_is_too_large_is_refused_before_it_is_made(machine: Machine) -> None:
+    """Two layers of a million units: 4 TB, which this machine does not have."""
+    terms = machine.terms({"name": "fedper"})
+    huge = terms.model_copy(update={"net": {**terms.net, "hidden": [10**6, 10**6]}})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "a model of 4" in machine.refusal(huge)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+
+
+def test_tags_that_may_not_leave_are_not_told(machine: Machine) -> None:
+    path = machine.folder / "client.toml"
+    path.write_text(path.read_text().replace("[tags]\n", "[tags]\nhospital = 3\n"))
+    terms = machine.terms({"name": "fedavg"})
+    group = {"tag": "hospital", "value": 3, "net": terms.net, "method": terms.method}
+    terms = terms.model_copy(update={"groups": {"b": group}})
+    assert member_of(*sides_at(machine.folder, terms)[0]).tags == {"hospital": 3}
+    assert sides_at(machine.folder, terms)[0][1] == "b"
+    machine.allow(send=["updates", "scores"])
+    side = sides_at(machine.folder, terms)[0]
+    assert member_of(*side).tags == {} and side[1] == "all"  # nor by the group that they would put it in
+
+
+def played(
+    folder: Path, sends: set[str], ask: Ask, method: type[FedPer] | type[PFedMB] = FedPer
+) -> tuple[Any, OpenRound]:
+    """What client 0 answers in a round, and the round."""
+    options: dict[str, Any] = {"branches": 2} if method is PFedMB else {}
+    setting = Setting.of(method(small_net(), batch_size=4, **options), small_federation(), seed=0)
+    server, sides = sides_of(setting, range(2), "r", folder)
+    asked = OpenRound(server, server.start(), [0], ask)
+    side = sides[0]
+    object.__setattr__(side, "sends", frozenset(sends))
+    answer = side.answer(asked.downloads[0])
+    asked.receive(0, answer)
+    return header_of(answer), asked
+
+
+BOTH = Ask(score="test", evaluate=("validation",))
+
+
+def test_scores_that_may_not_leave_are_left_out_and_the_update_counts(tmp_path: Path) -> None:
+    header, asked = played(tmp_path / "a", {"updates", "scores"}, BOTH)
+    assert isinstance(header, Upload) and header.counts and asked.admitted == 1
+    header, asked = played(tmp_path / "b", {"updates"}, BOTH)
+    assert isinstance(header, Upload) and header.counts == {} and asked.admitted == 1
+    assert asked.close(1).abandoned == ""
+
+
+def test_pictures_leave_if_they_may(tmp_path: Path) -> None:
+    header, _ = played(tmp_path / "a", {"updates", "scores", "pictures"}, BOTH, PFedMB)
+    assert header.pictures
+    header, _ = played(tmp_path / "b", {"updates", "scores"}, BOTH, PFedMB)
+    assert header.pictures == {}
+    assert "pictures" not in Allow().send and "pictures" not in ClientSide.__dataclass_fields__["sends"].default
+
+
+def test_without_updates_a_client_is_evaluated_and_not_trained(tmp_path: Path) -> None:
+    header, asked = played(tmp_path / "a", {"scores"}, BOTH)
+    assert (header.kind, header.reason) == ("apology", "not-allowed")
+    assert [(r.client, r.reason) for r in asked.close(0).report.refusals] == [(0, "not-allowed")]
+    header, _ = played(tmp_path / "b", {"scores"}, Ask(train=False, evaluate=("validation",)))
+    assert isinstance(header, Upload) and header.counts
+    assert not any((tmp_path / "a").rglob("personal"))  # nothing was trained
+
+
+@pytest.mark.parametrize("wrong", [{"largest": "much"}, {"send": ["everything"]}, {"method": ["fedavg"]}])
+def test_a_table_that_makes_no_sense_is_refused(machine: Machine, wrong: dict[str, Any]) -> None:
+    path = machine.folder / "client.toml"
+    table = tomllib.loads(path.read_text())
+    path.write_text(tomli_w.dumps({**table, "allow": wrong}))
+    with pytest.raises(UserError, match=f"allow.{min(wrong)}"):
+        ClientHost.read(machine.folder)
