@@ -20,7 +20,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower import launch, running
 from fedblocks.flower.client_host import start_client
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import new_run, order_for
+from fedblocks.flower.federation import job_for, new_run
 from fedblocks.flower.setup import set_up
 from fedblocks.flower.watching import watch
 from fedblocks.methods import METHODS
@@ -62,8 +62,8 @@ def compared(name: str, base: Path, crew: Crew, federation: str) -> dict[str, An
     config = Config.of({**TABLE, "method": {"name": name, **TRAINING, **OPTIONS.get(name, {})}})
     simulated = run(config, base / f"{name}-simulated")
     path = new_run(config, base / f"{name}-real", [])
-    order = order_for(path, federation, kind="train", seconds=300.0, patience=300.0)
-    running.submit(base / "f" / "server", order)
+    job = job_for(path, federation, kind="train", seconds=300.0, patience=300.0)
+    running.submit(base / "f" / "server", job)
     real = watch(path, lambda done: print(name, done.line(), flush=True), lambda note: None, crew.revive)
     scores = real.accuracies(), simulated.accuracies()
     return {

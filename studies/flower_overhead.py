@@ -22,7 +22,7 @@ import tomli_w
 from fedblocks.flower import launch, running
 from fedblocks.flower.client_host import start_client
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import new_run, order_for
+from fedblocks.flower.federation import job_for, new_run
 from fedblocks.flower.setup import set_up
 from fedblocks.flower.watching import watch
 from fedblocks.runs.config import Config
@@ -73,7 +73,7 @@ class Place:
         config = Config.of({**table, "method": method, "evaluation": {"every": 1}})
         path = new_run(config, self.base / f"run-{name}-{time.monotonic_ns()}", [])
         choices = {"seconds": 300.0, "patience": 300.0}
-        number = running.submit(self.server, order_for(path, self.host.federation, kind="train", **choices))
+        number = running.submit(self.server, job_for(path, self.host.federation, kind="train", **choices)).flower_run
         result = watch(path, lambda done: print(name, done.line(), flush=True), lambda note: None, self.crew.revive)
         return result, self.traffic(number)
 

@@ -1,7 +1,7 @@
 """Hashes of the final states of some short runs: a change that only moves code must leave all of them as they are.
 
-`python studies/state_hashes.py results/state-hashes.json` compares; with `--store` it writes the file. Bits depend on the
-machine's arithmetic, so compare on the machine that the file was written on.
+`python studies/state_hashes.py results/state-hashes.json` compares; with `--store` it writes the file. Bits depend on
+the machine's arithmetic, so compare on the machine that the file was written on.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("cryptography", reason="comes with the extra flower")
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower import key_watch, pki, private, registry, renewal, rotation
+from fedblocks.flower import client_host, pki, private, registry, renewal, rotation
 from fedblocks.flower.crew import Crew
 from fedblocks.flower.federation import new_run
 from fedblocks.flower.hosts import ServerHost
@@ -145,12 +145,12 @@ def test_a_key_that_others_can_read_is_not_used(
 ) -> None:
     folder = federation.enrolled("one")
     if not defended:
-        for owner in (pki, key_watch):
+        for owner in (pki, client_host):
             off(monkeypatch, owner, "refuse_open")
     for secret in (folder / "client.key", federation.server / "server.key", federation.secret):
         secret.chmod(bits)
     for use in (
-        lambda: key_watch.check_client(folder),
+        lambda: client_host.check_client(folder),
         lambda: pki.check_server(federation.server, MACHINE),
         lambda: renewal.renew(federation.server, federation.secret, [], 1, False, False),
     ):

@@ -68,6 +68,7 @@ def of_another_kind() -> bytes:
         (on_curve(ec.SECP256R1()), "on the curve secp256r1, not on secp384r1"),
         (of_another_kind(), "of another kind"),
     ],
+    ids=["empty", "cut short", "certificate", "too large", "another curve", "another kind"],  # keys are random
 )
 def test_what_is_no_key_of_the_right_kind_is_refused(
     content: bytes, said: str, federation: Federation, tmp_path: Path

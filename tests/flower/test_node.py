@@ -21,7 +21,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower import fleet, node
 from fedblocks.flower.client_host import start_client, watch_client
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import new_run, order_for
+from fedblocks.flower.federation import job_for, new_run
 from fedblocks.flower.node import Node
 from fedblocks.flower.records import with_terms
 from fedblocks.flower.roll import HELLO
@@ -52,7 +52,7 @@ class Place:
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         set_up(base / "f", "127.0.0.1", {"one": [0], "two": [1]}, server.port, insecure=True, data=TABLE["data"])
         path = new_run(Config.of(TABLE), base / "run", [])
-        self.terms = order_for(path, "f", kind="train", seconds=1.0, patience=1.0).terms.model_dump_json()
+        self.terms = job_for(path, "f", kind="train", seconds=1.0, patience=1.0).terms.model_dump_json()
         self.node = Node(self.folder)
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._run)

@@ -15,7 +15,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 from fedblocks.core.errors import UserError
 from fedblocks.engines.federate import Setting
 from fedblocks.flower.client import ClientSide
-from fedblocks.flower.federation import new_run, order_for
+from fedblocks.flower.federation import job_for, new_run
 from fedblocks.flower.hosts import ClientHost
 from fedblocks.flower.local import member_of, sides_of
 from fedblocks.flower.messages import Malformed, Upload, header_of
@@ -48,7 +48,7 @@ class Machine:
         net = {"name": "mlp", "hidden": [8]}
         config = Config.of({"rounds": 1, "data": DATA, "net": net, "method": method, **changes})
         path = new_run(config, self.base / f"run-{len([*self.base.iterdir()])}", [])
-        return order_for(path, "f", kind="train", seconds=1.0, patience=1.0).terms
+        return job_for(path, "f", kind="train", seconds=1.0, patience=1.0).terms
 
     def refusal(self, terms: RunTerms) -> str:
         with pytest.raises(Malformed) as raised:
