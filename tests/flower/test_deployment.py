@@ -269,7 +269,7 @@ def test_a_server_with_another_authority_is_not_believed(deployed: Deployed, vis
 
 
 def test_nobody_is_answered_without_tls(deployed: Deployed) -> None:
-    address = f"127.0.0.1:{deployed.host.link_port}/health"
+    address = f"127.0.0.1:{deployed.host.inner_port}/health"
     assert launch.healthy(deployed.host, deployed.server)
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://{address}", timeout=30)

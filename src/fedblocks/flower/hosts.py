@@ -11,6 +11,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedblocks.core.errors import UserError
+from fedblocks.flower.limits import Limits
 
 PORT = 8443
 Host = TypeVar("Host", bound="_Host")
@@ -55,9 +56,10 @@ class ServerHost(_Host):
     federation: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
     address: str  # what clients connect to: a name or a number
     port: int = Field(default=PORT, ge=1, le=65535)
-    inner_port: int = Field(default=PORT + 1, ge=1, le=65535)  # on loopback, for this machine's own commands
+    inner_port: int = Field(default=PORT + 1, ge=1, le=65535)  # of the SuperLink, on loopback
     bind: str = "0.0.0.0"  # where to listen
     insecure: bool = False
+    limits: Limits | None = None  # of what the other side of a connection may use
     clients: dict[str, tuple[int, ...]] = {}  # name of a public key in clients/ -> the clients that it stands for
 
     @classmethod
@@ -68,16 +70,6 @@ class ServerHost(_Host):
     def _safe(self) -> ServerHost:
         refuse_insecure(self.insecure, self.address, self.bind)
         return self
-
-    @property
-    def on_loopback(self) -> bool:
-        """Whether nobody else can connect."""
-        return is_loopback(self.bind)
-
-    @property
-    def link_port(self) -> int:
-        """Where Flower's SuperLink listens on this machine."""
-        return self.port if self.on_loopback else self.inner_port
 
 
 class ClientHost(_Host):
