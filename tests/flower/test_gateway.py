@@ -29,18 +29,21 @@ from .doors import GOOD, Door, answered, everything, request
 
 CLOSE = {b"Connection": b"close"}
 TRAVERSALS = [
-    b"/v1/fleet/../control/list-runs", b"/v1/fleet/./../control/list-runs", b"/v1/fleet/pull-messages/../../control/list-runs",
-    b"/v1/fleet/%2e%2e/control/list-runs", b"/v1/fleet/..%2fcontrol/list-runs", b"/v1/fleet/%2E%2E%2Fcontrol%2Flist-runs",
-    b"/v1/fleet/%252e%252e/control/list-runs", b"/v1/fleet/..%252fcontrol/list-runs", b"/v1/fleet/%c0%ae%c0%ae/control/list-runs",
-    b"/v1/fleet\\..\\control\\list-runs", b"/v1/fleet/..\\control/list-runs", b"/v1/fleet/%5c..%5ccontrol/list-runs",
-    b"/v1/fleet//../control/list-runs", b"//v1/control/list-runs", b"/v1//fleet/pull-messages", b"/v1/fleet/;/../../control/list-runs",
+    b"/v1/fleet/../control/list-runs", b"/v1/fleet/./../control/list-runs",
+    b"/v1/fleet/pull-messages/../../control/list-runs", b"/v1/fleet/%2e%2e/control/list-runs",
+    b"/v1/fleet/..%2fcontrol/list-runs", b"/v1/fleet/%2E%2E%2Fcontrol%2Flist-runs",
+    b"/v1/fleet/%252e%252e/control/list-runs", b"/v1/fleet/..%252fcontrol/list-runs",
+    b"/v1/fleet/%c0%ae%c0%ae/control/list-runs", b"/v1/fleet\\..\\control\\list-runs",
+    b"/v1/fleet/..\\control/list-runs", b"/v1/fleet/%5c..%5ccontrol/list-runs", b"/v1/fleet//../control/list-runs",
+    b"//v1/control/list-runs", b"/v1//fleet/pull-messages", b"/v1/fleet/;/../../control/list-runs",
     b"/v1/fleet/..;/control/list-runs", b"/v1/fleet/pull-messages;x=1", b"http://127.0.0.1/v1/control/list-runs",
-    b"http://server/v1/fleet/pull-messages", b"https://server/v1/fleet/../control/list-runs", b"/V1/FLEET/pull-messages",
-    b"/v1/fleet/PULL-MESSAGES", b"/v1/fleet/pull-messages.", b"/v1/fleet/pull-messages/", b"/v1/fleet/pull-messages?x=1",
-    b"/v1/fleet/pull-messages?", b"/v1/fleet/pull-messages#x", b"/v1/fleet/pull-messages%00", b"/v1/fleet/pull-messages\x00",
-    b"/v1/fleet/pull-message\xc5\xbf", b"/v1/fleet/", b"/v1/fleet", b"/", b"*", b"", b"/v1/control/list-runs",
-    b"/v1/control/start-run", b"/v1/runtime/acquire-task", b"/health", b"/docs", b"/openapi.json", b"/v1/fleet/get-fab",
-    b"/v1/fleet/register-node", b"/v1/fleet/unregister-node",
+    b"http://server/v1/fleet/pull-messages", b"https://server/v1/fleet/../control/list-runs",
+    b"/V1/FLEET/pull-messages", b"/v1/fleet/PULL-MESSAGES", b"/v1/fleet/pull-messages.", b"/v1/fleet/pull-messages/",
+    b"/v1/fleet/pull-messages?x=1", b"/v1/fleet/pull-messages?", b"/v1/fleet/pull-messages#x",
+    b"/v1/fleet/pull-messages%00", b"/v1/fleet/pull-messages\x00", b"/v1/fleet/pull-message\xc5\xbf", b"/v1/fleet/",
+    b"/v1/fleet", b"/", b"*", b"", b"/v1/control/list-runs", b"/v1/control/start-run", b"/v1/runtime/acquire-task",
+    b"/health", b"/docs", b"/openapi.json", b"/v1/fleet/get-fab", b"/v1/fleet/register-node",
+    b"/v1/fleet/unregister-node",
 ]  # fmt: skip
 
 
@@ -325,12 +328,12 @@ def as_another_user(port: int, trust: ssl.SSLContext, path: bytes, is_patient: b
 
 
 def asked(port: int, trust: ssl.SSLContext, path: bytes, is_patient: bool = True) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
-        with trust.wrap_socket(plain, server_hostname="127.0.0.1") as connection:
-            method = b"GET" if b"/v1/" not in path else b"POST"
-            content = b"Content-Length: 0\r\nContent-Type: application/protobuf\r\nConnection: close\r\n\r\n"
-            connection.sendall(method + b" " + path + b" HTTP/1.1\r\nHost: x\r\n" + content)
-            return everything(connection) if is_patient else b""
+    plain = socket.create_connection(("127.0.0.1", port), timeout=30)
+    with trust.wrap_socket(plain, server_hostname="127.0.0.1") as connection:
+        method = b"GET" if b"/v1/" not in path else b"POST"
+        content = b"Content-Length: 0\r\nContent-Type: application/protobuf\r\nConnection: close\r\n\r\n"
+        connection.sendall(method + b" " + path + b" HTTP/1.1\r\nHost: x\r\n" + content)
+        return everything(connection) if is_patient else b""
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becoming another user takes root")
@@ -366,7 +369,7 @@ def test_the_kernel_names_the_owner_of_open_sockets_only() -> None:
             assert owner_of(address, listener.getsockname()) == os.getuid()
             assert owner_of((address[0], 1), listener.getsockname()) is None
             mine.sendall(b"last words")
-        assert owner_of(address, listener.getsockname()) is None  # the kernel shows it as of user 0, until it is forgotten
+        assert owner_of(address, listener.getsockname()) is None  # shown as of user 0 until it is forgotten
         theirs.close()
     with socket.socket(socket.AF_INET6) as mapped, socket.create_server(("127.0.0.1", 0)) as listener:
         mapped.connect(("::ffff:127.0.0.1", listener.getsockname()[1]))

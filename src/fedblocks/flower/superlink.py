@@ -24,7 +24,7 @@ HEALTH = "/health"
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 MAPPED = "0000000000000000FFFF0000"  # an IPv4 address in the table of IPv6
 ESTABLISHED = "01"
-WAIT = 60_000  # ms that a writer waits for another; Flower's 5000 are over when ten clients send 20 MB each
+WAIT = 60_000  # ms that a writer of the database waits for another
 
 
 class OwnUser:
@@ -71,15 +71,19 @@ def _written(address: Address) -> str:
     return f"{number:08X}:{address[1]:04X}"
 
 
+def wait_longer(connection: Any, *_: object) -> None:
+    """For others that write; Flower itself gives up after 5 s, and then an update of a client is lost."""
+    connection.execute(f"PRAGMA busy_timeout = {WAIT}")
+
+
 def main() -> None:
     """`flower-superlink` with the arguments of this process."""
-    from flwr.supercore import sql_mixin
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
+    from sqlalchemy import Pool, event
     from starlette.middleware import Middleware
 
-    pragmas = dict(getattr(sql_mixin, "SQLITE_PRAGMAS"))  # noqa: B009
-    setattr(sql_mixin, "SQLITE_PRAGMAS", (*{**pragmas, "busy_timeout": str(WAIT)}.items(),))
+    event.listen(Pool, "checkout", wait_longer)
     extensions.get_middleware = lambda: (Middleware(OwnUser),)
     flower_superlink()
 
