@@ -57,12 +57,15 @@ def test_the_same_requests_open_a_door_with_a_rule_by_prefix(tmp_path: Path) -> 
         assert [one.line for one in wrong(unsafe.recorder.seen, unsafe) if one.line.startswith("POST /v1/control/")]
 
 
+SECONDS = 300.0  # that the long test takes at most
+
+
 @pytest.mark.soak
-@pytest.mark.timeout(1500)
-def test_a_million_wrong_requests_do_not_open_the_door(tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+def test_a_million_wrong_requests_or_as_many_as_time_allows_do_not_open_the_door(tmp_path: Path) -> None:
     with Door(tmp_path / "f", secured=False, mode="keys").open() as door:
         began = time.monotonic()
-        outcome = fuzzed(door, 2, 1_000_000, 1200.0)
+        outcome = fuzzed(door, 2, 1_000_000, SECONDS)
         found = {
             "requests": outcome.requests,
             "seconds": round(time.monotonic() - began),
