@@ -111,14 +111,14 @@ class Gateway:
             return
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
-            while await self._exchange(reader, writer, address):
+            while await self.exchange(reader, writer, address):
                 pass
         except (OSError, EOFError, TimeoutError, asyncio.CancelledError):
             self.refusals.count("gone or too slow", address)
         finally:
             transport.abort()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> bool:
+    async def exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> bool:
         """One request and its answer; whether another may follow."""
         try:
             async with asyncio.timeout(self.limits.head_seconds):
