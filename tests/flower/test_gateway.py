@@ -15,11 +15,12 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 
 from flwr.common import constant
 from flwr.supercore import constant as core
+from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedblocks.flower import launch, members
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.gateway import REFUSED, ROUTES, UNKEYED
+from fedblocks.flower.gateway import PASSED, REFUSED, ROUTES, UNKEYED
 from fedblocks.flower.limits import MIB
 from fedblocks.flower.pki import make_client, public_key
 from fedblocks.flower.setup import set_up
@@ -28,6 +29,7 @@ from fedblocks.flower.superlink import owner_of
 from .doors import GOOD, Door, answered, everything, request
 
 CLOSE = {b"Connection": b"close"}
+OWN = {b"X-Forwarded-For": b"1.1.1.1", b"flwr-publi-key": b"x", b"Cookie": b"x"}
 TRAVERSALS = [
     b"/v1/fleet/../control/list-runs", b"/v1/fleet/./../control/list-runs",
     b"/v1/fleet/pull-messages/../../control/list-runs", b"/v1/fleet/%2e%2e/control/list-runs",
@@ -68,13 +70,16 @@ def test_the_routes_are_those_of_flowers_client_but_for_apps_and_enrolment() -> 
 def test_headers_and_tolerances_are_flowers() -> None:
     names = (core.FLEET_HTTP_PUBLIC_KEY_HEADER, constant.TIMESTAMP_HEADER, core.FLEET_HTTP_SIGNATURE_HEADER)
     assert tuple(map(str.encode, names)) == (members.KEY, members.TIME, members.SIGNATURE)
+    versions = (name for name, _ in RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
+    assert {*map(str.encode, names), *map(str.encode, versions)} <= PASSED
+    assert core.VERSION_INCOMPATIBILITY_MESSAGE_METADATA_KEY.encode() in PASSED
     assert constant.SYSTEM_TIME_TOLERANCE == members.AHEAD
     assert constant.TIMESTAMP_TOLERANCE + constant.SYSTEM_TIME_TOLERANCE == members.BEHIND
 
 
 def test_an_enrolled_client_is_passed_on_with_its_body_and_no_header_of_its_own_invention(door: Door) -> None:
     body = os.urandom(3 * MIB)
-    answer = door.ask(request(GOOD, {**door.signed(), **CLOSE, b"X-Forwarded-For": b"1.1.1.1"}, body))
+    answer = door.ask(request(GOOD, {**door.signed(), **CLOSE, **OWN}, body))
     head, _, content = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n") and content == b"good"
     assert not {b"server", b"date"} & {line.partition(b":")[0].lower() for line in head.split(b"\r\n")}

@@ -61,7 +61,7 @@ def test_the_same_requests_open_a_door_with_a_rule_by_prefix(tmp_path: Path) -> 
         assert [one.line for one in wrong(unsafe.recorder.seen, unsafe) if one.line.startswith("POST /v1/control/")]
 
 
-ON_SOCKETS, IN_MEMORY = 120.0, 400.0  # seconds that the two long runs take at most
+ON_SOCKETS, IN_MEMORY = 60.0, 240.0  # seconds that the two long runs take at most
 
 
 @pytest.mark.soak

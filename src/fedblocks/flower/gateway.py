@@ -46,7 +46,12 @@ LEFTOVERS = 64  # pieces of a body that are thrown away meanwhile
 FIRST_LINE = re.compile(rb"POST (/[a-z0-9/-]+) HTTP/1\.1")
 FIELD = re.compile(rb"([A-Za-z0-9-]+):([\x20-\x7e]*)")
 LENGTH = re.compile(rb"[0-9]{1,12}")
-PASSED = re.compile(rb"accept|content-type|flwr-[a-z-]+")  # headers that SuperLink and clients are shown of each other
+PASSED = frozenset(
+    {
+        b"accept", b"content-type", b"flwr-public-key", b"flwr-timestamp", b"flwr-signature", b"flwr-package-name",
+        b"flwr-package-version", b"flwr-component-name", b"flwr-version-incompatibility-message",
+    }
+)  # fmt: skip  # headers that SuperLink and clients are shown of each other
 REFUSED = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"  # whatever the reason
 CLOSING = {b"close": True, b"keep-alive": False}
 UNUSUAL = frozenset({b"transfer-encoding", b"upgrade", b"expect", b"te", b"trailer", b"proxy-connection"})
@@ -204,7 +209,7 @@ async def _relay(answer: httpx.Response, writer: asyncio.StreamWriter, closing: 
 
 
 def _shown(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [(name.lower(), value) for name, value in headers if PASSED.fullmatch(name.lower())]
+    return [(name.lower(), value) for name, value in headers if name.lower() in PASSED]
 
 
 def _head(status: HTTPStatus, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
