@@ -304,7 +304,7 @@ def stands(folder: Path, state: str) -> bool:
 
 
 def test_nobody_is_answered_without_tls(deployed: Deployed) -> None:
-    address = f"127.0.0.1:{deployed.host.link_port}/health"
+    address = f"127.0.0.1:{deployed.host.inner_port}/health"
     assert launch.healthy(deployed.host, deployed.server)
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://{address}", timeout=30)

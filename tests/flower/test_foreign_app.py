@@ -13,7 +13,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 from fedblocks.flower import launch, running
 from fedblocks.flower.client_host import start_client
 from fedblocks.flower.crew import Crew
-from fedblocks.flower.hosts import ClientHost
+from fedblocks.flower.hosts import ServerHost
 from fedblocks.flower.setup import set_up
 
 from .test_deployment import stands
@@ -82,9 +82,10 @@ class Foreign:
         return found
 
 
-def stock(folder: Path) -> list[str]:
-    """Flower's own client, with the same key."""
-    address = ["--superlink", ClientHost.read(folder).server, "--host", "127.0.0.1", "--port", str(launch.free_port())]
+def stock(server: Path, folder: Path) -> list[str]:
+    """Flower's own client, with the same key, past the gateway: that passes no apps."""
+    inside = f"127.0.0.1:{ServerHost.read(server).inner_port}"
+    address = ["--superlink", inside, "--host", "127.0.0.1", "--port", str(launch.free_port())]
     key = ["--root-certificates", str(folder / "ca.crt"), "--auth-supernode-private-key", str(folder / "client.key")]
     return ["flower-supernode", *address, *key]
 
@@ -104,7 +105,7 @@ def test_nothing_of_a_foreign_app_runs_on_a_client(tmp_path: Path) -> None:
         assert "the message is not of a fedblocks run" in crew.log("one").read_text()
         crew.running["one"].send_signal(signal.SIGTERM)
         crew.running.pop("one").wait(30)
-        crew.start("stock", stock(folder), **launch.environment(folder))  # without this defence
+        crew.start("stock", stock(server, folder), **launch.environment(folder))  # without this defence
         theirs = Foreign(tmp_path / "theirs")
         assert theirs.start(server, crew) == ["done"]
         assert theirs.imported.exists() and theirs.called.exists()

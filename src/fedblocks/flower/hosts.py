@@ -12,6 +12,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from fedblocks.core.errors import UserError
+from fedblocks.flower.limits import Limits
 from fedblocks.flower.policy import Allow
 from fedblocks.flower.private import private_folder, write_private
 
@@ -64,13 +65,14 @@ class ServerHost(_Host):
     federation: Name
     address: str  # what clients connect to: a name or a number
     port: int = Field(default=PORT, ge=1, le=65535)
-    inner_port: int = Field(default=PORT + 1, ge=1, le=65535)  # on loopback, for this machine's own commands
+    inner_port: int = Field(default=PORT + 1, ge=1, le=65535)  # of the SuperLink, on loopback
     bind: str = "0.0.0.0"  # where to listen
     insecure: bool = False
     clients: dict[Name, tuple[int, ...]] = {}  # name of a public key in clients/ -> the clients that it stands for
     examples: dict[Name, Annotated[int, Field(ge=0)]] = {}  # name -> training examples agreed on, of all its clients
     largest_examples: int | None = Field(default=None, ge=1)  # of a client without them; default: 5 x the median
     since: dict[Name, str] = {}  # name -> when its key was enrolled
+    limits: Limits | None = None  # of what the other side of a connection may use
 
     @classmethod
     def file(cls) -> str:
@@ -87,16 +89,6 @@ class ServerHost(_Host):
         if wrong := [number for number, keys in held.items() if number < 0 or keys > 1]:
             raise ValueError(f"clients: number {wrong[0]} is negative, or stands twice")
         return self
-
-    @property
-    def on_loopback(self) -> bool:
-        """Whether nobody else can connect."""
-        return is_loopback(self.bind)
-
-    @property
-    def link_port(self) -> int:
-        """Where Flower's SuperLink listens on this machine."""
-        return self.port if self.on_loopback else self.inner_port
 
 
 class ClientHost(_Host):

@@ -46,7 +46,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 def superlink(host: ServerHost, folder: Path) -> list[str]:
     """Flower's server: it keeps its state in a file, and lets the app live in a process of its own."""
-    command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(host.link_port), "--isolation", "process"]
+    command = [sys.executable, "-m", "fedblocks.flower.superlink", "--host", "127.0.0.1", "--isolation", "process"]
+    command += ["--port", str(host.inner_port)]
     command += ["--database", str(folder / "flower.db"), "--disable-runtime-dependency-installation"]
     if host.insecure:
         return [*command, "--insecure"]
@@ -57,13 +58,13 @@ def superlink(host: ServerHost, folder: Path) -> list[str]:
 def superexec(host: ServerHost, folder: Path) -> list[str]:
     """The process that starts the server's app, and outlives a SuperLink that is killed."""
     secured = ["--insecure"] if host.insecure else ["--root-certificates", str(folder / "ca.crt")]
-    return ["flower-superexec", *secured, "--runtime-api-address", f"127.0.0.1:{host.link_port}"]
+    return ["flower-superexec", *secured, "--runtime-api-address", f"127.0.0.1:{host.inner_port}"]
 
 
 def connect(host: ServerHost, folder: Path) -> None:
     """Tell Flower's commands where this federation is."""
     secured = {"insecure": True} if host.insecure else {"root-certificates": str(folder / "ca.crt")}
-    link = {"address": f"127.0.0.1:{host.link_port}", **secured}
+    link = {"address": f"127.0.0.1:{host.inner_port}", **secured}
     home = folder / "flower"
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": "federation", "federation": link}}))
@@ -105,11 +106,21 @@ def refuse_used(host: str, port: int) -> None:
 def healthy(host: ServerHost, folder: Path) -> bool:
     """Whether the SuperLink answers."""
     secured = None if host.insecure else ssl.create_default_context(cafile=str(folder / "ca.crt"))
-    address = f"http{'' if host.insecure else 's'}://127.0.0.1:{host.link_port}/health"
+    address = f"http{'' if host.insecure else 's'}://127.0.0.1:{host.inner_port}/health"
     try:
         with urllib.request.urlopen(address, timeout=5, context=secured) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
+        return False
+
+
+def is_open(host: ServerHost) -> bool:
+    """Whether the gateway takes connections."""
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host.bind, host.bind)
+    try:
+        with socket.create_connection((here, host.port), timeout=5):
+            return True
+    except OSError:
         return False
 
 

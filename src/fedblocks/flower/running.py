@@ -33,18 +33,18 @@ READY = 60.0  # seconds that a SuperLink may take to start on a busy machine
 
 
 def start_server(crew: Crew, folder: Path, tell: Tell) -> ServerHost:
-    """SuperLink, the process that starts apps, and for other machines a gate that lets clients in and nobody else."""
+    """SuperLink, the process that starts apps, and a gateway that lets clients in and nobody else."""
     host = ServerHost.read(folder)
-    for address, port in {(host.bind, host.port), ("127.0.0.1", host.link_port)}:
+    for address, port in ((host.bind, host.port), ("127.0.0.1", host.inner_port)):
         launch.refuse_used(address, port)
     launch.connect(host, folder)
     tell("starting the server")
     crew.start("superlink", launch.superlink(host, folder))
     launch.until(lambda: launch.healthy(host, folder), READY, crew.check, "the SuperLink")
     crew.start("superexec", launch.superexec(host, folder), **{launch.POLL: "1"})  # runs are started seldom
-    if not host.on_loopback:
-        crew.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway", str(folder)])
+    crew.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway", str(folder)])
     enrol(host, folder, tell)
+    launch.until(lambda: launch.is_open(host), READY, crew.check, "the gateway")
     return host
 
 
@@ -77,7 +77,7 @@ def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
     from httpx import HTTPError
 
     trusted = None if host.insecure else (folder / "ca.crt").read_bytes()
-    control = ControlHttpClient.from_server_address(f"127.0.0.1:{host.link_port}", host.insecure, trusted, [])
+    control = ControlHttpClient.from_server_address(f"127.0.0.1:{host.inner_port}", host.insecure, trusted, [])
     try:
         yield control
     except (HTTPError, ValueError) as error:

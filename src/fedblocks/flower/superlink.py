@@ -1,0 +1,92 @@
+"""Flower's SuperLink, started so that its commands are for our own user, and its database waits for those who write.
+
+On loopback everybody with an account reaches its port, and Flower asks nobody who gives a command or takes an app's
+place. The kernel knows to whom the other end of a connection belongs.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from socket import inet_aton
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+Address = tuple[str, int]
+
+FOR_ALL = "/v1/fleet/"  # Flower checks the keys of clients there
+HEALTH = "/health"
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+MAPPED = "0000000000000000FFFF0000"  # an IPv4 address in the table of IPv6
+ESTABLISHED = "01"
+WAIT = 60_000  # ms that a writer of the database waits for another
+
+
+class OwnUser:
+    """An ASGI application that only its own user may use, but for what clients need."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] == "lifespan" or path.startswith(FOR_ALL) or path == HEALTH or is_ours(scope):
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+
+
+def is_ours(scope: Message) -> bool:
+    """Whether the other end of a connection is a socket of our own user."""
+    client, server = scope.get("client"), scope.get("server")
+    return client is not None and server is not None and owner_of(client, server) == os.getuid()
+
+
+def owner_of(local: Address, remote: Address) -> int | None:
+    """The user of a socket of this machine, or None if nobody holds it.
+
+    Sockets that were closed show user 0 until they are forgotten, so only those that are open count.
+    """
+    try:
+        wanted = [(prefix + _written(local), prefix + _written(remote)) for prefix in ("", MAPPED)]
+    except OSError:
+        return None  # no IPv4 address: the SuperLink listens on none of those
+    for table, pair in zip(TABLES, wanted):
+        for line in table.read_text().splitlines()[1:] if table.exists() else []:
+            _, own, other, state, _, _, _, user, _, inode, *_ = line.split()
+            if (own, other) == pair and state == ESTABLISHED and inode != "0":
+                return int(user)
+    return None
+
+
+def _written(address: Address) -> str:
+    """An address as the kernel's table has it."""
+    (number,) = struct.unpack("=I", inet_aton(address[0]))
+    return f"{number:08X}:{address[1]:04X}"
+
+
+def wait_longer(connection: Any, *_: object) -> None:
+    """For others that write; Flower itself gives up after 5 s, and then an update of a client is lost."""
+    connection.execute(f"PRAGMA busy_timeout = {WAIT}")
+
+
+def main() -> None:
+    """`flower-superlink` with the arguments of this process."""
+    from flwr.superlink import extensions
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+    from sqlalchemy import Pool, event
+    from starlette.middleware import Middleware
+
+    event.listen(Pool, "checkout", wait_longer)
+    extensions.get_middleware = lambda: (Middleware(OwnUser),)
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Many clients that send large updates at the same time through the gateway and a real SuperLink, with real keys."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
+
+import httpx
+from cryptography.hazmat.primitives import serialization
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError, push_objects
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
+from flwr.supernode.fleet_http_connection import http_request_response
+
+from fedblocks.flower import launch, running
+from fedblocks.flower.crew import Crew
+from fedblocks.flower.hosts import ServerHost
+from fedblocks.flower.limits import MIB
+from fedblocks.flower.setup import set_up
+from fedblocks.flower.superlink import WAIT
+
+FLOWERS = 5000  # ms that Flower's writers wait
+
+
+class Federation:
+    """A server without an app: the run that it works on, and its questions to clients, are put into its database."""
+
+    def __init__(self, base: Path, clients: int, wait: int | None) -> None:
+        self.base, self.server, self.wait = base, base / "server", wait
+        self.names = [f"client-{number}" for number in range(clients)]
+        ports = launch.free_port(), launch.free_port()
+        set_up(base, "127.0.0.1", {name: [number] for number, name in enumerate(self.names)}, *ports)
+        self.host = ServerHost.read(self.server)
+
+    @contextmanager
+    def open(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
+        self.monkeypatch = monkeypatch
+        if self.wait is not None:
+            code = f"from fedblocks.flower import superlink; superlink.WAIT = {self.wait}; superlink.main()"
+            command = [sys.executable, "-c", code, *launch.superlink(self.host, self.server)[3:]]
+            monkeypatch.setattr(launch, "superlink", lambda host, folder: command)
+        with Crew(self.base / "logs", launch.environment(self.server)) as crew:
+            running.start_server(crew, self.server, print)
+            yield crew
+
+    def ask(self, nodes: list[int]) -> int:
+        """Begin a run, and ask every node something."""
+        factories = get_objectstore_linkstate_factories(str(self.server / "flower.db"), get_federation_manager())
+        state = factories[1].state()
+        run = state.create_run("", "", "", {}, NOOP_FEDERATION_ID, None, "", TaskType.SERVER_APP)
+        (task,) = state.get_tasks(run_ids=[run])
+        assert state.claim_task(task.task_id) and state.activate_task(task.task_id)
+        for name, value in {"_run_id": run, "_task_id": task.task_id, "_node_id": SUPERLINK_NODE_ID}.items():
+            self.monkeypatch.setattr(TaskIdentity, name, value)  # as in an app's process
+        for node in nodes:
+            question = Message(RecordDict(), node, "train", ttl=3600)
+            question.metadata.__dict__["_message_id"] = question.object_id
+            session = state.start_session(run)
+            _, missing = state.store_message_and_object_tree(question, get_object_tree(question), session)
+            parts = get_all_nested_objects(question)
+            assert missing and all(state.store_object(run, session, name, parts[name].deflate()) for name in missing)
+        return int(run)
+
+    def answer(self, name: str, nodes: list[int], asked: threading.Event, size: int) -> bool:
+        """A client: connect, wait for the question, send a large update; whether all of it was taken."""
+        key = serialization.load_ssh_private_key((self.base / name / "client.key").read_bytes(), None)
+        address, trust = f"127.0.0.1:{self.host.port}", (self.server / "ca.crt").read_bytes()
+        with http_request_response(address, False, trust, (key, key.public_key())) as calls:
+            node, receive, send, *_, push, _ = calls
+            nodes.append(node)
+            assert asked.wait(20)
+            question, _ = receive()
+            content = RecordDict({"update": ArrayRecord({"x": Array(np.frombuffer(os.urandom(size), np.uint8))})})
+            reply = Message(content, reply_to=question)
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            wanted, session = send(reply, get_object_tree(reply), 0.0)
+            run = question.metadata.run_id
+            try:
+                push_objects(
+                    get_all_nested_objects(reply), lambda name, content: push(run, session, name, content),
+                    object_ids_to_push=wanted,
+                )  # fmt: skip
+            except (ObjectPushError, httpx.HTTPError):
+                return False
+            return True
+
+    def all_answer(self, size: int, meanwhile: Callable[[], object] = lambda: None) -> int:
+        """How many of the clients' updates arrived whole."""
+        nodes: list[int] = []
+        asked = threading.Event()
+        with ThreadPoolExecutor(len(self.names)) as pool:
+            sent = [pool.submit(self.answer, name, nodes, asked, size) for name in self.names]
+            launch.until(lambda: len(nodes) == len(self.names), 60, lambda: None, "all clients")
+            self.ask(nodes)
+            other = threading.Thread(target=meanwhile)
+            other.start()
+            asked.set()
+            other.join()
+            return sum(one.result() is True for one in sent)  # Flower ends a connection that failed without a word
+
+
+def occupied(database: Path, seconds: float) -> None:
+    """Somebody writes for long, as on a slow disk."""
+    with sqlite3.connect(database, isolation_level=None) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        time.sleep(seconds)
+        connection.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize(("wait", "arrived"), [(None, 2), (500, 0)])
+def test_updates_wait_for_a_database_that_is_written_to(
+    wait: int | None, arrived: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenth of Flower's 5000 ms shows the same in a tenth of the time."""
+    federation = Federation(tmp_path / "f", 2, wait)
+    with federation.open(monkeypatch) as crew:
+        database = federation.server / "flower.db"
+        assert federation.all_answer(MIB, lambda: occupied(database, 2.0)) == arrived
+        assert ("database is locked" in crew.log("superlink").read_text()) == (arrived == 0)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("wait", [None, FLOWERS])
+def test_ten_clients_send_20_megabytes_each_at_the_same_time(
+    wait: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation(tmp_path / "f", 10, wait)
+    with federation.open(monkeypatch) as crew:
+        began = time.monotonic()
+        arrived = federation.all_answer(20 * 10**6, lambda: occupied(federation.server / "flower.db", 8.0))
+        print(f"{arrived} of 10 in {time.monotonic() - began:.1f} s with a wait of {wait or WAIT} ms")
+        assert (arrived == 10) == (wait is None)
+        assert ("database is locked" in crew.log("superlink").read_text()) == (wait is not None)
