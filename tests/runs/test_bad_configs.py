@@ -170,7 +170,7 @@ def test_a_wrong_configuration_is_told_with_field_line_and_fix(
     tmp_path: Path, old: str, new: str, place: str, wrong: str, fix: str
 ) -> None:
     said = said_of(old, new, tmp_path)
-    block = re.search(rf"^wrong\.toml:{re.escape(place)}: (?P<wrong>.+)\n  fix: (?P<fix>.+)", said, re.MULTILINE)
+    block = re.search(rf"^wrong\.toml:{re.escape(place)}(?: = .+?)?: (?P<wrong>.+)\n  fix: (?P<fix>.+)", said, re.MULTILINE)
     assert block, said
     assert wrong in block["wrong"]
     assert fix in block["fix"]
