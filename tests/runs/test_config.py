@@ -101,7 +101,8 @@ def test_every_field_of_every_method_is_an_option_with_a_type() -> None:
     strength = next(option for option in described("method", "fedprox") if option["name"] == "strength")
     assert strength == {
         "name": "strength",
-        "type": "a number",
+        "type": "a number, at least 0",
+        "choices": None,
         "default": 0.01,
         "required": False,
         "about": "mu: of the pull to the model that was sent",

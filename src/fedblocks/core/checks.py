@@ -139,7 +139,7 @@ def fits(kind: Any, value: Any) -> bool:
         return any(value == word and type(value) is type(word) for word in inner)
     if origin in (tuple, list, Sequence):
         return isinstance(value, list | tuple) and _items_fit(kind, value)
-    if getattr(kind, "_is_runtime_protocol", False):  # schedules and optimizers
+    if _is_role(kind):
         return isinstance(value, kind) and not isinstance(value, type)
     return True
 
@@ -233,13 +233,20 @@ def _in_words(kind: Any) -> str:
     origin, inner = get_origin(kind), [one for one in get_args(kind) if one is not Ellipsis]
     if origin is Literal:
         return " or ".join(shown(word) for word in inner)
-    if getattr(kind, "_is_runtime_protocol", False):
+    if _is_role(kind):
         name = kind.__name__.lower()
         return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-    if origin not in (tuple, list, Sequence) or not inner or inner[0] not in _PLURALS:
+    if origin not in (tuple, list, Sequence) or not inner:
         return "a value or a list"
+    if inner[0] not in _PLURALS:
+        return f"a list of {_in_words(inner[0])}"
     number = f"{len(inner)} " if origin is tuple and Ellipsis not in get_args(kind) else ""
     return f"a list of {number}{_PLURALS[inner[0]]}"
+
+
+def _is_role(kind: Any) -> bool:
+    """Schedules and optimizers: whatever has their functions."""
+    return isinstance(kind, type) and getattr(kind, "_is_runtime_protocol", False)
 
 
 def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
