@@ -99,8 +99,8 @@ WRONG: list[tuple[str, str, str, str, str]] = [
     ("branches = 2", "branches = 2.5", "16: method.branches", "must be a whole number", "give a whole number"),
     ("branches = 2", "branches = 0", "16: method.branches", "must be at least 1", "e.g. 2 to 10"),
     ("branches = 2", "branches = 1", "16: method.branches", "makes pFedMB FedAvg", "allow_degenerate = true"),
-    ("branches = 2", 'alpha_param = "relu"', "16: method.alpha_param", 'must be "softmax" or', "Known: projection, softmax"),
-    ("branches = 2", 'statistics = "all"', "16: method.statistics", 'must be "average" or', "Known: average, local, refuse"),
+    ("branches = 2", 'alpha_param = "relu"', "16: method.alpha_param", 'must be "softmax"', "Known: projection, softmax"),
+    ("branches = 2", 'statistics = "all"', "16: method.statistics", 'must be "average"', "Known: average, local, refuse"),
     ("lr = 0.1", "lr = -0.1", "17: method.lr", "must be above 0", "0.01 to 0.5"),
     ("lr = 0.1", "lr = [0.1]", "17: method.lr", "must be a number or a schedule", '{name = "milestones", ...}'),
     ("lr = 0.1", "lr = { start = 0.1 }", "17: method.lr.name", "it is missing", "Known: exponential, milestones"),
@@ -170,7 +170,8 @@ def test_a_wrong_configuration_is_told_with_field_line_and_fix(
     tmp_path: Path, old: str, new: str, place: str, wrong: str, fix: str
 ) -> None:
     said = said_of(old, new, tmp_path)
-    block = re.search(rf"^wrong\.toml:{re.escape(place)}(?: = .+?)?: (?P<wrong>.+)\n  fix: (?P<fix>.+)", said, re.MULTILINE)
+    where = rf"^wrong\.toml:{re.escape(place)}(?: = .+?)?: "
+    block = re.search(rf"{where}(?P<wrong>.+)\n  fix: (?P<fix>.+)", said, re.MULTILINE)
     assert block, said
     assert wrong in block["wrong"]
     assert fix in block["fix"]

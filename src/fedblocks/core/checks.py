@@ -99,7 +99,7 @@ class Option:
         if self.length and isinstance(value, list | tuple) and not self.length.holds(len(value)):
             return f"must have {self.length.words}"
         numbers = _numbers(value) if self.is_numeric else []
-        if not all(math.isfinite(number) for number in numbers):
+        if not all(isinstance(number, Integral) or math.isfinite(number) for number in numbers):
             return "must be finite"
         if not all(limit.holds(number) for limit in self.limits for number in numbers):
             always = " in every round" if callable(value) else ""
@@ -108,7 +108,7 @@ class Option:
 
 
 @cache
-def options_of(target: Callable[..., Any]) -> Mapping[str, Option]:
+def options_of(target: Any) -> Mapping[str, Option]:
     """The fields of a dataclass, or the parameters of a function."""
     hints = _hints(target)
     if is_dataclass(target):
@@ -211,7 +211,7 @@ def _check(owner: str, option: Option, value: Any) -> None:
         raise OptionError(f"{owner}.{option.name} = {shown(value)}: {why}", fix, option.name, why)
 
 
-def _numbers(value: Any) -> list[float]:
+def _numbers(value: Any) -> list[Any]:
     """The numbers that limits hold for: of a schedule, its values at the rounds where it turns, or its first."""
     if isinstance(value, list | tuple):
         return [number for one in value for number in _numbers(one)]

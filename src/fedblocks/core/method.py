@@ -36,14 +36,17 @@ class Paper:
 
 
 @dataclass(frozen=True)
-class ByOptions:
-    """Something a class says of itself in general, and a method exactly, when its options are known."""
-
+class _ByOptions:
     usually: Any
-    exactly: Callable[[Any], Any]  # of the method
+    exactly: Callable[[Any], Any]
 
     def __get__(self, method: Method | None, kind: type[Method]) -> Any:
         return self.usually if method is None else self.exactly(method)
+
+
+def by_options(usually: Any, exactly: Callable[[Any], Any]) -> Any:
+    """What a class says of itself in general, and a method exactly: a function of the method, whose options it knows."""
+    return _ByOptions(usually, exactly)
 
 
 @dataclass(frozen=True, eq=False)

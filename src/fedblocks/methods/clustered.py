@@ -140,7 +140,7 @@ class Clustered(Method):
         return bool(mean.norm() < self.epsilon1) and bool(changes.norm(dim=1).max() > self.epsilon2)
 
     def degenerate(self) -> list[str]:
-        whole = self.never_split or self.max_clusters == 1 or self.epsilon1 <= 0 or self.epsilon2 == float("inf")
+        whole = self.never_split or self.max_clusters == 1 or self.epsilon1 == 0
         return ["no cluster can split, which makes Clustered FL FedAvg"] if whole else []
 
 

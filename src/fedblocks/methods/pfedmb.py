@@ -14,7 +14,7 @@ from fedblocks.core.arithmetic import mix
 from fedblocks.core.blocks import Block, Fresh, Pool, Private, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.errors import nearest
-from fedblocks.core.method import ByOptions, Method, Paper, join
+from fedblocks.core.method import Method, Paper, by_options, join
 from fedblocks.core.net import Piece
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
@@ -37,7 +37,7 @@ class PFedMB(Method):
     paper: ClassVar[Paper] = Paper(
         "Personalized Federated Learning with Multi-branch Architecture", "Mori et al.", 2022, "arXiv 2211.07931"
     )
-    weighs: ClassVar[str | Mapping[str, str]] = ByOptions(
+    weighs: ClassVar[str | Mapping[str, str]] = by_options(
         "n x alpha", lambda method: "n x alpha" if method.weighs_by_alpha else "n"
     )
 
