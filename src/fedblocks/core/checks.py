@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache, cached_property, wraps
 from numbers import Integral, Real
-from sys import modules
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fedblocks.core.errors import NetError, UserError, nearest
@@ -270,8 +269,8 @@ def _hints(target: Any) -> dict[str, Any]:
 
 
 def _hint(part: Any, text: Any) -> Any:
-    alone = types.SimpleNamespace(__annotations__={"it": text})
+    alone = type("alone", (), {"__annotations__": {"it": text}, "__module__": part.__module__})
     try:
-        return get_type_hints(alone, vars(modules[part.__module__]), include_extras=True)["it"]
+        return get_type_hints(alone, include_extras=True)["it"]
     except NameError:
         return Any

@@ -45,7 +45,7 @@ class _ByOptions:
 
 
 def by_options(usually: Any, exactly: Callable[[Any], Any]) -> Any:
-    """What a class says of itself in general, and a method exactly: a function of the method, whose options it knows."""
+    """What a class says of itself in general, and a method exactly, by a function of the method and its options."""
     return _ByOptions(usually, exactly)
 
 
