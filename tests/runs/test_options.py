@@ -32,23 +32,27 @@ def registered() -> Iterator[tuple[str, Option]]:
         yield from ((name, option) for name, made in known.items() for option in options_of(made).values())
 
 
-OPTIONS = [pytest.param(option, id=f"{whose}.{option.name}") for whose, option in registered()]
+def test_every_option_says_what_it_is_in_a_line() -> None:
+    assert [(whose, o.name) for whose, o in registered() if not o.about or "\n" in o.about] == []
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_says_what_it_is(option: Option) -> None:
-    assert option.about and "\n" not in option.about
+def test_every_number_has_limits_or_says_that_it_has_none() -> None:
+    def is_free(option: Option) -> bool:
+        return any(isinstance(mark, AnyNumber) for mark in option.marks)
+
+    assert [(whose, o.name) for whose, o in registered() if o.is_numeric and bool(o.limits) == is_free(o)] == []
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_every_number_has_limits_or_says_that_it_has_none(option: Option) -> None:
-    free = any(isinstance(mark, AnyNumber) for mark in option.marks)
-    assert not option.is_numeric or bool(option.limits) != free
+def test_every_default_is_right() -> None:
+    given = [(whose, option) for whose, option in registered() if option.default is not REQUIRED]
+    assert len(given) > 400
+    assert [(whose, option.name) for whose, option in given if option.wrong(option.default)] == []
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_every_default_is_right(option: Option) -> None:
-    assert option.default is REQUIRED or option.wrong(option.default) is None
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Any]:
+    """What the schema says of each method."""
+    return {one["title"]: one for one in config_schema()["properties"]["method"]["anyOf"] if "title" in one}
 
 
 def just_outside(option: Option) -> list[Any]:
@@ -60,9 +64,8 @@ def just_outside(option: Option) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_schema_has_the_limits_and_words_of_every_option_of_a_method(name: str) -> None:
+def test_the_schema_has_the_limits_and_words_of_every_option_of_a_method(tables: dict[str, Any], name: str) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    tables = {one["title"]: one for one in config_schema()["properties"]["method"]["anyOf"] if "title" in one}
     validator = jsonschema.Draft202012Validator(tables[name])
     assert validator.is_valid({"name": name})
     for option in options("method", name).values():
@@ -72,8 +75,7 @@ def test_the_schema_has_the_limits_and_words_of_every_option_of_a_method(name: s
         assert validator.is_valid({"name": name, **usual})
 
 
-def test_a_list_has_its_length_and_the_limits_of_its_items_in_the_schema() -> None:
-    tables = {one["title"]: one for one in config_schema()["properties"]["method"]["anyOf"] if "title" in one}
+def test_a_list_has_its_length_and_the_limits_of_its_items_in_the_schema(tables: dict[str, Any]) -> None:
     modules = tables["fedmn"]["properties"]["modules"]
     assert modules["minItems"] == 2 and modules["items"] == {"type": "integer", "minimum": 1}
 
