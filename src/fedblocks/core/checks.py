@@ -106,9 +106,13 @@ class Option:
         return None
 
 
-@cache
 def options_of(target: Any) -> Mapping[str, Option]:
     """The fields of a dataclass, or the parameters of a function."""
+    return _read(target)
+
+
+@cache
+def _read(target: Any) -> Mapping[str, Option]:
     hints = _hints(target)
     if is_dataclass(target):
         found = {f.name: _default_of(f) for f in fields(target) if f.init}
