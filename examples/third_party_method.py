@@ -8,7 +8,7 @@ model then learns what the shift does not explain. Run it to see the verdicts: p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from fedblocks.core.blocks import Block, Private, Shared
 from fedblocks.core.method import Method, Paper
 from fedblocks.core.optimizers import SGD
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks, Value
 from fedblocks.core.phases import Phase
 from fedblocks.testing import Example, Reduction, check_method, example_for, is_fedavg
@@ -27,9 +28,9 @@ class PriorShift(Method):
 
     paper: ClassVar[Paper] = Paper("none: an example", "you", 2024)
 
-    classes: int = 4
-    shift_lr: float = 0.5  # of the private shift
-    decay: float = 0.1  # how strongly the shift is drawn to 0
+    classes: Annotated[int, AtLeast(2), Help("as many as the data have")] = 4
+    shift_lr: Annotated[float, AtLeast(0), Help("of the private shift; 0 is FedAvg")] = 0.5
+    decay: Annotated[float, AtLeast(0), Help("how strongly the shift is drawn to 0")] = 0.1
 
     def blocks(self) -> dict[str, Block]:
         none = torch.zeros(self.classes, dtype=self.net.dtype)

@@ -8,6 +8,7 @@
 # %%
 from dataclasses import dataclass
 from tempfile import mkdtemp
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from fedblocks import METHODS, compare
 from fedblocks.core.blocks import Private, Shared
 from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.phases import Phase, Pull
 from fedblocks.engines.federate import Setting, run_round
 from fedblocks.engines.sequential import Sequential
@@ -36,7 +38,7 @@ class SoftHead(Method):
 
     paper = Paper("none: an example", "you", 2026)
 
-    strength: float = 0.5  # how strongly the own head is pulled to the shared one
+    strength: Annotated[float, AtLeast(0), Help("of the pull of the own head to the shared one")] = 0.5
 
     def blocks(self):
         body, head = self.net.body, self.net.head

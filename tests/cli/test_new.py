@@ -63,7 +63,8 @@ def test_an_installed_method_and_data_set_appear_in_the_commands(fedblocks: Any)
     fedblocks("new", "dataset", "points")
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", "site"]
     subprocess.run([*install, "./my_idea", "./points"], check=True)
-    paths = {"PYTHONPATH": str(Path("site").resolve()), "OMP_NUM_THREADS": "1"}
+    folders = [str(Path("site").resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = {"PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", COMMANDS], capture_output=True, text=True, env={**os.environ, **paths})
     shown = dict(block.split("\n", 1) for block in done.stdout.split("$ ")[1:])
     assert all(text.endswith("exit 0\n") for text in shown.values()), done.stdout + done.stderr

@@ -64,7 +64,7 @@ def test_the_command_prints_every_name_with_its_options_and_what_they_mean(fedbl
     assert set(METHODS) <= tables.keys()
     assert set(NETS) == {one["title"] for one in schema["properties"]["net"]["anyOf"] if "title" in one}
     branches = tables["pfedmb"]["properties"]["branches"]
-    assert branches == {"type": "integer", "description": "B, of every linear layer", "default": 3}
+    assert branches == {"type": "integer", "minimum": 1, "description": "B, of every linear layer", "default": 3}
     assert schema["properties"]["rounds"]["minimum"] == 1
     shown = fedblocks("schema", "--out", "fedblocks.schema.json")
     assert "#:schema fedblocks.schema.json" in shown.out and Path("fedblocks.schema.json").stat().st_size > 10_000

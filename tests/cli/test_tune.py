@@ -99,7 +99,7 @@ def test_ranges_and_choices_are_read() -> None:
         (["method.lr=0..1:log"], ["--set method.lr=0..1:log", "above 0"]),
         (["method.lr=a..b"], ["--set method.lr=a..b", "two numbers"]),
         (["method.rate=0.1..1"], ["--set method.rate", "no such option"]),
-        (["method.epochs=1|x"], ["--set method.epochs", '"x" is not a whole number']),
+        (["method.epochs=1|x"], ["--set method.epochs", 'epochs = "x": must be a whole number']),
     ],
 )
 def test_what_cannot_be_searched_for_is_told_before_anything_runs(

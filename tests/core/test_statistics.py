@@ -56,5 +56,5 @@ def test_local_statistics_stay_on_the_client_and_are_not_sent(images, engine):
 def test_statistics_can_be_refused(images):
     with pytest.raises(UserError, match=r"running statistics \(1\)"):
         setting(images, "refuse").start()
-    with pytest.raises(UserError, match='statistics = "frist" is not known'):
-        setting(images, "frist").start()
+    with pytest.raises(UserError, match='statistics = "frist": must be "average" or "local" or "refuse"'):
+        setting(images, "frist")

@@ -23,7 +23,9 @@ def test_an_example_of_the_readme_runs(number: int, tmp_path: Path, monkeypatch:
 
 
 def test_the_method_of_the_guide_passes_its_checks(capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = blocks("docs/add_a_method.md")
-    scope: dict[str, object] = {"__name__": "guide"}
-    exec(compile(first + second, "docs/add_a_method.md", "exec"), scope)
-    assert capsys.readouterr().out.count("passed=True") == 20
+    whole = "\n".join(blocks("docs/add_a_method.md"))
+    exec(compile(whole, "docs/add_a_method.md", "exec", dont_inherit=True), {"__name__": "guide"})
+    said = capsys.readouterr().out
+    assert said.count("passed=True") == 20
+    (shown,) = re.findall(r"```output\n(.*?)```", (ROOT / "docs/add_a_method.md").read_text(), re.DOTALL)
+    assert said.endswith(shown)

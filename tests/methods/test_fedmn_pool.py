@@ -111,15 +111,15 @@ def test_one_path_is_told_to_be_fedavg() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"modules": (2, 0, 2)}, r"modules = \(2, 0, 2\): layer 2 is empty"),
-        ({"modules": (2,)}, "two layers"),
-        ({"widths": (6,)}, r"widths = \(6,\) do not fit"),
-        ({"widths": (6, 0)}, "do not fit"),
-        ({"gate_mode": "hard"}, 'gate_mode = "hard" is not known'),
-        ({"eval_gate": "modes"}, 'eval_gate = "modes" is not known'),
+        ({"modules": (2, 0, 2)}, r"modules = \[2, 0, 2\]: must be at least 1"),
+        ({"modules": (2,)}, "at least 2 items"),
+        ({"widths": (6,)}, r"widths = \[6\]: do not fit modules = \[2, 2, 2\]"),
+        ({"widths": (6, 0)}, "must be at least 1"),
+        ({"gate_mode": "hard"}, 'gate_mode = "hard": must be "st_hard" or "soft"'),
+        ({"eval_gate": "modes"}, 'eval_gate = "modes": must be "mode" or'),
         ({"noise_per": "step"}, "modules that were not sent"),
-        ({"router_samples": -1}, "must not be negative"),
-        ({"net": modular(small_net(), (6, 5))}, "has its own widths"),
+        ({"router_samples": -1}, "router_samples = -1: must be at least 0"),
+        ({"net": modular(small_net(), (6, 5))}, "widths = .* a modular net has its own"),
         ({"net": modular(small_net(), (6, 5)), "modules": (2, 2), "widths": None, "dropout": None}, "3"),
     ],
 )

@@ -64,9 +64,9 @@ def test_clients_count_alike_whatever_they_hold() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"client_order": "cyclic"}, 'client_order = "cyclic" is not known'),
-        ({"modules": (1, 0)}, "layer 2 is empty"),
-        ({"net": modular(small_net(), (6, 5))}, "has its own widths"),
+        ({"client_order": "cyclic"}, 'client_order = "cyclic": must be "parallel" or'),
+        ({"modules": (1, 0)}, r"modules = \[1, 0\]: must be at least 1"),
+        ({"net": modular(small_net(), (6, 5))}, "widths = .* a modular net has its own"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:

@@ -103,7 +103,7 @@ def test_the_hidden_groups_are_found() -> None:
 
 @each_engine
 @pytest.mark.parametrize(
-    "never", [{"epsilon2": float("inf")}, {"never_split": True}, {"max_clusters": 1}, {"epsilon1": 0.0}], ids=str
+    "never", [{"never_split": True}, {"max_clusters": 1}, {"epsilon1": 0.0}], ids=str
 )
 def test_clusters_that_cannot_split_are_fedavg(never: dict[str, Any], engine: Any) -> None:
     method = Clustered(**COMMON, **{**EAGER, "min_size": 1, **never})

@@ -94,11 +94,11 @@ def test_a_named_cut_of_the_net_can_be_reconstructed() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"local": "5"}, 'no module "5"'),
-        ({"local_init": "ones"}, '"ones" is not known'),
-        ({"server_rule": "sgd"}, '"sgd" is not known'),
+        ({"local": "5"}, 'local = "5": the net has no such module'),
+        ({"local_init": "ones"}, 'local_init = "ones": must be "random" or "zero"'),
+        ({"server_rule": "sgd"}, 'server_rule = "sgd": must be "average"'),
         ({"server_lr": 0.0}, "server_lr"),
-        ({"recon_epochs": -1}, "must not be negative"),
+        ({"recon_epochs": -1}, "recon_epochs = -1: must be at least 0"),
     ],
 )
 def test_a_wrong_option_is_refused_with_a_fix(wrong: dict[str, Any], message: str) -> None:

@@ -101,7 +101,8 @@ def test_every_field_of_every_method_is_an_option_with_a_type() -> None:
     strength = next(option for option in described("method", "fedprox") if option["name"] == "strength")
     assert strength == {
         "name": "strength",
-        "type": "a number",
+        "type": "a number, at least 0",
+        "choices": None,
         "default": 0.01,
         "required": False,
         "about": "mu: of the pull to the model that was sent",
@@ -194,11 +195,11 @@ def test_the_line_of_a_key_is_found(path: tuple[str, ...], line: int | None) -> 
         ("batch_size = 8", "batch_size = 0", ["config.toml:23: method.batch_size", "at least 1"]),
         ("batch_size = 8", "batch_size = 500", ["config.toml:23: method.batch_size", "every client", "for a whole"]),
         ("batch_size = 8", "batch_size = true", ["config.toml:23: method.batch_size", "a whole number"]),
-        ("strength = 0.5", "strength = -1", ["config.toml:21: method.strength", "negative"]),
+        ("strength = 0.5", "strength = -1", ["config.toml:21: method.strength = -1", "at least 0"]),
         ("strength = 0.5", "strength = 0", ["config.toml:21: method.strength", "FedAvg", "allow_degenerate = true"]),
         ('"mlp"\nhidden = [6]', '"cnn"', ["config.toml:15: net", "[5]", "mlp"]),
         ('"mlp"\nhidden = [6]', '"lstm"', ["config.toml:15: net", "[5]", "float"]),
-        ("hidden = [6]", "hidden = [0]", ["config.toml:17: net.hidden", "above 0"]),
+        ("hidden = [6]", "hidden = [0]", ["config.toml:17: net.hidden = [0]", "at least 1"]),
         ("[evaluation]", "[cohort]\nsize = 9\n[evaluation]", ["config.toml:27: cohort.size", "9", "at most 4"]),
         ("[evaluation]", "[cohort]\nsize = 1.5\n[evaluation]", ["config.toml:27: cohort.size", "1.5"]),
         ("[evaluation]", "[checkpoint]\nkeep = 1\n[evaluation]", ["checkpoint.keep", "at least 2"]),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private, Read
+from fedblocks.core.checks import Checked
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Optimizer
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.phases import Batch, Loss, Phase, Pull, Update
 from fedblocks.core.schedules import Schedule
@@ -33,8 +35,22 @@ class Paper:
     venue: str = ""
 
 
+@dataclass(frozen=True)
+class _ByOptions:
+    usually: Any
+    exactly: Callable[[Any], Any]
+
+    def __get__(self, method: Method | None, kind: type[Method]) -> Any:
+        return self.usually if method is None else self.exactly(method)
+
+
+def by_options(usually: Any, exactly: Callable[[Any], Any]) -> Any:
+    """What a class says of itself in general, and a method exactly, by a function of the method and its options."""
+    return _ByOptions(usually, exactly)
+
+
 @dataclass(frozen=True, eq=False)
-class Method:
+class Method(Checked):
     """Everything that makes one method differ from another. Loop, devices, data, logging: elsewhere."""
 
     paper: ClassVar[Paper]
@@ -46,13 +62,20 @@ class Method:
     in_steps_only: ClassVar[tuple[str, ...]] = ()  # other options that are rates of steps, pulls, or the server's alone
 
     net: Net
-    lr: float | Schedule = 0.1  # local learning rate
-    epochs: int = 1  # local epochs
-    batch_size: int = 32
-    optimizer: Optimizer = field(default_factory=SGD)  # the local optimizer
-    keep_optimizer: bool = False  # clients keep their momenta between rounds instead of starting anew
-    drop_last: bool = False  # leave out an epoch's last batch if it is not full and not the only one
-    statistics: str = "average"  # BatchNorm's running statistics: "average", "local" (stay on the client) or "refuse"
+    lr: Annotated[float | Schedule, Positive(), Help("local learning rate", usual="0.01 to 0.5")] = 0.1
+    epochs: Annotated[int, AtLeast(1), Help("local epochs", usual="1 to 5")] = 1
+    batch_size: Annotated[int, AtLeast(1), Help("examples in a batch", usual="10 to 64")] = 32
+    optimizer: Annotated[Optimizer, Help("the local optimizer")] = field(default_factory=SGD)
+    keep_optimizer: Annotated[
+        bool, Help("clients keep their momenta between rounds instead of starting anew")
+    ] = False
+    drop_last: Annotated[
+        bool, Help("leave out an epoch's last batch if it is not full and not the only one")
+    ] = False
+    statistics: Annotated[
+        Literal["average", "local", "refuse"],
+        Help('running statistics of BatchNorm: "average", "local" (stay on the client) or "refuse"'),
+    ] = "average"
 
     # every method says
     def blocks(self) -> dict[str, Block]:

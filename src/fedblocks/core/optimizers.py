@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.checks import Checked
+from fedblocks.core.options import AtLeast, Below, Conflict, Help, Positive
 
 Memory = dict[str, list[Tensor]]  # what an optimizer remembers, one list of tensors for each moment
 Rate = float | Tensor  # a learning rate; a tensor where a captured graph reads it anew, [clients] where they differ
 Count = int | Tensor  # steps so far, this one included; a tensor where clients of a stack differ
 
+Kept = Annotated[float, AtLeast(0), Below(1)]  # how much of a moving average stays from step to step
 
+
+@runtime_checkable
 class Optimizer(Protocol):
     """A way to step. Works in place on the working copies of one client's (or one cohort's) round."""
 
@@ -24,16 +28,16 @@ class Optimizer(Protocol):
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(Checked):
     """Stochastic gradient descent, as in `torch.optim.SGD`."""
 
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
+    momentum: Annotated[Kept, Help("how much of the velocity stays from step to step", usual="0.9")] = 0.0
+    nesterov: Annotated[bool, Help("look ahead along the velocity; needs momentum")] = False
+    weight_decay: Annotated[float, AtLeast(0), Help("pull of the weights to 0", usual="1e-4")] = 0.0
 
-    def __post_init__(self) -> None:
-        if self.nesterov and not self.momentum:
-            raise UserError("nesterov = true has no effect without momentum", "set momentum, e.g. 0.9")
+    def conflicts(self) -> list[Conflict]:
+        idle = self.nesterov and not self.momentum
+        return [Conflict("nesterov", "has no effect without momentum", "set momentum, e.g. 0.9")] if idle else []
 
     def memory(self, params: list[Tensor]) -> Memory:
         return {"velocity": [torch.zeros_like(p) for p in params]} if self.momentum else {}
@@ -50,12 +54,14 @@ class SGD:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Checked):
     """Adam, as in `torch.optim.Adam`."""
 
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
+    betas: Annotated[
+        tuple[float, float], AtLeast(0), Below(1), Help("how much of the mean and of the squares stays")
+    ] = (0.9, 0.999)
+    eps: Annotated[float, Positive(), Help("keeps the division by the squares' root finite")] = 1e-8
+    weight_decay: Annotated[float, AtLeast(0), Help("pull of the weights to 0, in the gradient")] = 0.0
 
     def memory(self, params: list[Tensor]) -> Memory:
         return {name: [torch.zeros_like(p) for p in params] for name in ("mean", "square")}
@@ -82,7 +88,7 @@ class Adam:
 class AdamW(Adam):
     """Adam with decoupled weight decay, as in `torch.optim.AdamW`."""
 
-    weight_decay: float = 0.01
+    weight_decay: Annotated[float, AtLeast(0), Help("pull of the weights to 0, beside the gradient")] = 0.01
 
     def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
         torch._foreach_mul_(params, _broadcast(1 - lr * self.weight_decay, params))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor
 
+from fedblocks.core.checks import Checked
+from fedblocks.core.optimizers import Kept
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, Params, is_statistic
 
 
@@ -31,10 +34,10 @@ class Average:
 
 
 @dataclass(frozen=True)
-class MovingAverage:
+class MovingAverage(Checked):
     """A step of size beta from the old value to the average."""
 
-    beta: float = 1.0
+    beta: Annotated[float, Positive(), Help("length of the step; 1: all the way")] = 1.0
 
     def memory(self, old: Params) -> Blocks:
         return {}
@@ -45,13 +48,13 @@ class MovingAverage:
 
 
 @dataclass(frozen=True)
-class Adaptive:
+class Adaptive(Checked):
     """The change as a gradient for an adaptive server optimizer, without bias correction (Reddi et al., 2021)."""
 
-    lr: float = 0.01  # server learning rate
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3  # degree of adaptivity; the second moment starts at tau squared
+    lr: Annotated[float, AtLeast(0), Help("server learning rate")] = 0.01
+    beta1: Annotated[Kept, Help("how much of the first moment is kept")] = 0.9
+    beta2: Annotated[Kept, Help("how much of the second moment is kept")] = 0.99
+    tau: Annotated[float, Positive(), Help("degree of adaptivity; the second moment starts at its square")] = 1e-3
 
     def memory(self, old: Params) -> Blocks:
         floats = {name: old[name] for name in _moved(old)}
@@ -81,7 +84,7 @@ class Adam(Adaptive):
 class Adagrad(Adaptive):
     """v <- v + d^2; no first moment by default."""
 
-    beta1: float = 0.0
+    beta1: Annotated[Kept, Help("how much of the first moment is kept")] = 0.0
 
     def second_moment(self, old: Tensor, square: Tensor) -> Tensor:
         return old + square

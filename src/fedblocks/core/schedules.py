@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
+
+from fedblocks.core.checks import Checked
+from fedblocks.core.options import AtLeast, Help, Positive
 
 Number = TypeVar("Number", float, Tensor)  # a tensor where a captured graph reads the round anew
 
 
+@runtime_checkable
 class Schedule(Protocol):
-    """A number as a function of the round."""
+    """A number as a function of the round.
+
+    Limits of an option are checked at its rounds `turns`, between which it only rises or only falls; without them, at
+    the first round.
+    """
 
     def __call__(self, round: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
-class Milestones:
+class Milestones(Checked):
     """Multiplied by `factor` at each of the given rounds."""
 
-    start: float
-    rounds: tuple[int, ...]
-    factor: float = 0.1
+    start: Annotated[float, Positive(), Help("the first value")]
+    rounds: Annotated[tuple[int, ...], AtLeast(1), Help("where it changes")]
+    factor: Annotated[float, Positive(), Help("what it is multiplied by there")] = 0.1
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        return 0, *self.rounds
 
     def __call__(self, round: Number) -> Number:
         passed: Any = sum(round >= r for r in self.rounds)
@@ -30,12 +42,16 @@ class Milestones:
 
 
 @dataclass(frozen=True)
-class Exponential:
+class Exponential(Checked):
     """From `start` to `end` in `rounds` rounds, by a constant factor a round, then constant."""
 
-    start: float
-    end: float
-    rounds: int
+    start: Annotated[float, Positive(), Help("the first value")]
+    end: Annotated[float, Positive(), Help("the last value")]
+    rounds: Annotated[int, AtLeast(1), Help("until it is reached")]
+
+    @property
+    def turns(self) -> tuple[int, int]:
+        return 0, self.rounds
 
     def __call__(self, round: Number) -> Number:
         share: Any = round / self.rounds

@@ -90,8 +90,6 @@ def statistics_name(block_name: str) -> str:
 
 def check_statistics(method: Method) -> None:
     """Refuse running statistics where the method was told to."""
-    if method.statistics not in ("average", "local", "refuse"):
-        raise UserError(f'statistics = "{method.statistics}" is not known', 'use "average", "local" or "refuse"')
     found = [name for name in method.net.names if is_statistic(name)]
     copied = [n for n, b in method.blocks().items() if isinstance(b, Pool) and (b.of is not None or b.on_request)]
     if method.statistics == "local" and found and copied:

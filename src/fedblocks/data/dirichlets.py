@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import AtLeast, AtMost, Help, Positive
 from fedblocks.core.random import generator
+from fedblocks.data.options import Alpha, MinSize, Size, Tries
 from fedblocks.data.partition import Labels, Partition, cut, deal, one_label_per_row, positive, rows_of_classes
 from fedblocks.data.rows import Floats, Ints, Mask, Rows
 
@@ -27,7 +30,12 @@ def until_large_enough(draw: Callable[[], Ints], min_size: int, tries: int) -> I
 
 
 def dirichlet_labels(
-    labels: Labels, clients: int, alpha: float = 0.5, seed: int = 0, min_size: int = 1, tries: int = 1000
+    labels: Labels,
+    clients: int,
+    alpha: Alpha = 0.5,
+    seed: int = 0,
+    min_size: MinSize = 1,
+    tries: Tries = 1000,
 ) -> Partition:
     """Each class is divided over the clients by its own Dirichlet draw (Yurochkin et al., 2019)."""
     values = one_label_per_row(labels)
@@ -44,7 +52,12 @@ def dirichlet_labels(
 
 
 def dirichlet_capped(
-    labels: Labels, clients: int, alpha: float = 0.1, seed: int = 0, min_size: int = 1, tries: int = 1000
+    labels: Labels,
+    clients: int,
+    alpha: Alpha = 0.1,
+    seed: int = 0,
+    min_size: MinSize = 1,
+    tries: Tries = 1000,
 ) -> Partition:
     """Like dirichlet_labels, but a client that has its even share of all rows gets no further class."""
     values = one_label_per_row(labels)
@@ -89,7 +102,11 @@ def even_size(rows: int, clients: int, size: int | None) -> int:
 
 
 def dirichlet_clients(
-    labels: Labels, clients: int, alpha: float = 0.5, seed: int = 0, size: int | None = None
+    labels: Labels,
+    clients: int,
+    alpha: Alpha = 0.5,
+    seed: int = 0,
+    size: Size = None,
 ) -> Partition:
     """Each client draws its own class proportions and takes `size` rows, without replacement (Hsu et al., 2019)."""
     values = one_label_per_row(labels)
@@ -119,9 +136,11 @@ def label_groups(classes: int, clusters: int, shuffler: random.Random) -> list[l
 def label_clusters(
     labels: Labels,
     clients: int,
-    clusters: int | None = None,  # default: one per class
-    alpha: float = 0.4,
-    fraction: float = 1.0,
+    clusters: Annotated[
+        int | None, AtLeast(1), Help("groups of classes; default: one per class")
+    ] = None,
+    alpha: Alpha = 0.4,
+    fraction: Annotated[float, Positive(), AtMost(1), Help("of the rows that is used")] = 1.0,
     seed: int = 12345,
 ) -> Partition:
     """Groups of classes, each divided over the clients by its own Dirichlet draw (test-bed of Marfoq et al., 2021)."""
@@ -148,10 +167,12 @@ def pachinko(
     labels: Labels,
     coarse: Labels,
     clients: int,
-    alpha: float = 0.4,  # over coarse labels
-    beta: float = 10.0,  # over the fine labels of a coarse one
+    alpha: Annotated[float, Positive(), Help("of the draw over coarse labels", usual="0.4")] = 0.4,
+    beta: Annotated[
+        float, Positive(), Help("of the draw over the fine labels of a coarse one", usual="10")
+    ] = 10.0,
     seed: int = 0,
-    size: int | None = None,
+    size: Size = None,
 ) -> Partition:
     """Each client draws proportions of coarse labels and, within each, of fine labels (Li & McCallum, 2006)."""
     fine = one_label_per_row(labels)

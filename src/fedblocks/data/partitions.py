@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.random import generator
 from fedblocks.data.dirichlets import (
     dirichlet_capped,
@@ -15,6 +18,7 @@ from fedblocks.data.dirichlets import (
     pachinko,
     until_large_enough,
 )
+from fedblocks.data.options import ClassesEach, High, Low, MinSize, Tries
 from fedblocks.data.partition import (
     Labels,
     Partition,
@@ -45,7 +49,12 @@ def iid(labels: Labels, clients: int, seed: int = 0) -> Partition:
     return Partition(Rows(order, starts(sizes)), {"partition": "iid", "clients": clients, "seed": seed})
 
 
-def shards(labels: Labels, clients: int, per_client: int = 2, seed: int = 0) -> Partition:
+def shards(
+    labels: Labels,
+    clients: int,
+    per_client: Annotated[int, AtLeast(1), Help("shards of each client", usual="2")] = 2,
+    seed: int = 0,
+) -> Partition:
     """Sort rows by label, cut them into clients x per_client shards, give each client some (McMahan et al., 2017)."""
     values = one_label_per_row(labels)
     enough(len(values), clients, per_client)
@@ -59,7 +68,15 @@ def shards(labels: Labels, clients: int, per_client: int = 2, seed: int = 0) -> 
 
 
 def quantity(
-    labels: Labels, clients: int, alpha: float = 0.5, seed: int = 0, min_size: int = 1, tries: int = 1000
+    labels: Labels,
+    clients: int,
+    alpha: Annotated[
+        float, Positive(),
+        Help("of the Dirichlet draw of sizes: smaller is more unequal", usual="0.1 to 10"),
+    ] = 0.5,
+    seed: int = 0,
+    min_size: MinSize = 1,
+    tries: Tries = 1000,
 ) -> Partition:
     """Client sizes from one Dirichlet draw; labels are alike everywhere."""
     rows = len(as_labels(labels))
@@ -72,7 +89,15 @@ def quantity(
     return Partition(deal([order], counts), recipe)
 
 
-def quantity_power(labels: Labels, clients: int, exponent: float = 1.0, seed: int = 0, min_size: int = 1) -> Partition:
+def quantity_power(
+    labels: Labels,
+    clients: int,
+    exponent: Annotated[
+        float, Positive(), Help("how fast sizes fall: larger is more unequal", usual="1")
+    ] = 1.0,
+    seed: int = 0,
+    min_size: MinSize = 1,
+) -> Partition:
     """The r-th largest client has a size in proportion to r ** -exponent, beyond `min_size`; labels are alike."""
     rows = len(as_labels(labels))
     enough(rows, clients, max(min_size, 1))
@@ -94,7 +119,12 @@ def by_user(users: npt.ArrayLike) -> Partition:
     return Partition(Rows.by_owner(owner, len(names)), recipe, tuple(str(name) for name in names))
 
 
-def classes(labels: Labels, clients: int, per_client: int = 2, seed: int = 0) -> Partition:
+def classes(
+    labels: Labels,
+    clients: int,
+    per_client: ClassesEach = 2,
+    seed: int = 0,
+) -> Partition:
     """Each client holds `per_client` classes, each class has equally many holders, who share it equally.
 
     What does not divide evenly is left out, so that holders of a class hold the same number of rows.
@@ -125,7 +155,12 @@ def balanced_holders(rng: np.random.Generator, clients: int, classes: int, per_c
 
 
 def classes_unequal(
-    labels: Labels, clients: int, per_client: int = 20, low: float = 0.3, high: float = 0.7, seed: int = 0
+    labels: Labels,
+    clients: int,
+    per_client: ClassesEach = 20,
+    low: Low = 0.3,
+    high: High = 0.7,
+    seed: int = 0,
 ) -> Partition:
     """Each client draws `per_client` classes freely; the holders of a class share it by weights from U(low, high)."""
     values = one_label_per_row(labels)
@@ -144,7 +179,15 @@ def classes_unequal(
 
 
 def grouped_labels(
-    labels: Labels, groups: npt.ArrayLike, alpha: float = 0.5, seed: int = 0, min_size: int = 1, tries: int = 1000
+    labels: Labels,
+    groups: Annotated[npt.ArrayLike, Help("the group of each client")],
+    alpha: Annotated[
+        float, Positive(),
+        Help("of the Dirichlet draw between groups: smaller is more skewed", usual="0.1 to 1"),
+    ] = 0.5,
+    seed: int = 0,
+    min_size: MinSize = 1,
+    tries: Tries = 1000,
 ) -> Partition:
     """Label skew between groups of clients: a Dirichlet draw divides each class over groups, evenly inside one."""
     _, group = np.unique(np.asarray(groups, dtype=np.int64), return_inverse=True)  # [clients]: the group of each

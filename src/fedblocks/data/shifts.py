@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import factorial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import AnyNumber, AtMost, Help, Positive
 from fedblocks.core.random import generator
 from fedblocks.data.arrays import Inputs, as_targets
 from fedblocks.data.federation import Federation
@@ -20,6 +21,14 @@ from fedblocks.data.partitions import grouped_labels
 from fedblocks.data.rows import Floats, Ints
 
 Groups = int | npt.ArrayLike  # how many hidden groups, or the group of each client
+Degrees = Annotated[
+    Sequence[float], AnyNumber(), Help("the angle of each group; default: evenly around the circle")
+]
+Hidden = Annotated[Groups, AnyNumber(), Help("how many hidden groups, or the group of each client")]
+Keep = Annotated[
+    float, Positive(), AtMost(1), Help("share of the classes that each group keeps", usual="0.5")
+]
+Tag = Annotated[str, Help("the tag that says a client's group")]
 
 
 def hidden_groups(clients: int, groups: Groups, seed: int = 0) -> Ints:
@@ -56,7 +65,11 @@ def marked(federation: Federation, groups: Ints, tag: str, shift: dict[str, Any]
 
 
 def rotate(
-    federation: Federation, groups: Groups, degrees: Sequence[float] = (), seed: int = 0, tag: str = "group"
+    federation: Federation,
+    groups: Hidden,
+    degrees: Degrees = (),
+    seed: int = 0,
+    tag: Tag = "group",
 ) -> Federation:
     """Turn the images of each group counter-clockwise by its own angle; by default evenly around the circle."""
     members = hidden_groups(federation.clients, groups, seed)
@@ -85,7 +98,12 @@ def permutations(groups: int, classes: int, seed: int = 0) -> Ints:
     return np.stack(list(found.values()))  # [groups, classes]
 
 
-def permute_labels(federation: Federation, groups: Groups, seed: int = 0, tag: str = "group") -> Federation:
+def permute_labels(
+    federation: Federation,
+    groups: Hidden,
+    seed: int = 0,
+    tag: Tag = "group",
+) -> Federation:
     """Rename the classes of each group by its own permutation: the same input means another label."""
     members = hidden_groups(federation.clients, groups, seed)
     orders = permutations(int(members.max()) + 1, federation.classes, seed)
@@ -114,11 +132,14 @@ def class_weights(groups: int, classes: int, keep: float = 0.5, seed: int = 0) -
 
 def skew_labels(
     federation: Federation,
-    groups: Groups,
-    keep: float = 0.5,  # share of the classes that each group keeps
-    weights: npt.ArrayLike | None = None,  # [groups, classes]: share of rows that is kept, instead of `keep`
+    groups: Hidden,
+    keep: Keep = 0.5,
+    weights: Annotated[
+        npt.ArrayLike | None,
+        Help("[groups, classes]: share of rows that is kept, instead of `keep`"),
+    ] = None,
     seed: int = 0,
-    tag: str = "group",
+    tag: Tag = "group",
 ) -> Federation:
     """Drop rows so that each group has label frequencies of its own; all parts of a client are treated alike."""
     members = hidden_groups(federation.clients, groups, seed)
@@ -140,11 +161,11 @@ def skew_labels(
 
 def joint(
     federation: Federation,
-    groups: Groups,
+    groups: Hidden,
     seed: int = 0,
-    degrees: Sequence[float] = (),
-    keep: float = 0.5,
-    tag: str = "group",
+    degrees: Degrees = (),
+    keep: Keep = 0.5,
+    tag: Tag = "group",
 ) -> Federation:
     """All three shifts by the same hidden groups: each has its own labels, angle and meaning of labels."""
     members = hidden_groups(federation.clients, groups, seed)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.random import generator
+from fedblocks.data.options import Seed
 from fedblocks.data.partition import positive
 from fedblocks.data.pools import Pool
 from fedblocks.data.rows import Floats, Ints
 from fedblocks.data.summary import IGNORE
 
 
-def gaussian(rows: int = 1000, classes: int = 10, features: int = 20, spread: float = 1.0, seed: int = 0) -> Pool:
+def gaussian(
+    rows: Annotated[int, AtLeast(1), Help("rows in all")] = 1000,
+    classes: Annotated[int, AtLeast(1), Help("clouds of points")] = 10,
+    features: Annotated[int, AtLeast(1), Help("numbers in a row")] = 20,
+    spread: Annotated[float, Positive(), Help("width of a cloud")] = 1.0,
+    seed: Seed = 0,
+) -> Pool:
     """Features [rows, features]: a cloud of width `spread` around a centre per class."""
     positive(rows=rows, classes=classes, features=features, spread=spread)
     rng = generator(seed, "gaussian")
@@ -26,7 +36,12 @@ def gaussian(rows: int = 1000, classes: int = 10, features: int = 20, spread: fl
 
 
 def waves(
-    rows: int = 600, classes: int = 6, channels: int = 3, steps: int = 64, noise: float = 0.3, seed: int = 0
+    rows: Annotated[int, AtLeast(1), Help("rows in all")] = 600,
+    classes: Annotated[int, AtLeast(1), Help("frequencies")] = 6,
+    channels: Annotated[int, AtLeast(1), Help("of a signal")] = 3,
+    steps: Annotated[int, AtLeast(1), Help("time steps of a signal")] = 64,
+    noise: Annotated[float, AtLeast(0), Help("standard deviation of what is added")] = 0.3,
+    seed: Seed = 0,
 ) -> Pool:
     """Signals [rows, channels, steps]: sine waves of a frequency per class, at random phases."""
     positive(rows=rows, classes=classes, channels=channels, steps=steps)
@@ -40,12 +55,12 @@ def waves(
 
 
 def markov(
-    users: int = 20,
-    rows: int = 16,  # sequences per user
-    steps: int = 20,
-    vocabulary: int = 50,
-    topics: int = 4,
-    seed: int = 0,
+    users: Annotated[int, AtLeast(1), Help("who write")] = 20,
+    rows: Annotated[int, AtLeast(1), Help("sequences per user")] = 16,
+    steps: Annotated[int, AtLeast(1), Help("tokens of a sequence")] = 20,
+    vocabulary: Annotated[int, AtLeast(1), Help("tokens that there are")] = 50,
+    topics: Annotated[int, AtLeast(1), Help("Markov chains, one for each user")] = 4,
+    seed: Seed = 0,
 ) -> Pool:
     """Token sequences [rows, steps] of users who each write on one topic, a topic being a Markov chain of its own."""
     positive(users=users, rows=rows, steps=steps, vocabulary=vocabulary, topics=topics)

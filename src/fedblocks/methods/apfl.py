@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
 from fedblocks.core.optimizers import SGD
+from fedblocks.core.options import AtLeast, AtMost, Help, Positive
 from fedblocks.core.parts import Blocks, Params, Value, is_statistic
 from fedblocks.core.phases import Phase, Update
 from fedblocks.core.schedules import Schedule
 from fedblocks.methods.pair import Pair
-
-MIXING = ("parameters", "outputs")
-ADAPT = ("never", "step", "round")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,19 +24,23 @@ class APFL(Pair):
 
     paper: ClassVar[Paper] = Paper("Adaptive Personalized Federated Learning", "Deng et al.", 2020, "arXiv 2003.13461")
 
-    alpha: float = 0.5  # share of the personal model, at the start
-    adapt_alpha: str = "never"  # "never", in every "step", or once a "round"
-    alpha_lr: float | Schedule | None = None  # default: the local learning rate
-    alpha_decay: float = 0.0  # weight decay of alpha; the authors' code has 0.02
-    mixing: str = "parameters"  # or "outputs", as in the authors' code
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise UserError(f"alpha = {self.alpha} must be between 0 and 1", "0.5 is usual; 0 is FedAvg, 1 is Local")
-        if self.adapt_alpha not in ADAPT:
-            raise UserError(f'adapt_alpha = "{self.adapt_alpha}" is not known', f"use one of {', '.join(ADAPT)}")
-        if self.mixing not in MIXING:
-            raise UserError(f'mixing = "{self.mixing}" is not known', f"use one of {', '.join(MIXING)}")
+    alpha: Annotated[
+        float, AtLeast(0), AtMost(1),
+        Help("share of the personal model, at the start", usual="0.5; 0 is FedAvg, 1 is Local"),
+    ] = 0.5
+    adapt_alpha: Annotated[
+        Literal["never", "step", "round"], Help('"never", in every "step", or once a "round"')
+    ] = "never"
+    alpha_lr: Annotated[
+        float | Schedule | None, Positive(), Help("of alpha; default: the local learning rate")
+    ] = None
+    alpha_decay: Annotated[
+        float, AtLeast(0), Help("weight decay of alpha; the authors' code has 0.02")
+    ] = 0.0
+    mixing: Annotated[
+        Literal["parameters", "outputs"],
+        Help('what is mixed: "parameters", or "outputs" as in the code of the authors'),
+    ] = "parameters"
 
     def blocks(self) -> dict[str, Block]:
         share = torch.full((1,), self.alpha, dtype=self.net.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,8 +14,8 @@ from fedblocks.core.aggregate import Uploads, reduce_slots
 from fedblocks.core.arithmetic import each, flat, pick
 from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read, Selection
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper
+from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks, Value, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
@@ -35,23 +35,33 @@ class Clustered(Method):
     personal_by: ClassVar[str] = "cohort"
     weighs: ClassVar[str | Mapping[str, str]] = "n x membership"
 
-    max_clusters: int = 8  # models on the server; those of later clusters wait for a split
-    epsilon1: float = 0.4  # a cluster may split when its mean change is shorter than this,
-    epsilon2: float = 1.6  # and the longest change of a member is longer than this
-    first_round: int = 20  # t_0: no split before this round
-    min_size: int = 2  # clusters of this many clients, or fewer, stay whole
-    weigh_by: str = "examples"  # how members count in their cluster's mean: "examples", or "clients" (all alike)
-    never_split: bool = False  # what public code with a wrong norm does
+    max_clusters: Annotated[
+        int, AtLeast(1),
+        Help("models on the server; those of later clusters wait for a split", usual="4 to 10"),
+    ] = 8
+    epsilon1: Annotated[
+        float, AtLeast(0),
+        Help("a cluster may split when its mean change is shorter than this", usual="0.4"),
+    ] = 0.4
+    epsilon2: Annotated[
+        float, AtLeast(0),
+        Help("and the longest change of a member is longer than this", usual="1.6"),
+    ] = 1.6
+    first_round: Annotated[int, AtLeast(0), Help("t_0: no split before this round")] = 20
+    min_size: Annotated[
+        int, AtLeast(1), Help("clusters of this many clients, or fewer, stay whole", usual="2")
+    ] = 2
+    weigh_by: Annotated[
+        Literal["examples", "clients"],
+        Help('how members count in the mean of their cluster: "examples", or "clients" (all alike)'),
+    ] = "examples"
+    never_split: Annotated[bool, Help("what public code with a wrong norm does")] = False
 
-    def __post_init__(self) -> None:
-        if self.max_clusters < 1:
-            raise UserError(f"max_clusters = {self.max_clusters} must be at least 1", "4 to 10 are usual")
-        if self.min_size < 1:
-            raise UserError(f"min_size = {self.min_size} must be at least 1", "2 is usual")
-        if self.weigh_by not in ("examples", "clients"):
-            raise UserError(f'weigh_by = "{self.weigh_by}" is not known', 'use "examples" or "clients"')
+    def conflicts(self) -> list[Conflict]:
         if self.statistics == "local" and any(map(is_statistic, self.net.names)):
-            raise UserError("Clustered FL cannot leave running statistics on the clients", 'use statistics = "average"')
+            why = "running statistics of a cluster cannot stay on the clients"
+            return [Conflict("statistics", why, 'use statistics = "average"', with_net=True)]
+        return []
 
     def blocks(self) -> dict[str, Block]:
         nowhere = torch.full((1,), -1, dtype=self.net.dtype)  # a client that never trained has no cluster
@@ -130,7 +140,7 @@ class Clustered(Method):
         return bool(mean.norm() < self.epsilon1) and bool(changes.norm(dim=1).max() > self.epsilon2)
 
     def degenerate(self) -> list[str]:
-        whole = self.never_split or self.max_clusters == 1 or self.epsilon1 <= 0 or self.epsilon2 == float("inf")
+        whole = self.never_split or self.max_clusters == 1 or self.epsilon1 == 0
         return ["no cluster can split, which makes Clustered FL FedAvg"] if whole else []
 
 

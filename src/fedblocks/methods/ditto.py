@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.phases import Phase, Pull
 from fedblocks.core.schedules import Schedule
 from fedblocks.methods.pair import Pair
@@ -21,13 +21,16 @@ class Ditto(Pair):
     )
     in_steps_only: ClassVar[tuple[str, ...]] = ("personal_lr", "strength")
 
-    strength: float = 1.0  # lambda: of the pull to the model that was sent
-    personal_epochs: int | None = None  # default: the local epochs
-    personal_lr: float | Schedule | None = None  # default: the local learning rate
-
-    def __post_init__(self) -> None:
-        if self.strength < 0:
-            raise UserError(f"strength = {self.strength} must not be negative", "0.1 to 2 are usual")
+    strength: Annotated[
+        float, AtLeast(0), Help("lambda: of the pull to the model that was sent", usual="0.1 to 2")
+    ] = 1.0
+    personal_epochs: Annotated[
+        int | None, AtLeast(0), Help("of the personal model; default: the local epochs")
+    ] = None
+    personal_lr: Annotated[
+        float | Schedule | None, Positive(),
+        Help("of the personal model; default: the local learning rate"),
+    ] = None
 
     def phases(self) -> list[Phase]:
         return [*self.joining(), Phase((self.step("shared", loss=self.shared_loss),), self.epochs)]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Pool, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper, join
 from fedblocks.core.net import Net, Piece
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
 from fedblocks.core.schedules import Schedule
@@ -32,16 +32,21 @@ class DynamicRouting(Method):
     )
     personal_by: ClassVar[str] = "instance"
 
-    tau: float = 0.75  # temperature of the route
-    mix_cell: bool = True  # the LSTM's cell state is mixed like its output; else each branch keeps its own
-    tune_epochs: int = 1  # of fine-tuning before an evaluation
-    tune_lr: float | Schedule | None = None  # default: the local learning rate
+    tau: Annotated[
+        float, Positive(), Help("temperature of the route", usual="0.75, the poster's")
+    ] = 0.75
+    mix_cell: Annotated[
+        bool, Help("the LSTM's cell state is mixed like its output; else each branch keeps its own")
+    ] = True
+    tune_epochs: Annotated[
+        int, AtLeast(0), Help("of fine-tuning before an evaluation", usual="1, the poster's")
+    ] = 1
+    tune_lr: Annotated[
+        float | Schedule | None, Positive(),
+        Help("of fine-tuning; default: the local learning rate"),
+    ] = None
 
     def __post_init__(self) -> None:
-        if self.tau <= 0:
-            raise UserError(f"tau = {self.tau} must be above 0", "0.75 is the poster's")
-        if self.tune_epochs < 0:
-            raise UserError(f"tune_epochs = {self.tune_epochs} must not be negative", "1 is the poster's")
         _ = self.router  # a net that cannot be routed is refused here
 
     @cached_property

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private, Shared
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper, View
 from fedblocks.core.net import Piece
 from fedblocks.core.optimizers import SGD
+from fedblocks.core.options import AtLeast, AtMost, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks, Filled, Params, is_statistic
 from fedblocks.core.phases import Batch, Phase, summed_losses
 from fedblocks.core.random import uniform
@@ -25,17 +25,25 @@ class FedALA(Method):
         "FedALA: Adaptive Local Aggregation for Personalized Federated Learning", "Zhang et al.", 2023, "AAAI"
     )
 
-    top: int = 1  # p: linear layers, counted from the output, that are mixed; the others are overwritten
-    mixing_lr: float = 1.0  # eta: of the mixing weights
-    mixing_epochs: int = 1  # of learning them, in every round
-    share: float = 0.8  # s: of the training examples on which they are learnt, drawn anew in every round
+    top: Annotated[
+        int, AtLeast(1),
+        Help("p: linear layers, counted from the output, that are mixed; the others are overwritten"),
+    ] = 1
+    mixing_lr: Annotated[float, AtLeast(0), Help("eta: of the mixing weights", usual="1")] = 1.0
+    mixing_epochs: Annotated[int, AtLeast(0), Help("of learning them, in every round")] = 1
+    share: Annotated[
+        float, Positive(), AtMost(1),
+        Help(
+            "s: of the training examples on which they are learnt, drawn anew in every round",
+            usual="0.8",
+        ),
+    ] = 0.8
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.top <= len(self.net.layers):
-            told = f"the net has {len(self.net.layers)} linear layers"
-            raise UserError(f"top = {self.top}, but {told}", f"choose from 1 to {len(self.net.layers)}")
-        if not 0 < self.share <= 1:
-            raise UserError(f"share = {self.share} must be above 0 and at most 1", "0.8 is usual")
+    def conflicts(self) -> list[Conflict]:
+        layers = len(self.net.layers)
+        if self.top > layers:
+            return [Conflict("top", f"the net has {layers} linear layers", f"choose from 1 to {layers}", with_net=True)]
+        return []
 
     def blocks(self) -> dict[str, Block]:
         return {

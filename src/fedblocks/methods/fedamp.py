@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,8 @@ from torch import Tensor
 from fedblocks.core.arithmetic import flat
 from fedblocks.core.blocks import Block, Mixture, PerClient, Private, Read
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper
+from fedblocks.core.options import AnyNumber, AtLeast, AtMost, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Phase, Pull
 from fedblocks.core.server import Cohort
@@ -27,16 +27,20 @@ class Attentive(Method):
         "Personalized Cross-Silo Federated Learning on Non-IID Data", "Huang et al.", 2021, "AAAI"
     )
 
-    strength: float = 1.0  # lambda: of the pull to the average that was sent
-    start: str = "cloud"  # local training starts from the "cloud" model that was sent, or from the client's own "model"
+    strength: Annotated[
+        float, AtLeast(0),
+        Help("lambda: of the pull to the average that was sent", usual="0.1 to 1"),
+    ] = 1.0
+    start: Annotated[
+        Literal["cloud", "model"],
+        Help('local training starts from the "cloud" model that was sent, or from the own "model"'),
+    ] = "cloud"
 
-    def __post_init__(self) -> None:
-        if self.strength < 0:
-            raise UserError(f"strength = {self.strength} must not be negative", "0.1 to 1 are usual")
-        if self.start not in ("cloud", "model"):
-            raise UserError(f'start = "{self.start}" is not known', 'use "cloud" or "model"')
+    def conflicts(self) -> list[Conflict]:
         if self.statistics == "local" and any(map(is_statistic, self.net.names)):
-            raise UserError("FedAMP cannot leave running statistics out of its models", 'use statistics = "average"')
+            why = "running statistics cannot be left out of the clients' models"
+            return [Conflict("statistics", why, 'use statistics = "average"', with_net=True)]
+        return []
 
     def blocks(self) -> dict[str, Block]:
         return {"model": Private(self.net.whole), "cloud": PerClient(self.net.whole, of="model")}
@@ -73,15 +77,16 @@ class FedAMP(Attentive):
     """Attentive message passing: attention falls with the distance between models (Huang et al., 2021)."""
 
     in_steps_only: ClassVar[tuple[str, ...]] = ("strength", "step_size", "sigma")
-    step_size: float = 1.0  # alpha_k: of the server's step; the pull is strength / step_size
-    sigma: float = 1.0  # squared distance at which attention has fallen to 1/e
-    relative: bool = False  # squared distances in units of their mean, so that sigma need not fit the net
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("step_size", "sigma"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"{name} = {getattr(self, name)} must be positive", "start with 1")
+    step_size: Annotated[
+        float, Positive(),
+        Help("alpha_k: of the server's step; the pull is strength / step_size", usual="1"),
+    ] = 1.0
+    sigma: Annotated[
+        float, Positive(), Help("squared distance at which attention has fallen to 1/e", usual="1")
+    ] = 1.0
+    relative: Annotated[
+        bool, Help("squared distances in units of their mean, so that sigma need not fit the net")
+    ] = False
 
     def attention(self, models: Tensor, ids: Tensor, own: Tensor) -> Tensor:
         """alpha A'(|w_i - w_j|^2), A'(x) = exp(-x / sigma) / sigma; a row may not add up to more than 1."""
@@ -100,13 +105,14 @@ class FedAMP(Attentive):
 class HeurFedAMP(Attentive):
     """FedAMP's heuristic form: attention by the cosine between models, a fixed share for one's own."""
 
-    scale: float = 25.0  # s: of the cosines
-    own_share: float | None = None  # xi_ii: of the client's own model; default: 1 / number of clients
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.own_share is not None and not 0 <= self.own_share <= 1:
-            raise UserError(f"own_share = {self.own_share} must be between 0 and 1", "0.1 to 0.5 are usual")
+    scale: Annotated[float, AnyNumber(), Help("s: of the cosines", usual="25")] = 25.0
+    own_share: Annotated[
+        float | None, AtLeast(0), AtMost(1),
+        Help(
+            "xi_ii: of the client's own model; default: 1 / number of clients",
+            usual="0.1 to 0.5",
+        ),
+    ] = None
 
     def attention(self, models: Tensor, ids: Tensor, own: Tensor) -> Tensor:
         """(1 - xi) exp(s cos(w_i, w_j)), normalised over the others."""

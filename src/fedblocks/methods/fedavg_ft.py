@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.phases import Phase
 from fedblocks.core.schedules import Schedule
 from fedblocks.methods.fedavg import FedAvg
@@ -25,12 +25,13 @@ class FedAvgFT(FedAvg):
     in_steps_only: ClassVar[tuple[str, ...]] = ("tune_lr",)
     personal_by: ClassVar[str] = "client"
 
-    tune_epochs: int = 1  # of fine-tuning before an evaluation
-    tune_lr: float | Schedule | None = None  # default: the local learning rate
-
-    def __post_init__(self) -> None:
-        if self.tune_epochs < 0:
-            raise UserError(f"tune_epochs = {self.tune_epochs} must not be negative", "1 to 5 are usual")
+    tune_epochs: Annotated[
+        int, AtLeast(0), Help("of fine-tuning before an evaluation", usual="1 to 5")
+    ] = 1
+    tune_lr: Annotated[
+        float | Schedule | None, Positive(),
+        Help("of fine-tuning; default: the local learning rate"),
+    ] = None
 
     def adaptation(self) -> list[Phase]:
         return [Phase((self.step("model", lr=self.tune_lr),), self.tune_epochs)]

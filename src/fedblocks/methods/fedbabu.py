@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from fedblocks.core.blocks import Block, Fresh, Shared
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.phases import Phase
 from fedblocks.core.schedules import Schedule
 from fedblocks.methods.fedper import FedPer
@@ -23,15 +23,15 @@ class FedBABU(FedPer):
         "FedBABU: Toward Enhanced Representation for Federated Image Classification", "Oh et al.", 2022, "ICLR"
     )
 
-    tune: str = "whole"  # what is fine-tuned before an evaluation: "whole", "head" or "body"
-    tune_epochs: int = 5  # of fine-tuning
-    tune_lr: float | Schedule | None = None  # default: the local learning rate
-
-    def __post_init__(self) -> None:
-        if self.tune not in TUNED:
-            raise UserError(f'tune = "{self.tune}" is not known', f"use one of {', '.join(TUNED)}")
-        if self.tune_epochs < 0:
-            raise UserError(f"tune_epochs = {self.tune_epochs} must not be negative", "1 to 5 are usual")
+    tune: Annotated[
+        Literal["whole", "head", "body"],
+        Help('what is fine-tuned before an evaluation: "whole", "head" or "body"'),
+    ] = "whole"
+    tune_epochs: Annotated[int, AtLeast(0), Help("of fine-tuning", usual="1 to 5")] = 5
+    tune_lr: Annotated[
+        float | Schedule | None, Positive(),
+        Help("of fine-tuning; default: the local learning rate"),
+    ] = None
 
     def blocks(self) -> dict[str, Block]:
         return {"body": Shared(self.net.body), "head": Fresh(self.net.head)}  # every round starts from the same head

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,8 @@ from torch import Tensor
 from fedblocks.core.arithmetic import each
 from fedblocks.core.blocks import Block, Fresh, Pool, Private
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks, Value
 from fedblocks.core.phases import Batch, Phase, example_losses
 
@@ -26,11 +26,7 @@ class FedEM(Method):
         "Federated Multi-Task Learning under a Mixture of Distributions", "Marfoq et al.", 2021, "NeurIPS"
     )
 
-    components: int = 3  # M
-
-    def __post_init__(self) -> None:
-        if self.components < 1:
-            raise UserError(f"components = {self.components} must be at least 1", "2 to 5 are usual")
+    components: Annotated[int, AtLeast(1), Help("M: models that clients mix", usual="2 to 5")] = 3
 
     def blocks(self) -> dict[str, Block]:
         even = torch.full((self.components,), 1 / self.components, dtype=self.net.dtype)

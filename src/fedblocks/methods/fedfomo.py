@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +13,8 @@ from fedblocks.core.aggregate import Uploads
 from fedblocks.core.arithmetic import each, flat, unflat
 from fedblocks.core.blocks import Block, Made, PerClient, Private, Read, Selection, ServerOnly
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper
+from fedblocks.core.options import AtLeast, AtMost, Conflict, Help
 from fedblocks.core.parts import Blocks, Params, Sized, Value, is_statistic
 from fedblocks.core.phases import Phase, summed_losses
 from fedblocks.core.random import derive, fold, uniform
@@ -30,20 +30,26 @@ class FedFomo(Method):
     )
     needs: ClassVar[tuple[str, ...]] = ("validation",)
 
-    peers: int = 5  # M: models of other clients that a client is sent
-    epsilon: float = 0.3  # the chance that a peer is drawn at random, not by affinity
-    epsilon_decay: float = 0.05  # how much that chance falls in a round
-    baseline: str = "first"  # peers are compared with the model "first" in the client's last training, or "last" in it
+    peers: Annotated[
+        int, AtLeast(1), Help("M: models of other clients that a client is sent", usual="5 to 10")
+    ] = 5
+    epsilon: Annotated[
+        float, AtLeast(0), AtMost(1),
+        Help("the chance that a peer is drawn at random, not by affinity", usual="0.3"),
+    ] = 0.3
+    epsilon_decay: Annotated[
+        float, AtLeast(0), Help("how much that chance falls in a round", usual="0.05")
+    ] = 0.05
+    baseline: Annotated[
+        Literal["first", "last"],
+        Help('peers are compared with the model "first" in the last own training, or "last" in it'),
+    ] = "first"
 
-    def __post_init__(self) -> None:
-        if self.peers < 1:
-            raise UserError(f"peers = {self.peers} must be at least 1", "5 to 10 are usual")
-        if not 0 <= self.epsilon <= 1:
-            raise UserError(f"epsilon = {self.epsilon} must be between 0 and 1", "0.3 is usual")
-        if self.baseline not in ("first", "last"):
-            raise UserError(f'baseline = "{self.baseline}" is not known', 'use "first" or "last"')
+    def conflicts(self) -> list[Conflict]:
         if self.statistics == "local" and any(map(is_statistic, self.net.names)):
-            raise UserError("FedFomo cannot leave running statistics out of its models", 'use statistics = "average"')
+            why = "running statistics cannot be left out of the clients' models"
+            return [Conflict("statistics", why, 'use statistics = "average"', with_net=True)]
+        return []
 
     def blocks(self) -> dict[str, Block]:
         nobody = Value(torch.zeros(self.peers, dtype=self.net.dtype))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -12,29 +12,28 @@ from torch import Tensor
 from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Pool, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method, Paper
 from fedblocks.core.modules import ModularNet
+from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.random import fold, uniform
 from fedblocks.core.schedules import Exponential, Schedule, at
 from fedblocks.core.server import Cohort
 from fedblocks.methods.fedmn_parts import (
-    check_pool,
     concrete,
     connected,
     edges,
     matrices,
     mixed,
     path_of,
+    pool_conflicts,
     reached,
     run_modules,
     used,
 )
 from fedblocks.methods.fedmn_router import Router
 
-_CHOICES = {"gate_mode": ("st_hard", "soft"), "noise_per": ("round", "step"), "eval_gate": ("mode", "sample", "soft")}
 _GATES = 1 << 22  # the number of a noise stream that no layer reaches
 
 
@@ -46,36 +45,60 @@ class FedMN(Method):
         "Personalized Federated Learning via Heterogeneous Modular Networks", "Wang et al.", 2022, "ICDM"
     )
 
-    modules: tuple[int, ...] = (2, 2, 2)  # encoders, blocks of each middle layer, outputs
-    widths: tuple[int, ...] | None = None  # outputs of an encoder and of each middle block; default: 512, then 256
-    dropout: float | None = None  # in middle blocks; default: 0.5
-    spread: float | None = None  # standard deviation of the blocks' first weights; default: as torch makes them
-    summary_width: int = 128  # of what the router sees of an input
-    label_width: int = 64  # of what it sees of a label
-    unit_length: bool = True  # the router scales each example's summary to length 1
-    router_relu: bool = True  # and leaves out negative numbers
-    router_lr: float | Schedule | None = (
-        None  # of a router that steps after the modules; default: with them, at their lr
-    )
-    router_samples: int = 256  # examples that the router looks at in a step; 0: all
-    gate_mode: str = "st_hard"  # "st_hard": hard choices, soft gradients; "soft": relaxed choices, every module travels
-    noise_per: str = "round"  # "round": one draw of the gates; "step": a new one for each batch, soft gates only
-    eval_gate: str = "mode"  # "mode": the more probable choice; "sample": a draw; "soft": the probabilities
-    temperature: float | Schedule = field(default_factory=lambda: Exponential(1.0, 0.1, 150))  # tau
-    normalise_blocks: bool = True  # average over those who used a block; False: over all clients, as printed
+    modules: Annotated[
+        tuple[int, ...], AtLeast(1), Length(2),
+        Help("encoders, blocks of each middle layer, outputs", usual="[2, 2, 2]"),
+    ] = (2, 2, 2)
+    widths: Annotated[
+        tuple[int, ...] | None, AtLeast(1),
+        Help("outputs of an encoder and of each middle block; default: 512, then 256"),
+    ] = None
+    dropout: Annotated[
+        float | None, AtLeast(0), Below(1), Help("in middle blocks; default: 0.5")
+    ] = None
+    spread: Annotated[
+        float | None, AtLeast(0),
+        Help("standard deviation of the blocks' first weights; default: as torch makes them"),
+    ] = None
+    summary_width: Annotated[int, AtLeast(1), Help("of what the router sees of an input")] = 128
+    label_width: Annotated[int, AtLeast(1), Help("of what it sees of a label")] = 64
+    unit_length: Annotated[
+        bool, Help("the router scales each example's summary to length 1")
+    ] = True
+    router_relu: Annotated[bool, Help("and leaves out negative numbers")] = True
+    router_lr: Annotated[
+        float | Schedule | None, Positive(),
+        Help("of a router that steps after the modules; default: with them, at their lr"),
+    ] = None
+    router_samples: Annotated[
+        int, AtLeast(0), Help("examples that the router looks at in a step; 0: all", usual="256")
+    ] = 256
+    gate_mode: Annotated[
+        Literal["st_hard", "soft"],
+        Help('"st_hard": hard choices, soft gradients; "soft": relaxed choices, every module travels'),
+    ] = "st_hard"
+    noise_per: Annotated[
+        Literal["round", "step"],
+        Help('"round": one draw of the gates; "step": a new one for each batch, soft gates only'),
+    ] = "round"
+    eval_gate: Annotated[
+        Literal["mode", "sample", "soft"],
+        Help('"mode": the more probable choice; "sample": a draw; "soft": the probabilities'),
+    ] = "mode"
+    temperature: Annotated[
+        float | Schedule, Positive(), Help("tau of the gates")
+    ] = field(default_factory=lambda: Exponential(1.0, 0.1, 150))
+    normalise_blocks: Annotated[
+        bool, Help("average over those who used a block; false: over all clients, as printed")
+    ] = True
 
-    def __post_init__(self) -> None:
-        check_pool(self.net, self.modules, self.widths, (self.dropout, self.spread))
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise UserError(f'{name} = "{getattr(self, name)}" is not known', nearest(getattr(self, name), known))
+    def conflicts(self) -> list[Conflict]:
+        given = {"dropout": self.dropout, "spread": self.spread}
+        found = pool_conflicts(self.net, self.modules, self.widths, given)
         if self.gate_mode == "st_hard" and self.noise_per == "step":
-            raise UserError(
-                'noise_per = "step" with hard gates would use modules that were not sent',
-                'use gate_mode = "soft", or noise_per = "round"',
-            )
-        if self.router_samples < 0:
-            raise UserError(f"router_samples = {self.router_samples} must not be negative", "256 is usual, 0 is all")
+            why = "hard gates drawn anew would use modules that were not sent"
+            found.append(Conflict("noise_per", why, 'use gate_mode = "soft", or noise_per = "round"'))
+        return found
 
     # the pool and its router
 

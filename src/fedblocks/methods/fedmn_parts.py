@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from fedblocks.core.errors import UserError
 from fedblocks.core.modules import ModularNet, modular
 from fedblocks.core.net import Net
+from fedblocks.core.options import Conflict
 from fedblocks.core.parts import Params
 
 Call = Callable[[Params, Tensor], Tensor]
@@ -100,20 +100,18 @@ def path_of(
     return modular(net, widths or (512, *[256] * (len(modules) - 2)), 0.5 if dropout is None else dropout, spread)
 
 
-def check_pool(net: Net, modules: Sequence[int], widths: Sequence[int] | None, made: Sequence[object]) -> None:
-    """Refuse layers without modules and widths that do not fit; `made` are options for making a modular net."""
-    if len(modules) < 2 or min(modules) < 1:
-        empty = [str(number) for number, count in enumerate(modules, 1) if count < 1]
-        told = f"layer {', '.join(empty)} is empty" if empty else "encoders and outputs are two layers"
-        raise UserError(f"modules = {modules}: {told}", "give each layer at least one module, e.g. (2, 2, 2)")
-    if isinstance(net, ModularNet):
-        if len(net.stages) != len(modules):
-            found = f"modules = {modules} has {len(modules)} layers and the modular net {len(net.stages)}"
-            raise UserError(found, "give one number for each layer of the net")
-        if any(option is not None for option in (widths, *made)):
-            raise UserError(
-                "a modular net has its own widths, dropout and first weights", "leave them out, or change the net"
-            )
-    elif widths is not None and (len(widths) != len(modules) - 1 or min(widths) < 1):
+def pool_conflicts(
+    net: Net, modules: Sequence[int], widths: Sequence[int] | None, given: Mapping[str, object]
+) -> list[Conflict]:
+    """Layers and widths that do not fit; `given` are the other options for making a modular net."""
+    if not isinstance(net, ModularNet):
+        if widths is None or len(widths) == len(modules) - 1:
+            return []
         fix = f"give {len(modules) - 1} widths: of an encoder and of each middle block"
-        raise UserError(f"widths = {widths} do not fit modules = {modules}", fix)
+        return [Conflict("widths", f"do not fit modules = {list(modules)}", fix)]
+    if len(net.stages) != len(modules):
+        why = f"these are {len(modules)} layers, and the modular net has {len(net.stages)}"
+        return [Conflict("modules", why, "give one number for each layer of the net", with_net=True)]
+    own = [name for name, value in {"widths": widths, **given}.items() if value is not None]
+    why, fix = "a modular net has its own", "leave it out, or change the net"
+    return [Conflict(name, why, fix, with_net=True) for name in own]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,14 +13,15 @@ from torch import Tensor
 from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Pool, ServerOnly
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper
 from fedblocks.core.modules import ModularNet
+from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length
 from fedblocks.core.parts import Blocks, Params, Part
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.random import fold, uniform
 from fedblocks.core.server import Cohort
-from fedblocks.methods.fedmn_parts import check_pool, concrete, edges, matrices, path_of, run_modules
+from fedblocks.methods.fedmn_parts import concrete, edges, matrices, path_of, pool_conflicts, run_modules
 from fedblocks.methods.fedmn_router import Router
 
 _GATES = 1 << 22  # the number of a noise stream that no layer reaches
@@ -39,19 +40,30 @@ class FedMNReference(Method):
     personal_by: ClassVar[str] = "none"
     weighs: ClassVar[str | Mapping[str, str]] = "1"
 
-    modules: tuple[int, ...] = (2, 2, 2)  # how often each layer's one module is called
-    widths: tuple[int, ...] | None = None  # outputs of the encoder and of each middle block; default: 512, then 256
-    dropout: float | None = None  # in middle blocks; default: 0.5
-    spread: float | None = 0.01  # standard deviation of the blocks' first weights; a modular net has its own
-    summary_width: int = 128  # of what the router sees of an input
-    label_width: int = 64  # of what it sees of a label
-    client_order: str = "parallel"  # "sequential": one client a round goes on from the last; see `conclude`
+    modules: Annotated[
+        tuple[int, ...], AtLeast(1), Length(2),
+        Help("how often each layer's one module is called", usual="[2, 2, 2]"),
+    ] = (2, 2, 2)
+    widths: Annotated[
+        tuple[int, ...] | None, AtLeast(1),
+        Help("outputs of the encoder and of each middle block; default: 512, then 256"),
+    ] = None
+    dropout: Annotated[
+        float | None, AtLeast(0), Below(1), Help("in middle blocks; default: 0.5")
+    ] = None
+    spread: Annotated[
+        float | None, AtLeast(0),
+        Help("standard deviation of the blocks' first weights; a modular net has its own"),
+    ] = 0.01
+    summary_width: Annotated[int, AtLeast(1), Help("of what the router sees of an input")] = 128
+    label_width: Annotated[int, AtLeast(1), Help("of what it sees of a label")] = 64
+    client_order: Annotated[
+        Literal["parallel", "sequential"],
+        Help('"sequential": one client a round goes on from the last; see `conclude`'),
+    ] = "parallel"
 
-    def __post_init__(self) -> None:
-        check_pool(self.net, self.modules, self.widths, (self.dropout,))
-        if self.client_order not in ("parallel", "sequential"):
-            known = nearest(self.client_order, ("parallel", "sequential"))
-            raise UserError(f'client_order = "{self.client_order}" is not known', known)
+    def conflicts(self) -> list[Conflict]:
+        return pool_conflicts(self.net, self.modules, self.widths, {"dropout": self.dropout})
 
     @cached_property
     def path(self) -> ModularNet:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from fedblocks.core.blocks import Block, Shared
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
+from fedblocks.core.optimizers import Kept
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.rules import Adagrad, Adam, Rule, Yogi
 from fedblocks.methods.fedavg import FedAvg
 
@@ -18,19 +19,17 @@ class FedOpt(FedAvg):
 
     paper: ClassVar[Paper] = Paper("Adaptive Federated Optimization", "Reddi et al.", 2021, "ICLR")
 
-    server_lr: float = 0.01  # eta
-    beta1: float = 0.9  # how much of the server's momentum is kept
-    tau: float = 1e-3  # degree of adaptivity: small = adaptive; the second moment starts at its square
-
-    def __post_init__(self) -> None:
-        if self.server_lr < 0:
-            raise UserError(f"server_lr = {self.server_lr} must not be negative", "0.001 to 1 are usual")
-        for name in ("beta1", "beta2"):
-            kept = getattr(self, name, 0.0)  # Adagrad has no beta2
-            if not 0 <= kept < 1:
-                raise UserError(f"{name} = {kept} must be at least 0 and below 1", "0.9 and 0.99 are usual")
-        if self.tau <= 0:
-            raise UserError(f"tau = {self.tau} must be positive", "1e-5 to 1e-1 are usual")
+    server_lr: Annotated[
+        float, AtLeast(0), Help("eta: the server's learning rate", usual="0.001 to 1")
+    ] = 0.01
+    beta1: Annotated[Kept, Help("how much of the server's momentum is kept", usual="0.9")] = 0.9
+    tau: Annotated[
+        float, Positive(),
+        Help(
+            "degree of adaptivity: small = adaptive; the second moment starts at its square",
+            usual="1e-5 to 0.1",
+        ),
+    ] = 1e-3
 
     def blocks(self) -> dict[str, Block]:
         return {"model": Shared(self.net.whole, rule=self.rule())}
@@ -47,7 +46,7 @@ class FedOpt(FedAvg):
 class FedYogi(FedOpt):
     """The second moment grows and shrinks by small steps (Reddi et al., 2021)."""
 
-    beta2: float = 0.99  # how much of the second moment is kept
+    beta2: Annotated[Kept, Help("how much of the second moment is kept", usual="0.99")] = 0.99
 
     def rule(self) -> Rule:
         return Yogi(self.server_lr, self.beta1, self.beta2, self.tau)
@@ -57,7 +56,7 @@ class FedYogi(FedOpt):
 class FedAdam(FedOpt):
     """The second moment is a moving average (Reddi et al., 2021)."""
 
-    beta2: float = 0.99  # how much of the second moment is kept
+    beta2: Annotated[Kept, Help("how much of the second moment is kept", usual="0.99")] = 0.99
 
     def rule(self) -> Rule:
         return Adam(self.server_lr, self.beta1, self.beta2, self.tau)
@@ -67,7 +66,7 @@ class FedAdam(FedOpt):
 class FedAdagrad(FedOpt):
     """The second moment is the sum of all rounds (Reddi et al., 2021)."""
 
-    beta1: float = 0.0
+    beta1: Annotated[Kept, Help("how much of the server's momentum is kept", usual="0")] = 0.0
 
     def rule(self) -> Rule:
         return Adagrad(self.server_lr, self.beta1, tau=self.tau)

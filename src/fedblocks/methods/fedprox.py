@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.phases import Phase, Pull
 from fedblocks.methods.fedavg import FedAvg
 
@@ -18,14 +18,16 @@ class FedProx(FedAvg):
     paper: ClassVar[Paper] = Paper("Federated Optimization in Heterogeneous Networks", "Li et al.", 2020, "MLSys")
     in_steps_only: ClassVar[tuple[str, ...]] = ("strength",)
 
-    strength: float = 0.01  # mu: of the pull to the model that was sent
-    tune_epochs: int = 0  # of local training before an evaluation; 1 where it is listed as a personal method
-
-    def __post_init__(self) -> None:
-        if self.strength < 0:
-            raise UserError(f"strength = {self.strength} must not be negative", "0.001 to 1 are usual")
-        if self.tune_epochs < 0:
-            raise UserError(f"tune_epochs = {self.tune_epochs} must not be negative", "0 is the paper's")
+    strength: Annotated[
+        float, AtLeast(0), Help("mu: of the pull to the model that was sent", usual="0.001 to 1")
+    ] = 0.01
+    tune_epochs: Annotated[
+        int, AtLeast(0),
+        Help(
+            "of local training before an evaluation; 1 where it is listed as a personal method",
+            usual="0, the paper's",
+        ),
+    ] = 0
 
     def phases(self) -> list[Phase]:
         return [self.near(self.epochs)]

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import NetError, UserError, nearest
+from fedblocks.core.errors import nearest
 from fedblocks.core.method import Method, Paper, join
 from fedblocks.core.net import Piece
+from fedblocks.core.options import AtLeast, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import IGNORE, Phase
 from fedblocks.core.rules import Adagrad, Adam, Average, MovingAverage, Rule, Yogi
 from fedblocks.core.schedules import Schedule
-from fedblocks.methods.routed import one_of
 
 RULES: dict[str, type] = {"average": MovingAverage, "yogi": Yogi, "adam": Adam, "adagrad": Adagrad}
 
@@ -33,24 +33,42 @@ class FedRecon(Method):
     )
     weighs: ClassVar[str | Mapping[str, str]] = {"shared": "labels of the query half"}
 
-    local: str = "head"  # what is reconstructed: "head", a module or a named cut of the net; "" for nothing
-    local_init: str = "random"  # where reconstruction starts: the net's "random" start, or "zero"
-    recon_epochs: int = 5  # of reconstruction
-    recon_steps: int | None = None  # this many batches instead of whole epochs
-    recon_lr: float | Schedule | None = None  # default: the local learning rate
-    split_data: bool = True  # reconstruct on one half of the examples, train the shared part on the other
-    server_rule: str = "average"  # what the server does with the change: "average", "yogi", "adam" or "adagrad"
-    server_lr: float = 1.0  # the server's learning rate
+    local: Annotated[
+        str,
+        Help('what is reconstructed: "head", a module or a named cut of the net; "" for nothing'),
+    ] = "head"
+    local_init: Annotated[
+        Literal["random", "zero"],
+        Help('where reconstruction starts: the "random" start of the net, or "zero"'),
+    ] = "random"
+    recon_epochs: Annotated[int, AtLeast(0), Help("of reconstruction", usual="1 to 5")] = 5
+    recon_steps: Annotated[
+        int | None, AtLeast(0), Help("this many batches instead of whole epochs")
+    ] = None
+    recon_lr: Annotated[
+        float | Schedule | None, Positive(),
+        Help("of reconstruction; default: the local learning rate"),
+    ] = None
+    split_data: Annotated[
+        bool, Help("reconstruct on one half of the examples, train the shared part on the other")
+    ] = True
+    server_rule: Annotated[
+        Literal["average", "yogi", "adam", "adagrad"],
+        Help('what the server does with the change: "average", "yogi", "adam" or "adagrad"'),
+    ] = "average"
+    server_lr: Annotated[
+        float, Positive(),
+        Help("the server's learning rate", usual="1 for the average, 0.01 to 0.1 else"),
+    ] = 1.0
 
-    def __post_init__(self) -> None:
-        one_of("local_init", self.local_init, ("random", "zero"))
-        one_of("server_rule", self.server_rule, tuple(RULES))
-        if self.server_lr <= 0:
-            raise UserError(f"server_lr = {self.server_lr} must be above 0", "1 for the average, 0.01 to 0.1 else")
-        if self.recon_epochs < 0 or (self.recon_steps or 0) < 0:
-            raise UserError("recon_epochs and recon_steps must not be negative", "1 to 5 epochs are usual")
+    def conflicts(self) -> list[Conflict]:
+        if self.local and not self.personal.names:
+            paths = [path for path, _ in self.net.template.named_modules() if path]
+            known = nearest(self.local, [*self.net.pieces, *paths])
+            return [Conflict("local", "the net has no such module", known, with_net=True)]
         if not self.common.names:
-            raise UserError(f'local = "{self.local}" leaves nothing to share', "name a smaller part of the net")
+            return [Conflict("local", "leaves nothing to share", "name a smaller part of the net", with_net=True)]
+        return []
 
     @cached_property
     def personal(self) -> Piece:
@@ -59,11 +77,7 @@ class FedRecon(Method):
             return self.net.pieces[self.local]
         if self.local == "head":
             return self.net.head
-        names = [n for n in self.net.names if n == self.local or n.startswith(f"{self.local}.")]
-        if self.local and not names:
-            modules = [path for path, _ in self.net.template.named_modules() if path]
-            raise NetError(f'the net has no module "{self.local}"', nearest(self.local, [*self.net.pieces, *modules]))
-        return self.net.piece(names)
+        return self.net.piece(n for n in self.net.names if n == self.local or n.startswith(f"{self.local}."))
 
     @cached_property
     def common(self) -> Piece:

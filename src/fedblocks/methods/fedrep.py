@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.phases import Phase
 from fedblocks.methods.fedper import FedPer
 
@@ -19,13 +19,12 @@ class FedRep(FedPer):
         "Exploiting Shared Representations for Personalized Federated Learning", "Collins et al.", 2021, "ICML"
     )
 
-    head_epochs: int = 10  # of the head in a round; `epochs` are the body's
-    tune_epochs: int = 0  # of the head before an evaluation
-
-    def __post_init__(self) -> None:
-        for name in ("head_epochs", "tune_epochs"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} = {getattr(self, name)} must not be negative", "1 to 10 are usual")
+    head_epochs: Annotated[
+        int, AtLeast(0), Help("of the head in a round; `epochs` are the body's", usual="1 to 10")
+    ] = 10
+    tune_epochs: Annotated[
+        int, AtLeast(0), Help("of the head before an evaluation", usual="0 to 10")
+    ] = 0
 
     def phases(self) -> list[Phase]:
         return [*self.joining(), Phase((self.step("body"),), self.epochs)]

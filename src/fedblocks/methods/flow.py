@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
 from fedblocks.core.net import Net, Piece
 from fedblocks.core.optimizers import Optimizer
+from fedblocks.core.options import Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase, Update
-from fedblocks.methods.routed import Routed, one_of
+from fedblocks.methods.routed import Routed
 from fedblocks.methods.routing import Branches, Paced, branches_of, linear_router, one_hot
 
 
@@ -31,19 +31,25 @@ class Flow(Routed):
         "CrossFL at MLSys (poster)",
     )
 
-    tau: float = 0.75  # temperature of the route
-    router_pace: float = 1.0  # the router's learning rate, as a multiple of the local learning rate
-    router_scope: str = "federated"  # the router is "federated", or every client starts it anew: "local_reinit"
-    tune_local_embedding: bool = True  # the local copy has an embedding of its own
-    mix_cell: bool = True  # the LSTM's cell state is mixed like its output; else each branch keeps its own
-    global_update_path: str = "personalised"  # the shared net learns through the mixture, or alone: "global_only"
-
-    def __post_init__(self) -> None:
-        if self.tau <= 0 or self.router_pace <= 0:
-            raise UserError("tau and router_pace must be above 0", "tau = 0.75 is the poster's")
-        one_of("router_scope", self.router_scope, ("federated", "local_reinit"))
-        one_of("global_update_path", self.global_update_path, ("personalised", "global_only"))
-        super().__post_init__()
+    tau: Annotated[
+        float, Positive(), Help("temperature of the route", usual="0.75, the poster's")
+    ] = 0.75
+    router_pace: Annotated[
+        float, Positive(),
+        Help("the router's learning rate, as a multiple of the local learning rate", usual="1"),
+    ] = 1.0
+    router_scope: Annotated[
+        Literal["federated", "local_reinit"],
+        Help('the router is "federated", or every client starts it anew: "local_reinit"'),
+    ] = "federated"
+    tune_local_embedding: Annotated[bool, Help("the local copy has an embedding of its own")] = True
+    mix_cell: Annotated[
+        bool, Help("the LSTM's cell state is mixed like its output; else each branch keeps its own")
+    ] = True
+    global_update_path: Annotated[
+        Literal["personalised", "global_only"],
+        Help('the shared net learns through the mixture ("personalised"), or alone: "global_only"'),
+    ] = "personalised"
 
     @cached_property
     def branches(self) -> Branches:

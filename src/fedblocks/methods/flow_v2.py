@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
 from fedblocks.core.net import Net, Piece
+from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase, Update
 from fedblocks.methods.layerwise import Layers, Sizes, layers_of
@@ -27,22 +27,41 @@ class FlowV2(Routed):
         "Flow: Per-instance Personalized Federated Learning", "Panchal et al.", 2023, "NeurIPS"
     )
 
-    local_epochs: int = 3  # E: of tuning the local copy
-    router_epochs: int = 3  # E: of training the policy before an evaluation
-    split_data: bool = True  # tune the local copy on one half of the examples, train the rest on the other
-    eval_routing: str = "hard"  # at test: the "hard" choice of the better branch, or "soft" mixtures
-    strength: float = 0.001  # lambda: of the reward for the shared branch
-    policy: tuple[int, ...] = (350, 150, 50)  # hidden layers of the policy that sees the whole input (chains)
-    step_policy: tuple[int, ...] = (500, 250, 100, 50)  # hidden layers of the policy of each step (LSTMs)
-    dense_policy: tuple[int, ...] = (75, 30, 10)  # hidden layers of the policy of the layers after an LSTM
-    policy_dropout: float = 0.3  # in the policy of each step, while it trains
-
-    def __post_init__(self) -> None:
-        if self.strength < 0 or not 0 <= self.policy_dropout < 1:
-            raise UserError("strength < 0, or policy_dropout outside [0, 1)", "0.001 and 0.3 are usual")
-        if min(*self.policy, *self.step_policy, *self.dense_policy, 1) < 1:
-            raise UserError("the hidden layers of a policy need at least one unit", "e.g. policy = [350, 150, 50]")
-        super().__post_init__()
+    local_epochs: Annotated[
+        int, AtLeast(0), Help("E: of tuning the local copy", usual="1 to 5")
+    ] = 3
+    router_epochs: Annotated[
+        int, AtLeast(0), Help("E: of training the policy before an evaluation", usual="1 to 5")
+    ] = 3
+    split_data: Annotated[
+        bool, Help("tune the local copy on one half of the examples, train the rest on the other")
+    ] = True
+    eval_routing: Annotated[
+        Literal["soft", "hard"],
+        Help('at test: the "hard" choice of the better branch, or "soft" mixtures'),
+    ] = "hard"
+    strength: Annotated[
+        float, AtLeast(0), Help("lambda: of the reward for the shared branch", usual="0.001")
+    ] = 0.001
+    policy: Annotated[
+        tuple[int, ...], AtLeast(1),
+        Help(
+            "hidden layers of the policy that sees the whole input (chains)",
+            usual="[350, 150, 50]",
+        ),
+    ] = (350, 150, 50)
+    step_policy: Annotated[
+        tuple[int, ...], AtLeast(1),
+        Help("hidden layers of the policy of each step (LSTMs)", usual="[500, 250, 100, 50]"),
+    ] = (500, 250, 100, 50)
+    dense_policy: Annotated[
+        tuple[int, ...], AtLeast(1),
+        Help("hidden layers of the policy of the layers after an LSTM", usual="[75, 30, 10]"),
+    ] = (75, 30, 10)
+    policy_dropout: Annotated[
+        float, AtLeast(0), Below(1),
+        Help("in the policy of each step, while it trains", usual="0.3"),
+    ] = 0.3
 
     @cached_property
     def layers(self) -> Layers:

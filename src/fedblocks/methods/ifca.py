@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from torch import Tensor
 from fedblocks.core.arithmetic import each, pick
 from fedblocks.core.blocks import Block, Fresh, Pool
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
 
@@ -28,11 +28,7 @@ class IFCA(Method):
     personal_by: ClassVar[str] = "cohort"
     weighs: ClassVar[str | Mapping[str, str]] = "n x choice"
 
-    clusters: int = 3  # models on the server
-
-    def __post_init__(self) -> None:
-        if self.clusters < 1:
-            raise UserError(f"clusters = {self.clusters} must be at least 1", "2 to 5 are usual")
+    clusters: Annotated[int, AtLeast(1), Help("models on the server", usual="2 to 5")] = 3
 
     def blocks(self) -> dict[str, Block]:
         return {"clusters": Pool(self.net.whole, size=self.clusters, of="model"), "choice": Fresh(), "model": Fresh()}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private, Shared
-from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.method import Method, Paper, join
 from fedblocks.core.net import Piece
+from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
 
@@ -26,20 +26,25 @@ class LGFedAvg(Method):
         "arXiv 2001.01523",
     )
 
-    lg_global: str = "top"  # what is averaged: "top" as in the paper, or "bottom" as in its code for images
-    top_layers: int | None = None  # how many of the last layers are the top; None: the net's head
-    local_layers: str = "kept"  # by the client; or "derived" from averaged ones before every evaluation: no state
+    lg_global: Annotated[
+        Literal["top", "bottom"],
+        Help('what is averaged: "top" as in the paper, or "bottom" as in its code for images'),
+    ] = "top"
+    top_layers: Annotated[
+        int | None, AtLeast(1),
+        Help("how many of the last layers are the top; default: the net's head"),
+    ] = None
+    local_layers: Annotated[
+        Literal["kept", "derived"],
+        Help('"kept" by the client, or "derived" from averaged ones before every evaluation: no state'),
+    ] = "kept"
 
-    def __post_init__(self) -> None:
-        if self.local_layers not in ("kept", "derived"):
-            raise UserError(f'local_layers = "{self.local_layers}" is not known', 'use "kept" or "derived"')
-        if self.lg_global not in ("top", "bottom"):
-            raise UserError(f'lg_global = "{self.lg_global}" is not known', 'use "top" or "bottom"')
-        if self.top_layers is not None and not 1 <= self.top_layers <= len(self.net.layers):
-            raise NetError(
-                f"top_layers = {self.top_layers}, but the net has {len(self.net.layers)} layers",
-                f"use 1 to {len(self.net.layers)}, or leave it out for the net's head",
-            )
+    def conflicts(self) -> list[Conflict]:
+        layers = len(self.net.layers)
+        if self.top_layers is not None and self.top_layers > layers:
+            fix = f"use 1 to {layers}, or leave it out for the net's head"
+            return [Conflict("top_layers", f"the net has {layers} layers", fix, with_net=True)]
+        return []
 
     @property
     def pieces(self) -> dict[str, Piece]:

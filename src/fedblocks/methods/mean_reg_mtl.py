@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private, Shared
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper
 from fedblocks.core.optimizers import SGD, Optimizer
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase, Pull
 
@@ -22,12 +22,13 @@ class MeanRegMTL(Method):
     paper: ClassVar[Paper] = Paper("Regularized Multi-Task Learning", "Evgeniou and Pontil", 2004, "KDD")
     in_steps_only: ClassVar[tuple[str, ...]] = ("strength",)
 
-    optimizer: Optimizer = field(default_factory=lambda: SGD(weight_decay=5e-4))
-    strength: float = 1.0  # mu: of the pull to the mean of all clients' models
-
-    def __post_init__(self) -> None:
-        if self.strength < 0:
-            raise UserError(f"strength = {self.strength} must not be negative", "0.1 to 10 are usual")
+    optimizer: Annotated[
+        Optimizer, Help("the local optimizer")
+    ] = field(default_factory=lambda: SGD(weight_decay=5e-4))
+    strength: Annotated[
+        float, AtLeast(0),
+        Help("mu: of the pull to the mean of all clients' models", usual="0.1 to 10"),
+    ] = 1.0
 
     def blocks(self) -> dict[str, Block]:
         return {"model": Private(self.net.whole), "mean": Shared(self.net.whole, of="model")}

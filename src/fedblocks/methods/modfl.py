@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,10 @@ from fedblocks.core.aggregate import Uploads, reduce_slots
 from fedblocks.core.arithmetic import flat, pick
 from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read, Selection, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import DataError, UserError
-from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.errors import DataError
+from fedblocks.core.method import Method, Paper, by_options, join
 from fedblocks.core.net import Piece
+from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks, Params, Value, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
@@ -53,25 +54,33 @@ class ModFL(Method):
     paper: ClassVar[Paper] = Paper("Modular Federated Learning", "Liang, Srinivasan and Andresen", 2022)
     personal_by: ClassVar[str] = "cohort"
     weighs: ClassVar[str | Mapping[str, str]] = "n x membership"
-    tags: ClassVar[tuple[str, ...]] = (TAG,)
+    tags: ClassVar[tuple[str, ...]] = by_options(
+        (TAG,), lambda method: (TAG,) if method.cohorts == "given" else ()
+    )
 
-    configuration: str = ""  # who federates the body: groups of clients with the same name
-    task: str = ""  # who federates the head: groups with the same name, cohort by cohort
-    operations: int = 3  # operation cohorts
-    cohorts: str = "given"  # by the tag "operation", or "found" by clustering the operation modules
-    warmup: int = 5  # rounds with one operation module for all before cohorts are found
+    configuration: Annotated[
+        str, Help("who federates the body: groups of clients with the same name")
+    ] = ""
+    task: Annotated[
+        str, Help("who federates the head: groups with the same name, cohort by cohort")
+    ] = ""
+    operations: Annotated[
+        int, AtLeast(1), Help("operation cohorts", usual="one for each way of use")
+    ] = 3
+    cohorts: Annotated[
+        Literal["given", "found"],
+        Help('"given" by the tag "operation", or "found" by clustering the operation modules'),
+    ] = "given"
+    warmup: Annotated[
+        int, AtLeast(1),
+        Help("rounds with one operation module for all before cohorts are found", usual="5 to 20"),
+    ] = 5
 
-    def __post_init__(self) -> None:
-        if self.operations < 1:
-            raise UserError(f"operations = {self.operations} must be at least 1", "one for each way of use")
-        if self.cohorts not in ("given", "found"):
-            raise UserError(f'cohorts = "{self.cohorts}" is not known', 'use "given" or "found"')
-        if self.warmup < 1:
-            raise UserError(f"warmup = {self.warmup} must be at least 1", "5 to 20 are usual")
+    def conflicts(self) -> list[Conflict]:
         if self.statistics == "local" and any(map(is_statistic, self.net.head.names)):
-            raise UserError("an operation module cannot leave statistics on clients", 'use statistics = "average"')
-        if self.cohorts == "found":
-            object.__setattr__(self, "tags", ())  # nothing has to be known of the clients
+            why = "an operation module cannot leave statistics on clients"
+            return [Conflict("statistics", why, 'use statistics = "average"', with_net=True)]
+        return []
 
     def blocks(self) -> dict[str, Block]:
         shared: dict[str, Block] = {

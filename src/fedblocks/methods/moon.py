@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh, Private, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.methods.fedavg import FedAvg
@@ -23,14 +23,8 @@ class Moon(FedAvg):
 
     paper: ClassVar[Paper] = Paper("Model-Contrastive Federated Learning", "Li et al.", 2021, "CVPR")
 
-    strength: float = 1.0  # mu: of the contrast
-    temperature: float = 0.5  # tau: of the similarities
-
-    def __post_init__(self) -> None:
-        if self.strength < 0:
-            raise UserError(f"strength = {self.strength} must not be negative", "1 to 10 are usual")
-        if self.temperature <= 0:
-            raise UserError(f"temperature = {self.temperature} must be positive", "0.5 is usual")
+    strength: Annotated[float, AtLeast(0), Help("mu: of the contrast", usual="1 to 10")] = 1.0
+    temperature: Annotated[float, Positive(), Help("tau: of the similarities", usual="0.5")] = 0.5
 
     def blocks(self) -> dict[str, Block]:
         previous = Private(self.net.whole)  # the model after the client's last round

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.func import grad
 
 from fedblocks.core import mode
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
 from fedblocks.core.optimizers import SGD
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.random import fold
@@ -31,21 +31,24 @@ class PerFedAvg(FedAvg):
     )
     personal_by: ClassVar[str] = "client"
 
-    inner_lr: float = 0.01  # alpha: of the inner step, and of the steps that make the model personal
-    variant: str = "fo"  # "fo": without second derivatives; "hf": with, from differences of gradients
-    delta: float = 1e-3  # how far apart those gradients are taken, in lengths of the gradient
-    adapt_steps: int = 1  # on the client's training data before an evaluation
-
-    def __post_init__(self) -> None:
-        if self.variant not in ("fo", "hf"):
-            raise UserError(f'variant = "{self.variant}" is not known', 'use "fo" (first order) or "hf" (Hessian-free)')
-        if self.inner_lr < 0 or self.adapt_steps < 0:
-            raise UserError(
-                f"inner_lr = {self.inner_lr} and adapt_steps = {self.adapt_steps} must not be negative",
-                "0.01 and 1 are usual",
-            )
-        if self.delta <= 0:
-            raise UserError(f"delta = {self.delta} must be positive", "0.001 is usual")
+    inner_lr: Annotated[
+        float, AtLeast(0),
+        Help(
+            "alpha: of the inner step, and of the steps that make the model personal",
+            usual="0.01",
+        ),
+    ] = 0.01
+    variant: Annotated[
+        Literal["fo", "hf"],
+        Help('"fo": without second derivatives; "hf": with, from differences of gradients'),
+    ] = "fo"
+    delta: Annotated[
+        float, Positive(),
+        Help("how far apart those gradients are taken, in lengths of the gradient", usual="0.001"),
+    ] = 1e-3
+    adapt_steps: Annotated[
+        int, AtLeast(0), Help("on the client's training data before an evaluation", usual="1")
+    ] = 1
 
     def phases(self) -> list[Phase]:
         return [Phase((self.step("model", loss=self.meta_loss),), self.epochs)]

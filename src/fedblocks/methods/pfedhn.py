@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +15,9 @@ from torch.func import vjp
 
 from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Made, Private, Read, ServerOnly, Shared
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, Paper, join
-from fedblocks.core.optimizers import SGD
+from fedblocks.core.optimizers import SGD, Kept
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, Filled, Params, Sized, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
@@ -33,23 +33,28 @@ class PFedHN(Method):
         "Personalized Federated Learning using Hypernetworks", "Shamsian et al.", 2021, "ICML"
     )
 
-    embedding: int | None = None  # numbers about each client; default: 1 + a quarter of the number of clients
-    hidden: int = 100  # width of the hypernetwork's hidden layers
-    hidden_layers: int = 3
-    server_lr: float = 0.01
-    server_momentum: float = 0.9
-    server_decay: float = 1e-3  # weight decay of hypernetwork and embeddings
-    clip: float = 50.0  # the longest gradient of hypernetwork and embeddings
-    local_steps: int | None = None  # batches of a round; default: the local epochs (the paper: 50 steps)
-
-    def __post_init__(self) -> None:
-        for name in ("embedding", "hidden", "hidden_layers", "local_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} = {value} must be at least 1", "see the paper's values in the docs")
-        if self.server_lr <= 0 or self.clip <= 0:
-            told = f"server_lr = {self.server_lr} and clip = {self.clip}"
-            raise UserError(f"{told} must be positive", "0.01 and 50 are usual")
+    embedding: Annotated[
+        int | None, AtLeast(1),
+        Help("numbers about each client; default: 1 + a quarter of the number of clients"),
+    ] = None
+    hidden: Annotated[
+        int, AtLeast(1), Help("width of the hypernetwork's hidden layers", usual="100")
+    ] = 100
+    hidden_layers: Annotated[int, AtLeast(1), Help("of the hypernetwork", usual="1 to 3")] = 3
+    server_lr: Annotated[
+        float, Positive(), Help("of hypernetwork and embeddings", usual="0.01")
+    ] = 0.01
+    server_momentum: Annotated[Kept, Help("of hypernetwork and embeddings", usual="0.9")] = 0.9
+    server_decay: Annotated[
+        float, AtLeast(0), Help("weight decay of hypernetwork and embeddings", usual="0.001")
+    ] = 1e-3
+    clip: Annotated[
+        float, Positive(), Help("the longest gradient of hypernetwork and embeddings", usual="50")
+    ] = 50.0
+    local_steps: Annotated[
+        int | None, AtLeast(1),
+        Help("batches of a round; default: the local epochs", usual="50, the paper's"),
+    ] = None
 
     def blocks(self) -> dict[str, Block]:
         weights = self.net.piece(self.shapes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,10 +13,11 @@ from torch import Tensor
 from fedblocks.core.arithmetic import mix
 from fedblocks.core.blocks import Block, Fresh, Pool, Private, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError, nearest
-from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.errors import nearest
+from fedblocks.core.method import Method, Paper, by_options, join
 from fedblocks.core.net import Piece
 from fedblocks.core.optimizers import SGD
+from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
 from fedblocks.core.parts import Blocks, Params, Value
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.schedules import Schedule
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
 
 NEGLIGIBLE = 1e-12  # a branch that is weighted less is not written
 
-CHOICES = {
-    "alpha_param": ("softmax", "projection"),
-    "alpha_scope": ("layer", "model"),
-    "averaging": ("alpha", "plain"),
-    "finetune": ("alpha+W", "W", "none"),
-}
-
 
 @dataclass(frozen=True, eq=False)
 class PFedMB(Method):
@@ -44,37 +38,60 @@ class PFedMB(Method):
         "Personalized Federated Learning with Multi-branch Architecture", "Mori et al.", 2022, "arXiv 2211.07931"
     )
     in_steps_only: ClassVar[tuple[str, ...]] = ("alpha_lr",)
-    weighs: ClassVar[str | Mapping[str, str]] = "n x alpha"
+    weighs: ClassVar[str | Mapping[str, str]] = by_options(
+        "n x alpha", lambda method: "n x alpha" if method.weighs_by_alpha else "n"
+    )
 
-    branches: int = 3  # B, of every linear layer
-    alpha_lr: float | Schedule = 0.3  # of the branch weights (of their logits, with softmax)
-    alpha_epochs: int | None = None  # default: the local epochs
-    alpha_param: str = "softmax"  # of free logits, or "projection": steps on the weights, projected on the simplex
-    alpha_scope: str = "layer"  # weights for each "layer", or one set for the whole "model"
-    averaging: str = "alpha"  # branches by n x alpha, or "plain" by n (the paper's ablation)
-    branched: tuple[str, ...] | None = None  # layers that have branches; default: every linear layer
-    finetune: str = "alpha+W"  # before an evaluation: "alpha+W" (one local training), "W" or "none"
-    drop_below: float = 0.0  # branches of smaller weight are left out of the model that predicts
-    compressed_upload: bool = False  # one change a layer instead of all its branches; exact, for SGD only
+    branches: Annotated[int, AtLeast(1), Help("B, of every linear layer", usual="2 to 10")] = 3
+    alpha_lr: Annotated[
+        float | Schedule, Positive(),
+        Help("of the branch weights (of their logits, with softmax)", usual="0.3"),
+    ] = 0.3
+    alpha_epochs: Annotated[
+        int | None, AtLeast(0), Help("of the branch weights; default: the local epochs")
+    ] = None
+    alpha_param: Annotated[
+        Literal["softmax", "projection"],
+        Help('how weights stay on the simplex: "softmax" of free logits, or "projection" after each step'),
+    ] = "softmax"
+    alpha_scope: Annotated[
+        Literal["layer", "model"],
+        Help('weights for each "layer", or one set for the whole "model"'),
+    ] = "layer"
+    averaging: Annotated[
+        Literal["alpha", "plain"],
+        Help('branches by n x "alpha", or "plain" by n (the ablation of the paper)'),
+    ] = "alpha"
+    branched: Annotated[
+        tuple[str, ...] | None, Length(1),
+        Help("layers that have branches; default: every linear layer"),
+    ] = None
+    finetune: Annotated[
+        Literal["alpha+W", "W", "none"],
+        Help('before an evaluation: "alpha+W" (one local training), "W" or "none"'),
+    ] = "alpha+W"
+    drop_below: Annotated[
+        float, AtLeast(0), Below(1),
+        Help(
+            "branches of smaller weight are left out of the model that predicts",
+            usual="0, which keeps all",
+        ),
+    ] = 0.0
+    compressed_upload: Annotated[
+        bool, Help("one change a layer instead of all its branches; exact, for SGD only")
+    ] = False
 
-    def __post_init__(self) -> None:
-        if self.branches < 1:
-            raise UserError(f"branches = {self.branches} must be at least 1", "2 to 10 are usual")
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise UserError(f'{name} = "{getattr(self, name)}" is not known', nearest(getattr(self, name), known))
-        if not 0 <= self.drop_below < 1:
-            raise UserError(f"drop_below = {self.drop_below} must be at least 0 and below 1", "0 keeps every branch")
-        unknown = [path for path in self.branched or () if path not in self.net.layers]
-        if unknown or self.branched == ():
-            told = f'the net has no linear layer "{unknown[0]}"' if unknown else "branched names no layer"
-            raise UserError(told, nearest(unknown[0] if unknown else "", self.net.layers))
+    def conflicts(self) -> list[Conflict]:
+        found: list[Conflict] = []
+        for path in self.branched or ():
+            if path not in self.net.layers:
+                why, known = f'the net has no linear layer "{path}"', nearest(path, self.net.layers)
+                found.append(Conflict("branched", why, known, with_net=True))
         if self.compressed_upload and (self.keep_optimizer or not isinstance(self.optimizer, SGD)):
-            told = "keep_optimizer" if self.keep_optimizer else type(self.optimizer).__name__
-            raise UserError(f"compressed_upload is not exact with {told}", "use SGD that starts anew in every round")
-
-        if self.averaging == "plain" and not self.compressed_upload:
-            object.__setattr__(self, "weighs", "n")  # what the plan says
+            other = "keep_optimizer" if self.keep_optimizer else type(self.optimizer).__name__
+            fix = "use SGD that starts anew in every round"
+            found.append(Conflict("compressed_upload", f"is not exact with {other}", fix))
+        return found
 
     def blocks(self) -> dict[str, Block]:
         sent: dict[str, Block] = {
@@ -142,6 +159,11 @@ class PFedMB(Method):
         return self.net.piece(set(self.net.names) - {name for piece in self.layers.values() for name in piece.names})
 
     @property
+    def weighs_by_alpha(self) -> bool:
+        """Whether branches are uploaded with their weights; a compressed change cannot be read without them."""
+        return self.averaging == "alpha" or self.compressed_upload
+
+    @property
     def _decays(self) -> bool:
         return isinstance(self.optimizer, SGD) and self.optimizer.weight_decay > 0
 
@@ -154,7 +176,7 @@ class PFedMB(Method):
         return blocks | {f"change of {n}": common_change(blocks[n], start[n], alpha[n], kept) for n in self.layers}
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        if self.averaging == "plain" and not self.compressed_upload:
+        if not self.weighs_by_alpha:
             return {}
         alpha = self.alpha(blocks)
         return {n: client.size * torch.where(weights > NEGLIGIBLE, weights, 0) for n, weights in alpha.items()}

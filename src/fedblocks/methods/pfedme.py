@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from fedblocks.core.blocks import Block, Private, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
 from fedblocks.core.optimizers import SGD
+from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Phase, Pull, Update
 from fedblocks.core.rules import MovingAverage
@@ -26,23 +26,28 @@ class PFedMe(Pair):
     )
     in_steps_only: ClassVar[tuple[str, ...]] = ("inner_lr", "strength")
 
-    lr: float | Schedule = 0.005  # eta: of the shared model's steps to the personal one
-    batch_size: int = 20
-    strength: float = 15.0  # lambda: of the pull between the two models
-    inner_lr: float | Schedule = 0.09  # eta_p: of the personal model's steps
-    inner_steps: int = 5  # K: steps of the personal model on each batch
-    local_rounds: int = 20  # R: batches in a round; 0: all batches of `epochs` epochs
-    beta: float = 1.0  # server: a step of this size from the old model to the average
-
-    def __post_init__(self) -> None:
-        if self.strength < 0:
-            raise UserError(f"strength = {self.strength} must not be negative", "5 to 30 are usual")
-        if self.inner_steps < 1:
-            raise UserError(f"inner_steps = {self.inner_steps} must be at least 1", "5 is usual")
-        if self.local_rounds < 0:
-            raise UserError(f"local_rounds = {self.local_rounds} must not be negative", "20 is usual, 0: whole epochs")
-        if self.beta <= 0:
-            raise UserError(f"beta = {self.beta} would never move the shared model", "1 is plain averaging, 2 is usual")
+    lr: Annotated[
+        float | Schedule, Positive(),
+        Help("eta: of the shared model's steps to the personal one", usual="0.005"),
+    ] = 0.005
+    batch_size: Annotated[int, AtLeast(1), Help("examples in a batch", usual="20")] = 20
+    strength: Annotated[
+        float, AtLeast(0), Help("lambda: of the pull between the two models", usual="5 to 30")
+    ] = 15.0
+    inner_lr: Annotated[
+        float | Schedule, Positive(), Help("eta_p: of the personal model's steps", usual="0.09")
+    ] = 0.09
+    inner_steps: Annotated[
+        int, AtLeast(1), Help("K: steps of the personal model on each batch", usual="5")
+    ] = 5
+    local_rounds: Annotated[
+        int, AtLeast(0),
+        Help("R: batches in a round; 0: all batches of `epochs` epochs", usual="20"),
+    ] = 20
+    beta: Annotated[
+        float, Positive(),
+        Help("server: a step of this size from the old model to the average", usual="1 to 2"),
+    ] = 1.0
 
     def blocks(self) -> dict[str, Block]:
         return {"shared": Shared(self.net.whole, rule=MovingAverage(self.beta)), "personal": Private(self.net.whole)}

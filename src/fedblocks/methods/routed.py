@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method, View, join
 from fedblocks.core.net import Net, Piece
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase, Update
 from fedblocks.methods.routing import PICTURED
@@ -23,15 +23,19 @@ class Routed(Method):
 
     personal_by: ClassVar[str] = "instance"
 
-    local_epochs: int = 1  # of tuning the local copy
-    router_epochs: int = 1  # of training the router before an evaluation
-    split_data: bool = False  # tune the local copy on one half of the examples, train the rest on the other
-    eval_routing: str = "soft"  # at test: "soft" mixtures, or the "hard" choice of the better branch
+    local_epochs: Annotated[int, AtLeast(0), Help("of tuning the local copy", usual="1 to 5")] = 1
+    router_epochs: Annotated[
+        int, AtLeast(0), Help("of training the router before an evaluation", usual="1 to 5")
+    ] = 1
+    split_data: Annotated[
+        bool, Help("tune the local copy on one half of the examples, train the rest on the other")
+    ] = False
+    eval_routing: Annotated[
+        Literal["soft", "hard"],
+        Help('at test: "soft" mixtures, or the "hard" choice of the better branch'),
+    ] = "soft"
 
     def __post_init__(self) -> None:
-        if min(self.local_epochs, self.router_epochs) < 0:
-            raise UserError("local_epochs and router_epochs must not be negative", "1 to 5 are usual")
-        one_of("eval_routing", self.eval_routing, ("soft", "hard"))
         _ = self.copied, self.routers  # a net that cannot be routed is refused here
 
     @property
@@ -92,9 +96,3 @@ class Routed(Method):
 
     def degenerate(self) -> list[str]:
         return ["local_epochs = 0 leaves nothing to route: both branches are equal"] if self.local_epochs == 0 else []
-
-
-def one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuse a word that is not one of the words for an option."""
-    if value not in known:
-        raise UserError(f'{option} = "{value}" is not known', "use " + " or ".join(f'"{word}"' for word in known))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -11,9 +11,9 @@ from torch import Tensor
 from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Private, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
 from fedblocks.core.method import Paper
 from fedblocks.core.optimizers import SGD
+from fedblocks.core.options import Conflict, Help, Positive
 from fedblocks.core.parts import Blocks, Filled, is_statistic
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.rules import MovingAverage
@@ -31,18 +31,19 @@ class Scaffold(FedAvg):
     )
     lr_in_steps_only: ClassVar[bool] = False  # `finish` divides by it
 
-    server_lr: float = 1.0  # eta_g: of the step to the clients' mean
-    weigh_by: str = "examples"  # how clients count in both means: "examples", or "clients" (all alike, as in the paper)
+    server_lr: Annotated[
+        float, Positive(), Help("eta_g: of the step to the clients' mean", usual="1")
+    ] = 1.0
+    weigh_by: Annotated[
+        Literal["examples", "clients"],
+        Help('how clients count in both means: "examples", or "clients" (all alike, as in the paper)'),
+    ] = "examples"
 
-    def __post_init__(self) -> None:
-        if self.server_lr <= 0:
-            raise UserError(f"server_lr = {self.server_lr} must be positive", "1 is usual")
-        if self.weigh_by not in ("examples", "clients"):
-            raise UserError(f'weigh_by = "{self.weigh_by}" is not known', 'use "examples" or "clients"')
+    def conflicts(self) -> list[Conflict]:
         if self.optimizer != SGD():
-            raise UserError(
-                f"SCAFFOLD reads gradients off its steps, which {self.optimizer} does not allow", "use plain SGD()"
-            )
+            why = "SCAFFOLD reads gradients off its steps, which only plain SGD allows"
+            return [Conflict("optimizer", why, "use plain SGD()")]
+        return []
 
     def blocks(self) -> dict[str, Block]:
         zeros = Filled(self.net.piece(n for n in self.net.names if not is_statistic(n)), 0.0)

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from torch import nn
 
+from fedblocks.core.checks import checked
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
+from fedblocks.core.options import AtLeast, Help
 
 
+@checked
 def cnn(
     input_shape: Sequence[int],
     classes: int,
-    channels: tuple[int, int] = (16, 32),  # of the two convolutions
-    hidden: int = 64,  # units of the dense layer
-    batch_norm: bool = False,  # after each convolution
+    channels: Annotated[
+        tuple[int, int], AtLeast(1), Help("of the two convolutions", usual="16 to 64")
+    ] = (16, 32),
+    hidden: Annotated[int, AtLeast(1), Help("units of the dense layer", usual="64")] = 64,
+    batch_norm: Annotated[bool, Help("after each convolution")] = False,
 ) -> Net:
     """Two convolutions of 3 x 3 with pooling, then two dense layers; for images of 4 x 4 pixels or more."""
     colours, height, width = image_shape("cnn", input_shape, least=4)
-    if min(*channels, hidden) < 1:
-        raise UserError(f"channels = {list(channels)}, hidden = {hidden} must be above 0", "16 to 64 are usual")
 
     def make() -> nn.Module:
         layers: list[nn.Module] = []

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
+from typing import Annotated
 
 from torch import nn
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.checks import checked
 from fedblocks.core.net import Net
+from fedblocks.core.options import AtLeast, Help
 
 
+@checked
 def mlp(
     input_shape: Sequence[int],
     classes: int,
-    hidden: tuple[int, ...] = (64,),  # units of each hidden layer
+    hidden: Annotated[
+        tuple[int, ...], AtLeast(1), Help("units of each hidden layer", usual="64 to 256")
+    ] = (64,),
 ) -> Net:
     """A multi-layer perceptron for inputs of any shape."""
-    if any(units < 1 for units in hidden):
-        raise UserError(f"hidden = {list(hidden)} must be above 0", "64 to 256 units are usual")
     sizes = [prod(input_shape), *hidden]
 
     def make() -> nn.Module:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fedblocks.core.checks import checked
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
+from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.nets.convolutional import image_shape
 
 # Expansion, channels, blocks, stride of the first block: table 2 of the paper.
@@ -27,11 +30,17 @@ STAGES = (
 FIRST, LAST = 32, 1280  # channels of the first and of the last convolution
 
 
+@checked
 def mobilenet_v2(
     input_shape: Sequence[int],
     classes: int,
-    weights: str | None = None,  # a safetensors file with torchvision's names; the classifier is not taken from it
-    dropout: float = 0.2,  # before the classifier
+    weights: Annotated[
+        str | None,
+        Help("a safetensors file with torchvision's names; the classifier is not taken from it"),
+    ] = None,
+    dropout: Annotated[
+        float, AtLeast(0), Below(1), Help("before the classifier", usual="0.2")
+    ] = 0.2,
 ) -> Net:
     """Inverted residuals with BatchNorm: 2,236,682 parameters for 10 classes; images are not resized."""
     colours, _, _ = image_shape("mobilenet_v2", input_shape, least=8)

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Annotated
 
 from torch import nn
 
+from fedblocks.core.checks import checked
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.nets.convolutional import image_shape
 from fedblocks.nets.corner import FirstCorner, own_inputs
 from fedblocks.nets.recurrent import LastStep, Recurrent, StepsFirst
 
 Make = Callable[[], list[nn.Module]]
 Shape = tuple[int, ...]
+Images = Annotated[
+    Shape | None,
+    AtLeast(1),
+    Help("of its images, where they stand in the first corner of larger ones"),
+]
+Signals = Annotated[
+    Shape | None,
+    AtLeast(1),
+    Help("of its signals, where they stand in the first corner of larger ones"),
+]
 
 
 def two_modules(configuration: Make, operation: Make, corner: Shape | None = None) -> Net:
@@ -36,21 +49,23 @@ def two_modules(configuration: Make, operation: Make, corner: Shape | None = Non
     return Net.of(make, head="operation")
 
 
+@checked
 def modfl_cifar(
     input_shape: Sequence[int],
     classes: int,
-    pool_last: bool = True,  # the last convolution is pooled too
-    own_shape: Shape | None = None,  # of its images, where they stand in the first corner of larger ones
+    pool_last: Annotated[bool, Help("the last convolution is pooled too")] = True,
+    own_shape: Images = None,
 ) -> Net:
     """Convolutions 32-64-128 with average pooling; 659,529 parameters for 9 classes of 32 x 32 colour images."""
     return _images("modfl_cifar", input_shape, classes, (32, 64, 128), nn.AvgPool2d, pool_last, own_shape)
 
 
+@checked
 def modfl_stl(
     input_shape: Sequence[int],
     classes: int,
-    pool_last: bool = True,  # the last convolution is pooled too
-    own_shape: Shape | None = None,  # of its images, where they stand in the first corner of larger ones
+    pool_last: Annotated[bool, Help("the last convolution is pooled too")] = True,
+    own_shape: Images = None,
 ) -> Net:
     """Convolutions 16-32-64-128 with max pooling; 1,319,081 parameters for 9 classes of 96 x 96 colour images."""
     return _images("modfl_stl", input_shape, classes, (16, 32, 64, 128), nn.MaxPool2d, pool_last, own_shape)
@@ -82,28 +97,31 @@ def _images(
     return two_modules(configuration, operation, own_shape)
 
 
+@checked
 def modfl_hapt(
     input_shape: Sequence[int],
     classes: int,
-    own_shape: Shape | None = None,  # of its signals, where they stand in the first corner of larger ones
+    own_shape: Signals = None,
 ) -> Net:
     """LSTM 16, dense 16, then the operation module: 2,165 parameters for 5 activities in 6 channels."""
     return _signals("modfl_hapt", input_shape, classes, own_shape, units=16, dense=(16,))
 
 
+@checked
 def modfl_rwhar(
     input_shape: Sequence[int],
     classes: int,
-    own_shape: Shape | None = None,  # of its signals, where they stand in the first corner of larger ones
+    own_shape: Signals = None,
 ) -> Net:
     """LSTM 24, dense 32 and 16, then the operation module: 4,757 parameters for 5 activities in 6 channels."""
     return _signals("modfl_rwhar", input_shape, classes, own_shape, units=24, dense=(32, 16))
 
 
+@checked
 def modfl_wisdm(
     input_shape: Sequence[int],
     classes: int,
-    own_shape: Shape | None = None,  # of its signals, where they stand in the first corner of larger ones
+    own_shape: Signals = None,
 ) -> Net:
     """LSTM 8, dense 16, then the operation module: 917 parameters for 5 activities in 3 channels."""
     return _signals("modfl_wisdm", input_shape, classes, own_shape, units=8, dense=(16,))

@@ -7,37 +7,44 @@ Any net makes a pool: `FedMN(net, modules=(2, 2, 2))` takes it as the encoder. T
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
+from fedblocks.core.checks import checked
 from fedblocks.core.errors import UserError
 from fedblocks.core.modules import ModularNet, modular, started_from
 from fedblocks.core.net import Net
+from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.nets.dense import mlp
 
 __all__ = ["ModularNet", "figure_mlp", "figure_pools", "modular", "modular_mlp", "started_from"]
 
 
+@checked
 def modular_mlp(
     input_shape: Sequence[int],
     classes: int,
-    layers: int = 3,  # of modules: encoder, middle blocks, output
-    width: int = 256,  # units of the encoder and of each middle block
-    dropout: float = 0.5,  # in middle blocks
+    layers: Annotated[
+        int, AtLeast(2), Help("of modules: encoder, middle blocks, output", usual="3")
+    ] = 3,
+    width: Annotated[
+        int, AtLeast(1), Help("units of the encoder and of each middle block", usual="256")
+    ] = 256,
+    dropout: Annotated[float, AtLeast(0), Below(1), Help("in middle blocks", usual="0.5")] = 0.5,
 ) -> ModularNet:
     """One path of dense modules, each of one layer, and a router of one layer: FedMN's communication figure."""
-    if layers < 2 or width < 1:
-        raise UserError(f"layers = {layers}, width = {width} make no pool", "2 layers or more; 256 units are usual")
     return modular(mlp(input_shape, classes, hidden=()), [width] * (layers - 1), dropout)
 
 
+@checked
 def figure_mlp(
     input_shape: Sequence[int],
     classes: int,
-    layers: int = 8,  # dense layers in all: 8, 9 and 10 in the figure
-    width: int = 256,  # units of each hidden layer
+    layers: Annotated[
+        int, AtLeast(1), Help("dense layers in all", usual="8, 9 and 10 in the figure")
+    ] = 8,
+    width: Annotated[int, AtLeast(1), Help("units of each hidden layer", usual="256")] = 256,
 ) -> Net:
     """The perceptron that FedAvg trains in FedMN's communication figure."""
-    if layers < 1:
-        raise UserError(f"layers = {layers} must be at least 1", "8, 9 and 10 are those of the figure")
     return mlp(input_shape, classes, hidden=(width,) * (layers - 1))
 
 

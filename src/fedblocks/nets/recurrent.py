@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from torch import Tensor, nn
 
+from fedblocks.core.checks import checked
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
+from fedblocks.core.options import AtLeast, Help
 
 
 class StepsFirst(nn.Module):
@@ -36,14 +39,20 @@ class LastStep(nn.Module):
         return x[:, -1]
 
 
+@checked
 def lstm(
     input_shape: Sequence[int],
     classes: int,
-    units: int = 64,  # of each recurrent layer
-    layers: int = 1,  # recurrent layers
-    embedding: int = 32,  # numbers that stand for a token
-    vocabulary: int | None = None,  # tokens that there are; default: as many as classes
-    every_step: bool | None = None,  # a prediction for every step; default: for tokens yes, for signals the last only
+    units: Annotated[int, AtLeast(1), Help("of each recurrent layer", usual="64")] = 64,
+    layers: Annotated[int, AtLeast(1), Help("recurrent layers", usual="1")] = 1,
+    embedding: Annotated[int, AtLeast(1), Help("numbers that stand for a token", usual="32")] = 32,
+    vocabulary: Annotated[
+        int | None, AtLeast(1), Help("tokens that there are; default: as many as classes")
+    ] = None,
+    every_step: Annotated[
+        bool | None,
+        Help("a prediction for every step; default: for tokens yes, for signals the last only"),
+    ] = None,
 ) -> Net:
     """An LSTM over tokens, as in next-word prediction, or over a signal, as in activity recognition."""
     if len(input_shape) not in (1, 2):
@@ -51,8 +60,6 @@ def lstm(
             f'net "lstm" needs tokens [steps] or signals [channels, steps], but the inputs are {list(input_shape)}',
             'use net.name = "cnn" for images',
         )
-    if min(units, layers, embedding) < 1:
-        raise UserError("units, layers and embedding must be above 0", "64 units, 1 layer, 32 numbers are usual")
     tokens = len(input_shape) == 1
     all_steps = tokens if every_step is None else every_step
 

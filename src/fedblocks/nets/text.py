@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
+from fedblocks.core.checks import checked
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.nets.recurrent import Recurrent
 
 
@@ -27,14 +30,23 @@ class WordsAndBuckets(nn.Module):
         return torch.where((x < first)[..., None], known, unknown)
 
 
+@checked
 def next_word(
     input_shape: Sequence[int],
     classes: int = 10_004,  # words that it can predict
-    embedding: int = 96,  # numbers that stand for a word
-    hidden: int = 670,  # units of the LSTM
-    projection: int = 96,  # units between the LSTM and the words
-    vocabulary: int | None = None,  # words that it can read; default: as many as it can predict; word 0 is padding
-    buckets: int | None = None,  # OOV numbers, the last of the vocabulary, in a table of their own: embedding.oov
+    embedding: Annotated[int, AtLeast(1), Help("numbers that stand for a word", usual="96")] = 96,
+    hidden: Annotated[int, AtLeast(1), Help("units of the LSTM", usual="670")] = 670,
+    projection: Annotated[
+        int, AtLeast(1), Help("units between the LSTM and the words", usual="96")
+    ] = 96,
+    vocabulary: Annotated[
+        int | None, AtLeast(1),
+        Help("words that it can read; default: as many as it can predict; word 0 is padding"),
+    ] = None,
+    buckets: Annotated[
+        int | None, AtLeast(1),
+        Help("OOV numbers, the last of the vocabulary, in a table of their own: embedding.oov"),
+    ] = None,
 ) -> Net:
     """The next-word LSTM of Reddi et al. (2021), without dropout: 4,053,428 parameters for 10,004 words."""
     if len(input_shape) != 1:
@@ -42,11 +54,8 @@ def next_word(
             f'net "next_word" needs tokens [steps], but the inputs are {list(input_shape)}',
             'use net.name = "lstm" for signals and "cnn" for images',
         )
-    if min(embedding, hidden, projection) < 1:
-        raise UserError("embedding, hidden and projection must be above 0", "96, 670 and 96 are the usual sizes")
-
     rows = vocabulary or classes
-    if buckets is not None and not 0 < buckets < rows:
+    if buckets is not None and buckets >= rows:
         raise UserError(f"buckets = {buckets}, but there are {rows} words", "use as many as the data set has")
 
     def make() -> nn.Module:

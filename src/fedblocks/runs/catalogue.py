@@ -6,13 +6,14 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from fedblocks.core.checks import REQUIRED, Option
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.data import DATASETS
 from fedblocks.data.sets import describe_sets
 from fedblocks.runs.build import ALL, prepare
 from fedblocks.runs.choices import any_net, options
-from fedblocks.runs.options import REQUIRED, Option, plain
+from fedblocks.runs.options import plain
 from fedblocks.runs.presets import change, digits
 from fedblocks.runs.registry import Methods, kinds
 from fedblocks.runs.source import Source
@@ -99,6 +100,7 @@ def _option(option: Option) -> Entry:
     return {
         "name": option.name,
         "type": option.words,
+        "choices": list(option.choices) or None,
         "default": default,
         "required": required,
         "about": option.about,

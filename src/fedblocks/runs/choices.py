@@ -8,10 +8,11 @@ from typing import Any
 
 from torch import nn
 
+from fedblocks.core.checks import Option, OptionError, shown
 from fedblocks.core.errors import NetError, UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
-from fedblocks.runs.options import Option, Table, complete, construct, options_of
+from fedblocks.runs.options import Table, complete, construct, options_of
 from fedblocks.runs.problems import Path, Problem
 from fedblocks.runs.registry import GIVEN, kinds
 
@@ -66,6 +67,8 @@ def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Pr
         method: Method = make("method", table, net=any_net())
     except NetError:
         return []  # with the real net it may be right
+    except OptionError as error:
+        return [Problem((*path, error.option), error.why, error.fix, shown(table.get(error.option)))]
     except UserError as error:
         return [Problem((*path, *named(error.message, table)), error.message, error.fix)]
     except Exception:
@@ -134,9 +137,9 @@ def _group(name: str, group: Any, table: Table, problems: list[Problem]) -> Any:
 
 
 def named(sentence: str, table: Any) -> Path:
-    """The option of a table that a sentence such as `strength = 0 makes ...` begins with."""
-    words = sentence.split()
-    return (words[0],) if isinstance(table, dict) and words and words[0] in table else ()
+    """The option that a sentence such as `strength = 0 makes ...` or `FedALA.top = 9: ...` begins with."""
+    name = sentence.partition(" ")[0].rpartition(".")[2]
+    return (name,) if isinstance(table, dict) and name in table else ()
 
 
 @cache

@@ -18,11 +18,12 @@ class Problem:
     path: Path
     message: str
     fix: str
+    value: str = ""  # what was given, where that is what is wrong
 
     def shown(self, source: Source) -> tuple[str, str]:
         """Place and message, and the fix."""
         where = source.place(self.path)
-        name = ".".join(self.path)
+        name = ".".join(self.path) + (f" = {self.value}" if self.value else "")
         return f"{where}: {name}: {self.message}" if name else f"{where}: {self.message}", self.fix
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.schedules import Exponential, Milestones, Schedule
 from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
 from fedblocks.data.pools import Pool
@@ -103,16 +104,18 @@ class DataSets(Named):
             raise UserError(f"{called} is not a data set", "it must be a function that returns a Pool")
 
 
-def saved(path: str) -> None:
+def saved(
+    path: Annotated[str, Help("the npz file that was saved")],
+) -> None:
     """A federation that `fedblocks data save` or `Federation.save` wrote, with its clients and parts."""
 
 
 def npz(
-    path: str,
-    x: str = "x",  # the array of inputs
-    y: str = "y",  # the array of labels
-    user: str = "user",  # the array of user ids, for the partition by_user
-    classes: int | None = None,  # default: the largest label and one
+    path: Annotated[str, Help("an npz file")],
+    x: Annotated[str, Help("the array of inputs")] = "x",
+    y: Annotated[str, Help("the array of labels")] = "y",
+    user: Annotated[str, Help("the array of user ids, for the partition by_user")] = "user",
+    classes: Annotated[int | None, AtLeast(1), Help("default: the largest label and one")] = None,
 ) -> Pool:
     """Arrays of an npz file."""
     from fedblocks.data.arrays import as_inputs, as_targets
@@ -127,10 +130,12 @@ def npz(
 
 
 def remote(
-    input_shape: tuple[int, ...],  # of one example
-    classes: int,
-    label_shape: tuple[int, ...] = (),  # of the labels of one example: () is a single label
-    tokens: bool = False,  # whether inputs are whole numbers, as words are
+    input_shape: Annotated[tuple[int, ...], AtLeast(1), Help("of one example")],
+    classes: Annotated[int, AtLeast(1), Help("how many labels there are")],
+    label_shape: Annotated[
+        tuple[int, ...], AtLeast(1), Help("of the labels of one example: [] is a single label")
+    ] = (),
+    tokens: Annotated[bool, Help("whether inputs are whole numbers, as words are")] = False,
 ) -> Pool:
     """Data that stay with the clients of a real federation; its server knows their shape and no more."""
     raise UserError("the clients of a federation hold these data", "start it with `fedblocks federation run`")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
+from fedblocks.core.checks import REQUIRED, Option
 from fedblocks.core.errors import UserError
+from fedblocks.core.options import Length, Limit
 from fedblocks.runs.catalogue import first_line
 from fedblocks.runs.choices import WORDS, options
 from fedblocks.runs.config import Config
-from fedblocks.runs.options import REQUIRED, Option, options_of, plain
+from fedblocks.runs.options import options_of, plain
 from fedblocks.runs.registry import TABLES, kinds
 from fedblocks.runs.trackers import TRACKERS
 
@@ -67,31 +69,38 @@ def _table(name: str, target: Callable[..., Any], found: Mapping[str, Option]) -
 
 
 def _option(option: Option) -> Schema:
-    found = {**_type(option.kind), "description": option.about} if option.about else _type(option.kind)
+    kind = _type(option.kind, option.limits, option.length)
+    found = {**kind, "description": option.about} if option.about else kind
     given = option.default is not REQUIRED and option.default is not None
     return {**found, "default": plain(option.default)} if given else found
 
 
-def _type(kind: Any) -> Schema:
+def _type(kind: Any, limits: Sequence[Limit], length: Length | None) -> Schema:
     """A type as JSON has it; what is not plain is left open, and the program itself says what it takes."""
+    if kind in (int, float):
+        return {"type": _TYPES[kind], **{limit.keyword: limit.bound for limit in limits}}
     if kind in _TYPES:
         return {"type": _TYPES[kind]}
     if kind in TABLES:
         return {"anyOf": [_table(name, target, options_of(target)) for name, target in TABLES[kind].items()]}
     inner = [one for one in get_args(kind) if one not in (Ellipsis, type(None))]
     if get_origin(kind) in (Union, types.UnionType):
-        found = [_type(one) for one in inner]
+        found = [_type(one, limits, length) for one in inner]
         return found[0] if len(found) == 1 else {} if {} in found else {"anyOf": found}
     if get_origin(kind) is Literal:
         return {"enum": inner}
-    if get_origin(kind) in (tuple, list) and inner:
-        size = (
-            {}
-            if Ellipsis in get_args(kind) or get_origin(kind) is list
-            else {"minItems": len(inner), "maxItems": len(inner)}
-        )
-        return {"type": "array", "items": _type(inner[0]), **size}
+    if get_origin(kind) in (tuple, list, Sequence) and inner:
+        of_many = get_origin(kind) is not tuple or Ellipsis in get_args(kind)
+        size = _size(length) if of_many else {"minItems": len(inner), "maxItems": len(inner)}
+        return {"type": "array", "items": _type(inner[0], limits, None), **size}
     return {}
+
+
+def _size(length: Length | None) -> Schema:
+    if length is None:
+        return {}
+    most = {} if length.most is None else {"maxItems": length.most}
+    return {"minItems": length.least, **most}
 
 
 def _options_of_data(name: str) -> Schema:

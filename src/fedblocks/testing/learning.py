@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import torch
 
 from fedblocks.core.blocks import Federated
+from fedblocks.core.checks import Option, options_of
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.state import State
 from fedblocks.engines.federate import Setting, evaluate, run_round
@@ -85,19 +85,21 @@ def _knobs(example: Example) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"{example.name} has no option {', '.join(sorted(unknown))}")
     own = {name for group in example.groups.values() for name in group}
-    kinds = {f.name: str(f.type) for f in fields(method)}
-    guessed = {name: _other(value, kinds[name]) for name, value in method.options().items() if name not in own}
+    known = options_of(type(method))
+    guessed = {name: _other(value, known[name]) for name, value in method.options().items() if name not in own}
     return {**{name: value for name, value in guessed.items() if value is not None}, **example.others}
 
 
-def _other(value: Any, kind: str) -> Any:
+def _other(value: Any, option: Option) -> Any:
     """Another value of the same kind; None for an option that is no number."""
+    kind = str(option.kind)
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
         return value + 1
     if isinstance(value, float):
-        return value * 1.5 if value else 0.1
+        larger = value * 1.5 if value else 0.1
+        return value / 2 if option.wrong(larger) else larger
     if isinstance(value, SGD):
         return SGD(momentum=0.5 if value.momentum == 0 else 0.0)
     if callable(value):

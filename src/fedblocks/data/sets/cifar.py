@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import Help
 from fedblocks.data.pools import Pool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
@@ -85,7 +88,7 @@ CIFAR100 = FileSet(
 
 
 def cifar10(
-    part: Part = "all",  # all, train or test
+    part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> Pool:
     """Images [rows, 3, 32, 32] of ten classes, normalised; 50,000 to train and 10,000 to test."""
     arrays = decoded(CIFAR10, decode10)
@@ -93,7 +96,7 @@ def cifar10(
 
 
 def cifar100(
-    part: Part = "all",  # all, train or test
+    part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> Pool:
     """Images [rows, 3, 32, 32] of 100 classes in 20 coarse ones, normalised; 50,000 to train and 10,000 to test."""
     return pool_of(decoded(CIFAR100, decode100), part, MEAN, STD, 100, {"name": "cifar100", "source": HOME})

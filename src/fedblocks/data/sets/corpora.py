@@ -6,9 +6,11 @@ import json
 import lzma
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import AtLeast, AtMost, Help
+from fedblocks.data.options import Buckets, Seed, SequenceSteps, Unit, Words
 from fedblocks.data.partition import positive
 from fedblocks.data.sets.divided import DividedPool, kept
 from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
@@ -52,13 +54,18 @@ SHAKESPEARE = FileSet(
 
 
 def reddit_2006(
-    users: int | None = None,  # how many users, at random; None: all that have enough comments
-    least: int = 5,  # comments that a user must have
-    words: int = 10_000,  # size of the vocabulary
-    buckets: int = 1,  # numbers that words outside the vocabulary share; FedRecon: 500
-    steps: int = 20,
-    split: Fractions = (0.7, 0.1, 0.2),  # of each user's comments, in the order of time
-    seed: int = 0,
+    users: Annotated[
+        int | None, AtLeast(1),
+        Help("how many users, at random; default: all that have enough comments"),
+    ] = None,
+    least: Annotated[int, AtLeast(1), Help("comments that a user must have")] = 5,
+    words: Words = 10_000,
+    buckets: Buckets = 1,
+    steps: SequenceSteps = 20,
+    split: Annotated[
+        Fractions, AtLeast(0), AtMost(1), Help("of each user's comments, in the order of time")
+    ] = (0.7, 0.1, 0.2),
+    seed: Seed = 0,
 ) -> DividedPool:
     """Reddit comments of January to March 2006 for next-word prediction: a stand-in for larger Reddit sets."""
 
@@ -73,14 +80,23 @@ def reddit_2006(
 
 
 def shakespeare_roles(
-    unit: str = "word",  # what is predicted: the next word, or the next character
-    users: int | None = None,  # how many roles, at random; None: all that have enough speeches
-    least: int = 5,  # speeches that a role must have
-    words: int = 10_000,  # size of the vocabulary; there are fewer than 100 characters
-    buckets: int = 1,
-    steps: int | None = None,  # default 20 words or 80 characters
-    split: Fractions = (0.7, 0.1, 0.2),  # of each role's speeches, in the order of the play
-    seed: int = 0,
+    unit: Unit = "word",
+    users: Annotated[
+        int | None, AtLeast(1),
+        Help("how many roles, at random; default: all that have enough speeches"),
+    ] = None,
+    least: Annotated[int, AtLeast(1), Help("speeches that a role must have")] = 5,
+    words: Annotated[
+        int, AtLeast(1), Help("size of the vocabulary; there are fewer than 100 characters")
+    ] = 10_000,
+    buckets: Buckets = 1,
+    steps: Annotated[
+        int | None, AtLeast(1), Help("of a sequence; default: 20 words or 80 characters")
+    ] = None,
+    split: Annotated[
+        Fractions, AtLeast(0), AtMost(1), Help("of each role's speeches, in the order of the play")
+    ] = (0.7, 0.1, 0.2),
+    seed: Seed = 0,
 ) -> DividedPool:
     """Speeches of 37 plays by role, for next-word or next-character prediction."""
     length = steps or steps_of(unit)

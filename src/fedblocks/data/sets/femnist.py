@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import Help
 from fedblocks.data.pools import Pool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
@@ -29,7 +30,9 @@ FEMNIST = FileSet(
 
 
 def femnist(
-    part: Part = "all",  # all, train or test; files that LEAF has not split are all train
+    part: Annotated[
+        Part, Help("all, train or test; files that LEAF has not split are all train")
+    ] = "all",
 ) -> Pool:
     """Images [rows, 1, 28, 28] of 62 classes with their writer as the user; the background is white (1) as in LEAF."""
     about = {"name": "femnist", "source": HOME}

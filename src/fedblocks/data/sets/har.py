@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedblocks.core.errors import DataError
+from fedblocks.data.options import Overlap, Seed, Shares, Stretch, WindowSteps
 from fedblocks.data.pools import Kind
 from fedblocks.data.rows import Ints
 from fedblocks.data.sets.cache import Arrays, decoded
@@ -17,7 +18,6 @@ from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.divided import DividedPool
 from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
 from fedblocks.data.sets.signals import Recordings, window_pool
-from fedblocks.data.splits import Fractions
 from fedblocks.data.storage import read_arrays
 
 COMMON = ("walking", "upstairs", "downstairs", "sitting", "standing")  # what HAPT, RealWorld and WISDM v1.1 share
@@ -66,11 +66,11 @@ def hapt_recordings() -> Recordings:
 
 
 def hapt(
-    steps: int = 128,
-    overlap: float = 0.5,
-    stretch: float = STRETCH,  # seconds of a recording that go to one part together, at most; inf: all of it
-    split: Fractions = (0.7, 0.1, 0.2),
-    seed: int = 0,
+    steps: WindowSteps = 128,
+    overlap: Overlap = 0.5,
+    stretch: Stretch = STRETCH,
+    split: Shares = (0.7, 0.1, 0.2),
+    seed: Seed = 0,
 ) -> DividedPool:
     """Windows of HAPT's 12 activities and postural transitions, by person."""
     return window_pool(hapt_recordings(), steps, overlap, stretch, split, seed)
@@ -82,11 +82,11 @@ def wisdm51_recordings() -> Recordings:
 
 
 def wisdm51_watch(
-    steps: int = 52,
-    overlap: float = 0.5,
-    stretch: float = STRETCH,  # seconds of a recording that go to one part together, at most; inf: all of it
-    split: Fractions = (0.7, 0.1, 0.2),
-    seed: int = 0,
+    steps: WindowSteps = 52,
+    overlap: Overlap = 0.5,
+    stretch: Stretch = STRETCH,
+    split: Shares = (0.7, 0.1, 0.2),
+    seed: Seed = 0,
 ) -> DividedPool:
     """Windows of six activities with a watch, by person."""
     return window_pool(wisdm51_recordings(), steps, overlap, stretch, split, seed)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import Help
 from fedblocks.data.pools import Pool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
@@ -94,7 +95,7 @@ def emnist_files(split: Split) -> FileSet:
 
 
 def mnist(
-    part: Part = "all",  # all, train or test
+    part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> Pool:
     """Handwritten digits [rows, 1, 28, 28], normalised; 60,000 to train and 10,000 to test."""
     about = {"name": "mnist", "source": MNIST.home}
@@ -102,7 +103,7 @@ def mnist(
 
 
 def fashion_mnist(
-    part: Part = "all",  # all, train or test
+    part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> Pool:
     """Pictures of clothes [rows, 1, 28, 28], normalised like MNIST; 60,000 to train and 10,000 to test."""
     about = {"name": "fashion_mnist", "source": FASHION.home}
@@ -110,7 +111,7 @@ def fashion_mnist(
 
 
 def mnist_writers(
-    part: Part = "all",  # all, train (539 writers) or test (297 others)
+    part: Annotated[Part, Help("all, train (539 writers) or test (297 others)")] = "all",
 ) -> Pool:
     """MNIST with who wrote each digit as the user, from the published NIST writer ids."""
     about = {"name": "mnist_writers", "source": WRITERS_HOME}
@@ -118,8 +119,10 @@ def mnist_writers(
 
 
 def emnist(
-    split: Split = "byclass",  # byclass, bymerge, balanced, letters, digits or mnist
-    part: Part = "all",  # all, train or test
+    split: Annotated[
+        Split, Help("byclass, bymerge, balanced, letters, digits or mnist")
+    ] = "byclass",
+    part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> Pool:
     """Handwritten digits and letters [rows, 1, 28, 28], upright and normalised."""
     arrays = decoded(emnist_files(split), decode_emnist, split=split)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import AtLeast, Below, Help
+from fedblocks.data.options import Buckets, Seed, Unit, Words
 from fedblocks.data.sets.divided import DividedPool, kept
 from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
 from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
@@ -29,12 +31,17 @@ SHAKESPEARE = FileSet("shakespeare", f"{LEAF} (data/shakespeare: its preprocess.
 
 
 def reddit(
-    users: int | None = None,  # how many users, at random; None: all
-    words: int = 10_000,  # size of the vocabulary
-    buckets: int = 1,  # numbers that words outside the vocabulary share; FedRecon: 500
-    steps: int = 10,  # LEAF's own length
-    validation: float = 0.1,  # share of the training comments that is set aside where LEAF's val folder is absent
-    seed: int = 0,
+    users: Annotated[
+        int | None, AtLeast(1), Help("how many users, at random; default: all")
+    ] = None,
+    words: Words = 10_000,
+    buckets: Buckets = 1,
+    steps: Annotated[int, AtLeast(1), Help("words of a sequence; 10 is LEAF's own length")] = 10,
+    validation: Annotated[
+        float, AtLeast(0), Below(1),
+        Help("share of the training comments that is set aside where LEAF's val folder is absent"),
+    ] = 0.1,
+    seed: Seed = 0,
 ) -> DividedPool:
     """Reddit comments of December 2017 for next-word prediction, in LEAF's parts."""
 
@@ -47,13 +54,22 @@ def reddit(
 
 
 def shakespeare(
-    unit: str = "character",  # what is predicted: the next character, or the next word
-    users: int | None = None,  # how many roles, at random; None: all
-    words: int = 10_000,  # size of the vocabulary; there are fewer than 100 characters
-    buckets: int = 1,
-    steps: int | None = None,  # default 80 characters or 20 words
-    validation: float = 0.1,  # share of the training text that is set aside where there is no val folder
-    seed: int = 0,
+    unit: Unit = "character",
+    users: Annotated[
+        int | None, AtLeast(1), Help("how many roles, at random; default: all")
+    ] = None,
+    words: Annotated[
+        int, AtLeast(1), Help("size of the vocabulary; there are fewer than 100 characters")
+    ] = 10_000,
+    buckets: Buckets = 1,
+    steps: Annotated[
+        int | None, AtLeast(1), Help("of a sequence; default: 80 characters or 20 words")
+    ] = None,
+    validation: Annotated[
+        float, AtLeast(0), Below(1),
+        Help("share of the training text that is set aside where there is no val folder"),
+    ] = 0.1,
+    seed: Seed = 0,
 ) -> DividedPool:
     """Shakespeare by role for next-character or next-word prediction, in LEAF's parts.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fedblocks.core.errors import DataError, nearest
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.data.pools import DataSet, Pool
 from fedblocks.data.sets.pixels import Bytes, picture, pillow
 
@@ -18,8 +20,11 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".t
 
 
 def image_folder(
-    path: str,  # a folder with one subfolder of images per class
-    side: int | None = None,  # resize to side x side pixels; default: all images must have one size
+    path: Annotated[str, Help("a folder with one subfolder of images per class")],
+    side: Annotated[
+        int | None, AtLeast(1),
+        Help("resize to side x side pixels; default: all images must have one size"),
+    ] = None,
 ) -> Pool:
     """Colour images [rows, 3, height, width] in 0..1; the classes are the subfolders in order of their names."""
     classes = sorted(folder for folder in Path(path).glob("*") if folder.is_dir())
@@ -44,10 +49,10 @@ def image(file: Path, side: int | None) -> Bytes:
 
 
 def csv_table(
-    path: str,  # a file with a line of column names
-    label: str = "label",  # the column of labels: whole numbers or words
-    user: str = "user",  # the column of user ids, if there is one
-    columns: tuple[str, ...] = (),  # the columns of features; default: all others
+    path: Annotated[str, Help("a file with a line of column names")],
+    label: Annotated[str, Help("the column of labels: whole numbers or words")] = "label",
+    user: Annotated[str, Help("the column of user ids, if there is one")] = "user",
+    columns: Annotated[tuple[str, ...], Help("the columns of features; default: all others")] = (),
 ) -> Pool:
     """Features [rows, columns] of a CSV file; words as labels are numbered in order of the alphabet."""
     names, lines = read_table(path)

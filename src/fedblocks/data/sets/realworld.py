@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
+from fedblocks.data.options import Overlap, Seed, Shares, Stretch, WindowSteps
 from fedblocks.data.rows import Floats, Ints
 from fedblocks.data.sets.contents import DAMAGE
 from fedblocks.data.sets.divided import DividedPool
 from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
 from fedblocks.data.sets.har import STRETCH, kept_recordings
 from fedblocks.data.sets.signals import Recordings, window_pool
-from fedblocks.data.splits import Fractions
 
 NAMES = {
     "walking": "walking",
@@ -61,11 +61,11 @@ def realworld_recordings() -> Recordings:
 
 
 def realworld(
-    steps: int = 128,
-    overlap: float = 0.5,
-    stretch: float = STRETCH,  # seconds of a recording that go to one part together, at most; inf: all of it
-    split: Fractions = (0.7, 0.1, 0.2),
-    seed: int = 0,
+    steps: WindowSteps = 128,
+    overlap: Overlap = 0.5,
+    stretch: Stretch = STRETCH,
+    split: Shares = (0.7, 0.1, 0.2),
+    seed: Seed = 0,
 ) -> DividedPool:
     """Windows of eight activities with a phone at the waist, by person."""
     return window_pool(realworld_recordings(), steps, overlap, stretch, split, seed)

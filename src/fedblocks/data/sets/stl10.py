@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import Help
 from fedblocks.data.pools import Pool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
@@ -31,7 +34,7 @@ STL10 = FileSet("stl10", HOME, (Source("binary", UNPACKED), Source("binary", (TA
 
 
 def stl10(
-    part: Part = "all",  # all, train or test
+    part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> Pool:
     """Images [rows, 3, 96, 96] of ten classes, normalised; 5,000 to train and 8,000 to test."""
     about = {"name": "stl10", "source": HOME, "label_names": list(NAMES)}

@@ -8,9 +8,11 @@ from contextlib import closing
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import AtLeast, Below, Help
+from fedblocks.data.options import Buckets, Seed, SequenceSteps, Words
 from fedblocks.data.sets.divided import DividedPool, kept
 from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
 from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
@@ -33,13 +35,21 @@ Dated = tuple[bytes, list[str]]  # when a sentence was written, and its words
 
 
 def stackoverflow(
-    users: int | None = 1000,  # how many of the users who both train and test (195,303); None: all
-    words: int = 10_000,  # size of the vocabulary
-    buckets: int = 1,  # numbers that words outside the vocabulary share; FedRecon: 500
-    steps: int = 20,
-    most_train: int = 1000,  # training sentences of a user, the oldest first
-    validation: float = 0.1,  # share of the training sentences that is set aside, the newest
-    seed: int = 0,
+    users: Annotated[
+        int | None, AtLeast(1),
+        Help("how many of the users who both train and test (195,303); None: all"),
+    ] = 1000,
+    words: Words = 10_000,
+    buckets: Buckets = 1,
+    steps: SequenceSteps = 20,
+    most_train: Annotated[
+        int, AtLeast(1), Help("training sentences of a user, the oldest first")
+    ] = 1000,
+    validation: Annotated[
+        float, AtLeast(0), Below(1),
+        Help("share of the training sentences that is set aside, the newest"),
+    ] = 0.1,
+    seed: Seed = 0,
 ) -> DividedPool:
     """Sentences of StackOverflow users for next-word prediction, in the official train and test parts."""
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from fedblocks.core.errors import DataError
+from fedblocks.data.options import Overlap, Seed, Shares, Stretch, WindowSteps
 from fedblocks.data.rows import Ints, Rows
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
@@ -58,11 +59,11 @@ def wisdm_recordings() -> Recordings:
 
 
 def wisdm(
-    steps: int = 52,
-    overlap: float = 0.5,
-    stretch: float = STRETCH,  # seconds of a recording that go to one part together, at most; inf: all of it
-    split: Fractions = (0.7, 0.1, 0.2),
-    seed: int = 0,
+    steps: WindowSteps = 52,
+    overlap: Overlap = 0.5,
+    stretch: Stretch = STRETCH,
+    split: Shares = (0.7, 0.1, 0.2),
+    seed: Seed = 0,
 ) -> DividedPool:
     """Windows of six activities with a phone, by person."""
     return window_pool(wisdm_recordings(), steps, overlap, stretch, split, seed)
@@ -113,7 +114,9 @@ def parsed(fields: list[str]) -> Record | None:
     return record if record[2] > 0 and bool(np.isfinite(record[3:]).all()) else None
 
 
-def wisdm_features(split: Fractions = (0.7, 0.1, 0.2)) -> DividedPool:
+def wisdm_features(
+    split: Shares = (0.7, 0.1, 0.2),
+) -> DividedPool:
     """43 features of stretches of 10 s by person; of each activity the first rows train, the last test."""
     found = kept_features()
     user, label = found["user"].astype(np.int64), found["label"].astype(np.int64)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import AtLeast, AtMost, Help, Positive
 from fedblocks.data.dirichlets import label_clusters, pachinko
 from fedblocks.data.federation import Federation
+from fedblocks.data.options import Alpha, Clients, Validation
 from fedblocks.data.partition import Partition
 from fedblocks.data.partitions import by_user
 from fedblocks.data.pools import Pool
@@ -25,7 +27,12 @@ TRAIN = 0.8  # share of each client's rows
 
 
 def fedem_cifar10(
-    pool: Pool, clients: int = 80, clusters: int = 3, alpha: float = 0.4, validation: float = 0.0, seed: int = SEED
+    pool: Pool,
+    clients: Clients = 80,
+    clusters: Annotated[int, AtLeast(1), Help("groups of labels")] = 3,
+    alpha: Alpha = 0.4,
+    validation: Validation = 0.0,
+    seed: int = SEED,
 ) -> Federation:
     """Three groups of labels, each over 80 clients by one Dirichlet draw; for tuning set validation to 0.25."""
     made = label_clusters(labels_of(pool), clients, clusters, alpha, 1.0, seed)
@@ -33,7 +40,12 @@ def fedem_cifar10(
 
 
 def fedem_emnist(
-    pool: Pool, clients: int = 100, alpha: float = 0.4, fraction: float = 0.1, validation: float = 0.0, seed: int = SEED
+    pool: Pool,
+    clients: Clients = 100,
+    alpha: Alpha = 0.4,
+    fraction: Annotated[float, Positive(), AtMost(1), Help("of the rows that is used")] = 0.1,
+    validation: Validation = 0.0,
+    seed: int = SEED,
 ) -> Federation:
     """A tenth of the rows; every label over 100 clients by a Dirichlet draw of its own."""
     made = label_clusters(labels_of(pool), clients, None, alpha, fraction, seed)
@@ -42,10 +54,12 @@ def fedem_emnist(
 
 def fedem_cifar100(
     pool: Pool,
-    clients: int = 100,
-    alpha: float = 0.4,  # over coarse labels
-    beta: float = 10.0,  # over the fine labels of a coarse one
-    validation: float = 0.0,
+    clients: Clients = 100,
+    alpha: Annotated[float, Positive(), Help("of the draw over coarse labels", usual="0.4")] = 0.4,
+    beta: Annotated[
+        float, Positive(), Help("of the draw over the fine labels of a coarse one", usual="10")
+    ] = 10.0,
+    validation: Validation = 0.0,
     seed: int = SEED,
 ) -> Federation:
     """Equally many rows for 100 clients by Pachinko allocation over coarse and fine labels."""
@@ -57,9 +71,11 @@ def fedem_cifar100(
 
 def fedem_femnist(
     pool: Pool,
-    share: float = 0.15,  # of the writers
-    more_than: int = 2,  # a writer takes part with more images than this
-    validation: float = 0.0,
+    share: Annotated[float, Positive(), AtMost(1), Help("of the writers")] = 0.15,
+    more_than: Annotated[
+        int, AtLeast(0), Help("a writer takes part with more images than this")
+    ] = 2,
+    validation: Validation = 0.0,
     seed: int = SEED,
 ) -> Federation:
     """Some of the writers, one client each; names are sorted before they are drawn, unlike a directory's order."""

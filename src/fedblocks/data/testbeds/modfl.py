@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 import torch
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.random import generator
 from fedblocks.data.federation import Federation
 from fedblocks.data.partition import rows_of_classes
@@ -26,10 +28,15 @@ TRAIN = 0.75  # share of them
 
 def modfl_images(
     pool: Pool,
-    clients: int = 36,  # of this data set; the paper's N is twice as many
-    per_group: int = 3,  # classes of a group
-    per_label: int = PER_LABEL,
-    skip: int = 0,  # images of each class to leave out first, as when another data set is made from the same images
+    clients: Annotated[
+        int, AtLeast(1), Help("of this data set; the paper's N is twice as many")
+    ] = 36,
+    per_group: Annotated[int, AtLeast(1), Help("classes of a group")] = 3,
+    per_label: Annotated[int, AtLeast(1), Help("images of each class")] = PER_LABEL,
+    skip: Annotated[
+        int, AtLeast(0),
+        Help("images of each class to leave out first, as when another data set is made from the same images"),
+    ] = 0,
     seed: int = 0,
 ) -> Federation:
     """One of the two image sets over clients in nine groups of classes; the tag `operation` is a client's group."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.random import derive, generator
 from fedblocks.data.dirichlets import dirichlet_labels
 from fedblocks.data.federation import Federation
+from fedblocks.data.options import Alpha, ClassesEach, Clients, Fraction, High, Low, Tries
 from fedblocks.data.partition import Partition, deal, rows_of_classes
 from fedblocks.data.partitions import alike, classes, classes_unequal
 from fedblocks.data.pools import Pool
@@ -22,9 +25,9 @@ VALIDATION = 0.2  # share of the official training rows, the same of every class
 
 def pfedmb_two_classes(
     pool: Pool,
-    clients: int = 15,
-    per_client: int = 2,
-    fraction: float = 1.0,  # of the rows of each class, for quick trials
+    clients: Clients = 15,
+    per_client: ClassesEach = 2,
+    fraction: Fraction = 1.0,
     seed: int = 0,
 ) -> Federation:
     """Two random classes per client, all classes held equally often, holders share a class equally."""
@@ -33,12 +36,12 @@ def pfedmb_two_classes(
 
 def pfedmb_dirichlet(
     pool: Pool,
-    clients: int = 15,
-    alpha: float = 0.4,
+    clients: Clients = 15,
+    alpha: Alpha = 0.4,
     seed: int = 0,
-    min_size: int = 10,  # training rows that everybody has
-    tries: int = 100,
-    fraction: float = 1.0,  # of the rows of each class, for quick trials
+    min_size: Annotated[int, AtLeast(0), Help("training rows that everybody has")] = 10,
+    tries: Tries = 100,
+    fraction: Fraction = 1.0,
 ) -> Federation:
     """A Dirichlet draw per class, again until everybody has `min_size` training rows and a test row."""
     for attempt in range(tries):
@@ -51,11 +54,11 @@ def pfedmb_dirichlet(
 
 def pfedmb_twenty_classes(
     pool: Pool,
-    clients: int = 15,
-    per_client: int = 20,
-    low: float = 0.3,
-    high: float = 0.7,
-    fraction: float = 1.0,  # of the rows of each class, for quick trials
+    clients: Clients = 15,
+    per_client: ClassesEach = 20,
+    low: Low = 0.3,
+    high: High = 0.7,
+    fraction: Fraction = 1.0,
     seed: int = 0,
 ) -> Federation:
     """Twenty random classes per client; holders share a class by weights from U(low, high)."""
@@ -65,7 +68,7 @@ def pfedmb_twenty_classes(
 
 def pfedmb_pairs(
     pool: Pool,
-    fraction: float = 1.0,  # of the rows of each class, for quick trials
+    fraction: Fraction = 1.0,
     seed: int = 0,
 ) -> Federation:
     """Two clients for every two classes, each with half of both: the clients 2p and 2p + 1 are alike."""

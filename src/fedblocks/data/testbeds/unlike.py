@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Annotated, Literal
 
 from fedblocks.core.errors import DataError, nearest
+from fedblocks.core.options import AtLeast, Help, Length
 from fedblocks.data.digits import digits_pool
 from fedblocks.data.federation import Federation
 from fedblocks.data.pools import Pool
@@ -39,11 +41,16 @@ READERS: Mapping[str, Callable[[], Pool]] = {"mnist_writers": mnist_writers, "di
 
 
 def modfl_photographs(
-    sets: tuple[str, ...] = ("cifar10", "stl10"),  # of cifar10, stl10, other_camera
-    clients: int = 36,  # of each data set; the paper's N is all of them
-    per_group: int = 3,  # classes of a group
-    per_label: int = PER_LABEL,  # images of each class and data set
-    side: int = 96,  # pixels of the other camera's images
+    sets: Annotated[
+        tuple[Literal["cifar10", "stl10", "other_camera"], ...], Length(1),
+        Help("of cifar10, stl10, other_camera"),
+    ] = ("cifar10", "stl10"),
+    clients: Annotated[
+        int, AtLeast(1), Help("of each data set; the paper's N is all of them")
+    ] = 36,
+    per_group: Annotated[int, AtLeast(1), Help("classes of a group")] = 3,
+    per_label: Annotated[int, AtLeast(1), Help("images of each class and data set")] = PER_LABEL,
+    side: Annotated[int, AtLeast(1), Help("pixels of the other camera's images")] = 96,
     seed: int = 0,
 ) -> Federation:
     """Nine classes of CIFAR-10 with STL-10, or with other images of CIFAR-10 as another camera would take them."""
@@ -62,10 +69,15 @@ def seen_otherwise(per_label: int, side: int, seed: int) -> Pool:
 
 
 def modfl_readers(
-    sets: tuple[str, ...] = ("mnist_writers", "digits"),  # of mnist_writers, digits
-    clients: int = 20,  # of each data set
-    per_group: int = 3,  # digits of a group
-    per_label: int = 170,  # images of each digit and data set; the 8 x 8 set has 174 of its rarest digit
+    sets: Annotated[
+        tuple[Literal["mnist_writers", "digits"], ...], Length(1), Help("of mnist_writers, digits")
+    ] = ("mnist_writers", "digits"),
+    clients: Annotated[int, AtLeast(1), Help("of each data set")] = 20,
+    per_group: Annotated[int, AtLeast(1), Help("digits of a group")] = 3,
+    per_label: Annotated[
+        int, AtLeast(1),
+        Help("images of each digit and data set; the 8 x 8 set has 174 of its rarest digit"),
+    ] = 170,
     seed: int = 0,
 ) -> Federation:
     """Two generations of digit readers: MNIST's 28 x 28 pixels, and UCI's 8 x 8."""
@@ -77,10 +89,15 @@ def modfl_readers(
 
 
 def modfl_movements(
-    sets: tuple[str, ...] = ("hapt", "realworld", "wisdm"),  # of hapt, realworld, wisdm
-    clients: int = 20,  # of each data set; the paper's N is all of them
-    per_group: int = 2,  # activities of a group
-    per_label: int = 250,  # windows of each activity and data set
+    sets: Annotated[
+        tuple[Literal["hapt", "realworld", "wisdm"], ...], Length(1),
+        Help("of hapt, realworld, wisdm"),
+    ] = ("hapt", "realworld", "wisdm"),
+    clients: Annotated[
+        int, AtLeast(1), Help("of each data set; the paper's N is all of them")
+    ] = 20,
+    per_group: Annotated[int, AtLeast(1), Help("activities of a group")] = 2,
+    per_label: Annotated[int, AtLeast(1), Help("windows of each activity and data set")] = 250,
     seed: int = 0,
 ) -> Federation:
     """Five activities that HAPT, RealWorld and WISDM v1.1 share, in windows of 2.56 s."""
@@ -94,10 +111,12 @@ def modfl_movements(
 
 
 def modfl_phone_and_watch(
-    sets: tuple[str, ...] = ("hapt", "wisdm51_watch"),  # of hapt, wisdm51_watch
-    clients: int = 20,  # of each data set
-    per_group: int = 2,  # activities of a group
-    per_label: int = 250,  # windows of each activity and data set
+    sets: Annotated[
+        tuple[Literal["hapt", "wisdm51_watch"], ...], Length(1), Help("of hapt, wisdm51_watch")
+    ] = ("hapt", "wisdm51_watch"),
+    clients: Annotated[int, AtLeast(1), Help("of each data set")] = 20,
+    per_group: Annotated[int, AtLeast(1), Help("activities of a group")] = 2,
+    per_label: Annotated[int, AtLeast(1), Help("windows of each activity and data set")] = 250,
     seed: int = 0,
 ) -> Federation:
     """Four activities that HAPT's phone and WISDM-51's watch share, stairs being one of them."""
