@@ -47,7 +47,7 @@ class KeyWatch:
             self._failed = False
         except UserError as error:
             self._failed = True
-            self.tell(f"keys stay as they were: {error.message}")
+            self.tell(f"changes of keys were not taken up: {error.message}")
 
     def _state(self) -> tuple[int, int]:
         try:
