@@ -23,7 +23,9 @@ from fedblocks.runs.source import Key
 def federation_of(config: Config) -> Federation:
     """The clients with their rows, checked."""
     data = config.data
-    if data.name == SAVED:
+    if config.ingredients is not None:
+        federation = config.ingredients.data
+    elif data.name == SAVED:
         with placed(config, ("data", "options", "path")):
             federation = Federation.load(data.options["path"])
     else:
@@ -72,6 +74,8 @@ def _divided(config: Config) -> Federation:
     pool = _pool(config)
     if isinstance(pool, DividedPool) and data.partition_name == "by_user":
         return pool.federation()  # its parts follow time or recordings, which a new split would mix
+    if isinstance(pool, Federation):
+        return _as_it_is(config, pool)
     with placed(config, ("data", "partition")):
         partition = _partition(data, pool)
     with placed(config, ("data",)):
@@ -88,9 +92,21 @@ def _divided(config: Config) -> Federation:
         )
 
 
-def _pool(config: Config) -> Pool:
+def _as_it_is(config: Config, federation: Federation) -> Federation:
+    """The federation of a data set that divides its rows itself."""
+    if config.data.partition_name != "by_user":
+        with placed(config, ("data", "partition")):
+            message = f'the data set "{config.data.name}" divides its rows among clients itself'
+            raise DataError(message, 'write partition = { name = "by_user" }')
+    return federation
+
+
+def _pool(config: Config) -> Pool | Federation:
     with placed(config, ("data", "options")):
-        found: Pool = make("data", {"name": config.data.name, **config.data.options})
+        found = make("data", {"name": config.data.name, **config.data.options})
+        if not isinstance(found, Pool | Federation):
+            message = f'the data set "{config.data.name}" is a {type(found).__name__}'
+            raise DataError(message, "return a fedblocks.Pool or a fedblocks.Federation from its function")
         return found
 
 

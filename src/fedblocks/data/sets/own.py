@@ -34,7 +34,7 @@ def image_folder(
     x = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().to(torch.float32) / 255
     y = torch.tensor([label for _, label in files])
     names = [folder.name for folder in classes]
-    return Pool(x, y, len(classes), about={"name": "image_folder", "path": path, "label_names": names})
+    return Pool(x, y, len(classes), about={"name": "image_folder", "path": path, "class_names": names})
 
 
 def image(file: Path, side: int | None) -> Bytes:
@@ -59,7 +59,7 @@ def csv_table(
     x = np.array([[number(line[at[name]], name, path, row) for name in chosen] for row, line in enumerate(lines, 2)])
     y, classes = numbered([line[at[label]] for line in lines])
     users = np.array([line[at[user]] for line in lines]) if user in names else None
-    about = {"name": "csv", "path": path, "columns": list(chosen), "label_names": classes}
+    about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
     inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
     return Pool(inputs, torch.from_numpy(y), len(classes) or int(y.max()) + 1, users=users, about=about)
 
