@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedblocks.cli.code import CodeFiles, read_code
 from fedblocks.cli.output import AsJson, clean, console, say, show_json, stoppable
 from fedblocks.cli.runs import Preset
 from fedblocks.core.errors import Interrupted
@@ -31,6 +32,7 @@ def tune(
     changes: Search = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="In all, with those of earlier calls.")] = 20,
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the trials go, or are.")] = None,
+    code: CodeFiles = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show the result only.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -39,6 +41,7 @@ def tune(
     def action() -> None:
         from fedblocks.runs.tune import tune as search
 
+        read_code(code)
         shown = console(sys.stderr if as_json else sys.stdout)
         tell = None if quiet else lambda trial: shown.print(clean(_line(trial)), soft_wrap=True)
         try:

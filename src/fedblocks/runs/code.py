@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from types import ModuleType
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method
+from fedblocks.runs.build import ALL
 from fedblocks.runs.config import Config
-from fedblocks.runs.ingredients import Ingredients, check_same, differences
-from fedblocks.runs.registry import CODE
+from fedblocks.runs.ingredients import Ingredients, check_same, differences, name_of, net_table
+from fedblocks.runs.options import Table
+from fedblocks.runs.registry import CODE, PYTHON
 
 Recipe = Callable[[int], Ingredients]  # of a seed: what one run would use
 
@@ -66,14 +68,34 @@ class Code:
         """What a run was made of, if it was made of objects and any code was read: exactly that, or UserError."""
         if not config.is_of_objects or not self.sources:
             return None
+        nearest = min(self._offers(config.seed), key=lambda offer: _unlike(config, offer))
+        check_same(config, nearest)
+        return nearest
+
+    def method_for(self, name: str, net: Table, seed: int) -> Method | None:
+        """The method of this name with this very net, where the net was made in Python; exactly that, or UserError."""
+        if net["name"] != PYTHON or not self.sources:
+            return None
+        methods = [method for offer in self._offers(seed) for method in offer.methods.values()]
+        alike = [m for m in methods if name_of(type(m)) == name and net_table(m.net) == net]
+        if not alike:
+            fix = "name the program that started the run that the model comes from"
+            raise UserError(f"{', '.join(self.sources)} has no method {name} with the net of the model", fix)
+        return alike[0]
+
+    def _offers(self, seed: int) -> list[Ingredients]:
+        """What the runs that the code would start are made of."""
         recipes = self.recipes or [recipe for source in self.sources for recipe in _read(source, as_main=True)]
         if not recipes:
             fix = "name the program that started the run"
             raise UserError(f"{', '.join(self.sources)} calls neither fedblocks.run nor fedblocks.compare", fix)
-        offers = [recipe(config.seed) for recipe in recipes]
-        nearest = min(offers, key=lambda offer: sum(1 for _ in differences(config, offer)))
-        check_same(config, nearest)
-        return nearest
+        return [recipe(seed) for recipe in recipes]
+
+
+def _unlike(config: Config, offer: Ingredients) -> tuple[bool, int]:
+    """How far an offer is from a run: first whether it is another method, then by how many differences."""
+    name = name_of(type(offer.method_of(ALL)))
+    return name != config.method.name, sum(1 for _ in differences(config, offer))
 
 
 def _read(source: str, as_main: bool = False) -> list[Recipe]:
@@ -111,11 +133,11 @@ def _import_file(path: Path, as_main: bool) -> None:
     spec.loader.exec_module(module)
 
 
-def _import_module(name: str) -> ModuleType:
+def _import_module(name: str) -> None:
     _look_first_in(Path.cwd())
     if not all(part.isidentifier() for part in name.split(".")):
         raise UserError(f"--code {name}: there is no such file or module", "name a Python file or a module")
-    return importlib.import_module(name)
+    importlib.import_module(name)
 
 
 def _look_first_in(folder: Path) -> None:

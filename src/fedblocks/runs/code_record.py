@@ -19,6 +19,7 @@ from fedblocks.runs.environment import without_home
 from fedblocks.runs.registry import Named, kinds
 
 FILE = "code.json"
+PROGRAM = "the program that started the run"
 Entry = dict[str, str]  # defines, and a package, or a file and its sha256
 
 _OURS = Path(fedblocks.core.__file__ or "").parents[1]
@@ -61,12 +62,12 @@ def require_names(config: Config, folder: Path) -> None:
         known = kinds()[kind]
         if name not in known:
             what = f'{known.what if isinstance(known, Named) else kind} "{name}"'
-            raise UserError(f"{folder} needs the {what}, which is not known here", _what_to_add(folder, what))
+            raise UserError(f"{folder} needs the {what}, which is not known here", what_to_add(read_entries(folder), what))
 
 
 def require_objects(folder: Path) -> UserError:
     """The error for a run of objects that nobody has handed over."""
-    fix = f"{_what_to_add(folder, 'the program that started the run')}, or in Python: resume(folder, method, data)"
+    fix = f"{what_to_add(read_entries(folder), PROGRAM)}, or in Python: resume(folder, method, data)"
     return UserError(f"{folder} was started by a Python program, which made its net and its data", fix)
 
 
@@ -77,8 +78,8 @@ def warnings(folder: Path, code: Code) -> list[str]:
     return [f"{name} is not as it was when the run was started (its SHA-256 differs)" for name in changed]
 
 
-def _what_to_add(folder: Path, what: str) -> str:
-    entries = read_entries(folder)
+def what_to_add(entries: list[Entry], what: str) -> str:
+    """What makes something known that a run needs."""
     entry = next((one for one in entries if one["defines"] == what), None) or next(iter(entries), None)
     if entry is None:
         return f"add --code FILE (the Python file that defines {what}; the run does not say which)"
@@ -86,8 +87,8 @@ def _what_to_add(folder: Path, what: str) -> str:
         return f"install {entry['package']} (the package that defines {what})"
     if "file" not in entry:
         return f"the run was started where there is no file, as in a notebook: do there what makes {what}"
-    defines = what if what == entry["defines"] else entry["defines"]
-    return f"add --code {entry['file']} (the file that defines {defines}, recorded as sha256 {entry['sha256'][:12]}...)"
+    role = entry["defines"] if entry["defines"] == PROGRAM else f"the file that defines {entry['defines']}"
+    return f"add --code {entry['file']} ({role}, recorded with SHA-256 {entry['sha256'][:12]}...)"
 
 
 def _entry(kind: str, name: str) -> Entry | None:
@@ -104,7 +105,7 @@ def _program() -> Entry:
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     path = Path(file).resolve() if file else None
     is_program = path is not None and path.is_file() and not any(path.is_relative_to(one) for one in _INSTALLED)
-    return {"defines": "the program that started the run", **(_told(path) if path is not None and is_program else {})}
+    return {"defines": PROGRAM, **(_told(path) if path is not None and is_program else {})}
 
 
 def _file_of(target: Any) -> Path | None:

@@ -34,15 +34,19 @@ class Ingredients:
     @staticmethod
     def of(methods: Method | Mapping[str, Method], data: Federation) -> Ingredients:
         """Checked: a method, or one by group of clients, each with a net; and a federation."""
-        by_group = {ALL: methods} if isinstance(methods, Method) else methods
-        if not isinstance(by_group, Mapping) or not by_group:
-            raise UserError(f"{_kind(methods)} is no method", "give a method such as fedblocks.FedAvg(net, lr=0.1)")
-        for method in by_group.values():
-            _check_method(method)
+        by_group = Ingredients.of_methods(methods)
         if not isinstance(data, Federation):
             fix = "make one, for example with fedblocks.Federation.from_users(x, y, users)"
             raise DataError(f"data: {_kind(data)} is no federation", fix)
-        return Ingredients(dict(by_group), data, data.hash())
+        return Ingredients(by_group, data, data.hash())
+
+    @staticmethod
+    def of_methods(methods: Method | Mapping[str, Method]) -> dict[str, Method]:
+        """Methods by group of clients, checked."""
+        by_group = methods if isinstance(methods, Mapping) and methods else {ALL: methods}
+        for method in by_group.values():
+            _check_method(method)
+        return dict(by_group)
 
     def method_of(self, group: str) -> Method:
         """The method of a group; clients of no group have the first where none is for all."""

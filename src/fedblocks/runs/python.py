@@ -11,7 +11,7 @@ from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
 from fedblocks.runs import run as runs
 from fedblocks.runs.build import ALL
-from fedblocks.runs.code import hand_over
+from fedblocks.runs.code import Recipe, hand_over
 from fedblocks.runs.config import Config
 from fedblocks.runs.ingredients import Ingredients, method_table, net_table
 from fedblocks.runs.options import Table
@@ -61,7 +61,7 @@ def run(
     groups={"small": [0, 3]})` trains those clients with another method or net. `run(config)` takes everything from the
     configuration. `track` names tools that mirror the run; `on_round` and `on_note` are told what happens.
     """
-    hand_over(lambda: [lambda seed: Ingredients.of(_methods(what), _federation(data))])
+    hand_over(lambda: _recipes(what, data))
     if isinstance(what, Config):
         _refuse_more(data=data, rounds=rounds, groups=groups, **settings)
         config = what
@@ -87,7 +87,7 @@ def resume(
     """
     if (method is None) != (data is None):
         raise UserError("a method without data, or data without a method", "give both, as to `run`, or neither")
-    hand_over(lambda: [] if method is None else [lambda seed: Ingredients.of(_methods(method), _federation(data))])
+    hand_over(lambda: _recipes(method, data))
     ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
     config = runs.load_run(path).config
     go_on: Callable[[OnRound | None], RunResult] = lambda told: runs.resume(path, told, on_note, ingredients)  # noqa: E731
@@ -177,3 +177,10 @@ def _federation(data: Federation | None) -> Federation:
     if data is None:
         raise UserError("a method needs data", "write run(method, data, rounds=20); Federation.from_users makes data")
     return data
+
+
+def _recipes(what: Config | Methods | None, data: Federation | None) -> list[Recipe]:
+    """For a command that reads the program: what the run uses, where it is made of objects."""
+    if what is None or isinstance(what, Config):
+        return []
+    return [lambda seed: Ingredients.of(_methods(what), _federation(data))]
