@@ -77,42 +77,42 @@ if TYPE_CHECKING:
     from fedblocks.export.models import export_model as export_model
     from fedblocks.export.personal import personal as personal
     from fedblocks.export.predict import predict as predict
-    from fedblocks.methods import APFL as APFL
-    from fedblocks.methods import IFCA as IFCA
     from fedblocks.methods import METHODS as METHODS
-    from fedblocks.methods import Clustered as Clustered
-    from fedblocks.methods import Ditto as Ditto
-    from fedblocks.methods import DynamicRouting as DynamicRouting
-    from fedblocks.methods import FedAdagrad as FedAdagrad
-    from fedblocks.methods import FedAdam as FedAdam
-    from fedblocks.methods import FedALA as FedALA
-    from fedblocks.methods import FedAMP as FedAMP
-    from fedblocks.methods import FedAvg as FedAvg
-    from fedblocks.methods import FedAvgFT as FedAvgFT
-    from fedblocks.methods import FedBABU as FedBABU
-    from fedblocks.methods import FedBN as FedBN
-    from fedblocks.methods import FedEM as FedEM
-    from fedblocks.methods import FedFomo as FedFomo
-    from fedblocks.methods import FedMN as FedMN
-    from fedblocks.methods import FedMNReference as FedMNReference
-    from fedblocks.methods import FedPer as FedPer
-    from fedblocks.methods import FedProx as FedProx
-    from fedblocks.methods import FedRecon as FedRecon
-    from fedblocks.methods import FedRep as FedRep
-    from fedblocks.methods import FedYogi as FedYogi
-    from fedblocks.methods import Flow as Flow
-    from fedblocks.methods import FlowV2 as FlowV2
-    from fedblocks.methods import HeurFedAMP as HeurFedAMP
-    from fedblocks.methods import LGFedAvg as LGFedAvg
-    from fedblocks.methods import Local as Local
-    from fedblocks.methods import MeanRegMTL as MeanRegMTL
-    from fedblocks.methods import ModFL as ModFL
-    from fedblocks.methods import Moon as Moon
-    from fedblocks.methods import PerFedAvg as PerFedAvg
-    from fedblocks.methods import PFedHN as PFedHN
-    from fedblocks.methods import PFedMB as PFedMB
-    from fedblocks.methods import PFedMe as PFedMe
-    from fedblocks.methods import Scaffold as Scaffold
+    from fedblocks.methods.apfl import APFL as APFL
+    from fedblocks.methods.clustered import Clustered as Clustered
+    from fedblocks.methods.ditto import Ditto as Ditto
+    from fedblocks.methods.dynamic_routing import DynamicRouting as DynamicRouting
+    from fedblocks.methods.fedala import FedALA as FedALA
+    from fedblocks.methods.fedamp import FedAMP as FedAMP
+    from fedblocks.methods.fedamp import HeurFedAMP as HeurFedAMP
+    from fedblocks.methods.fedavg import FedAvg as FedAvg
+    from fedblocks.methods.fedavg_ft import FedAvgFT as FedAvgFT
+    from fedblocks.methods.fedbabu import FedBABU as FedBABU
+    from fedblocks.methods.fedbn import FedBN as FedBN
+    from fedblocks.methods.fedem import FedEM as FedEM
+    from fedblocks.methods.fedfomo import FedFomo as FedFomo
+    from fedblocks.methods.fedmn import FedMN as FedMN
+    from fedblocks.methods.fedmn_reference import FedMNReference as FedMNReference
+    from fedblocks.methods.fedopt import FedAdagrad as FedAdagrad
+    from fedblocks.methods.fedopt import FedAdam as FedAdam
+    from fedblocks.methods.fedopt import FedYogi as FedYogi
+    from fedblocks.methods.fedper import FedPer as FedPer
+    from fedblocks.methods.fedprox import FedProx as FedProx
+    from fedblocks.methods.fedrecon import FedRecon as FedRecon
+    from fedblocks.methods.fedrep import FedRep as FedRep
+    from fedblocks.methods.flow import Flow as Flow
+    from fedblocks.methods.flow_v2 import FlowV2 as FlowV2
+    from fedblocks.methods.ifca import IFCA as IFCA
+    from fedblocks.methods.lg_fedavg import LGFedAvg as LGFedAvg
+    from fedblocks.methods.local import Local as Local
+    from fedblocks.methods.mean_reg_mtl import MeanRegMTL as MeanRegMTL
+    from fedblocks.methods.modfl import ModFL as ModFL
+    from fedblocks.methods.moon import Moon as Moon
+    from fedblocks.methods.per_fedavg import PerFedAvg as PerFedAvg
+    from fedblocks.methods.pfedhn import PFedHN as PFedHN
+    from fedblocks.methods.pfedmb import PFedMB as PFedMB
+    from fedblocks.methods.pfedme import PFedMe as PFedMe
+    from fedblocks.methods.scaffold import Scaffold as Scaffold
     from fedblocks.nets import NETS as NETS
     from fedblocks.reports.compare import Comparison as Comparison
     from fedblocks.reports.compare import compare as compare
@@ -164,11 +164,39 @@ _NAMES = {  # module -> the names that are taken from it
     "export.models": "export_model",
     "export.personal": "personal",
     "export.predict": "predict",
-    "methods": (
-        "METHODS APFL Clustered Ditto DynamicRouting FedALA FedAMP FedAdagrad FedAdam FedAvg FedAvgFT FedBABU "
-        "FedBN FedEM FedFomo FedMN FedMNReference FedPer FedProx FedRecon FedRep FedYogi Flow FlowV2 "
-        "HeurFedAMP IFCA LGFedAvg Local MeanRegMTL ModFL Moon PFedHN PFedMB PFedMe PerFedAvg Scaffold"
-    ),
+    "methods": "METHODS",
+    "methods.apfl": "APFL",
+    "methods.clustered": "Clustered",
+    "methods.ditto": "Ditto",
+    "methods.dynamic_routing": "DynamicRouting",
+    "methods.fedala": "FedALA",
+    "methods.fedamp": "FedAMP HeurFedAMP",
+    "methods.fedavg": "FedAvg",
+    "methods.fedavg_ft": "FedAvgFT",
+    "methods.fedbabu": "FedBABU",
+    "methods.fedbn": "FedBN",
+    "methods.fedem": "FedEM",
+    "methods.fedfomo": "FedFomo",
+    "methods.fedmn": "FedMN",
+    "methods.fedmn_reference": "FedMNReference",
+    "methods.fedopt": "FedYogi FedAdam FedAdagrad",
+    "methods.fedper": "FedPer",
+    "methods.fedprox": "FedProx",
+    "methods.fedrecon": "FedRecon",
+    "methods.fedrep": "FedRep",
+    "methods.flow": "Flow",
+    "methods.flow_v2": "FlowV2",
+    "methods.ifca": "IFCA",
+    "methods.lg_fedavg": "LGFedAvg",
+    "methods.local": "Local",
+    "methods.mean_reg_mtl": "MeanRegMTL",
+    "methods.modfl": "ModFL",
+    "methods.moon": "Moon",
+    "methods.per_fedavg": "PerFedAvg",
+    "methods.pfedhn": "PFedHN",
+    "methods.pfedmb": "PFedMB",
+    "methods.pfedme": "PFedMe",
+    "methods.scaffold": "Scaffold",
     "nets": "NETS",
     "reports.compare": "Comparison compare",
     "reports.html": "write_report",

@@ -30,8 +30,8 @@ def export(
         from fedblocks.export.models import export_model
 
         own = ingredients_of(folder, read_code(code))
-        objects = {} if own is None else {"method": own.methods, "data": own.data}
-        path = export_model(folder, client, format_of(format), out, **objects)
+        method, data = (None, None) if own is None else (own.methods, own.data)
+        path = export_model(folder, client, format_of(format), out, method, data)
         card, size = (read_card(path) or read(path).card), path.stat().st_size
         if as_json:
             show_json({"name": path.name, "file": str(path), "bytes": size, **card.model_dump(mode="json")})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from fedblocks.core.errors import DataError, nearest
 from fedblocks.data.digits import digits, digits_pool
@@ -29,7 +30,9 @@ def dataset(name: str) -> DataSet:
     if name not in DATASETS:
         raise DataError(f'there is no data set "{name}"', nearest(name, DATASETS))
     found = DATASETS[name]
-    return found if isinstance(found, DataSet) else DataSet(name, found, None, "features", (found.__doc__ or "").strip())
+    if isinstance(found, DataSet):
+        return found
+    return DataSet(name, cast(Callable[..., Pool], found), None, "features", (found.__doc__ or "").strip())
 
 
 __all__ = [

@@ -17,8 +17,9 @@ from fedblocks.core.random import generator
 from fedblocks.data import checks, overview
 from fedblocks.data.arrays import Inputs, MapDataset, as_inputs, as_targets, stack_dataset
 from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
-from fedblocks.data.partition import Partition, names_arrays, names_from, names_header
+from fedblocks.data.partition import Partition, listed, names_arrays, names_from, names_header
 from fedblocks.data.partitions import by_user
+from fedblocks.data.pools import Pool
 from fedblocks.data.rows import Ints, Numbered, Rows, read_only, take_names
 from fedblocks.data.splits import Fractions, split_rows, split_rows_stratified
 from fedblocks.data.storage import content_hash, read_arrays, read_npz, verify, write_npz
@@ -26,7 +27,9 @@ from fedblocks.data.summary import IGNORE
 
 __all__ = ["IGNORE", "Federation", "Parts", "Rows"]
 
-How = Partition | Callable[[Ints], Partition]  # a partition, or a function of the labels that makes one
+Listed = Sequence[npt.ArrayLike] | Mapping[str, npt.ArrayLike]  # the row numbers of each client, by name or in turn
+# A partition, a function of the labels that makes one, or simply the row numbers of each client.
+How = Partition | Callable[[Ints], Partition] | Listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +78,7 @@ class Federation:
     ) -> Federation:
         """Divide a pool over clients, and each client's rows into train, validation and test."""
         inputs, targets = as_inputs(x), as_targets(y)
+        same_length(x=len(inputs), y=len(targets))
         made = made_for(partition, targets)
         if stratified:
             train, validation, test = split_rows_stratified(made.rows, targets.numpy(), split, seed)
@@ -97,7 +101,48 @@ class Federation:
     @classmethod
     def from_users(cls, x: Inputs, y: Inputs, users: npt.ArrayLike, **options: Any) -> Federation:
         """One client per user id, named after it; options as for from_arrays."""
+        same_length(x=len(as_inputs(x)), y=len(as_targets(y)), users=len(np.asarray(users)))
         return cls.from_arrays(x, y, by_user(users), **options)
+
+    @classmethod
+    def from_csv(
+        cls,
+        path: str | Path,
+        label: str = "label",
+        user: str = "user",
+        columns: Sequence[str] = (),
+        partition: How | None = None,
+        **options: Any,
+    ) -> Federation:
+        """A table with a line of column names; by user id unless a partition is given; options as for from_arrays.
+
+        `columns` are the numbers that inputs are made of, by default all others. Labels that are words are numbered in
+        the order of the alphabet, and `about["class_names"]` has the words.
+        """
+        from fedblocks.data.sets.own import csv_table  # data sets stand on federations
+
+        return cls.from_pool(csv_table(str(path), label, user, tuple(columns)), partition, user, **options)
+
+    @classmethod
+    def from_folder(
+        cls, path: str | Path, side: int | None = None, partition: How | None = None, **options: Any
+    ) -> Federation:
+        """Images in USER/CLASS/ folders, a client for each user; or in CLASS/ folders, with a partition.
+
+        `side` resizes them to side x side pixels. Options as for from_arrays.
+        """
+        from fedblocks.data.sets.own import image_folder
+
+        return cls.from_pool(image_folder(str(path), side), partition, "USER/CLASS folders", **options)
+
+    @classmethod
+    def from_pool(cls, pool: Pool, partition: How | None, user: str, **options: Any) -> Federation:
+        """The rows of a pool, by its users unless a partition is given."""
+        if partition is None and pool.users is None:
+            fix = "give a partition, e.g. partition=lambda y: fedblocks.partitions.iid(y, clients=10)"
+            raise DataError(f"nothing says whose each row is: there is no {user}", fix)
+        how = partition if partition is not None else by_user(pool.users)  # type: ignore[arg-type]
+        return cls.from_arrays(pool.x, pool.y, how, **{"classes": pool.classes, "about": pool.about, **options})
 
     @classmethod
     def from_npz(
@@ -229,9 +274,18 @@ class Federation:
         return federation
 
 
+def same_length(**rows: int) -> None:
+    """Refuse inputs, labels and users of unlike length."""
+    (first, wanted), *others = rows.items()
+    for name, found in others:
+        if found != wanted:
+            raise DataError(f"{first} has {wanted} rows and {name} has {found}", f"give one of {name} for each row")
+
+
 def made_for(partition: How, y: Tensor) -> Partition:
     """The partition of this pool; it must not name rows that the pool does not have."""
-    made = partition if isinstance(partition, Partition) else partition(y.numpy())
+    found = partition(y.numpy()) if callable(partition) else partition
+    made = found if isinstance(found, Partition) else listed(found)
     if len(made.rows.index) and int(made.rows.index.max()) >= len(y):
         message = f"the partition names row {made.rows.index.max()}, the pool has {len(y)} rows"
         raise DataError(message, "make the partition from the labels of this pool")

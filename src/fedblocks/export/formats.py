@@ -123,13 +123,16 @@ def _core(card: Card, method: Method | None, path: Path) -> Net | Method:
             fix = what_to_add(card.code, f'{kind} "{name}"')
             raise UserError(f'{path} needs the {kind} "{name}", which is not known here', fix)
     net: Net = make("net", card.net, input_shape=tuple(card.input_shape), classes=card.classes)
-    return net if card.kind == "net" else make("method", {"name": card.method, **card.options}, net=net)  # type: ignore[no-any-return]
+    core: Net | Method = net if card.kind == "net" else make("method", {"name": card.method, **card.options}, net=net)
+    return core
 
 
 def _with_options(method: Method, options: Mapping[str, Any]) -> Method:
     """The method with the options of a slim model, such as fewer modules."""
     before = method_table(method)
-    changed = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items() if before.get(k) != v}
+    changed: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in options.items() if before.get(k) != v
+    }
     return replace(method, **changed)
 
 

@@ -104,7 +104,8 @@ def _refuse_objects(names: object, rounds: int | None, settings: Mapping[str, An
 
 def _refuse_names(data: object, methods: object, changes: Sequence[str]) -> None:
     if data is None:
-        raise UserError("methods need data to be compared on", "write compare([Local(net), FedAvg(net)], data, rounds=20)")
+        fix = "write compare([Local(net), FedAvg(net)], data, rounds=20)"
+        raise UserError("methods need data to be compared on", fix)
     if methods is not None or changes:
         fix = "list the methods themselves, with their options: compare([Local(net, lr=0.1), ...], data)"
         raise UserError("names or changes of a configuration beside methods that are made already", fix)

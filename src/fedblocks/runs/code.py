@@ -156,4 +156,3 @@ def tell_children(sources: Sequence[str]) -> None:
     if sources:
         whole = [str(Path(source).resolve()) if _is_file(source) else source for source in sources]
         os.environ[CODE] = os.pathsep.join(whole)
-

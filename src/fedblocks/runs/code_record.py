@@ -62,12 +62,13 @@ def require_names(config: Config, folder: Path) -> None:
         known = kinds()[kind]
         if name not in known:
             what = f'{known.what if isinstance(known, Named) else kind} "{name}"'
-            raise UserError(f"{folder} needs the {what}, which is not known here", what_to_add(read_entries(folder), what))
+            fix = what_to_add(read_entries(folder), what)
+            raise UserError(f"{folder} needs the {what}, which is not known here", fix)
 
 
 def require_objects(folder: Path) -> UserError:
     """The error for a run of objects that nobody has handed over."""
-    fix = f"{what_to_add(read_entries(folder), PROGRAM)}, or in Python: resume(folder, method, data)"
+    fix = f"{what_to_add(read_entries(folder), PROGRAM)}; in Python, give the same method and data"
     return UserError(f"{folder} was started by a Python program, which made its net and its data", fix)
 
 
@@ -122,4 +123,3 @@ def _told(file: Path) -> Entry:
     near = file.is_relative_to(Path.cwd())
     shown = os.path.relpath(file) if near else without_home(str(file))
     return {"file": shown, "sha256": file_hash(file)}
-

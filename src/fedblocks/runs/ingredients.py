@@ -43,10 +43,10 @@ class Ingredients:
     @staticmethod
     def of_methods(methods: Method | Mapping[str, Method]) -> dict[str, Method]:
         """Methods by group of clients, checked."""
-        by_group = methods if isinstance(methods, Mapping) and methods else {ALL: methods}
+        by_group: dict[str, Any] = dict(methods) if isinstance(methods, Mapping) and methods else {ALL: methods}
         for method in by_group.values():
             _check_method(method)
-        return dict(by_group)
+        return by_group
 
     def method_of(self, group: str) -> Method:
         """The method of a group; clients of no group have the first where none is for all."""
@@ -92,8 +92,13 @@ def net_table(net: Net) -> Table:
     found = {**dict(net.template.named_parameters()), **dict(net.template.named_buffers())}
     tensors = [f"{name} {' x '.join(map(str, found[name].shape)) or 'one number'}" for name in net.names]
     cuts = {name: list(piece.names) for name, piece in net.pieces.items()}
-    dtype = str(net.dtype).removeprefix("torch.")
-    table = {"name": PYTHON, "module": type(net.template).__name__, "head": net.head_module, "dtype": dtype, "tensors": tensors}
+    table = {
+        "name": PYTHON,
+        "module": type(net.template).__name__,
+        "head": net.head_module,
+        "dtype": str(net.dtype).removeprefix("torch."),
+        "tensors": tensors,
+    }
     return {**table, "blocks": cuts} if cuts else table
 
 
@@ -117,7 +122,8 @@ def recorded(value: Any) -> Any:
 def _array(value: Tensor) -> Any:
     if value.dim() == 0:
         return value.item()
-    return {"shape": list(value.shape), "sha256": sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest()}
+    raw = value.detach().cpu().contiguous().numpy().tobytes()
+    return {"shape": list(value.shape), "sha256": sha256(raw).hexdigest()}
 
 
 def check_same(config: Config, ingredients: Ingredients) -> None:

@@ -16,7 +16,7 @@ from fedblocks.runs.config import Config
 from fedblocks.runs.ingredients import Ingredients, method_table, net_table
 from fedblocks.runs.options import Table
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
-from fedblocks.runs.result import RunResult
+from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.source import Source
 from fedblocks.runs.trackers import Mirrors
 
@@ -45,7 +45,7 @@ class Settings(TypedDict, total=False):
 
 def run(
     what: Config | Methods,
-    data: Federation | None = None,
+    data: Federation | str | Path | None = None,
     rounds: int | None = None,
     out: str | Path | None = None,
     *,
@@ -58,11 +58,12 @@ def run(
     """Train a method on data, or what a configuration describes, in a new folder (default: runs/METHOD-DATA-001).
 
     `run(FedPer(net, lr=0.1), data, rounds=20)` trains one method; `run({"all": a, "small": b}, data, rounds=20,
-    groups={"small": [0, 3]})` trains those clients with another method or net. `run(config)` takes everything from the
-    configuration. `track` names tools that mirror the run; `on_round` and `on_note` are told what happens.
+    groups={"small": [0, 3]})` trains those clients with another method or net. `run(config, out)` takes everything from
+    the configuration. `track` names tools that mirror the run; `on_round` and `on_note` are told what happens.
     """
     hand_over(lambda: _recipes(what, data))
     if isinstance(what, Config):
+        data, out = (None, data) if isinstance(data, str | Path) else (data, out)
         _refuse_more(data=data, rounds=rounds, groups=groups, **settings)
         config = what
     else:
@@ -89,9 +90,10 @@ def resume(
         raise UserError("a method without data, or data without a method", "give both, as to `run`, or neither")
     hand_over(lambda: _recipes(method, data))
     ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
-    config = runs.load_run(path).config
-    go_on: Callable[[OnRound | None], RunResult] = lambda told: runs.resume(path, told, on_note, ingredients)  # noqa: E731
-    return mirrored(track, Path(path), config, on_round, on_note, go_on)
+    config = load_run(path).config
+    return mirrored(
+        track, Path(path), config, on_round, on_note, lambda told: runs.resume(path, told, on_note, ingredients)
+    )
 
 
 def config_of_objects(
@@ -173,13 +175,14 @@ def _methods(what: Any) -> Methods:
     return found
 
 
-def _federation(data: Federation | None) -> Federation:
+def _federation(data: Any) -> Federation:
     if data is None:
         raise UserError("a method needs data", "write run(method, data, rounds=20); Federation.from_users makes data")
-    return data
+    found: Federation = data
+    return found
 
 
-def _recipes(what: Config | Methods | None, data: Federation | None) -> list[Recipe]:
+def _recipes(what: Config | Methods | None, data: Federation | str | Path | None) -> list[Recipe]:
     """For a command that reads the program: what the run uses, where it is made of objects."""
     if what is None or isinstance(what, Config):
         return []

@@ -14,9 +14,9 @@ from fedblocks.core.errors import CheckpointError, DataError, Interrupted, RunFo
 from fedblocks.core.state import State
 from fedblocks.runs import checkpoint, code_record
 from fedblocks.runs.build import Prepared, prepare
+from fedblocks.runs.clients import clients_text
 from fedblocks.runs.config import Config
 from fedblocks.runs.environment import environment
-from fedblocks.runs.clients import clients_text
 from fedblocks.runs.folder import RunFolder, write_atomically
 from fedblocks.runs.ingredients import Ingredients
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
