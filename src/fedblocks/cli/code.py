@@ -55,15 +55,8 @@ def ingredients_of(folder: Path, code: Code) -> Ingredients | None:
 
 def with_ingredients(config: Config, code: Code) -> Config:
     """A configuration that a Python program wrote, with the program's own objects; any other as it is."""
-    from fedblocks.core.errors import UserError
-
-    if not config.is_of_objects:
-        return config
     ingredients = code.ingredients_for(config)
-    if ingredients is None:
-        fix = "add --code FILE, the program that started that run"
-        raise UserError(f"{config.source.name}: its net and its data were made by a Python program", fix)
-    return config.of_objects(ingredients)
+    return config if ingredients is None else config.of_objects(ingredients)
 
 
 def method_of(model: Path, code: Code) -> Method | None:

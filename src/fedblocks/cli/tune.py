@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from fedblocks.cli.runs import Preset
 from fedblocks.core.errors import Interrupted
 
 if TYPE_CHECKING:
-    from fedblocks.runs.tune import Trial
+    from fedblocks.runs.tune import Trial, Tuned
 
 Search = Annotated[
     list[str] | None,
@@ -51,23 +51,20 @@ def tune(
                 "stopped; every trial that ended counts", "the same command goes on from there"
             ) from error
         if as_json:
-            best = {"trial": found.best.number, "accuracy": found.best.accuracy, "options": dict(found.best.options)}
-            rows = [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in found.trials]
-            show_json(
-                {
-                    "name": found.folder.name,
-                    "folder": str(found.folder),
-                    "best": best,
-                    "trials": rows,
-                    "command": found.command,
-                }
-            )
+            show_json(_as_json(found))
             return
         say(f"best of {len(found.trials)}: {_line(found.best)}")
         say(f"Validation accuracy, every client counts the same. Everything is in {found.folder}. Run the best:")
         say(found.command)
 
     stoppable(action)
+
+
+def _as_json(found: Tuned) -> dict[str, Any]:
+    best = {"trial": found.best.number, "accuracy": found.best.accuracy, "options": dict(found.best.options)}
+    rows = [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in found.trials]
+    told = {"name": found.folder.name, "folder": str(found.folder), "best": best}
+    return {**told, "trials": rows, "command": found.command}
 
 
 def _line(trial: Trial) -> str:

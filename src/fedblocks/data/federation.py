@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.random import generator
 from fedblocks.data import checks, overview
 from fedblocks.data.arrays import Inputs, MapDataset, as_inputs, as_targets, stack_dataset
+from fedblocks.data.dividing import How, count_classes, made_for, recipe_of, same_length
 from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
-from fedblocks.data.partition import Partition, listed, names_arrays, names_from, names_header
+from fedblocks.data.partition import names_arrays, names_from, names_header
 from fedblocks.data.partitions import by_user
 from fedblocks.data.pools import Pool
 from fedblocks.data.rows import Ints, Numbered, Rows, read_only, take_names
@@ -26,10 +27,6 @@ from fedblocks.data.storage import content_hash, read_arrays, read_npz, verify, 
 from fedblocks.data.summary import IGNORE
 
 __all__ = ["IGNORE", "Federation", "Parts", "Rows"]
-
-Listed = Sequence[npt.ArrayLike] | Mapping[str, npt.ArrayLike]  # the row numbers of each client, by name or in turn
-# A partition, a function of the labels that makes one, or simply the row numbers of each client.
-How = Partition | Callable[[Ints], Partition] | Listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,31 +269,3 @@ class Federation:
         federation = cls(x, y, train, validation, test, header["classes"], names, tags, header["about"])
         verify(path, header, federation.hash())
         return federation
-
-
-def same_length(**rows: int) -> None:
-    """Refuse inputs, labels and users of unlike length."""
-    (first, wanted), *others = rows.items()
-    for name, found in others:
-        if found != wanted:
-            raise DataError(f"{first} has {wanted} rows and {name} has {found}", f"give one of {name} for each row")
-
-
-def made_for(partition: How, y: Tensor) -> Partition:
-    """The partition of this pool; it must not name rows that the pool does not have."""
-    found = partition(y.numpy()) if callable(partition) else partition
-    made = found if isinstance(found, Partition) else listed(found)
-    if len(made.rows.index) and int(made.rows.index.max()) >= len(y):
-        message = f"the partition names row {made.rows.index.max()}, the pool has {len(y)} rows"
-        raise DataError(message, "make the partition from the labels of this pool")
-    return made
-
-
-def recipe_of(partition: Partition) -> dict[str, Any]:
-    """What a run records of a partition."""
-    return {"partition": partition.recipe, "partition_hash": partition.hash()}
-
-
-def count_classes(y: Tensor, classes: int | None) -> int:
-    """The number of classes as given, or from the largest label."""
-    return classes if classes is not None else int(y.max()) + 1 if len(y) else 1

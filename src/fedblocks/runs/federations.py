@@ -25,6 +25,9 @@ def federation_of(config: Config) -> Federation:
     data = config.data
     if config.ingredients is not None:
         federation = config.ingredients.data
+    elif config.is_of_objects:
+        fix = "give that program's method and data: fedblocks.run(method, data, ...), or --code FILE on a command"
+        raise UserError(f"{config.source.name}: its net and its data were made by a Python program", fix)
     elif data.name == SAVED:
         with placed(config, ("data", "options", "path")):
             federation = Federation.load(data.options["path"])

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
-from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
 from fedblocks.core.schedules import Exponential, Milestones, Schedule
 from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
@@ -110,9 +109,7 @@ class Nets(Named):
     """Functions of input shape and classes that return a net, by name."""
 
     group, what = "fedblocks.nets", "net"
-
-    def __init__(self) -> None:
-        self.ours = {**NETS, PYTHON: python_net}
+    ours = NETS
 
     def _check(self, found: Any, called: str) -> None:
         if not callable(found):
@@ -125,7 +122,7 @@ class DataSets(Named):
     group, what = "fedblocks.datasets", "data set"
 
     def __init__(self) -> None:
-        files = {SAVED: saved, FILE: npz, REMOTE: remote, PYTHON: python_data}
+        files = {SAVED: saved, FILE: npz, REMOTE: remote}
         loaders = {name: found.load if isinstance(found, DataSet) else found for name, found in DATASETS.items()}
         self.ours = {**loaders, **files}
 
@@ -165,26 +162,6 @@ def remote(
 ) -> Pool:
     """Data that stay with the clients of a real federation; its server knows their shape and no more."""
     raise UserError("the clients of a federation hold these data", "start it with `fedblocks federation run`")
-
-
-def python_data(
-    hash: str,  # SHA-256 of inputs, labels and split
-    input_shape: tuple[int, ...],  # of one example
-    classes: int,
-) -> Pool:
-    """A federation that a Python program made and gave to `fedblocks.run`."""
-    raise UserError("these data were made by a Python program", "add --code FILE, the program that started the run")
-
-
-def python_net(
-    input_shape: tuple[int, ...],
-    classes: int,
-    module: str = "",  # the module's class
-    head: str = "",  # the module that counts as its head
-    tensors: tuple[str, ...] = (),  # names and shapes
-) -> Net:
-    """A net that a Python program made and gave to a method."""
-    raise UserError("this net was made by a Python program", "add --code FILE, the program that started the run")
 
 
 def kinds() -> dict[str, Mapping[str, Callable[..., Any]]]:
