@@ -74,8 +74,8 @@ class Named(Mapping[str, Any]):
         return name in self.ours or name in self._others
 
     def package_of(self, name: str) -> str | None:
-        """The installed package that a name comes from; None: it is ours, or was put into a dictionary."""
-        point = self._others.get(name) if name not in self.ours else None
+        """The installed package that brings a name; None: it is ours, or was only put into a dictionary."""
+        point = next((point for point in entry_points(group=self.group) if point.name == name), None)
         return None if point is None or point.dist is None else f"{point.dist.name} {point.dist.version}"
 
     def _loaded(self, point: EntryPoint) -> Any:
