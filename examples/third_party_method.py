@@ -13,12 +13,22 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedblocks.core.blocks import Block, Private, Shared
-from fedblocks.core.method import Method, Paper
-from fedblocks.core.optimizers import SGD
-from fedblocks.core.parts import Blocks, Value
-from fedblocks.core.phases import Phase
-from fedblocks.testing import Example, Reduction, check_method, example_for, is_fedavg
+from fedblocks import (
+    SGD,
+    Block,
+    Blocks,
+    Example,
+    Method,
+    Paper,
+    Phase,
+    Private,
+    Reduction,
+    Shared,
+    Value,
+    check_method,
+    example_for,
+    is_fedavg,
+)
 
 
 @dataclass(frozen=True, eq=False)
