@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, is_typeddict
 
 import typer
 from pydantic import BaseModel
@@ -183,15 +183,22 @@ def entry(name: str) -> str:
     text = PLAIN.get(name) or inspect.cleandoc(inspect.getdoc(target) or "").replace("<", "&lt;")
     parts = [f"### {name}", text]
     if inspect.isfunction(target):
-        parts.insert(1, f"```text\n{name}{inspect.signature(target)}\n```")
+        signature = str(inspect.signature(target)).replace("'", "")
+        parts.insert(1, f"```text\n{name}{signature}\n```")
     if inspect.isclass(target):
         parts += [members(target)]
     return "\n\n".join(part for part in parts if part)
 
 
-def members(kind: type) -> str:
+def _hints(kind: Any) -> list[tuple[str, Any]]:
+    return list(kind.__annotations__.items())
+
+
+def members(kind: Any) -> str:
     """The functions of a class that say what they do, in a table."""
-    own = [(key, value) for key, value in vars(kind).items() if not key.startswith("_")]
+    if is_typeddict(kind):
+        return table(("keyword", "is"), [(f"`{key}`", f"`{what.__forward_arg__}`") for key, what in _hints(kind)])
+    own = [(key, value) for key, value in vars(kind).items() if not key.startswith(("_", "model_"))]
     plain = [(key, getattr(value, "__func__", getattr(value, "fget", value))) for key, value in own]
     rows = [(f"`{key}`", (inspect.getdoc(value) or "").partition("\n")[0]) for key, value in plain if callable(value)]
     rows = [(key, text.replace("<", "&lt;")) for key, text in rows if text]

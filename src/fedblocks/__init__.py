@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from fedblocks.runs.presets import PRESETS as PRESETS
     from fedblocks.runs.presets import read_config as read_config
     from fedblocks.runs.progress import RoundDone as RoundDone
+    from fedblocks.runs.python import Settings as Settings
     from fedblocks.runs.python import resume as resume
     from fedblocks.runs.python import run as run
     from fedblocks.runs.result import RunResult as RunResult
@@ -205,7 +206,7 @@ _NAMES = {  # module -> the names that are taken from it
     "runs.federations": "federation_of",
     "runs.presets": "PRESETS read_config",
     "runs.progress": "RoundDone",
-    "runs.python": "resume run",
+    "runs.python": "Settings resume run",
     "runs.result": "RunResult load_run",
     "testing": (
         "CHECKS Check Example Reduction check_method example_for is_fedavg plan_text run_check "
