@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.runs.code import Code, file_hash
 from fedblocks.runs.config import Config
 from fedblocks.runs.environment import without_home
-from fedblocks.runs.registry import Named, kinds
+from fedblocks.runs.registry import PYTHON, Named, kinds
 
 FILE = "code.json"
 PROGRAM = "the program that started the run"
@@ -26,17 +26,17 @@ _OURS = Path(fedblocks.core.__file__ or "").parents[1]
 _INSTALLED = [Path(sysconfig.get_paths()[key]) for key in ("stdlib", "purelib", "platlib")]
 
 
-def entries_of(config: Config) -> list[Entry]:
-    """What a run needs that is not ours: its program, or files and packages that define what it names."""
-    if config.is_of_objects:
+def entries_of(table: Mapping[str, Any]) -> list[Entry]:
+    """What a configuration needs that is not ours: its program, or files and packages that define what it names."""
+    if table.get("data", {}).get("name") == PYTHON:
         return [_program()]
-    entries = [_entry(kind, name) for kind, name in names_in(config)]
+    entries = [_entry(kind, name) for kind, name in names_in(table) if name in kinds()[kind]]
     return [entry for entry in entries if entry is not None]
 
 
-def text_of(config: Config) -> str | None:
-    """The entries as JSON; None: everything that the run names is ours."""
-    entries = entries_of(config)
+def text_of(table: Mapping[str, Any]) -> str | None:
+    """The entries as JSON; None: everything that the configuration names is ours."""
+    entries = entries_of(table)
     return json.dumps(entries, indent=2) + "\n" if entries else None
 
 
@@ -49,16 +49,16 @@ def read_entries(folder: Path) -> list[Entry]:
     return found
 
 
-def names_in(config: Config) -> Iterator[tuple[str, str]]:
+def names_in(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Kind and name of what a configuration names, each once."""
-    pairs = [("data", config.data.name), ("net", config.net.name), ("method", config.method.name)]
-    pairs += [pair for g in config.groups.values() for pair in (("net", g.net.name), ("method", g.method.name))]
-    yield from dict.fromkeys(pairs)
+    tables = [table, *table.get("groups", {}).values()]
+    named = [(kind, one.get(kind, {}).get("name")) for one in tables for kind in ("data", "net", "method")]
+    yield from dict.fromkeys((kind, name) for kind, name in named if name is not None)
 
 
 def require_names(config: Config, folder: Path) -> None:
     """Refuse a run that names something unknown here, and say which code defines it."""
-    for kind, name in names_in(config):
+    for kind, name in names_in(config.resolved()):
         known = kinds()[kind]
         if name not in known:
             what = f'{known.what if isinstance(known, Named) else kind} "{name}"'

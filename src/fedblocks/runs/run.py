@@ -17,7 +17,7 @@ from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.clients import clients_text
 from fedblocks.runs.config import Config
 from fedblocks.runs.environment import environment
-from fedblocks.runs.folder import RunFolder, write_atomically
+from fedblocks.runs.folder import RunFolder
 from fedblocks.runs.ingredients import Ingredients
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.result import RunResult, config_of, load_run
@@ -135,9 +135,6 @@ def begin(folder: RunFolder, prepared: Prepared, notes: list[Note], tell: OnNote
     folder.store.set_meta("federation", prepared.setting.data.hash())
     folder.store.set_meta("engine", prepared.engine.name)
     folder.store.set_meta("clients", clients_text(prepared.setting.data))
-    code = code_record.text_of(prepared.config) if not (folder.path / code_record.FILE).exists() else None
-    if code is not None:
-        write_atomically(folder.path / code_record.FILE, code)
     known = {row["text"] for row in folder.store.rows("SELECT text FROM notes")}
     for note in notes:
         tell(note)
