@@ -132,13 +132,15 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def clean() -> Iterator[None]:
     """What code read in this process registers is forgotten."""
-    known: list[dict[str, Any]] = [fb.NETS, fb.METHODS, fb.DATASETS, sys.modules]  # type: ignore[list-item]
-    before, path = [dict(one) for one in known], list(sys.path)
+    known: list[dict[str, Any]] = [fb.NETS, fb.METHODS, fb.DATASETS]  # type: ignore[list-item]
+    before, path, program = [dict(one) for one in known], list(sys.path), sys.modules["__main__"]
     yield
     for one, old in zip(known, before, strict=True):
         one.clear()
         one.update(old)
-    sys.path[:] = path
+    for name in [name for name in sys.modules if name.startswith(("fedblocks_code_", "my_code"))]:
+        del sys.modules[name]
+    sys.path[:], sys.modules["__main__"] = path, program
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -259,8 +261,26 @@ def test_own_names_are_compared_planned_checked_and_previewed(
     assert said(capsys, *grid, "--set", "rounds=1", *own)[0] == 0
     code, shown = said(capsys, "plan", "mine", *own)
     assert code == 0 and "server" in shown
+    assert "20 of 20 invariants hold" in said(capsys, "check", "mine", *own)[1]
     assert "truck-0" in said(capsys, "data", "preview", "a.toml", *own)[1]
     assert '"mine"' in said(capsys, "methods", "--json", *own)[1]
+
+
+def test_own_names_are_searched_for_their_best_options(
+    named: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, clean: None
+) -> None:
+    pytest.importorskip("optuna", reason="a search needs optuna: pip install 'fedblocks[tune]'")
+    monkeypatch.chdir(named)
+    words = ["tune", "a.toml", "--set", "method.lr=0.1..1", "--set", "rounds=1", "--trials", "1", "--out", "runs/t"]
+    code, shown = said(capsys, *words, "--code", "my_code.py")
+    assert code == 0 and "--code my_code.py" in shown.splitlines()[-1]
+
+
+def test_processes_that_a_command_starts_read_the_same_code(named: Path) -> None:
+    look = "from fedblocks.runs.registry import kinds; print('small' in kinds()['net'], 'trucks' in kinds()['data'])"
+    start = "import subprocess, sys; from fedblocks.runs.code import tell_children; tell_children(['my_code.py']); "
+    start += f"subprocess.run([sys.executable, '-c', {look!r}], cwd='/')"
+    assert process("-c", start, folder=named).stdout == "True True\n"
 
 
 @pytest.mark.parametrize(

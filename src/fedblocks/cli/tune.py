@@ -55,7 +55,7 @@ def tune(
             return
         say(f"best of {len(found.trials)}: {_line(found.best)}")
         say(f"Validation accuracy, every client counts the same. Everything is in {found.folder}. Run the best:")
-        say(found.command)
+        say(" ".join([found.command, *(f"--code {source}" for source in code or [])]))
 
     stoppable(action)
 
