@@ -178,3 +178,13 @@ def test_a_wrong_call_gets_one_clear_error(
         fb.run(*given, **settings, out=tmp_path / "r")
     assert words in error.value.message and error.value.fix
     assert not (tmp_path / "r").exists()
+
+
+def test_a_run_of_a_notebook_says_where_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("__main__.__file__", raising=False)  # as in a notebook
+    with pytest.raises(fb.Interrupted) as stop:
+        fb.run(FIRST, DATA, rounds=2, out=tmp_path / "r", on_round=stopped_after(1))
+    assert "--code" not in stop.value.fix
+    with pytest.raises(UserError) as error:
+        fb.resume(tmp_path / "r")
+    assert "in a notebook or a session without a file" in error.value.fix

@@ -17,6 +17,11 @@ Listed = Sequence[npt.ArrayLike] | Mapping[str, npt.ArrayLike]  # the row number
 How = Partition | Callable[[Ints], Partition] | Listed
 
 
+def rows_of(values: Any) -> int:
+    """The length of an array, a tensor or a list."""
+    return len(values) if hasattr(values, "__len__") else 0
+
+
 def same_length(**rows: int) -> None:
     """Refuse inputs, labels and users of unlike length."""
     (first, wanted), *others = rows.items()

@@ -16,7 +16,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.random import generator
 from fedblocks.data import checks, overview
 from fedblocks.data.arrays import Inputs, MapDataset, as_inputs, as_targets, stack_dataset
-from fedblocks.data.dividing import How, count_classes, made_for, recipe_of, same_length
+from fedblocks.data.dividing import How, count_classes, made_for, recipe_of, rows_of, same_length
 from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
 from fedblocks.data.partition import names_arrays, names_from, names_header
 from fedblocks.data.partitions import by_user
@@ -98,7 +98,7 @@ class Federation:
     @classmethod
     def from_users(cls, x: Inputs, y: Inputs, users: npt.ArrayLike, **options: Any) -> Federation:
         """One client per user id, named after it; options as for from_arrays."""
-        same_length(x=len(as_inputs(x)), y=len(as_targets(y)), users=len(np.asarray(users)))
+        same_length(x=rows_of(x), y=rows_of(y), users=rows_of(users))
         return cls.from_arrays(x, y, by_user(users), **options)
 
     @classmethod

@@ -87,7 +87,7 @@ def what_to_add(entries: list[Entry], what: str) -> str:
     if "package" in entry:
         return f"install {entry['package']} (the package that defines {what})"
     if "file" not in entry:
-        return f"the run was started where there is no file, as in a notebook: do there what makes {what}"
+        return "it was started in a notebook or a session without a file: go on there"
     role = entry["defines"] if entry["defines"] == PROGRAM else f"the file that defines {entry['defines']}"
     return f"add --code {entry['file']} ({role}, recorded with SHA-256 {entry['sha256'][:12]}...)"
 
