@@ -13,45 +13,39 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
-from fedblocks.core.blocks import Block, Private, Shared
-from fedblocks.core.method import Method, Paper
-from fedblocks.core.optimizers import SGD
-from fedblocks.core.options import AtLeast, Help
-from fedblocks.core.parts import Blocks, Value
-from fedblocks.core.phases import Phase
-from fedblocks.testing import Example, Reduction, check_method, example_for, is_fedavg
+import fedblocks as fb
 
 
 @dataclass(frozen=True, eq=False)
-class PriorShift(Method):
+class PriorShift(fb.Method):
     """FedAvg whose clients correct the model by their own class frequencies."""
 
-    paper: ClassVar[Paper] = Paper("none: an example", "you", 2024)
+    paper: ClassVar[fb.Paper] = fb.Paper("none: an example", "you", 2024)
 
-    classes: Annotated[int, AtLeast(2), Help("as many as the data have")] = 4
-    shift_lr: Annotated[float, AtLeast(0), Help("of the private shift; 0 is FedAvg")] = 0.5
-    decay: Annotated[float, AtLeast(0), Help("how strongly the shift is drawn to 0")] = 0.1
+    classes: Annotated[int, fb.AtLeast(2), fb.Help("as many as the data have")] = 4
+    shift_lr: Annotated[float, fb.AtLeast(0), fb.Help("of the private shift; 0 is FedAvg")] = 0.5
+    decay: Annotated[float, fb.AtLeast(0), fb.Help("how strongly the shift is drawn to 0")] = 0.1
 
-    def blocks(self) -> dict[str, Block]:
+    def blocks(self) -> dict[str, fb.Block]:
         none = torch.zeros(self.classes, dtype=self.net.dtype)
-        return {"model": Shared(self.net.whole), "shift": Private(Value(none))}
+        return {"model": fb.Shared(self.net.whole), "shift": fb.Private(fb.Value(none))}
 
-    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+    def predict(self, blocks: fb.Blocks, x: Tensor) -> Tensor:
         return self.net(blocks["model"], x) + blocks["shift"]["value"]
 
-    def phases(self) -> list[Phase]:
-        return [*self.joining(), Phase((self.step("model"),), self.epochs)]
+    def phases(self) -> list[fb.Phase]:
+        return [*self.joining(), fb.Phase((self.step("model"),), self.epochs)]
 
-    def joining(self) -> list[Phase]:  # a new client only needs its shift
-        step = self.step("shift", lr=self.shift_lr, optimizer=SGD(weight_decay=self.decay))
-        return [Phase((step,), self.epochs)]
+    def joining(self) -> list[fb.Phase]:  # a new client only needs its shift
+        step = self.step("shift", lr=self.shift_lr, optimizer=fb.SGD(weight_decay=self.decay))
+        return [fb.Phase((step,), self.epochs)]
 
 
-def example() -> Example:
-    without_shift: Reduction = is_fedavg("no shift", {"model": "model"}, shift_lr=0.0)
-    return example_for(PriorShift, reductions=(without_shift,), exceptions={"no_dead_knobs/classes": "the data's"})
+def example() -> fb.Example:
+    without_shift: fb.Reduction = fb.is_fedavg("no shift", {"model": "model"}, shift_lr=0.0)
+    return fb.example_for(PriorShift, reductions=(without_shift,), exceptions={"no_dead_knobs/classes": "the data's"})
 
 
 if __name__ == "__main__":
-    for check in check_method(example()):
+    for check in fb.check_method(example()):
         print(f"{check.number:2d} {'ok  ' if check.passed else 'FAIL'} {check.says}  {check.detail}")

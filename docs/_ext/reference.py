@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, is_typeddict
 
 import typer
 from pydantic import BaseModel
@@ -14,6 +14,7 @@ from pydantic_core import PydanticUndefined
 from sphinx.application import Sphinx
 from typer.testing import CliRunner
 
+import fedblocks
 from fedblocks.cli.app import app as commands
 from fedblocks.runs import catalogue
 from fedblocks.runs.config import Checkpoint, Cohort, Config, Data, Evaluation, Group
@@ -145,7 +146,67 @@ def presets() -> str:
     return table(("preset", "method", "data", "rounds"), rows)
 
 
+PLAIN = {  # names that have no docstring
+    "Block": "`Private`, `Fresh`, `ServerOnly`, `Shared`, `Pool` or `PerClient`.",
+    "Blocks": "Everything that one client holds during a round: `Params` by block.",
+    "CHECKS": "The invariants of the contract, by name.",
+    "DATASETS": 'Data sets by name; `DATASETS["mine"] = load_mine` adds one.',
+    "IGNORE": "A label that is not scored: padding in sequences.",
+    "METHODS": 'Methods by name; `METHODS["mine"] = Mine` adds one.',
+    "NETS": 'Nets by name; `NETS["mine"] = make_mine` adds one.',
+    "PRESETS": "Configurations by name.",
+    "Params": "One copy of one block: tensors by name.",
+}
+CHAPTERS = {  # chapter -> modules whose names belong to it
+    "Run, resume, compare, look": ("runs", "reports", "export"),
+    "Data": ("data",),
+    "Write a method": ("core", "nets"),
+    "Methods": ("methods",),
+    "Rounds by hand": ("engines",),
+    "Check a method": ("testing",),
+}
+
+
+def python_names() -> str:
+    """Every name of the package with its signature and its text."""
+    homes = {name: module for name, (module, _) in fedblocks._HOMES.items()} | fedblocks._MODULES
+    found = []
+    for title, rooms in CHAPTERS.items():
+        names = sorted(name for name, module in homes.items() if module.split(".")[0] in rooms)
+        found.append(f"## {title}\n\n" + "\n\n".join(entry(name) for name in names))
+    return "\n\n".join(found)
+
+
+def entry(name: str) -> str:
+    """A name as a heading with its signature, what it is, and the methods of a class that is not a record."""
+    target = getattr(fedblocks, name)
+    text = PLAIN.get(name) or inspect.cleandoc(inspect.getdoc(target) or "").replace("<", "&lt;")
+    parts = [f"### {name}", text]
+    if inspect.isfunction(target):
+        signature = str(inspect.signature(target)).replace("'", "")
+        parts.insert(1, f"```text\n{name}{signature}\n```")
+    if inspect.isclass(target):
+        parts += [members(target)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _hints(kind: Any) -> list[tuple[str, Any]]:
+    return list(kind.__annotations__.items())
+
+
+def members(kind: Any) -> str:
+    """The functions of a class that say what they do, in a table."""
+    if is_typeddict(kind):
+        return table(("keyword", "is"), [(f"`{key}`", f"`{what.__forward_arg__}`") for key, what in _hints(kind)])
+    own = [(key, value) for key, value in vars(kind).items() if not key.startswith(("_", "model_"))]
+    plain = [(key, getattr(value, "__func__", getattr(value, "fget", value))) for key, value in own]
+    rows = [(f"`{key}`", (inspect.getdoc(value) or "").partition("\n")[0]) for key, value in plain if callable(value)]
+    rows = [(key, text.replace("<", "&lt;")) for key, text in rows if text]
+    return table(("member", "what it does"), rows) if rows else ""
+
+
 MADE = {
+    "python": python_names,
     "commands": command_pages,
     "config": config_sections,
     "common": lambda: option_table(common_options()),

@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 import torch
 
 import fedblocks
-from fedblocks.runs.federations import federation_of
+from fedblocks import federation_of
 
 torch.set_num_threads(1)  # the nets are small
 folder = mkdtemp()  # where the runs go

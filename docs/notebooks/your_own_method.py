@@ -13,14 +13,28 @@ from typing import Annotated
 import torch
 import torch.nn.functional as F
 
-from fedblocks import METHODS, compare
-from fedblocks.core.blocks import Private, Shared
-from fedblocks.core.method import Method, Paper, join
-from fedblocks.core.options import AtLeast, Help
-from fedblocks.core.phases import Phase, Pull
-from fedblocks.engines.federate import Setting, run_round
-from fedblocks.engines.sequential import Sequential
-from fedblocks.testing import CHECKS, check_method, example_for, is_fedavg, plan_text, run_check
+from fedblocks import (
+    CHECKS,
+    METHODS,
+    AtLeast,
+    Help,
+    Method,
+    Paper,
+    Phase,
+    Private,
+    Pull,
+    Sequential,
+    Setting,
+    Shared,
+    check_method,
+    compare,
+    example_for,
+    is_fedavg,
+    join,
+    plan_text,
+    run_check,
+    run_round,
+)
 
 torch.set_num_threads(1)
 

@@ -37,7 +37,7 @@ def offered(line: str) -> list[str]:
         ("fedblocks run digits-fedavg", {"digits-fedavg", "digits-fedavg_ft"}),
         ("fedblocks compare digits-pfedmb --methods fedper,dit", {"fedper,ditto"}),
         ("fedblocks tune quickstart-fl", {"quickstart-flow"}),
-        ("fedblocks new ", {"method", "dataset"}),
+        ("fedblocks new ", {"dataset", "method", "net"}),
     ],
 )
 def test_commands_and_names_are_completed_without_torch(line: str, some: set[str]) -> None:

@@ -30,6 +30,7 @@ command("compare", "digits-fedavg", "--methods", "my_idea", "--seeds", "1", "--o
 command("report", "grid")
 command("data", "list", "--json")
 command("run", "points/example.toml", "--set", "rounds=1", "--out", "run", "--quiet")
+command("run", "my_net/example.toml", "--set", "rounds=1", "--out", "run-net", "--quiet")
 """
 
 
@@ -57,14 +58,26 @@ def test_the_tests_of_a_data_set_pass_before_any_edit(fedblocks: Any) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_an_installed_method_and_data_set_appear_in_the_commands(fedblocks: Any) -> None:
+def test_the_tests_of_a_net_pass_before_any_edit_and_its_file_is_code_for_a_run(fedblocks: Any) -> None:
+    shown = fedblocks("new", "net", "my_net")
+    assert shown.code == 0 and "cd my_net; pip install -e ." in shown.out
+    done = run_tests_of("my_net")
+    assert done.returncode == 0 and "3 passed" in done.stdout, done.stdout
+    code = "my_net/src/fedblocks_my_net/net.py"
+    words = ["run", "my_net/example.toml", "--set", "rounds=1", "--out", "run", "--quiet"]
+    assert fedblocks(*words, "--code", code).code == 0
+    assert json.loads(Path("run/code.json").read_text())[0]["defines"] == 'net "my_net"'
+
+
+def test_an_installed_method_net_and_data_set_appear_in_the_commands(fedblocks: Any) -> None:
     pytest.importorskip("plotly", reason="one of the commands is a report: pip install 'fedblocks[report]'")
     fedblocks("new", "method", "my_idea")
     fedblocks("new", "dataset", "points")
+    fedblocks("new", "net", "my_net")
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", "site"]
-    subprocess.run([*install, "./my_idea", "./points"], check=True)
-    folders = [str(Path("site").resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]
-    paths = {"PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
+    subprocess.run([*install, "./my_idea", "./points", "./my_net"], check=True)
+    found_first = os.pathsep.join([str(Path("site").resolve()), os.environ.get("PYTHONPATH", "")])
+    paths = {"PYTHONPATH": found_first, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", COMMANDS], capture_output=True, text=True, env={**os.environ, **paths})
     shown = dict(block.split("\n", 1) for block in done.stdout.split("$ ")[1:])
     assert all(text.endswith("exit 0\n") for text in shown.values()), done.stdout + done.stderr
@@ -75,6 +88,7 @@ def test_an_installed_method_and_data_set_appear_in_the_commands(fedblocks: Any)
     data = {entry["name"]: entry for entry in json.loads(shown["data list --json"].removesuffix("exit 0\n"))}
     assert {option["name"] for option in data["points"]["options"]} == {"users", "rows", "classes", "features", "seed"}
     assert Path("run/config.toml").is_file()
+    assert json.loads(Path("run-net/code.json").read_text())[0]["package"] == "fedblocks_my_net 0.1.0"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,16 @@ def blocks(page: str) -> list[str]:
     return [code for code in found if "import" in code]
 
 
+def test_the_readme_compares_methods_with_the_net_and_the_data_of_its_first_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {"__name__": "example"}
+    first, second, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(compile(first + second, "README.md", "exec"), scope)
+    assert "pfedmb" in capsys.readouterr().out and (tmp_path / "runs/trucks/config.toml").is_file()
+
+
 @pytest.mark.parametrize("number", range(2))
 def test_an_example_of_the_readme_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

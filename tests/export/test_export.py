@@ -14,6 +14,7 @@ import torch
 from fedblocks import METHODS, Net, export_model, load_run, personal
 from fedblocks.cli import main
 from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method
 from fedblocks.engines.federate import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.export import models
@@ -148,8 +149,8 @@ def test_the_card_says_where_a_model_comes_from(start: Start, tmp_path: Path) ->
 def test_a_model_that_differs_is_not_kept(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result, honest = start("fedavg"), models.read
 
-    def wrong(path: Path) -> models.Model:
-        model = honest(path)
+    def wrong(path: Path, method: Method | None = None) -> models.Model:
+        model = honest(path, method)
         return models.Model(model.card, lambda x: model.logits(x) + 2e-5 * max(1.0, float(model.logits(x).abs().max())))
 
     monkeypatch.setattr(models, "read", wrong)

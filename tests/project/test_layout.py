@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "watch": MODELS | {"engines", "runs", "reports", "watch"},
     "cli": MODELS | {"engines", "runs", "reports", "bench", "flower", "recipes", "export", "watch", "cli"},
     "__main__": {"cli"},
-    "__init__": MODELS | {"engines", "runs", "reports", "export"},
+    "__init__": MODELS | {"engines", "runs", "reports", "export", "testing"},
 }
 PICKLES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml"}
 UNSAFE_CALLS = {"eval", "exec", "torch.load", "torch.save", "torch.hub.load", "torch.jit.load", "pandas.read_pickle"}

@@ -57,7 +57,7 @@ app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
 app.command("schema")(schema.schema)
 app.command("completion")(completion.completion)
-app.add_typer(new.app, name="new", help="A method or a data set of your own: make a package that works.")
+app.add_typer(new.app, name="new", help="A method, a net or a data set of your own: make a package that works.")
 app.add_typer(federation.app, name="federation", help="Real clients: on this machine, or each on its own.")
 app.add_typer(data.app, name="data", help="Data sets, partitions and shifts: list, preview, save.")
 

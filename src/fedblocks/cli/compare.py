@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedblocks.cli.code import CodeFiles, read_code
 from fedblocks.cli.completion import some_methods
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 from fedblocks.cli.runs import Preset
@@ -41,6 +42,7 @@ def compare(
     seeds: Annotated[int | None, typer.Option("--seeds", help="Runs of each method; 6 give a verdict.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the runs go, or are.")] = None,
     changes: Changes = None,
+    code: CodeFiles = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show warnings and the result only.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -49,6 +51,7 @@ def compare(
     def action() -> None:
         from fedblocks.reports.compare import compare as compared
 
+        read_code(code)
         names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
         progress = _Progress(quiet, sys.stderr if as_json else None)
         try:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedblocks.cli.code import CodeFiles, read_code
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -15,12 +16,13 @@ Config = Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or a
 
 
 @app.command("list")
-def show_all(as_json: AsJson = False) -> None:
+def show_all(code: CodeFiles = None, as_json: AsJson = False) -> None:
     """List data sets and where their files are or would go, partitions, test-beds and shifts; --json adds options."""
 
     def action() -> None:
         from fedblocks.runs.catalogue import data
 
+        read_code(code)
         found = data()
         if as_json:
             show_json(found)
@@ -39,13 +41,16 @@ def files_of(entry: dict[str, Any]) -> str:
 
 
 @app.command("preview")
-def preview(config: Config, changes: Changes = None, most: int = 50, as_json: AsJson = False) -> None:
+def preview(
+    config: Config, changes: Changes = None, code: CodeFiles = None, most: int = 50, as_json: AsJson = False
+) -> None:
     """Show who holds what, before anything is trained."""
 
     def action() -> None:
         from fedblocks.runs.federations import federation_of
         from fedblocks.runs.presets import read_config
 
+        read_code(code)
         federation = federation_of(read_config(config, changes or []))
         rows = [{"name": row.pop("client"), **row} for row in federation.preview(most)]
         if as_json:
@@ -67,6 +72,7 @@ def save(
     config: Config,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The npz file to write.")],
     changes: Changes = None,
+    code: CodeFiles = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the federation of a configuration to a file; use it with data.name = "saved"."""
@@ -75,6 +81,7 @@ def save(
         from fedblocks.runs.federations import federation_of
         from fedblocks.runs.presets import read_config
 
+        read_code(code)
         federation = federation_of(read_config(config, changes or []))
         federation.save(out)
         if as_json:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedblocks.cli.code import CodeFiles, ingredients_of, method_of, read_code
 from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
 
 SHOWN = 20  # predictions that are printed
@@ -19,16 +20,19 @@ def export(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The model file; default: client-NUMBER.FORMAT")
     ] = None,
+    code: CodeFiles = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a client's personal model in its smallest form, checked against the run, with a card beside it."""
 
     def action() -> None:
-        from fedblocks.export.formats import format_of, read
+        from fedblocks.export.formats import format_of, read, read_card
         from fedblocks.export.models import export_model
 
-        path = export_model(folder, client, format_of(format), out)
-        card, size = read(path).card, path.stat().st_size
+        own = ingredients_of(folder, read_code(code))
+        method, data = (None, None) if own is None else (own.methods, own.data)
+        path = export_model(folder, client, format_of(format), out, method, data)
+        card, size = (read_card(path) or read(path).card), path.stat().st_size
         if as_json:
             show_json({"name": path.name, "file": str(path), "bytes": size, **card.model_dump(mode="json")})
         else:
@@ -45,6 +49,7 @@ def predict(
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="All predictions, as npz or csv.")
     ] = None,
+    code: CodeFiles = None,
     as_json: AsJson = False,
 ) -> None:
     """What an exported model says of inputs from a file."""
@@ -53,10 +58,10 @@ def predict(
         from fedblocks.export.predict import predict as ask
         from fedblocks.export.predict import write_predictions
 
-        found = ask(model, inputs)
+        found = ask(model, inputs, method_of(model, read_code(code)))
         if output is not None:
             write_predictions(found, output)
-        labels, highest = found.labels.tolist(), found.probabilities.max(-1).tolist()
+        labels, highest = found.named(), found.probabilities.max(-1).tolist()
         if as_json:
             show_json({"model": str(model), "inputs": len(labels), "labels": labels, "probabilities": highest})
             return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedblocks.cli import keys
+from fedblocks.cli.code import CodeFiles, share_code
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def local(
     nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Machines to play; clients are dealt out.")] = 2,
     preset: Annotated[str | None, typer.Option("--preset", help="A preset such as digits-pfedmb.")] = None,
     changes: Changes = None,
+    code: CodeFiles = None,
     out: Out = None,
     port: Annotated[int | None, typer.Option("--port", help="Of the server; default: a free one.")] = None,
     deadline: Deadline = 300.0,
@@ -51,6 +53,7 @@ def local(
         from fedblocks.flower import launch
 
         launch.need_flower()
+        share_code(code)
         from fedblocks.flower.federation import local as start
 
         note = f"engine flower: {nodes} nodes on this machine, with certificates and keys"
@@ -70,6 +73,7 @@ def simulate(
     gpus: Annotated[float, typer.Option("--gpus", min=0.0, help="GPUs for one node; 0.25: four share one.")] = 0.0,
     address: Annotated[str | None, typer.Option("--address", help="A Ray cluster; default: this machine.")] = None,
     changes: Changes = None,
+    code: CodeFiles = None,
     out: Out = None,
     deadline: Deadline = 600.0,
     quiet: Quiet = False,
@@ -81,6 +85,7 @@ def simulate(
         from fedblocks.flower.simulation import need_ray
 
         need_ray()
+        share_code(code)
         from fedblocks.flower.simulation import simulate as start
 
         path = _folder(what, changes, out, f"engine flower: {nodes} nodes on Ray")
@@ -101,16 +106,22 @@ app.command("keys")(keys.table)
 
 
 @app.command()
-def server(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")]) -> None:
+def server(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")], code: CodeFiles = None
+) -> None:
     """Run the server until Ctrl-C; it takes up all jobs that it was killed in."""
+    share_code(code)
     from fedblocks.flower.hosting import host_server
 
     host_server(folder, say)
 
 
 @app.command()
-def client(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This client's folder.")]) -> None:
+def client(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This client's folder.")], code: CodeFiles = None
+) -> None:
     """Run a client until Ctrl-C."""
+    share_code(code)
     from fedblocks.flower.client_host import host_client
 
     host_client(folder, say)
@@ -121,6 +132,7 @@ def run(
     what: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, a preset, or a run to go on with.")],
     server: Server,
     changes: Changes = None,
+    code: CodeFiles = None,
     out: Out = None,
     deadline: Deadline = 600.0,
     patience: Patience = 600.0,
@@ -137,6 +149,7 @@ def run(
         from fedblocks.flower import launch
 
         launch.need_flower()
+        share_code(code)
         from fedblocks.flower.federation import go_on
 
         path = _folder(what, changes, out, "engine flower: clients on their own machines")
@@ -190,12 +203,14 @@ def adapt(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a trained run.")],
     server: Server,
     clients: Annotated[list[int], typer.Option("--client", help="A client that never took part; may be repeated.")],
+    code: CodeFiles = None,
     deadline: Deadline = 600.0,
     patience: Patience = 600.0,
 ) -> None:
     """Give new clients personalised models from a trained federation, without training it further."""
 
     def action() -> None:
+        share_code(code)
         from fedblocks.flower.hosting import adapt as give
 
         give(server.resolve(), folder, clients, say, deadline, patience)

@@ -1,4 +1,4 @@
-"""`fedblocks new`: a method or a data set of one's own, as a package that works before anything is changed."""
+"""`fedblocks new`: a method, a net or a data set of one's own, as a package that works before anything is changed."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="The f
 COMMON = {"pyproject.toml": "pyproject.toml", "README.md": "README.md", "__init__.py": "src/$package/__init__.py"}
 FILES = {  # template -> file of the new package
     "method": {**COMMON, "method.py": "src/$package/method.py", "test.py": "tests/test_$name.py"},
+    "net": {
+        **COMMON,
+        "net.py": "src/$package/net.py",
+        "test.py": "tests/test_$name.py",
+        "example.toml": "example.toml",
+    },
     "dataset": {
         **COMMON,
         "dataset.py": "src/$package/dataset.py",
@@ -40,6 +46,13 @@ def method(name: Name, out: Out = None, as_json: AsJson = False) -> None:
         )
     folder = _made("method", name, out)
     _told(folder, name, as_json, f"fedblocks compare digits-fedavg --methods {name}")
+
+
+@app.command("net")
+def net(name: Name, out: Out = None, as_json: AsJson = False) -> None:
+    """Make a package with a net, its test and an example; a configuration names it once it is installed."""
+    folder = _made("net", name, out)
+    _told(folder, name, as_json, "fedblocks run example.toml")
 
 
 @app.command("dataset")

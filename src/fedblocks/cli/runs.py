@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedblocks.cli.code import CodeFiles, ingredients_of, read_code, with_ingredients
 from fedblocks.cli.completion import some_config
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 
@@ -40,6 +41,7 @@ def run(
     out: Out = None,
     reference: Reference = None,
     track: Track = None,
+    code: CodeFiles = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -53,7 +55,8 @@ def run(
         from fedblocks.runs.run import run as start
         from fedblocks.runs.trackers import Mirrors
 
-        chosen = read_config(config, changes or [])
+        own = read_code(code)
+        chosen = with_ingredients(read_config(config, changes or []), own)
         trackers = [*read_trackers(config, changes or []), *(track or [])]
         folder = out if out is not None else free_folder(f"{chosen.method.name}-{chosen.data.name}")
         against = load_run(reference) if reference is not None else None
@@ -69,6 +72,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run.")],
     reference: Reference = None,
     track: Track = None,
+    code: CodeFiles = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -80,11 +84,13 @@ def resume(
         from fedblocks.runs.run import resume as go_on
         from fedblocks.runs.trackers import Mirrors
 
+        own = read_code(code)
         before = load_run(folder)
+        ingredients = ingredients_of(folder, own) if before.status != "finished" else None
         against = load_run(reference) if reference is not None else None
         shown = Watch(before.config.method.name, quiet, sys.stderr if as_json else None)
         with shown as watch, Mirrors(track or [], folder, before.config, watch.on_note) as mirrors:
-            result = go_on(folder, _both(watch.on_round, mirrors.on_round), watch.on_note)
+            result = go_on(folder, _both(watch.on_round, mirrors.on_round), watch.on_note, ingredients)
         if before.status == "finished" and not as_json:
             say(f"{folder} was finished already, after {result.rounds} rounds")
         show_run(result, against, as_json)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedblocks.cli.code import CodeFiles, read_code
 from fedblocks.cli.completion import some_method
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 
@@ -16,12 +17,13 @@ Name = Annotated[
 ]
 
 
-def methods(as_json: AsJson = False) -> None:
+def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
     """List all methods with their papers; with --json also their options."""
 
     def action() -> None:
         from fedblocks.runs.catalogue import methods as all_methods
 
+        read_code(code)
         found = all_methods()
         if as_json:
             show_json(found)
@@ -33,13 +35,14 @@ def methods(as_json: AsJson = False) -> None:
     stoppable(action)
 
 
-def plan(method: Name, changes: Changes = None, as_json: AsJson = False) -> None:
+def plan(method: Name, changes: Changes = None, code: CodeFiles = None, as_json: AsJson = False) -> None:
     """Show what a method does with each block: where it lives, what clients see and write, when it trains."""
 
     def action() -> None:
         from fedblocks.core.plan import plan as plan_of
         from fedblocks.runs.catalogue import method_on_digits
 
+        read_code(code)
         found = plan_of(method_on_digits(method, changes or []))
         steps = {"train": found.phases, "adapt": found.adaptation, "join": found.joining}
         if as_json:
@@ -56,7 +59,7 @@ def plan(method: Name, changes: Changes = None, as_json: AsJson = False) -> None
     stoppable(action)
 
 
-def check(method: Name, as_json: AsJson = False) -> None:
+def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None:
     """Check every invariant of the contract on a method."""
 
     def action() -> None:
@@ -64,6 +67,7 @@ def check(method: Name, as_json: AsJson = False) -> None:
         from fedblocks.runs.registry import Methods
         from fedblocks.testing import EXAMPLES, check_method, example_for
 
+        read_code(code)
         check_method_name(method)
         example = EXAMPLES[method]() if method in EXAMPLES else example_for(Methods()[method])
         found = []

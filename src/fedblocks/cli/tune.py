@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedblocks.cli.code import CodeFiles, read_code
 from fedblocks.cli.output import AsJson, clean, console, say, show_json, stoppable
 from fedblocks.cli.runs import Preset
 from fedblocks.core.errors import Interrupted
 
 if TYPE_CHECKING:
-    from fedblocks.runs.tune import Trial
+    from fedblocks.runs.tune import Trial, Tuned
 
 Search = Annotated[
     list[str] | None,
@@ -31,6 +32,7 @@ def tune(
     changes: Search = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="In all, with those of earlier calls.")] = 20,
     out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the trials go, or are.")] = None,
+    code: CodeFiles = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show the result only.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -39,6 +41,7 @@ def tune(
     def action() -> None:
         from fedblocks.runs.tune import tune as search
 
+        read_code(code)
         shown = console(sys.stderr if as_json else sys.stdout)
         tell = None if quiet else lambda trial: shown.print(clean(_line(trial)), soft_wrap=True)
         try:
@@ -48,23 +51,20 @@ def tune(
                 "stopped; every trial that ended counts", "the same command goes on from there"
             ) from error
         if as_json:
-            best = {"trial": found.best.number, "accuracy": found.best.accuracy, "options": dict(found.best.options)}
-            rows = [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in found.trials]
-            show_json(
-                {
-                    "name": found.folder.name,
-                    "folder": str(found.folder),
-                    "best": best,
-                    "trials": rows,
-                    "command": found.command,
-                }
-            )
+            show_json(_as_json(found))
             return
         say(f"best of {len(found.trials)}: {_line(found.best)}")
         say(f"Validation accuracy, every client counts the same. Everything is in {found.folder}. Run the best:")
-        say(found.command)
+        say(" ".join([found.command, *(f"--code {source}" for source in code or [])]))
 
     stoppable(action)
+
+
+def _as_json(found: Tuned) -> dict[str, Any]:
+    best = {"trial": found.best.number, "accuracy": found.best.accuracy, "options": dict(found.best.options)}
+    rows = [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in found.trials]
+    told = {"name": found.folder.name, "folder": str(found.folder), "best": best}
+    return {**told, "trials": rows, "command": found.command}
 
 
 def _line(trial: Trial) -> str:

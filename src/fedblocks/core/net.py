@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.layers import BatchNorm, can_be_mapped, mappable
+from fedblocks.core.outside_modules import Output, checked_module, take_logits
 from fedblocks.core.parts import Params
 from fedblocks.core.template import Template
 
@@ -51,11 +53,12 @@ class Net:
         blocks: dict[str, list[str]] | None,
         dtype: torch.dtype,
         input_shape: Sequence[int] | None = None,
+        output: Output | None = None,
     ) -> None:
-        self.make, self.dtype = make, dtype
+        self.make, self.dtype, self.output = make, dtype, output
         self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example, where it is known
         self._templates: dict[torch.device, Template] = {}
-        self.template = mappable(make())
+        self.template = mappable(checked_module(make))
         self.names = [*(n for n, _ in self.template.named_parameters()), *self._statistics()]
         self.head_module = head if head is not None else self._last_layer()
         self._check_module(self.head_module)
@@ -69,17 +72,20 @@ class Net:
         keep_weights: bool = False,
         dtype: torch.dtype = torch.float32,
         input_shape: Sequence[int] | None = None,
+        output: Output | None = None,
     ) -> Net:
         """Any module, or a function that makes one. `head` names the last layers, `blocks` any other cut.
 
         A seed re-initialises the module (`reset_parameters`); `keep_weights` starts from its own weights.
         `input_shape`, of one example, is needed only by methods that build a layer on the inputs (Flow's router).
+        `output` says where the logits are in what the module returns, if that is no tensor: a place in a tuple (0), a
+        key of a dictionary or the name of an attribute ("logits"), or a function.
         """
         if isinstance(module, nn.Module):
             given = module
             again = copy.deepcopy if keep_weights else _reset
-            return Net(lambda: again(given), head, blocks, dtype, input_shape)
-        return Net(module, head, blocks, dtype, input_shape)
+            return Net(lambda: again(given), head, blocks, dtype, input_shape, output)
+        return Net(module, head, blocks, dtype, input_shape, output)
 
     def init(self, seed: int) -> Params:
         """All tensors at the start, a function of the seed alone."""
@@ -91,7 +97,7 @@ class Net:
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         template = self._on(x.device)
-        return template(params, template.module, x)
+        return self._logits(template(params, template.module, x))
 
     def features(self, params: Params, x: Tensor) -> Tensor:
         """What the head is given: the representation of the input."""
@@ -104,10 +110,14 @@ class Net:
         head = template.module.get_submodule(self.head_module)
         handle = head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
         try:
-            logits = template(params, template.module, x)
+            logits = self._logits(template(params, template.module, x))
         finally:
             handle.remove()
         return logits, seen[0]
+
+    def _logits(self, result: Any) -> Tensor:
+        """The logits in what the module returned."""
+        return result if self.output is None and isinstance(result, Tensor) else take_logits(result, self.output)
 
     def piece(self, names: Iterable[str]) -> Piece:
         """Some of the tensors, in the net's own order."""
@@ -174,7 +184,7 @@ class Net:
 
     @cached_property
     def _children(self) -> list[str]:
-        chain = type(self.template) is nn.Sequential
+        chain = type(self.template) is nn.Sequential and self.output is None
         return [name for name, _ in self.template.named_children()] if chain else []
 
     def place(self, device: torch.device) -> None:

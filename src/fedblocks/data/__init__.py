@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 from fedblocks.core.errors import DataError, nearest
 from fedblocks.data.digits import digits, digits_pool
 from fedblocks.data.federation import IGNORE, Federation, Parts, Rows
@@ -12,7 +15,8 @@ from fedblocks.data.sets import SETS
 from fedblocks.data.shifts import SHIFTS, hidden_groups, joint_pool
 from fedblocks.data.synthetic import gaussian, markov, next_token_windows, waves
 
-DATASETS: dict[str, DataSet] = {
+# A function that returns a Pool or a Federation may be added as it is: DATASETS["trucks"] = load_trucks.
+DATASETS: dict[str, DataSet | Callable[..., Pool | Federation]] = {
     "digits": DataSet("digits", digits_pool, 10, "images", "1,797 handwritten digits of UCI, 8 x 8 pixels, CC BY 4.0"),
     "gaussian": DataSet("gaussian", gaussian, None, "features", "synthetic: a cloud of points per class"),
     "waves": DataSet("waves", waves, None, "signals", "synthetic: sine waves of a frequency per class"),
@@ -25,7 +29,10 @@ def dataset(name: str) -> DataSet:
     """A data set by its name, or the nearest names."""
     if name not in DATASETS:
         raise DataError(f'there is no data set "{name}"', nearest(name, DATASETS))
-    return DATASETS[name]
+    found = DATASETS[name]
+    if isinstance(found, DataSet):
+        return found
+    return DataSet(name, cast(Callable[..., Pool], found), None, "features", (found.__doc__ or "").strip())
 
 
 __all__ = [

@@ -66,7 +66,16 @@ def check_inputs(federation: Federation) -> None:
         bad = (~torch.isfinite(x.reshape(len(x), -1)).all(1)).cpu().numpy()
         if len(who := holders(federation, bad)):
             message = f"inputs are not finite (NaN or infinite) at {some_names(federation.names, who)}"
-            raise DataError(message, "remove or fill these rows")
+            raise DataError(f"{message}: {_first_odd(x)}", "remove or fill these rows")
+
+
+def _first_odd(x: torch.Tensor) -> str:
+    """Where the first value is that is no number: `row 17, column 3 is nan, and 4 more values`."""
+    odd = (~torch.isfinite(x)).nonzero()
+    row, *place = odd[0].tolist()
+    at = f", column {place[0]}" if len(place) == 1 else f", at {place}" if place else ""
+    more = f", and {len(odd) - 1} more values" if len(odd) > 1 else ""
+    return f"row {row}{at} is {x[tuple(odd[0].tolist())].item()}{more}"
 
 
 def check_labels(federation: Federation) -> None:
@@ -76,7 +85,9 @@ def check_labels(federation: Federation) -> None:
     if wrong.any():
         bad = wrong.reshape(len(y), -1).any(1).cpu().numpy()
         if len(who := holders(federation, bad)):
-            message = f"labels outside 0..{federation.classes - 1} at {some_names(federation.names, who)}"
+            row = int(np.flatnonzero(bad)[0])
+            first = f"row {row} has label {int(y[row][wrong[row]].flatten()[0])}"
+            message = f"labels outside 0..{federation.classes - 1} at {some_names(federation.names, who)}: {first}"
             raise DataError(message, f"number the classes from 0, raise `classes`, or use {IGNORE} for 'not scored'")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,17 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.random import generator
 from fedblocks.data import checks, overview
 from fedblocks.data.arrays import Inputs, MapDataset, as_inputs, as_targets, stack_dataset
+from fedblocks.data.dividing import How, count_classes, made_for, recipe_of, rows_of, same_length
 from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
-from fedblocks.data.partition import Partition, names_arrays, names_from, names_header
+from fedblocks.data.partition import names_arrays, names_from, names_header
 from fedblocks.data.partitions import by_user
+from fedblocks.data.pools import Pool
 from fedblocks.data.rows import Ints, Numbered, Rows, read_only, take_names
 from fedblocks.data.splits import Fractions, split_rows, split_rows_stratified
 from fedblocks.data.storage import content_hash, read_arrays, read_npz, verify, write_npz
 from fedblocks.data.summary import IGNORE
 
 __all__ = ["IGNORE", "Federation", "Parts", "Rows"]
-
-How = Partition | Callable[[Ints], Partition]  # a partition, or a function of the labels that makes one
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +75,7 @@ class Federation:
     ) -> Federation:
         """Divide a pool over clients, and each client's rows into train, validation and test."""
         inputs, targets = as_inputs(x), as_targets(y)
+        same_length(x=len(inputs), y=len(targets))
         made = made_for(partition, targets)
         if stratified:
             train, validation, test = split_rows_stratified(made.rows, targets.numpy(), split, seed)
@@ -97,7 +98,48 @@ class Federation:
     @classmethod
     def from_users(cls, x: Inputs, y: Inputs, users: npt.ArrayLike, **options: Any) -> Federation:
         """One client per user id, named after it; options as for from_arrays."""
+        same_length(x=rows_of(x), y=rows_of(y), users=rows_of(users))
         return cls.from_arrays(x, y, by_user(users), **options)
+
+    @classmethod
+    def from_csv(
+        cls,
+        path: str | Path,
+        label: str = "label",
+        user: str = "user",
+        columns: Sequence[str] = (),
+        partition: How | None = None,
+        **options: Any,
+    ) -> Federation:
+        """A table with a line of column names; by user id unless a partition is given; options as for from_arrays.
+
+        `columns` are the numbers that inputs are made of, by default all others. Labels that are words are numbered in
+        the order of the alphabet, and `about["class_names"]` has the words.
+        """
+        from fedblocks.data.sets.own import csv_table  # data sets stand on federations
+
+        return cls.from_pool(csv_table(str(path), label, user, tuple(columns)), partition, user, **options)
+
+    @classmethod
+    def from_folder(
+        cls, path: str | Path, side: int | None = None, partition: How | None = None, **options: Any
+    ) -> Federation:
+        """Images in USER/CLASS/ folders, a client for each user; or in CLASS/ folders, with a partition.
+
+        `side` resizes them to side x side pixels. Options as for from_arrays.
+        """
+        from fedblocks.data.sets.own import image_folder
+
+        return cls.from_pool(image_folder(str(path), side), partition, "USER/CLASS folders", **options)
+
+    @classmethod
+    def from_pool(cls, pool: Pool, partition: How | None, user: str, **options: Any) -> Federation:
+        """The rows of a pool, by its users unless a partition is given."""
+        if partition is None and pool.users is None:
+            fix = "give a partition, e.g. partition=lambda y: fedblocks.partitions.iid(y, clients=10)"
+            raise DataError(f"nothing says whose each row is: there is no {user}", fix)
+        how = partition if partition is not None else by_user(pool.users)  # type: ignore[arg-type]
+        return cls.from_arrays(pool.x, pool.y, how, **{"classes": pool.classes, "about": pool.about, **options})
 
     @classmethod
     def from_npz(
@@ -227,22 +269,3 @@ class Federation:
         federation = cls(x, y, train, validation, test, header["classes"], names, tags, header["about"])
         verify(path, header, federation.hash())
         return federation
-
-
-def made_for(partition: How, y: Tensor) -> Partition:
-    """The partition of this pool; it must not name rows that the pool does not have."""
-    made = partition if isinstance(partition, Partition) else partition(y.numpy())
-    if len(made.rows.index) and int(made.rows.index.max()) >= len(y):
-        message = f"the partition names row {made.rows.index.max()}, the pool has {len(y)} rows"
-        raise DataError(message, "make the partition from the labels of this pool")
-    return made
-
-
-def recipe_of(partition: Partition) -> dict[str, Any]:
-    """What a run records of a partition."""
-    return {"partition": partition.recipe, "partition_hash": partition.hash()}
-
-
-def count_classes(y: Tensor, classes: int | None) -> int:
-    """The number of classes as given, or from the largest label."""
-    return classes if classes is not None else int(y.max()) + 1 if len(y) else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,23 @@ class Partition:
 
 
 PartitionFunction = Callable[..., Partition]
+
+
+def listed(clients: Any) -> Partition:
+    """A partition from the row numbers of each client: a list of lists or arrays, or a mapping by name."""
+    names = tuple(map(str, clients)) if isinstance(clients, Mapping) else ()
+    rows = list(clients.values()) if isinstance(clients, Mapping) else clients
+    fix = "give a Partition, a function of the labels that makes one, or a list with the row numbers of each client"
+    if not isinstance(rows, list | tuple | np.ndarray) or not len(rows):
+        raise DataError(f"the partition is a {type(clients).__name__}" + (", empty" if rows == [] else ""), fix)
+    for number, own in enumerate(rows):
+        array = np.asarray(own if not isinstance(own, torch.Tensor) else own.cpu())
+        if array.ndim != 1 or (len(array) and not np.issubdtype(array.dtype, np.integer)):
+            raise DataError(f"client {number} of the partition is not a list of row numbers: {str(own)[:60]}", fix)
+        if len(array) and array.min() < 0:
+            raise DataError(f"client {number} of the partition has row {array.min()}", "count rows from 0")
+    arrays = [np.asarray(own, dtype=np.int64) for own in rows]
+    return Partition(Rows.of(arrays), {"partition": "listed", "clients": len(arrays)}, names)
 
 
 def names_header(names: Sequence[str]) -> dict[str, Any]:

@@ -38,6 +38,9 @@ class Card(BaseModel):
     options: dict[str, Any]
     commands: list[str]
     versions: dict[str, str]
+    code: list[dict[str, str]] = []  # what defines the net and the method, where that is not ours
+    class_names: list[str] = []  # of classes 0, 1, ..., where they have names
+    columns: list[str] = []  # of a table, that the inputs are made of
 
     @staticmethod
     def of(text: str | None, path: object) -> Card:
@@ -64,7 +67,7 @@ class Card(BaseModel):
             "seed": self.seed,
             "accuracy": f"{accuracy} on {self.examples} {self.part} examples of this client",
             "input": f"batches of {shape} ({self.input_type}), as the data set gives them",
-            "output": f"logits of {self.classes} classes",
+            "output": f"logits of {self.classes} classes{_in_brackets(self.class_names)}",
             "size": f"{self.numbers:,} numbers, from {self.numbers_before:,} in the client's blocks",
             "largest difference to the run's own model": f"{difference:.1e}",
             "data": f"{self.data}, SHA-256 of the federation {self.data_hash}",
@@ -87,6 +90,11 @@ _USE = {
     ("onnx", "net"): ["Any ONNX runtime, or `fedblocks predict`."],
     ("onnx", "method"): ["Any ONNX runtime, or `fedblocks predict`."],
 }  # fmt: skip
+
+
+def _in_brackets(names: list[str], most: int = 20) -> str:
+    more = ", ..." if len(names) > most else ""
+    return f" ({', '.join(names[:most])}{more})" if names else ""
 
 
 def _cell(value: object) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,14 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method
+from fedblocks.core.net import Net
 from fedblocks.export.card import KEY, Card, Format
 from fedblocks.export.fold import Folded
 from fedblocks.runs.choices import make
+from fedblocks.runs.code_record import what_to_add
+from fedblocks.runs.ingredients import method_table
+from fedblocks.runs.registry import PYTHON, kinds
 
 FORMATS: tuple[Format, ...] = ("safetensors", "pt2", "onnx")
 _CARD_FILE = f"{KEY}.json"
@@ -54,14 +59,27 @@ def write(model: Folded, card: Card, x: Tensor, path: Path) -> None:
             _write_onnx(_program(model, x), card, path)
 
 
-def read(path: Path) -> Model:
-    """A model that `write` wrote."""
+def read(path: Path, method: Method | None = None) -> Model:
+    """A model that `write` wrote; tensors of a net that has no name need the method that it was trained with."""
     if not path.is_file():
         raise UserError(f"{path} is no file" if path.exists() else f"{path} does not exist", "name an exported model")
-    readers: dict[str, Callable[[Path], Model]] = {".safetensors": _safetensors, ".pt2": _pt2, ".onnx": _onnx}
+    readers: dict[str, Callable[[Path], Model]] = {".pt2": _pt2, ".onnx": _onnx}
+    if path.suffix == ".safetensors":
+        return _safetensors(path, method)
     if path.suffix not in readers:
         raise UserError(f"{path}: a model file ends in .safetensors, .pt2 or .onnx", "name an exported model")
     return readers[path.suffix](path)
+
+
+def read_card(path: Path) -> Card | None:
+    """The card of a file of tensors, which needs the code of its net; of the other formats, none."""
+    if path.suffix != ".safetensors" or not path.is_file():
+        return None
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return Card.of((file.metadata() or {}).get(KEY), path)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"cannot read {path}: {error}", "export the model again") from error
 
 
 def _program(model: Folded, x: Tensor) -> torch.export.ExportedProgram:
@@ -82,17 +100,40 @@ def _write_onnx(program: torch.export.ExportedProgram, card: Card, path: Path) -
         exported.save(path, external_data=False)
 
 
-def _safetensors(path: Path) -> Model:
+def _safetensors(path: Path, method: Method | None) -> Model:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             card = Card.of((file.metadata() or {}).get(KEY), path)
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dict
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"cannot read {path}: {error}", "export the model again") from error
-    net = make("net", card.net, input_shape=tuple(card.input_shape), classes=card.classes)
-    core = net if card.kind == "net" else make("method", {"name": card.method, **card.options}, net=net)
-    model = Folded(tensors, core)
+    model = Folded(tensors, _core(card, method, path))
     return Model(card, lambda x: model(x).detach())
+
+
+def _core(card: Card, method: Method | None, path: Path) -> Net | Method:
+    """What the tensors belong to: made from the card's tables, or taken from the method that was handed over."""
+    if method is not None:
+        return method.net if card.kind == "net" else _with_options(method, card.options)
+    if card.net["name"] == PYTHON:
+        fix = what_to_add(card.code, "the program that started the run") + ", or export it as pt2 or onnx"
+        raise UserError(f"the net of {path} was made by a Python program", fix)
+    for kind, name in (("net", card.net["name"]), ("method", card.method)):
+        if name not in kinds()[kind]:
+            fix = what_to_add(card.code, f'{kind} "{name}"')
+            raise UserError(f'{path} needs the {kind} "{name}", which is not known here', fix)
+    net: Net = make("net", card.net, input_shape=tuple(card.input_shape), classes=card.classes)
+    core: Net | Method = net if card.kind == "net" else make("method", {"name": card.method, **card.options}, net=net)
+    return core
+
+
+def _with_options(method: Method, options: Mapping[str, Any]) -> Method:
+    """The method with the options of a slim model, such as fewer modules."""
+    before = method_table(method)
+    changed: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in options.items() if before.get(k) != v
+    }
+    return replace(method, **changed)
 
 
 def _pt2(path: Path) -> Model:

@@ -14,33 +14,45 @@ from torch import Tensor
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.phases import IGNORE
+from fedblocks.data.federation import Federation
 from fedblocks.export.card import Card, Format
 from fedblocks.export.fold import Folded, changed_options, fold
 from fedblocks.export.formats import Model, read, write
 from fedblocks.export.personal import Personal, personal
 from fedblocks.runs.build import ALL
+from fedblocks.runs.code_record import Entry, read_entries
 from fedblocks.runs.folder import CONFIG, write_atomically
+from fedblocks.runs.python import Methods
 
 TOLERANCE = 1e-5  # between logits, of the size of the largest where that is above 1
 EXAMPLES = 256  # of the client's own, on which a file is compared
 
 
-def export_model(run: str | Path, client: int, format: Format = "safetensors", out: str | Path | None = None) -> Path:
+def export_model(
+    run: str | Path,
+    client: int,
+    format: Format = "safetensors",
+    out: str | Path | None = None,
+    method: Methods | None = None,
+    data: Federation | None = None,
+) -> Path:
     """Write a client's personal model, in its smallest form, and beside it a card; where the model was written.
 
     The file is read again and compared with the run's own model on inputs of the client; one that differs is not kept.
+    A run that was started with a method and data needs the same again.
     """
     path = Path(out) if out is not None else Path(f"client-{client}.{format}")
     if path.suffix != f".{format}":
         raise UserError(f"{path} does not end in .{format}", f"name it {path.with_suffix(f'.{format}')}")
-    found = personal(run, client)
+    found = personal(run, client, method, data)
     folded = fold(found)
-    card = _card(found, folded, format, _commands(Path(run), client, format, path))
+    code = read_entries(Path(run))
+    card = _card(found, folded, format, _commands(Path(run), client, format, path, code), code)
     x, draft = found.examples(EXAMPLES).x, path.with_name(f".draft-{os.getpid()}-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(folded, card, x, draft)
-        difference = _difference(found, read(draft), x)
+        difference = _difference(found, read(draft, None if method is None else found.method), x)
         os.replace(draft, path)
         write_atomically(path.with_name(f"{path.name}.md"), card.markdown(difference))
     except OSError as error:
@@ -64,7 +76,7 @@ def _difference(found: Personal, model: Model, x: Tensor) -> float:
     return largest
 
 
-def _card(found: Personal, folded: Folded, format: Format, commands: list[str]) -> Card:
+def _card(found: Personal, folded: Folded, format: Format, commands: list[str], code: list[Entry]) -> Card:
     examples, config = found.examples(EXAMPLES), found.config
     if config is None:
         raise ValueError("only a model of a run has a card")
@@ -91,6 +103,9 @@ def _card(found: Personal, folded: Folded, format: Format, commands: list[str]) 
         net=dict(tables.net.table),
         options={**{k: v for k, v in tables.method.table.items() if k != "name"}, **slim},
         commands=commands,
+        code=code,
+        class_names=list(found.data.about.get("class_names", [])),
+        columns=list(found.data.about.get("columns", [])),
         versions={"fedblocks": version("fedblocks"), "torch": torch.__version__, "numpy": np.__version__},
     )
 
@@ -101,8 +116,9 @@ def _accuracy(logits: Tensor, y: Tensor) -> float | None:
     return float(right.sum() / scored.sum()) if bool(scored.any()) else None
 
 
-def _commands(run: Path, client: int, format: Format, out: Path) -> list[str]:
+def _commands(run: Path, client: int, format: Format, out: Path, code: list[Entry]) -> list[str]:
     """What makes the run, and then the file, once more."""
-    again = ["fedblocks", "run", str(run / CONFIG), "--out", "NEW_RUN"]
-    export = ["fedblocks", "export", "NEW_RUN", "--client", str(client), "--format", format, "--out", out.name]
+    files = [word for entry in code if "file" in entry for word in ("--code", entry["file"])]
+    again = ["fedblocks", "run", str(run / CONFIG), "--out", "NEW_RUN", *files]
+    export = ["fedblocks", "export", "NEW_RUN", "--client", str(client), "--format", format, "--out", out.name, *files]
     return [shlex.join(again), shlex.join(export)]

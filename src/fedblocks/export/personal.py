@@ -21,6 +21,8 @@ from fedblocks.runs import checkpoint
 from fedblocks.runs.build import ALL, Prepared, prepare
 from fedblocks.runs.config import Config
 from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.ingredients import Ingredients
+from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, config_of
 from fedblocks.runs.run import check_same_data
 from fedblocks.runs.states import state_of
@@ -60,13 +62,17 @@ class Personal:
         raise UserError(f"client {self.client} has no examples", "choose a client with data")
 
 
-def personal(run: str | Path | RunResult, client: int) -> Personal:
+def personal(
+    run: str | Path | RunResult, client: int, method: Methods | None = None, data: Federation | None = None
+) -> Personal:
     """The model with which a client of a run is evaluated, as of the run's last checkpoint, on the CPU.
 
-    What a method does before an evaluation is done here too: fine-tuning, choosing a cluster, finding gates.
+    What a method does before an evaluation is done here too: fine-tuning, choosing a cluster, finding gates. A run that
+    was started with a method and data needs the same again.
     """
+    ingredients = None if method is None or data is None else Ingredients.of(method, data)
     with RunFolder.open(run.folder if isinstance(run, RunResult) else Path(run)) as folder:
-        prepared = prepare(on_the_cpu(config_of(folder)))
+        prepared = prepare(on_the_cpu(config_of(folder, ingredients)))
         check_same_data(folder, prepared)
         _check_client(client, prepared)
         state = _last_state(folder)

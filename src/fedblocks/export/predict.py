@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.method import Method
 from fedblocks.data.storage import read_arrays
 from fedblocks.export.card import Card
 from fedblocks.export.formats import Model, read
 
 BATCH = 1024  # inputs in one pass
+Lines = list[tuple[int, list[str]]]  # number and fields of each line
 
 
 class Predictions(NamedTuple):
@@ -27,10 +29,18 @@ class Predictions(NamedTuple):
     labels: npt.NDArray[np.int64]  # [inputs, ...]
     probabilities: npt.NDArray[np.float32]  # [inputs, ..., classes]
 
+    def named(self) -> list[int | str]:
+        """The labels of single-label inputs by their names, where the classes have names."""
+        names = self.card.class_names if self.labels.ndim == 1 else []
+        return [names[label] if names else label for label in self.labels.tolist()]
 
-def predict(model: str | Path, inputs: str | Path) -> Predictions:
-    """The most probable label of every input in an npz or csv file, and the probabilities of all labels."""
-    found = read(Path(model))
+
+def predict(model: str | Path, inputs: str | Path, method: Method | None = None) -> Predictions:
+    """The most probable label of every input in an npz or csv file, and the probabilities of all labels.
+
+    Tensors (.safetensors) of a net that was made in Python need the method that it was trained with.
+    """
+    found = read(Path(model), method)
     logits = _logits(found, read_inputs(Path(inputs), found.card))
     probabilities = torch.softmax(logits.double(), -1).float()
     return Predictions(found.card, logits.argmax(-1).numpy(), probabilities.numpy())
@@ -56,7 +66,7 @@ def read_inputs(path: Path, card: Card) -> Tensor:
         raise DataError(f"{path} does not exist", "name an .npz or .csv file")
     if path.suffix not in (".npz", ".csv"):
         raise DataError(f"{path}: inputs come as .npz or .csv", "save them with numpy.savez(path, x=...)")
-    values = _from_npz(path) if path.suffix == ".npz" else _from_csv(path)
+    values = _from_npz(path) if path.suffix == ".npz" else _from_csv(path, card.columns)
     shape = tuple(card.input_shape)
     if values.shape[1:] != shape and prod(values.shape[1:]) == prod(shape):
         values = values.reshape(len(values), *shape)  # a line of a table for a picture
@@ -82,15 +92,16 @@ def _from_npz(path: Path) -> npt.NDArray[np.float64]:
     return values
 
 
-def _from_csv(path: Path) -> npt.NDArray[np.float64]:
-    """Lines of numbers; a first line of words is left out."""
+def _from_csv(path: Path, columns: list[str]) -> npt.NDArray[np.float64]:
+    """Lines of numbers below a line of names, if there is one: then the columns that the model was trained on."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"cannot read {path}: {error}", "save it as comma-separated UTF-8 text") from error
     if lines and not _is_number(lines[0][1][0]):
-        lines = lines[1:]
+        names, lines = lines[0][1], lines[1:]
+        lines = _chosen(lines, names, columns) if columns and set(columns) <= set(names) else lines
     widths = {len(line) for _, line in lines}
     if len(widths) > 1:
         first = len(lines[0][1])
@@ -101,6 +112,12 @@ def _from_csv(path: Path) -> npt.NDArray[np.float64]:
         if wrong:
             raise DataError(f'{path} line {number}: "{wrong[0][:40]}" is not a number', "mend the file")
     return np.array([[float(cell) for cell in line] for _, line in lines])
+
+
+def _chosen(lines: Lines, names: list[str], columns: list[str]) -> Lines:
+    """The named columns of lines that have them all; others are told as they are."""
+    places = [names.index(name) for name in columns]
+    return [(n, [line[p] for p in places] if len(line) == len(names) else line) for n, line in lines]
 
 
 def _is_number(cell: str) -> bool:
@@ -114,6 +131,7 @@ def _is_number(cell: str) -> bool:
 def _write_csv(found: Predictions, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["label", *(f"probability of {c}" for c in range(found.card.classes))])
-        for label, row in zip(found.labels.tolist(), found.probabilities.tolist()):
+        classes = found.card.class_names or range(found.card.classes)
+        writer.writerow(["label", *(f"probability of {c}" for c in classes)])
+        for label, row in zip(found.named(), found.probabilities.tolist()):
             writer.writerow([label, *(f"{p:.6f}" for p in row)])

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from fedblocks.core.errors import DataError
+from fedblocks.core.errors import DataError, UserError
+from fedblocks.data.federation import Federation
 from fedblocks.reports.intervals import Interval, paired
 from fedblocks.reports.student import half_width
+from fedblocks.runs.code import hand_over
 from fedblocks.runs.folder import RunFolder
-from fedblocks.runs.grid import play_grid, read_grid
+from fedblocks.runs.grid import Grid, play_grid, read_grid
+from fedblocks.runs.method_grid import Data, Listed, grid_of, recipes_of
 from fedblocks.runs.progress import OnNote, OnRound
+from fedblocks.runs.python import Settings
 from fedblocks.runs.result import RunResult
+from fedblocks.runs.tables import Rows
 
 SEEDS = 6  # fewer seeds give no verdict: an interval over seeds would be far too narrow
 DRAWS, NUMBERS = 10_000, 20_000_000  # bootstrap samples, and numbers that one may hold in memory at once
 Runs = Mapping[str, Mapping[int, RunResult]]  # method -> seed -> run
+OnRun = Callable[[str, int, int], tuple[OnRound, OnNote]]  # told method, seed and number, says whom to tell of rounds
 Row = dict[str, Any]
 
 
@@ -32,6 +38,16 @@ class Comparison:
     rows: list[Row]  # the best mean accuracy first; `leaderboard_of` says what is in a row
     verdict: str  # what the intervals allow to say
     runs: Runs
+
+    def __str__(self) -> str:
+        columns = ("name", "seeds", "mean", "bottom_decile", "worst", "megabytes", "seconds")
+        return f"{Rows([{key: row[key] for key in columns} for row in self.rows])}\n{self.verdict}"
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the comparison as one HTML file, by default report.html in its folder; where it was written."""
+        from fedblocks.reports.html import write_report
+
+        return write_report(self.folder, Path(path) if path is not None else None)
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values."""
@@ -46,21 +62,53 @@ class Comparison:
 
 
 def compare(
-    config: str | Path,
-    methods: Sequence[str] | None = None,
+    what: str | Path | Listed,
+    data: Data | Sequence[str] | None = None,
     seeds: int | None = None,
     out: str | Path | None = None,
     changes: Sequence[str] = (),
-    on_run: Callable[[str, int, int], tuple[OnRound, OnNote]] | None = None,
+    on_run: OnRun | None = None,
+    *,
+    methods: Sequence[str] | None = None,
+    rounds: int | None = None,
+    **settings: Unpack[Settings],
 ) -> Comparison:
     """Train each method with each seed on the same data and compare; repeat the call to go on after a stop.
 
-    `changes` are as after `--set`: `rounds=20` for all runs, `ditto.strength=0.1` for one method.
+    `compare([Local(net), FedAvg(net)], data, rounds=20)` compares methods on data, which may be a function of the seed;
+    a mapping gives them names of their own. `compare("digits-pfedmb", methods=["ditto"])` compares names on a preset or
+    a TOML file, with the baselines; `changes` are as after `--set`: `rounds=20` for all, `ditto.strength=0.1` for one.
     """
-    grid = read_grid(config, methods, seeds, changes)
+    if isinstance(what, str | Path):
+        hand_over(lambda: [])
+        names = methods if methods is not None else data
+        _refuse_objects(names, rounds, settings)
+        grid: Grid = read_grid(what, cast("Sequence[str] | None", names), seeds, changes)
+    else:
+        _refuse_names(data, methods, changes)
+        listed, federations = what, cast(Data, data)
+        hand_over(lambda: recipes_of(listed, federations))
+        grid = grid_of(what, federations, rounds, SEEDS if seeds is None else seeds, settings)
     runs = play_grid(grid, Path(out) if out is not None else None, on_run)
-    first = next(iter(runs["local"].values()))
+    first = next(iter(next(iter(runs.values())).values()))
     return Comparison(first.folder.parents[1], leaderboard_of(runs), verdict_on(runs), runs)
+
+
+def _refuse_objects(names: object, rounds: int | None, settings: Mapping[str, Any]) -> None:
+    """A preset or a file has its own data, rounds and settings."""
+    if isinstance(names, Federation) or callable(names) or rounds is not None or settings:
+        more = "data" if isinstance(names, Federation) or callable(names) else next(iter(settings), "rounds")
+        fix = 'change the configuration instead: compare(name, changes=["rounds=20"])'
+        raise UserError(f"{more} beside a configuration, which says it already", fix)
+
+
+def _refuse_names(data: object, methods: object, changes: Sequence[str]) -> None:
+    if data is None:
+        fix = "write compare([Local(net), FedAvg(net)], data, rounds=20)"
+        raise UserError("methods need data to be compared on", fix)
+    if methods is not None or changes:
+        fix = "list the methods themselves, with their options: compare([Local(net, lr=0.1), ...], data)"
+        raise UserError("names or changes of a configuration beside methods that are made already", fix)
 
 
 def leaderboard_of(runs: Runs) -> list[Row]:

@@ -127,17 +127,22 @@ def _chunk(config: Config, setting: Setting) -> int:
 def net_of(choice: Choice, federation: Federation) -> Net:
     """A net that fits the federation; tried on two examples."""
     shape = tuple(federation.x.shape[1:])
-    net: Net = make("net", choice.table, input_shape=shape, classes=federation.classes)
+    return _tried(make("net", choice.table, input_shape=shape, classes=federation.classes), choice.name, federation)
+
+
+def _tried(net: Net, name: str, federation: Federation) -> Net:
+    """The net, if it turns examples into as many logits as there are classes."""
+    shape = tuple(federation.x.shape[1:])
     wanted = [2, *federation.y.shape[1:], federation.classes]
     inputs = f"inputs of shape {list(shape)} ({str(federation.x.dtype).removeprefix('torch.')})"
     try:
         found = list(net(net.init(0), federation.x[:2].expand(2, *shape).cpu()).shape)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        message = f'net "{choice.name}" cannot take {inputs}: {reason}'
+        message = f'net "{name}" cannot take {inputs}: {reason}'
         raise UserError(message, "choose a net for such inputs") from error
     if found != wanted:
-        message = f'net "{choice.name}" turns two {inputs} into {found}; {federation.classes} classes need {wanted}'
+        message = f'net "{name}" turns two {inputs} into {found}; {federation.classes} classes need {wanted}'
         raise UserError(message, "give the net as many outputs as there are classes, for every label of an example")
     return net
 
@@ -156,12 +161,22 @@ def _setting(config: Config, federation: Federation) -> Setting:
 def _method(config: Config, group: str, net: Choice, method: Choice, federation: Federation) -> Method:
     above: Key = () if group == ALL else ("groups", group)
     with placed(config, (*above, "net")):
-        made = net_of(net, federation)
+        found = _method_of_objects(config, group, federation)
+        made = net_of(net, federation) if found is None else found.net
     with placed(config, (*above, "method")):
-        found: Method = make("method", method.table, net=made)
+        found = found or make("method", method.table, net=made)
         _check_degenerate(found, config.allow_degenerate)
         _check_tags(method.name, found, federation)
     return found
+
+
+def _method_of_objects(config: Config, group: str, federation: Federation) -> Method | None:
+    """The method that was handed over for a group, with its net tried."""
+    if config.ingredients is None:
+        return None
+    method = config.ingredients.method_of(group)
+    _tried(method.net, type(method.net.template).__name__, federation)
+    return method
 
 
 def _check_degenerate(method: Method, allowed: bool) -> None:

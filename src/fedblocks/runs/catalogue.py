@@ -9,7 +9,7 @@ from typing import Any
 from fedblocks.core.checks import REQUIRED, Option
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
-from fedblocks.data import DATASETS
+from fedblocks.data import DATASETS, DataSet
 from fedblocks.data.sets import describe_sets
 from fedblocks.runs.build import ALL, prepare
 from fedblocks.runs.choices import any_net, options
@@ -29,8 +29,9 @@ def methods() -> list[Entry]:
 def data() -> list[Entry]:
     """Data sets, with where their files are or would go, partitions, test-beds and shifts."""
     files = {entry.pop("name"): entry for entry in describe_sets()}
-    kind = {name: found.kind for name, found in DATASETS.items()}
-    about = {name: found.about for name, found in DATASETS.items()}
+    ours = {name: found for name, found in DATASETS.items() if isinstance(found, DataSet)}
+    kind = {name: found.kind for name, found in ours.items()}
+    about = {name: found.about for name, found in ours.items()}
     found: list[Entry] = []
     titles = {"data": "data set", "partition": "partition", "testbed": "test-bed", "shift": "shift"}
     for what, title in titles.items():

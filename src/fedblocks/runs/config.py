@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
@@ -11,8 +11,11 @@ from fedblocks.runs.choices import completed, method_problems
 from fedblocks.runs.explain import problems_of
 from fedblocks.runs.options import Table
 from fedblocks.runs.problems import ConfigError, Path, Problem
-from fedblocks.runs.registry import SAVED
+from fedblocks.runs.registry import PYTHON, SAVED
 from fedblocks.runs.source import Source
+
+if TYPE_CHECKING:
+    from fedblocks.runs.ingredients import Ingredients
 
 EvaluatedPart = Literal["train", "validation", "test"]
 SPLIT = (0.7, 0.1, 0.2)
@@ -62,7 +65,7 @@ class Data(Section):
     def _fits_together(self) -> Data:
         if self.testbed is not None:
             return self._fits_testbed()
-        if self.clients is None and self.name != SAVED and self.partition_name != "by_user":
+        if self.clients is None and self.name not in (SAVED, PYTHON) and self.partition_name != "by_user":
             raise ValueError("clients: say how many clients there are")
         if min(self.split) < 0 or abs(sum(self.split) - 1) > 1e-6 or self.split[0] == 0:
             raise ValueError(f"split: {list(self.split)} does not add up to 1 with a training share above 0")
@@ -162,21 +165,38 @@ class Config(Section):
     groups: dict[str, Group] = Field(default={}, description="groups of clients with another net or other options")
 
     _source: Source = PrivateAttr(default_factory=Source)
+    _ingredients: Ingredients | None = PrivateAttr(default=None)
 
     @staticmethod
     def of(table: Table, source: Source | None = None) -> Config:
         """A checked configuration with no default left open, or ConfigError with everything that is wrong."""
-        source, problems = source or Source(), list[Problem]()
+        if _is_of_objects(table):
+            return Config.stored(table, source)
+        problems = list[Problem]()
         full = completed(table, problems)
         problems += _method_problems(full, problems)
-        try:
-            config = Config.model_validate_json(json.dumps(_with_defaults(full), default=str), strict=True)
-        except ValidationError as error:
-            problems += problems_of(error, {problem.path for problem in problems}, Config)
-        if problems:
-            raise ConfigError(problems, source)
-        config._source = source
+        return _validated(full, source or Source(), problems)
+
+    @staticmethod
+    def stored(table: Table, source: Source | None = None) -> Config:
+        """A configuration that is complete already; what it names need not be known here."""
+        return _validated(table, source or Source(), [])
+
+    def of_objects(self, ingredients: Ingredients) -> Config:
+        """The same configuration, made of these Python objects."""
+        config = self.model_copy()
+        config._ingredients = ingredients
         return config
+
+    @property
+    def ingredients(self) -> Ingredients | None:
+        """Methods and data that were handed over as objects; none: everything has a name."""
+        return self._ingredients
+
+    @property
+    def is_of_objects(self) -> bool:
+        """Whether names do not suffice to make it again."""
+        return self.data.name == PYTHON
 
     @property
     def source(self) -> Source:
@@ -185,12 +205,31 @@ class Config(Section):
 
     def resolved(self) -> Table:
         """All values, as they are written to config.toml; reading them gives the same configuration."""
-        return self.model_dump(mode="json", exclude_none=True)
+        table = self.model_dump(mode="json", exclude_none=True)
+        if self.is_of_objects:  # divided already: these decided nothing
+            table["data"] = {k: v for k, v in table["data"].items() if k not in ("split", "stratified")}
+        return table
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and self.resolved() == other.resolved()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _is_of_objects(table: Table) -> bool:
+    data = table.get("data")
+    return isinstance(data, dict) and data.get("name") == PYTHON
+
+
+def _validated(table: Table, source: Source, problems: list[Problem]) -> Config:
+    try:
+        config = Config.model_validate_json(json.dumps(_with_defaults(table), default=str), strict=True)
+    except ValidationError as error:
+        problems = problems + problems_of(error, {problem.path for problem in problems}, Config)
+    if problems:
+        raise ConfigError(problems, source)
+    config._source = source
+    return config
 
 
 def _with_defaults(table: Table) -> Table:

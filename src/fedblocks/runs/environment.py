@@ -26,7 +26,7 @@ def environment() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "versions": {name: _version(name) for name in ("fedblocks", "torch", "numpy", "safetensors")},
         "git": _git(),
-        "command": [Path(sys.argv[0]).name, *(_without_home(argument) for argument in sys.argv[1:])],
+        "command": [Path(sys.argv[0]).name, *(without_home(argument) for argument in sys.argv[1:])],
     }
 
 
@@ -91,6 +91,6 @@ def _git() -> dict[str, Any] | None:
     return {"commit": commit, "changed": bool(changes)}
 
 
-def _without_home(argument: str) -> str:
+def without_home(argument: str) -> str:
     home = os.path.expanduser("~").rstrip("/")  # the folder's name is usually the user's
     return argument.replace(home, "~") if len(home) > 1 else argument

@@ -19,13 +19,18 @@ from fedblocks.runs.config import Choice, Config, Data
 from fedblocks.runs.registry import SAVED
 from fedblocks.runs.source import Key
 
-Read = Callable[[Config], Pool]  # how the data set of a configuration is read
+Read = Callable[[Config], Pool | Federation]  # how the data set of a configuration is read
 
 
 def federation_of(config: Config, read: Read | None = None) -> Federation:
     """The clients with their rows, checked."""
     data = config.data
-    if data.name == SAVED:
+    if config.ingredients is not None:
+        federation = config.ingredients.data
+    elif config.is_of_objects:
+        fix = "give that program's method and data: fedblocks.run(method, data, ...), or --code FILE on a command"
+        raise UserError(f"{config.source.name}: its net and its data were made by a Python program", fix)
+    elif data.name == SAVED:
         with placed(config, ("data", "options", "path")):
             federation = Federation.load(data.options["path"])
     else:
@@ -74,6 +79,8 @@ def _divided(config: Config, read: Read) -> Federation:
     pool = read(config)
     if isinstance(pool, DividedPool) and data.partition_name == "by_user":
         return pool.federation()  # its parts follow time or recordings, which a new split would mix
+    if isinstance(pool, Federation):
+        return _as_it_is(config, pool)
     with placed(config, ("data", "partition")):
         partition = _partition(data, pool)
     with placed(config, ("data",)):
@@ -90,10 +97,22 @@ def _divided(config: Config, read: Read) -> Federation:
         )
 
 
-def pool_of(config: Config) -> Pool:
+def _as_it_is(config: Config, federation: Federation) -> Federation:
+    """The federation of a data set that divides its rows itself."""
+    if config.data.partition_name != "by_user":
+        with placed(config, ("data", "partition")):
+            message = f'the data set "{config.data.name}" divides its rows among clients itself'
+            raise DataError(message, 'write partition = { name = "by_user" }')
+    return federation
+
+
+def pool_of(config: Config) -> Pool | Federation:
     """The data set of a configuration."""
     with placed(config, ("data", "options")):
-        found: Pool = make("data", {"name": config.data.name, **config.data.options})
+        found = make("data", {"name": config.data.name, **config.data.options})
+        if not isinstance(found, Pool | Federation):
+            message = f'the data set "{config.data.name}" is a {type(found).__name__}'
+            raise DataError(message, "return a fedblocks.Pool or a fedblocks.Federation from its function")
         return found
 
 

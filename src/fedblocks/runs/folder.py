@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import tomli_w
 
 from fedblocks.core.errors import RunFolderError
+from fedblocks.runs import code_record
 from fedblocks.runs.environment import alive, started, sync
 from fedblocks.runs.store import SUFFIXES, RunStore
 
@@ -20,7 +21,8 @@ Status: TypeAlias = Literal["running", "finished", "interrupted", "failed"]
 
 CONFIG, ENVIRONMENT, STORE, LOCK = "config.toml", "env.json", "run.sqlite", "run.lock"
 SIDE_FILES = {f"{STORE}{suffix}" for suffix in SUFFIXES}
-BEFORE_CONFIG = {LOCK, ENVIRONMENT, f".{ENVIRONMENT}.tmp", f".{CONFIG}.tmp"} | SIDE_FILES
+WRITTEN = (ENVIRONMENT, code_record.FILE, CONFIG)
+BEFORE_CONFIG = {LOCK, *WRITTEN[:-1], *(f".{name}.tmp" for name in WRITTEN)} | SIDE_FILES
 
 
 class RunFolder:
@@ -36,13 +38,13 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> RunFolder:
         """A new run, ready to be written; config.toml is written last, so a folder that has one is whole."""
-        config_text = tomli_w.dumps(config)
+        config_text, code_text = tomli_w.dumps(config), code_record.text_of(config)
         try:
             path.mkdir(parents=True, exist_ok=True)
             _refuse_used(path)
             lock = _take_lock(path)
             try:
-                store = _fill(path, config_text, json.dumps(environment, indent=2, sort_keys=True))
+                store = _fill(path, config_text, code_text, json.dumps(environment, indent=2, sort_keys=True))
             except BaseException:
                 os.close(lock)
                 raise
@@ -105,9 +107,11 @@ def write_atomically(path: Path, text: str) -> None:
     sync(path.parent)
 
 
-def _fill(path: Path, config: str, environment: str) -> RunStore:
+def _fill(path: Path, config: str, code: str | None, environment: str) -> RunStore:
     _refuse_used(path)  # again, now that nobody else can fill it
     write_atomically(path / ENVIRONMENT, environment)
+    if code is not None:
+        write_atomically(path / code_record.FILE, code)
     store = RunStore.create(path / STORE)
     store.set_meta("status", "running")
     write_atomically(path / CONFIG, config)

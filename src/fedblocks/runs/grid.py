@@ -21,6 +21,7 @@ from fedblocks.runs.folder import CONFIG, write_atomically
 from fedblocks.runs.options import Table
 from fedblocks.runs.presets import PRESETS, change
 from fedblocks.runs.progress import OnNote, OnRound
+from fedblocks.runs.registry import PYTHON
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import RUNS, resume, run
 from fedblocks.runs.shelf import shared_data
@@ -122,6 +123,13 @@ def _lanes(folder: Path, grid: Grid, method: str, on_round: OnRound | None, on_n
         run_together(list(new.values()), list(new), on_round, on_note)
 
 
+def read_cells(folder: Path) -> list[tuple[str, int]]:
+    """Method and seed of each run of a comparison, as its folder records them; what they name need not be known."""
+    table, _ = read_toml(folder / PLAN)
+    names = [*dict.fromkeys([*(() if table["data"]["name"] == PYTHON else BASELINES), *table["compare"]["methods"]])]
+    return [(name, table["seed"] + i) for i in range(table["compare"]["seeds"]) for name in names]
+
+
 def cell_folder(folder: Path, method: str, seed: int) -> Path:
     """Where one run of a comparison is."""
     return folder / "runs" / f"{method}-{seed}"
@@ -133,7 +141,7 @@ def _done(path: Path, config: Config, on_round: OnRound | None, on_note: OnNote 
     before = load_run(path)
     if before.config != config:
         raise RunFolderError(f"{path} holds a run with other settings", "choose another folder with --out")
-    return before if before.status == "finished" else resume(path, on_round, on_note)
+    return before if before.status == "finished" else resume(path, on_round, on_note, config.ingredients)
 
 
 def _begin(folder: Path, grid: Grid) -> None:

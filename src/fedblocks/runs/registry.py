@@ -1,23 +1,25 @@
 """What a configuration may name: methods (other people's among them), data sets, partitions, shifts, nets, ...
 
 To add something from Python, put it into the dictionary that lists its kind: `METHODS["mine"] = Mine`. An installed
-package adds methods and data sets (functions that return a Pool) under the entry-point groups "fedblocks.methods" and
-"fedblocks.datasets". A configuration itself never imports code.
+package adds methods, nets (functions of input_shape and classes) and data sets (functions that return a Pool or a
+Federation) under the entry-point groups "fedblocks.methods", "fedblocks.nets" and "fedblocks.datasets". A configuration
+itself never imports code; `--code` on the command line does.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, ClassVar
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.schedules import Exponential, Milestones, Schedule
 from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataSet, Pool
 from fedblocks.data.storage import read_arrays
 from fedblocks.data.testbeds import TESTBEDS
 from fedblocks.methods import METHODS
@@ -25,6 +27,9 @@ from fedblocks.nets import NETS
 
 SAVED, FILE = "saved", "npz"  # data sets that are files: a whole federation, or plain arrays
 REMOTE = "remote"  # data that stay with the clients of a real federation
+CODE = "FEDBLOCKS_CODE"  # variable that names code for the processes that a command starts
+PYTHON = "python"  # nets and data that were handed over as objects, and have no name
+BY_CODE = "or add --code FILE, the Python file that defines it"
 
 OPTIMIZERS: dict[str, Callable[..., Any]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 SCHEDULES: dict[str, Callable[..., Any]] = {"milestones": Milestones, "exponential": Exponential}
@@ -40,6 +45,10 @@ GIVEN = {  # parameters that a run fills in by itself
 }
 
 
+class UnknownName(UserError, KeyError):
+    """A name that nothing is listed under."""
+
+
 class Named(Mapping[str, Any]):
     """Ours, and those of installed packages, which are imported when they are asked for."""
 
@@ -52,6 +61,8 @@ class Named(Mapping[str, Any]):
         return {point.name: point for point in entry_points(group=self.group) if point.name not in self.ours}
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise UnknownName(f'there is no {self.what} "{name}"', f"{nearest(name, self)}; {BY_CODE}")
         return self.ours[name] if name in self.ours else self._loaded(self._others[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -62,6 +73,11 @@ class Named(Mapping[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.ours or name in self._others
+
+    def package_of(self, name: str) -> str | None:
+        """The installed package that brings a name; None: it is ours, or was only put into a dictionary."""
+        point = next((point for point in entry_points(group=self.group) if point.name == name), None)
+        return None if point is None or point.dist is None else f"{point.dist.name} {point.dist.version}"
 
     def _loaded(self, point: EntryPoint) -> Any:
         package = point.dist.name if point.dist is not None else "unknown"
@@ -90,18 +106,30 @@ class Methods(Named):
             raise UserError(f"{called} is not a method", "it must be a subclass of Method")
 
 
+class Nets(Named):
+    """Functions of input shape and classes that return a net, by name."""
+
+    group, what = "fedblocks.nets", "net"
+    ours = NETS
+
+    def _check(self, found: Any, called: str) -> None:
+        if not callable(found):
+            raise UserError(f"{called} is not a net", "it must be a function of input_shape and classes")
+
+
 class DataSets(Named):
-    """Functions that return a pool, by name."""
+    """Functions that return a pool or a federation, by name."""
 
     group, what = "fedblocks.datasets", "data set"
 
     def __init__(self) -> None:
         files = {SAVED: saved, FILE: npz, REMOTE: remote}
-        self.ours = {**{name: found.load for name, found in DATASETS.items()}, **files}
+        loaders = {name: found.load if isinstance(found, DataSet) else found for name, found in DATASETS.items()}
+        self.ours = {**loaders, **files}
 
     def _check(self, found: Any, called: str) -> None:
         if not callable(found):
-            raise UserError(f"{called} is not a data set", "it must be a function that returns a Pool")
+            raise UserError(f"{called} is not a data set", "it must be a function that returns a Pool or a Federation")
 
 
 def saved(
@@ -143,11 +171,26 @@ def remote(
 
 def kinds() -> dict[str, Mapping[str, Callable[..., Any]]]:
     """What may stand as `name` in each table of a configuration."""
+    _read_code_of_the_command()
     return {
         "method": Methods(),
-        "net": NETS,
+        "net": Nets(),
         "data": DataSets(),
         "partition": PARTITIONS,
         "shift": SHIFTS,
         "testbed": TESTBEDS,
     }
+
+
+_code_was_read = False
+
+
+def _read_code_of_the_command() -> None:
+    """In a process that a command with `--code` started: read the same code, once."""
+    global _code_was_read
+    sources = "" if _code_was_read else os.environ.get(CODE, "")
+    _code_was_read = True
+    if sources:
+        from fedblocks.runs.code import Code  # it needs what is defined here
+
+        Code.read(sources.split(os.pathsep))

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
-from fedblocks.runs import checkpoint
+from fedblocks.runs import checkpoint, code_record
+from fedblocks.runs.clients import clients_from
 from fedblocks.runs.config import Config
-from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.folder import CONFIG, RunFolder
+from fedblocks.runs.ingredients import Ingredients, check_same
 from fedblocks.runs.source import Source
 from fedblocks.runs.states import state_of
 from fedblocks.runs.store import Part, RunStore, Summary
+from fedblocks.runs.tables import Rows, SummaryTable
 
 
 @dataclass(frozen=True)
@@ -45,18 +50,67 @@ class RunResult:
 
     def summary(
         self, part: Part = "test", view: str = "personal", round: int | None = None, reference: RunResult | None = None
-    ) -> Summary:
-        """The numbers of one evaluation, the last by default; with a reference run, the share of clients below it."""
+    ) -> SummaryTable:
+        """The numbers of one evaluation, the last by default; with a reference run, the share of clients below it.
+
+        Printed, it shows every part and model of that evaluation.
+        """
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
             below = reference.accuracies(part, view) if reference is not None else None
-            return folder.store.summary(asked, part, view, below)
+            numbers = folder.store.summary(asked, part, view, below)
+            return SummaryTable(numbers, self._shown(_evaluated(folder.store, asked)))
 
     def accuracies(self, part: Part = "test", view: str = "personal", round: int | None = None) -> dict[int, float]:
         """The accuracy of every client in one evaluation, the last by default."""
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
             return folder.store.accuracies(asked, part, view)
+
+    def clients(self, round: int | None = None) -> Rows:
+        """A row for each client: number, name, training rows, and its accuracy in every part and model."""
+        with RunFolder.open(self.folder) as folder:
+            asked = round if round is not None else _last_evaluated(folder.store)
+            found = clients_from(folder.store.meta("clients"))
+            rows = folder.store.rows(
+                "SELECT client, part, view, correct, examples FROM client_metrics WHERE round = ? AND examples > 0"
+                " ORDER BY client, part, view",
+                asked,
+            )
+        table: dict[int, dict[str, Any]] = {}
+        for row in rows:
+            own = table.setdefault(row["client"], {"client": row["client"], **found.get(row["client"], {})})
+            own[_column(row["part"], row["view"])] = row["correct"] / row["examples"]
+        return Rows(list(table.values()))
+
+    def curves(self) -> Rows:
+        """A row for each evaluated round: the mean accuracy over clients in every part and model."""
+        with RunFolder.open(self.folder) as folder:
+            rows = folder.store.rows("SELECT round, part, view, accuracy FROM means ORDER BY round, part, view")
+        table: dict[int, dict[str, Any]] = {}
+        for row in rows:
+            own = table.setdefault(row["round"], {"round": row["round"]})
+            own[_column(row["part"], row["view"])] = row["accuracy"]
+        return Rows(list(table.values()))
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the run as one HTML file, by default report.html in its folder; where it was written."""
+        reports = import_module("fedblocks.reports.html")  # it stands above runs, and is needed here alone
+        written: Path = reports.write_report(self.folder, Path(path) if path is not None else None)
+        return written
+
+    def _shown(self, evaluated: Evaluated | None) -> Rows:
+        rows = [
+            {"part": part, "model": view, "mean": n["mean"], "worst decile": n["bottom_decile"], "worst": n["worst"],
+             "clients": n["clients"]}
+            for part, views in (evaluated.summaries if evaluated is not None else {}).items()
+            for view, n in views.items()
+        ]  # fmt: skip
+        after = evaluated.round if evaluated is not None else 0
+        return Rows(rows, f"{self.config.method.name}, accuracy of clients after round {after} of {self.config.rounds}")
+
+    def _repr_html_(self) -> str:
+        return self._shown(self.last)._repr_html_()
 
     def as_json(self) -> dict[str, Any]:
         """Everything above as plain values."""
@@ -85,7 +139,7 @@ def load_run(path: str | Path) -> RunResult:
         evaluated = store.rows("SELECT MAX(round) AS round FROM means")[0]["round"]
         return RunResult(
             folder=folder.path,
-            config=config_of(folder),
+            config=stored_config(folder),
             status=folder.status,
             rounds=totals["n"],
             seconds=totals["s"] or 0.0,
@@ -97,10 +151,33 @@ def load_run(path: str | Path) -> RunResult:
         )
 
 
-def config_of(folder: RunFolder) -> Config:
-    """The configuration that a run was started with."""
-    path = folder.path / "config.toml"
-    return Config.of(folder.config, Source(str(path), path.read_text(encoding="utf-8")))
+def stored_config(folder: RunFolder) -> Config:
+    """The configuration that a run was started with, to be read; what it names need not be known here."""
+    return Config.stored(folder.config, _source(folder))
+
+
+def config_of(folder: RunFolder, ingredients: Ingredients | None = None) -> Config:
+    """The configuration that a run was started with, to be run: all that it names, or is made of, must be there."""
+    config = stored_config(folder)
+    if not config.is_of_objects:
+        if ingredients is not None:
+            fix = "leave out method and data"
+            raise UserError(f"{folder.path} was started from a configuration, which says its method and data", fix)
+        code_record.require_names(config, folder.path)
+        return Config.of(folder.config, _source(folder))
+    if ingredients is None:
+        raise code_record.require_objects(folder.path)
+    check_same(config, ingredients)
+    return config.of_objects(ingredients)
+
+
+def _source(folder: RunFolder) -> Source:
+    path = folder.path / CONFIG
+    return Source(str(path), path.read_text(encoding="utf-8"))
+
+
+def _column(part: str, view: str) -> str:
+    return part if view == "personal" else f"{part} ({view})"
 
 
 def _evaluated(store: RunStore, round: int | None) -> Evaluated | None:

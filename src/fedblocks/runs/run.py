@@ -13,11 +13,13 @@ import torch
 
 from fedblocks.core.errors import CheckpointError, DataError, Interrupted, RunFolderError, UserError
 from fedblocks.core.state import State
-from fedblocks.runs import checkpoint
+from fedblocks.runs import checkpoint, code_record
 from fedblocks.runs.build import Prepared, prepare
+from fedblocks.runs.clients import clients_text
 from fedblocks.runs.config import Config
 from fedblocks.runs.environment import environment
 from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.ingredients import Ingredients
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.result import RunResult, config_of, load_run
 from fedblocks.runs.rounds import cohort_of, play
@@ -41,13 +43,22 @@ def run(
     return load_run(path)
 
 
-def resume(path: str | Path, on_round: OnRound | None = None, on_note: OnNote | None = None) -> RunResult:
-    """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had happened."""
+def resume(
+    path: str | Path,
+    on_round: OnRound | None = None,
+    on_note: OnNote | None = None,
+    ingredients: Ingredients | None = None,
+) -> RunResult:
+    """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had happened.
+
+    A run that was made of Python objects needs the same `ingredients` again.
+    """
     with RunFolder.open(Path(path)) as folder:
         folder.claim()
-        if folder.status != "finished":
+        config = config_of(folder, ingredients) if folder.status != "finished" or ingredients is not None else None
+        if config is not None and folder.status != "finished":
             _refuse_real(folder)
-            prepared = prepare(with_the_same_engine(folder))
+            prepared = prepare(with_the_same_engine(config, folder))
             check_same_data(folder, prepared)
             state, notes = last_state(folder, prepared)
             folder.set_status("running")
@@ -56,9 +67,9 @@ def resume(path: str | Path, on_round: OnRound | None = None, on_note: OnNote | 
     return load_run(path)
 
 
-def with_the_same_engine(folder: RunFolder) -> Config:
+def with_the_same_engine(config: Config, folder: RunFolder) -> Config:
     """The configuration of a run; the engine that was chosen for it stays, for the last bits may differ."""
-    config, before = config_of(folder), folder.store.meta("engine")
+    before = folder.store.meta("engine")
     return config if before is None or config.engine != "auto" else config.model_copy(update={"engine": before})
 
 
@@ -125,6 +136,7 @@ def begin(folder: RunFolder, prepared: Prepared, notes: list[Note], tell: OnNote
     """Write down what a run is about to work on, and what is to be known of it."""
     folder.store.set_meta("federation", prepared.hash)
     folder.store.set_meta("engine", prepared.engine.name)
+    folder.store.set_meta("clients", clients_text(prepared.setting.data))
     known = {row["text"] for row in folder.store.rows("SELECT text FROM notes")}
     for note in notes:
         tell(note)
@@ -179,7 +191,7 @@ def ending(folder: RunFolder) -> Iterator[None]:
     except KeyboardInterrupt as error:
         folder.set_status("interrupted")
         done = folder.store.last_round() or 0
-        raise Interrupted(f"stopped; round {done} is stored", f"go on with: fedblocks resume {folder.path}") from error
+        raise Interrupted(f"stopped; round {done} is stored", f"go on with: {_go_on(folder)}") from error
     except Interrupted:  # another lane's
         folder.set_status("interrupted")
         raise
@@ -188,6 +200,12 @@ def ending(folder: RunFolder) -> Iterator[None]:
             folder.set_status("failed")
         raise
     folder.set_status("finished")
+
+
+def _go_on(folder: RunFolder) -> str:
+    """The command that resumes a run, with the code that it needs."""
+    files = dict.fromkeys(entry["file"] for entry in code_record.read_entries(folder.path) if "file" in entry)
+    return " ".join(["fedblocks resume", str(folder.path), *(f"--code {file}" for file in files)])
 
 
 def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]]:

@@ -24,10 +24,10 @@ POOLS, FEDERATIONS = 2, 6  # that are kept
 class Shelf:
     """What was read last; files that change meanwhile are not read again."""
 
-    pools: OrderedDict[str, Pool] = field(default_factory=OrderedDict)
+    pools: OrderedDict[str, Pool | Federation] = field(default_factory=OrderedDict)
     federations: OrderedDict[str, tuple[Federation, Federation]] = field(default_factory=OrderedDict)  # read, placed
 
-    def pool(self, config: Config) -> Pool:
+    def pool(self, config: Config) -> Pool | Federation:
         """The data set of a configuration."""
         key = json.dumps([config.data.name, config.data.options], sort_keys=True)
         if key not in self.pools:

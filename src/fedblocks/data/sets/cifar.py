@@ -92,7 +92,7 @@ def cifar10(
 ) -> Pool:
     """Images [rows, 3, 32, 32] of ten classes, normalised; 50,000 to train and 10,000 to test."""
     arrays = decoded(CIFAR10, decode10)
-    return pool_of(arrays, part, MEAN, STD, 10, {"name": "cifar10", "source": HOME, "label_names": list(NAMES)})
+    return pool_of(arrays, part, MEAN, STD, 10, {"name": "cifar10", "source": HOME, "class_names": list(NAMES)})
 
 
 def cifar100(

@@ -17,29 +17,43 @@ from fedblocks.data.pools import DataSet, Pool
 from fedblocks.data.sets.pixels import Bytes, picture, pillow
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+EMPTY = ("", "nan")  # in columns of words, where "none" may be one
+MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # how tables say that a value is not known
 
 
 def image_folder(
-    path: Annotated[str, Help("a folder with one subfolder of images per class")],
+    path: Annotated[str, Help("a folder with a subfolder of images per class, or one per user with one per class")],
     side: Annotated[
         int | None, AtLeast(1),
         Help("resize to side x side pixels; default: all images must have one size"),
     ] = None,
 ) -> Pool:
-    """Colour images [rows, 3, height, width] in 0..1; the classes are the subfolders in order of their names."""
-    classes = sorted(folder for folder in Path(path).glob("*") if folder.is_dir())
-    files = [(file, label) for label, folder in enumerate(classes) for file in sorted(folder.iterdir())]
-    files = [(file, label) for file, label in files if file.suffix.lower() in ENDINGS]
-    if not files:
-        fix = "give a folder with one subfolder of images (png, jpg, ...) per class"
-        raise DataError(f"there are no images by class in {path}", fix)
-    images = [image(file, side) for file, _ in files]
-    if other := next((file for (file, _), x in zip(files, images) if x.shape != images[0].shape), None):
-        raise DataError(f"{other} has another size than {files[0][0]}", "set side, so that all images are resized")
+    """Colour images [rows, 3, height, width] in 0..1 from CLASS/ or USER/CLASS/; classes in order of their names."""
+    files = image_files(Path(path))
+    by_user = {len(file.relative_to(path).parts) == 3 for file in files}  # USER, CLASS, file
+    if not files or len(by_user) > 1:
+        fix = "give a folder with one subfolder of images (png, jpg, ...) per class, or one per user with one per class"
+        wrong = "images both by class and by user" if files else "no images by class"
+        raise DataError(f"there are {wrong} in {path}", fix)
+    images = [image(file, side) for file in files]
+    if other := next((file for file, x in zip(files, images) if x.shape != images[0].shape), None):
+        raise DataError(f"{other} has another size than {files[0]}", "set side, so that all images are resized")
     x = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().to(torch.float32) / 255
-    y = torch.tensor([label for _, label in files])
-    names = [folder.name for folder in classes]
-    return Pool(x, y, len(classes), about={"name": "image_folder", "path": path, "label_names": names})
+    names = class_folders(Path(path), by_user == {True})
+    y = torch.tensor([names.index(file.parent.name) for file in files])
+    users = np.array([file.parent.parent.name for file in files]) if by_user == {True} else None
+    return Pool(x, y, len(names), users, about={"name": "image_folder", "path": path, "class_names": names})
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The images in CLASS/ and USER/CLASS/, in order of class (and user) and name."""
+    found = [file for pattern in ("*/*", "*/*/*") for file in folder.glob(pattern) if file.suffix.lower() in ENDINGS]
+    return sorted((file for file in found if file.is_file()), key=lambda file: (file.parent, file))
+
+
+def class_folders(folder: Path, by_user: bool) -> list[str]:
+    """The names of the classes in their order; one without images counts, too."""
+    return sorted({sub.name for sub in folder.glob("*/*" if by_user else "*") if sub.is_dir()})
 
 
 def image(file: Path, side: int | None) -> Bytes:
@@ -62,9 +76,14 @@ def csv_table(
             raise DataError(f'{path} has no column "{name}"', nearest(name, names))
     at = {name: place for place, name in enumerate(names)}
     x = np.array([[number(line[at[name]], name, path, row) for name in chosen] for row, line in enumerate(lines, 2)])
+    for column in (label, *([user] if user in names else [])):
+        empty = next((row for row, line in enumerate(lines, 2) if line[at[column]].strip().lower() in EMPTY), None)
+        if empty is not None:
+            message = f'there is no value in column "{column}", line {empty} of {path}'
+            raise DataError(message, "fill it, or remove the line")
     y, classes = numbered([line[at[label]] for line in lines])
     users = np.array([line[at[user]] for line in lines]) if user in names else None
-    about = {"name": "csv", "path": path, "columns": list(chosen), "label_names": classes}
+    about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
     inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
     return Pool(inputs, torch.from_numpy(y), len(classes) or int(y.max()) + 1, users=users, about=about)
 
@@ -87,6 +106,9 @@ def read_table(path: str) -> tuple[list[str], list[list[str]]]:
 
 def number(field: str, column: str, path: str, row: int) -> float:
     """A field as a number."""
+    if field.strip().lower() in MISSING:
+        message = f'there is no value in column "{column}", line {row} of {path}'
+        raise DataError(message, "fill it, remove the line, or leave the column out with `columns`")
     try:
         return float(field)
     except ValueError as error:

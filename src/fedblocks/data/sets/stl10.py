@@ -37,7 +37,7 @@ def stl10(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> Pool:
     """Images [rows, 3, 96, 96] of ten classes, normalised; 5,000 to train and 8,000 to test."""
-    about = {"name": "stl10", "source": HOME, "label_names": list(NAMES)}
+    about = {"name": "stl10", "source": HOME, "class_names": list(NAMES)}
     return pool_of(decoded(STL10, decode), part, MEAN, STD, 10, about)
 
 

@@ -23,7 +23,7 @@ from fedblocks.runs.choices import make
 from fedblocks.runs.config import Config, Group
 from fedblocks.runs.federations import federation_of
 from fedblocks.runs.folder import CONFIG, STORE, RunFolder
-from fedblocks.runs.grid import PLAN, cell_folder, read_grid
+from fedblocks.runs.grid import PLAN, cell_folder, read_cells
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.store import Part, RunStore
 
@@ -123,8 +123,7 @@ def _gathered(path: Path) -> Story:
     if {CONFIG, STORE} <= {entry.name for entry in path.iterdir()} if path.is_dir() else False:
         return _story(path, [path], [])
     if (path / PLAN).is_file():
-        grid = read_grid(path / PLAN)
-        wanted = [cell_folder(path, *cell) for cell in grid.cells]
+        wanted = [cell_folder(path, *cell) for cell in read_cells(path)]
         there = [folder for folder in wanted if (folder / CONFIG).is_file()]
         if not there:
             raise RunFolderError(f"no run of the comparison {path} has begun", "start it, then ask for the report")
@@ -150,15 +149,20 @@ def _story(path: Path, folders: list[Path], problems: list[str], is_comparison: 
         raise RunFolderError(f"none of the {len(folders)} runs in {path} can be read: {problems[0]}", "start them anew")
     check_same_data([one.result for one in told])
     problems += [_unfinished(one.result) for one in told if one.result.status != "finished"]
-    return Story(path, _by_method(told), problems, is_comparison)
+    return Story(path, _by_method(told, is_comparison), problems, is_comparison)
 
 
 def _unfinished(run: RunResult) -> str:
     return f"{run.folder.name} is {run.status}: {run.rounds} of {run.config.rounds} rounds are on record"
 
 
-def _by_method(told: Iterable[Told]) -> dict[str, dict[int, Told]]:
+def _by_method(told: Iterable[Told], is_comparison: bool) -> dict[str, dict[int, Told]]:
+    """Runs by method and seed; a comparison has its own names, which its folders bear."""
     runs = list(told)
+    if is_comparison:
+        names = dict.fromkeys(one.result.folder.name.rpartition("-")[0] for one in runs)
+        by_name = {name: [one for one in runs if one.result.folder.name.rpartition("-")[0] == name] for name in names}
+        return {name: {one.result.config.seed: one for one in own} for name, own in by_name.items()}
     times = Counter((one.result.config.method.name, one.result.config.seed) for one in runs)
     found: dict[str, dict[int, Told]] = {}
     for one in runs:

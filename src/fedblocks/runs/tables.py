@@ -1,0 +1,65 @@
+"""Results as small tables: mappings and rows that print well, on a terminal and in a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+class Rows(Sequence[Row]):
+    """Rows of a table; `str` aligns them, a notebook shows them as a table."""
+
+    def __init__(self, rows: Sequence[Row], title: str = "") -> None:
+        self._rows, self._title = list(rows), title
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._rows[at]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+    def __str__(self) -> str:
+        columns = self._columns
+        texts = [columns, *([_cell(row.get(key)) for key in columns] for row in self)]
+        widths = [max(len(text[place]) for text in texts) for place in range(len(columns))]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(text, widths)) for text in texts]
+        return "\n".join([*([self._title] if self._title else []), *lines])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        columns = self._columns
+        head = "".join(f"<th>{html.escape(key)}</th>" for key in columns)
+        cells = ["".join(f"<td>{html.escape(_cell(row.get(key)))}</td>" for key in columns) for row in self]
+        body = "".join(f"<tr>{line}</tr>" for line in cells)
+        return f"<table><caption>{html.escape(self._title)}</caption><tr>{head}</tr>{body}</table>"
+
+    @property
+    def _columns(self) -> list[str]:
+        return list(dict.fromkeys(key for row in self for key in row))
+
+
+class SummaryTable(dict[str, float | None]):
+    """The numbers of one evaluation by name; `str` shows every evaluated part and model beside them."""
+
+    def __init__(self, numbers: Mapping[str, float | None], rows: Rows) -> None:
+        super().__init__(numbers)
+        self.table = rows
+
+    def __str__(self) -> str:
+        return str(self.table)
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
