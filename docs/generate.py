@@ -24,8 +24,8 @@ from fedblocks.core.net import Net
 from fedblocks.core.plan import plan
 from fedblocks.data.federation import Federation
 from fedblocks.data.partitions import iid
-from fedblocks.engines.conclusion import Report
-from fedblocks.engines.federate import Setting, run_round
+from fedblocks.engines.close_round import Report
+from fedblocks.engines.round import Setting, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
 from fedblocks.recipes.page import reproduction_page

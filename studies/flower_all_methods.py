@@ -16,15 +16,15 @@ from typing import Any
 
 import torch
 
+from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
-from fedblocks.flower import launch, running
-from fedblocks.flower.client_host import start_client
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import job_for, new_run
-from fedblocks.flower.setup import set_up
-from fedblocks.flower.watching import watch
+from fedblocks.flower.client.host import start_client
+from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.federation import job_for, new_run
+from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.setup import set_up
+from fedblocks.flower.server.watching import watch
 from fedblocks.methods import METHODS
-from fedblocks.runs.config import Config
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.run import run
 

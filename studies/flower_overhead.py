@@ -19,13 +19,13 @@ from typing import Any
 
 import tomli_w
 
-from fedblocks.flower import launch, running
-from fedblocks.flower.client_host import start_client
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import job_for, new_run
-from fedblocks.flower.setup import set_up
-from fedblocks.flower.watching import watch
-from fedblocks.runs.config import Config
+from fedblocks.config.model import Config
+from fedblocks.flower.client.host import start_client
+from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.federation import job_for, new_run
+from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.setup import set_up
+from fedblocks.flower.server.watching import watch
 from fedblocks.runs.result import RunResult
 
 DATA = {"name": "digits", "clients": 2, "split": [0.6, 0.2, 0.2]}
@@ -150,7 +150,7 @@ def main() -> None:
 
 
 def _rounds(result: RunResult) -> list[dict[str, Any]]:
-    from fedblocks.runs.folder import RunFolder
+    from fedblocks.runs.storage.folder import RunFolder
 
     with RunFolder.open(result.folder) as folder:
         return folder.store.rows("SELECT round, seconds FROM rounds ORDER BY round")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import torch
 
+from fedblocks.core.admission import admit
 from fedblocks.core.aggregate import Upload, reduce_slots
-from fedblocks.core.gate import admit
 from fedblocks.core.rules import Average
 
 SIZES = [(100, 4, 50_000), (100, 10, 10_000), (20, 8, 125_000), (10, 20, 250_000)]  # clients, tensors, numbers in each

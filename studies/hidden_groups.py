@@ -27,7 +27,7 @@ from fedblocks.data import dataset
 from fedblocks.data.federation import Federation
 from fedblocks.data.partitions import iid
 from fedblocks.data.shifts import joint
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS

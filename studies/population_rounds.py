@@ -16,7 +16,7 @@ from fedblocks.bench.jobs import JOBS
 from fedblocks.bench.materials import materials
 from fedblocks.bench.measure import our_round
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.runs.environment import environment
+from fedblocks.runs.storage.environment import environment
 
 FEW, MANY, ROUNDS, AGAIN = 1_000, 1_000_000, 60, 3
 

@@ -17,7 +17,7 @@ import torch
 
 import fedblocks
 
-PRESETS = ("digits-fedavg", "digits-pfedmb", "digits-fedmn", "digits-modfl", "digits-flow", "digits-ifca", "digits-ditto")
+PRESETS = tuple(f"digits-{name}" for name in ("fedavg", "pfedmb", "fedmn", "modfl", "flow", "ifca", "ditto"))
 ENGINES = ("sequential", "vectorised")
 
 

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 import fedblocks
 from fedblocks.cli.app import app as commands
-from fedblocks.runs import catalogue
-from fedblocks.runs.config import Checkpoint, Cohort, Config, Data, Evaluation, Group
-from fedblocks.runs.presets import PRESETS
-from fedblocks.runs.registry import kinds
+from fedblocks.config import catalogue
+from fedblocks.config.model import Checkpoint, Cohort, Config, Data, Evaluation, Group
+from fedblocks.config.presets import PRESETS
+from fedblocks.config.registry import kinds
 
 WIDTH = 96  # columns of help texts
 SECTIONS = {

@@ -10,6 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedblocks.config.model import Config as Config
+    from fedblocks.config.presets import PRESETS as PRESETS
+    from fedblocks.config.presets import read_config as read_config
     from fedblocks.core import rules as rules
     from fedblocks.core.aggregate import Upload as Upload
     from fedblocks.core.arithmetic import distance2 as distance2
@@ -77,11 +80,11 @@ if TYPE_CHECKING:
     from fedblocks.data import partitions as partitions
     from fedblocks.data import shifts as shifts
     from fedblocks.data.pools import Pool as _RowPool
-    from fedblocks.engines.federate import Engine as Engine
-    from fedblocks.engines.federate import Setting as Setting
-    from fedblocks.engines.federate import evaluate as evaluate
-    from fedblocks.engines.federate import run_round as run_round
-    from fedblocks.engines.processes import Processes as Processes
+    from fedblocks.engines.processes.engine import Processes as Processes
+    from fedblocks.engines.round import Engine as Engine
+    from fedblocks.engines.round import Setting as Setting
+    from fedblocks.engines.round import evaluate as evaluate
+    from fedblocks.engines.round import run_round as run_round
     from fedblocks.engines.sequential import Sequential as Sequential
     from fedblocks.engines.vectorised import Vectorised as Vectorised
     from fedblocks.export.models import export_model as export_model
@@ -91,7 +94,6 @@ if TYPE_CHECKING:
     from fedblocks.methods.apfl import APFL as APFL
     from fedblocks.methods.clustered import Clustered as Clustered
     from fedblocks.methods.ditto import Ditto as Ditto
-    from fedblocks.methods.dynamic_routing import DynamicRouting as DynamicRouting
     from fedblocks.methods.fedala import FedALA as FedALA
     from fedblocks.methods.fedamp import FedAMP as FedAMP
     from fedblocks.methods.fedamp import HeurFedAMP as HeurFedAMP
@@ -101,8 +103,8 @@ if TYPE_CHECKING:
     from fedblocks.methods.fedbn import FedBN as FedBN
     from fedblocks.methods.fedem import FedEM as FedEM
     from fedblocks.methods.fedfomo import FedFomo as FedFomo
-    from fedblocks.methods.fedmn import FedMN as FedMN
-    from fedblocks.methods.fedmn_reference import FedMNReference as FedMNReference
+    from fedblocks.methods.fedmn.method import FedMN as FedMN
+    from fedblocks.methods.fedmn.reference import FedMNReference as FedMNReference
     from fedblocks.methods.fedopt import FedAdagrad as FedAdagrad
     from fedblocks.methods.fedopt import FedAdam as FedAdam
     from fedblocks.methods.fedopt import FedYogi as FedYogi
@@ -110,8 +112,9 @@ if TYPE_CHECKING:
     from fedblocks.methods.fedprox import FedProx as FedProx
     from fedblocks.methods.fedrecon import FedRecon as FedRecon
     from fedblocks.methods.fedrep import FedRep as FedRep
-    from fedblocks.methods.flow import Flow as Flow
-    from fedblocks.methods.flow_v2 import FlowV2 as FlowV2
+    from fedblocks.methods.flow.dynamic_routing import DynamicRouting as DynamicRouting
+    from fedblocks.methods.flow.flow import Flow as Flow
+    from fedblocks.methods.flow.flow_v2 import FlowV2 as FlowV2
     from fedblocks.methods.ifca import IFCA as IFCA
     from fedblocks.methods.lg_fedavg import LGFedAvg as LGFedAvg
     from fedblocks.methods.local import Local as Local
@@ -120,7 +123,7 @@ if TYPE_CHECKING:
     from fedblocks.methods.moon import Moon as Moon
     from fedblocks.methods.per_fedavg import PerFedAvg as PerFedAvg
     from fedblocks.methods.pfedhn import PFedHN as PFedHN
-    from fedblocks.methods.pfedmb import PFedMB as PFedMB
+    from fedblocks.methods.pfedmb.method import PFedMB as PFedMB
     from fedblocks.methods.pfedme import PFedMe as PFedMe
     from fedblocks.methods.scaffold import Scaffold as Scaffold
     from fedblocks.nets import NETS as NETS
@@ -128,10 +131,7 @@ if TYPE_CHECKING:
     from fedblocks.reports.compare import compare as compare
     from fedblocks.reports.html import write_report as write_report
     from fedblocks.reports.tables import leaderboard as leaderboard
-    from fedblocks.runs.config import Config as Config
     from fedblocks.runs.federations import federation_of as federation_of
-    from fedblocks.runs.presets import PRESETS as PRESETS
-    from fedblocks.runs.presets import read_config as read_config
     from fedblocks.runs.progress import RoundDone as RoundDone
     from fedblocks.runs.python import Settings as Settings
     from fedblocks.runs.python import resume as resume
@@ -170,8 +170,8 @@ _NAMES = {  # module -> the names that are taken from it
     "core.server": "Cohort",
     "core.state": "State",
     "data": "DATASETS IGNORE DataSet Federation Partition",
-    "engines.federate": "Engine Setting evaluate run_round",
-    "engines.processes": "Processes",
+    "engines.round": "Engine Setting evaluate run_round",
+    "engines.processes.engine": "Processes",
     "engines.sequential": "Sequential",
     "engines.vectorised": "Vectorised",
     "export.models": "export_model",
@@ -181,7 +181,7 @@ _NAMES = {  # module -> the names that are taken from it
     "methods.apfl": "APFL",
     "methods.clustered": "Clustered",
     "methods.ditto": "Ditto",
-    "methods.dynamic_routing": "DynamicRouting",
+    "methods.flow.dynamic_routing": "DynamicRouting",
     "methods.fedala": "FedALA",
     "methods.fedamp": "FedAMP HeurFedAMP",
     "methods.fedavg": "FedAvg",
@@ -190,15 +190,15 @@ _NAMES = {  # module -> the names that are taken from it
     "methods.fedbn": "FedBN",
     "methods.fedem": "FedEM",
     "methods.fedfomo": "FedFomo",
-    "methods.fedmn": "FedMN",
-    "methods.fedmn_reference": "FedMNReference",
+    "methods.fedmn.method": "FedMN",
+    "methods.fedmn.reference": "FedMNReference",
     "methods.fedopt": "FedYogi FedAdam FedAdagrad",
     "methods.fedper": "FedPer",
     "methods.fedprox": "FedProx",
     "methods.fedrecon": "FedRecon",
     "methods.fedrep": "FedRep",
-    "methods.flow": "Flow",
-    "methods.flow_v2": "FlowV2",
+    "methods.flow.flow": "Flow",
+    "methods.flow.flow_v2": "FlowV2",
     "methods.ifca": "IFCA",
     "methods.lg_fedavg": "LGFedAvg",
     "methods.local": "Local",
@@ -207,16 +207,16 @@ _NAMES = {  # module -> the names that are taken from it
     "methods.moon": "Moon",
     "methods.per_fedavg": "PerFedAvg",
     "methods.pfedhn": "PFedHN",
-    "methods.pfedmb": "PFedMB",
+    "methods.pfedmb.method": "PFedMB",
     "methods.pfedme": "PFedMe",
     "methods.scaffold": "Scaffold",
     "nets": "NETS",
     "reports.compare": "Comparison compare",
     "reports.html": "write_report",
     "reports.tables": "leaderboard",
-    "runs.config": "Config",
+    "config.model": "Config",
     "runs.federations": "federation_of",
-    "runs.presets": "PRESETS read_config",
+    "config.presets": "PRESETS read_config",
     "runs.progress": "RoundDone",
     "runs.python": "Settings resume run",
     "runs.result": "RunResult load_run",

@@ -18,8 +18,8 @@ from fedblocks.bench.plain import PlainLoop
 from fedblocks.bench.suite import run_job, run_jobs
 from fedblocks.cli import main
 from fedblocks.core.errors import UserError
-from fedblocks.engines import planner
-from fedblocks.engines.processes import Processes
+from fedblocks.engines.auto import trial as planner
+from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
@@ -60,7 +60,7 @@ def test_one_round_of_ours_ends_where_a_loop_on_the_same_batches_ends() -> None:
     loop = PlainLoop(given)
     loop.state = {k: v[0].clone() for k, v in given.setting.start().server["model"].items()}
     loop.round()
-    from fedblocks.engines.federate import run_round
+    from fedblocks.engines.round import run_round
 
     state, _ = run_round(given.setting, given.setting.start(), given.cohort, Sequential())
     for name, value in state.server["model"].items():

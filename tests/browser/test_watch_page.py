@@ -11,8 +11,8 @@ from threading import Thread
 import pytest
 
 from fedblocks import read_config
-from fedblocks.runs.folder import RunFolder
-from fedblocks.runs.store import ClientMetric, Refusal, RoundRecord, Snapshot, Traffic
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import ClientMetric, Refusal, RoundRecord, Snapshot, Traffic
 
 from .conftest import HOSTILE, Seen
 

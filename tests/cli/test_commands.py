@@ -134,7 +134,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(fedblocks: Any) -> None:
 
 
 def test_an_unexpected_error_is_short_and_ends_with_code_1(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedblocks.runs import catalogue
+    from fedblocks.config import catalogue
 
     def broken() -> None:
         raise ZeroDivisionError("oh")
@@ -149,7 +149,7 @@ def test_an_unexpected_error_is_short_and_ends_with_code_1(fedblocks: Any, monke
 
 
 def test_ctrl_c_outside_a_run_ends_with_code_130(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedblocks.runs import catalogue
+    from fedblocks.config import catalogue
 
     def slow() -> None:
         raise KeyboardInterrupt

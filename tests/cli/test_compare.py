@@ -66,7 +66,7 @@ def test_a_report_is_written_beside_the_run_or_where_one_says(fedblocks: Any) ->
 
 
 def test_a_comparison_that_is_stopped_says_how_to_go_on(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedblocks.runs import grid
+    from fedblocks.runs.grids import grid
 
     def stopped(*_: Any) -> None:
         raise KeyboardInterrupt

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fedblocks.cli.names import method_names, preset_names
+from fedblocks.config.presets import PRESETS
 from fedblocks.methods import METHODS
-from fedblocks.runs.presets import PRESETS
 
 COMMANDS = """
 import sys

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedblocks.cli import quickstart
-from fedblocks.runs.presets import PRESETS
+from fedblocks.config.presets import PRESETS
 from fedblocks.runs.result import load_run
 
 METHODS = {"local", "fedavg", "fedavg_ft", "fedper", "fedem", "fedmn", "flow", "modfl", "pfedmb"}

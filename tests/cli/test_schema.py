@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from fedblocks.config.presets import PRESETS
+from fedblocks.config.schema import config_schema
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
-from fedblocks.runs.presets import PRESETS
-from fedblocks.runs.schema import config_schema
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema: pip install 'fedblocks[docs]'")
 

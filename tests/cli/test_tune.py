@@ -9,10 +9,10 @@ import pytest
 import tomli_w
 
 from fedblocks.core.errors import UserError
-from fedblocks.runs import tune as module
-from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.grids import tune as module
+from fedblocks.runs.grids.tune import OneOf, Range, Trial, parse_space, tune
 from fedblocks.runs.result import load_run
-from fedblocks.runs.tune import OneOf, Range, Trial, parse_space, tune
+from fedblocks.runs.storage.folder import RunFolder
 
 optuna = pytest.importorskip("optuna", reason="needs Optuna: pip install 'fedblocks[tune]'")
 

@@ -13,7 +13,7 @@ from fedblocks.core.optimizers import SGD, Adam, Optimizer
 from fedblocks.core.random import generator
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.federate import Engine
+from fedblocks.engines.round import Engine
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing import EXAMPLES

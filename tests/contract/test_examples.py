@@ -5,7 +5,7 @@ import torch
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
-from fedblocks.engines.federate import run_round
+from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import FedAvg

@@ -22,7 +22,7 @@ from fedblocks.methods.ditto import Ditto
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.fedprox import FedProx
-from fedblocks.methods.pfedmb import PFedMB
+from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing import EXAMPLES, Example, example_for
 
 frozen = dataclass(frozen=True, eq=False)

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from fedblocks.core import aggregate, optimizers
+from fedblocks.core.admission import Refusal
 from fedblocks.core.aggregate import Upload, Uploads
-from fedblocks.core.gate import Refusal
 from fedblocks.core.parts import Blocks, Params
-from fedblocks.engines import conclusion, sequential
+from fedblocks.engines import close_round as conclusion
+from fedblocks.engines import sequential
 from fedblocks.engines.job import Trained
 from fedblocks.testing import EXAMPLES, Example
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedblocks.core.gate import capped_weights
+from fedblocks.core.admission import capped_weights
 from fedblocks.core.net import Net
-from fedblocks.engines.federate import Setting, run_round
+from fedblocks.engines.round import Setting, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg

@@ -11,7 +11,7 @@ from torch import nn
 from fedblocks.core.blocks import Shared
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedper import FedPer

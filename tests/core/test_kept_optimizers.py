@@ -10,8 +10,8 @@ from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Adam
 from fedblocks.core.schedules import Exponential, Milestones
 from fedblocks.data.federation import Federation
-from fedblocks.engines.federate import Setting, run_round
-from fedblocks.engines.orders import batches
+from fedblocks.engines.batching import batches
+from fedblocks.engines.round import Setting, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.local import Local

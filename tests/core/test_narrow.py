@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from fedblocks.core.kernels import narrow
-from fedblocks.core.kernels.narrow import Shape
+from fedblocks.kernels.cuda import narrow
+from fedblocks.kernels.cuda.narrow import Shape
 
 SHARED = 48 << 10  # bytes that every device gives a block without being asked for more
 

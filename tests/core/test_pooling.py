@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import vmap
 
-from fedblocks.core.layers import mappable
+from fedblocks.layers.replacement import mappable
 
 POOL = mappable(nn.MaxPool2d(2))
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from fedblocks.core.recurrence import recurrence
+from fedblocks.layers.recurrence import recurrence
 
 CLIENTS, BATCH, STEPS, WIDTH, HIDDEN = 3, 4, 5, 6, 7
 NAMES = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")

@@ -14,7 +14,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.parts import Value
 from fedblocks.core.phases import Phase
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 

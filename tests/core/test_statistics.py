@@ -8,7 +8,7 @@ from torch import nn
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
-from fedblocks.engines.federate import Setting, run_round
+from fedblocks.engines.round import Setting, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedblocks.config.model import Config
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.federation import Federation
 from fedblocks.data.pools import Pool
@@ -19,12 +20,11 @@ from fedblocks.data.sets.har import COMMON
 from fedblocks.data.sets.signals import Recordings
 from fedblocks.data.testbeds import TESTBEDS, unlike
 from fedblocks.data.testbeds.modfl import modfl_clients
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.nets import NETS
-from fedblocks.runs.config import Config
 from fedblocks.runs.run import run
 
 SHAPES = {"modfl_cifar": (3, 8, 9), "modfl_stl": (1, 16, 16), "modfl_hapt": (3, 7), "modfl_wisdm": (2, 5)}

@@ -11,8 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from fedblocks.config.model import Config
 from fedblocks.methods import METHODS
-from fedblocks.runs.config import Config
 
 ROOT = Path(__file__).parents[2]
 needs_sphinx = pytest.mark.skipif(

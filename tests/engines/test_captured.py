@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from fedblocks.engines import captured
-from fedblocks.engines.captured import Captured, HookGraph
-from fedblocks.engines.federate import run_round
+from fedblocks.engines import cuda_graphs as captured
+from fedblocks.engines.cuda_graphs import Captured, HookGraph
 from fedblocks.engines.job import Job
+from fedblocks.engines.round import run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import state_leaves

@@ -13,8 +13,8 @@ from fedblocks.core.aggregate import reduce_slots
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
-from fedblocks.engines.federate import Setting, evaluation, run_round
-from fedblocks.engines.lanes import Lanes, merged, why_not
+from fedblocks.engines.lanes.lanes import Lanes, merged, why_not
+from fedblocks.engines.round import Setting, evaluation, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedblocks.engines.orders import steps_of_stack
+from fedblocks.engines.batching import steps_of_stack
 
 
 def _orders(*lengths: tuple[int, ...]) -> list[list[np.ndarray]]:

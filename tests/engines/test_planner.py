@@ -10,9 +10,9 @@ from torch import nn
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
-from fedblocks.engines import planner
+from fedblocks.engines.auto import trial as planner
+from fedblocks.engines.auto.trial import Plan, fastest, planned
 from fedblocks.engines.memory import bytes_of, chunk_for, client_bytes
-from fedblocks.engines.planner import Plan, fastest, planned
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedblocks.core import population
-from fedblocks.core.population import Population, Together, merged
+from fedblocks.core import private_state as population
+from fedblocks.core.private_state import Population, Together, merged
 from fedblocks.core.state import State
-from fedblocks.engines.federate import run_round
+from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
-from fedblocks.runs import checkpoint, shards
-from fedblocks.runs.states import client_trees, settled, shared_tree, state_of
+from fedblocks.runs.storage import checkpoint, shards
+from fedblocks.runs.storage.states import client_trees, settled, shared_tree, state_of
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import state_leaves
 

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from fedblocks.core.errors import UserError
-from fedblocks.engines import processes as module
-from fedblocks.engines.federate import evaluate, run_round
-from fedblocks.engines.processes import Processes
+from fedblocks.engines.processes import engine as module
+from fedblocks.engines.processes.engine import Processes
+from fedblocks.engines.processes.shared_memory import Room, opened, put, room_for, shapes_of, share
+from fedblocks.engines.processes.workers import Channel, WorkerError, Workers
+from fedblocks.engines.round import evaluate, run_round
 from fedblocks.engines.sequential import Sequential
-from fedblocks.engines.shared import Room, opened, put, room_for, shapes_of, share
-from fedblocks.engines.workers import Channel, WorkerError, Workers
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import state_leaves
 
@@ -131,8 +131,8 @@ def test_workers_end_with_an_engine_that_nobody_holds() -> None:
 
 ORPHANS = """
 import os, signal
-from fedblocks.engines.federate import run_round
-from fedblocks.engines.processes import Processes
+from fedblocks.engines.round import run_round
+from fedblocks.engines.processes.engine import Processes
 from fedblocks.testing import EXAMPLES
 setting, engine = EXAMPLES["fedavg"]().setting(), Processes(count=2)
 run_round(setting, setting.start(), [0, 1], engine)

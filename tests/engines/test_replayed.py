@@ -10,10 +10,10 @@ from torch import nn
 
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Adam
-from fedblocks.engines.federate import Setting, evaluate, run_round
-from fedblocks.engines.recording import Recorder
-from fedblocks.engines.replayed import Trusted
-from fedblocks.engines.running import Machine
+from fedblocks.engines.replay.recording import Recorder
+from fedblocks.engines.replay.replayed import Trusted
+from fedblocks.engines.replay.running import Machine
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedblocks.engines import rewriting
-from fedblocks.engines.folding import folded
-from fedblocks.engines.recording import Program, Recorder
-from fedblocks.engines.rewriting import fastest, in_place, with_buffers
-from fedblocks.engines.running import Machine
+from fedblocks.engines.replay import rewriting
+from fedblocks.engines.replay.folding import folded
+from fedblocks.engines.replay.recording import Program, Recorder
+from fedblocks.engines.replay.rewriting import fastest, in_place, with_buffers
+from fedblocks.engines.replay.running import Machine
 
 aten = torch.ops.aten
 LABELS = torch.arange(40) % 5

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted, UserError
-from fedblocks.engines import planner
+from fedblocks.engines.auto import trial as planner
 from fedblocks.runs import build
-from fedblocks.runs.config import Config
-from fedblocks.runs.folder import RunFolder
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import resume, run
+from fedblocks.runs.storage.folder import RunFolder
 
 SMALL = {
     "rounds": 3,

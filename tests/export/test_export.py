@@ -15,13 +15,13 @@ from fedblocks import METHODS, Net, export_model, load_run, personal
 from fedblocks.cli import main
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
-from fedblocks.engines.federate import run_round
+from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.export import models
 from fedblocks.export.fold import Noted, fold
 from fedblocks.export.formats import read
 from fedblocks.export.personal import personal_of
-from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.testing import EXAMPLES
 
 from .conftest import Start

@@ -5,4 +5,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def quick_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedblocks.runs.checkpoint.sync", lambda path: None)
+    monkeypatch.setattr("fedblocks.runs.storage.checkpoint.sync", lambda path: None)

@@ -19,11 +19,11 @@ import tomli_w
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedblocks.flower import launch
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.hosts import ServerHost
-from fedblocks.flower.pki import public_key
-from fedblocks.flower.setup import set_up
+from fedblocks.flower.hosts import launch
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.setup import set_up
+from fedblocks.flower.keys.certificates import public_key
 
 WORKER = str(Path(__file__).with_name("gateway_worker.py"))
 GOOD = b"/v1/fleet/pull-messages"
@@ -99,7 +99,7 @@ class Door:
     def open(self) -> Iterator[Door]:
         threading.Thread(target=self.recorder.serve_forever, daemon=True).start()
         with Crew(self.base / "logs", {}) as crew:
-            words = [WORKER, self.mode] if self.mode else ["-m", "fedblocks.flower.gateway"]
+            words = [WORKER, self.mode] if self.mode else ["-m", "fedblocks.flower.gateway.gateway"]
             self.process = crew.start("gateway", [sys.executable, *words, str(self.server)])
             launch.until(lambda: launch.is_open(self.host), 60, crew.check, "the gateway")
             yield self

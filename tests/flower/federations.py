@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedblocks.engines.conclusion import Report
-from fedblocks.engines.federate import Setting
-from fedblocks.flower.client import ClientSide
+from fedblocks.engines.close_round import Report
+from fedblocks.engines.round import Setting
+from fedblocks.flower.client.side import ClientSide
 from fedblocks.flower.local import answers_of, exchange, sides_of
-from fedblocks.flower.rounds import OpenRound
-from fedblocks.flower.server import Ask, Progress, ServerSide
+from fedblocks.flower.server.rounds import OpenRound
+from fedblocks.flower.server.side import Ask, Progress, ServerSide
 from fedblocks.testing.compare import Leaves, state_leaves
 
 RUN = "run-1"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from fedblocks.flower.gateway import HEAD, ROUTES, Gateway
+from fedblocks.flower.gateway.gateway import HEAD, ROUTES, Gateway
 
 from .doors import Door, Headers, everything
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx
 
-from fedblocks.flower.gateway import ROUTES, Gateway, superlink
-from fedblocks.flower.hosts import ServerHost
-from fedblocks.flower.limits import Limits
-from fedblocks.flower.members import Members
+from fedblocks.flower.gateway.gateway import ROUTES, Gateway, superlink
+from fedblocks.flower.gateway.limits import Limits
+from fedblocks.flower.gateway.members import Members
+from fedblocks.flower.hosts.folders import ServerHost
 
 
 async def keys(folder: Path, listener: socket.socket, host: ServerHost) -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from fedblocks import __version__
-from fedblocks.flower import client, node, terms
-from fedblocks.flower.messages import Wire
+from fedblocks.flower.client import node
+from fedblocks.flower.client import side as client
+from fedblocks.flower.wire import run_spec as terms
+from fedblocks.flower.wire.messages import Wire
 
 FOLDER = Path(sys.argv[1])
 honest, made = client.ClientSide.answer, terms.sides_at

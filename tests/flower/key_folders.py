@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedblocks.flower.hosts import ServerHost
+from fedblocks.flower.hosts.folders import ServerHost
 
 AT = "fl.example.org:8443"
 Switch = pytest.MonkeyPatch
@@ -18,21 +18,21 @@ class Federation:
     """A server's folder, and folders of clients that joined it."""
 
     def __init__(self, base: Path, at: str = AT, inner_port: int | None = None) -> None:
-        from fedblocks.flower.setup import address_of, make_server_folder
+        from fedblocks.flower.hosts.setup import address_of, make_server_folder
 
         self.base, self.server, self.at = base, base / "f" / "server", at
         self.secret = make_server_folder(base / "f", *address_of(at), inner_port)
 
     def joined(self, name: str, number: int = 0) -> Path:
         """A client's folder, whose public key the operator has not seen."""
-        from fedblocks.flower.setup import join
+        from fedblocks.flower.hosts.setup import join
 
         join(self.base / name, self.at, self.server / "ca.crt", name, [number])
         return self.base / name
 
     def enrolled(self, name: str, number: int = 0) -> Path:
         """A client's folder, whose public key is enrolled."""
-        from fedblocks.flower import registry
+        from fedblocks.flower.keys import key_table as registry
 
         folder = self.joined(name, number)
         registry.enrol(self.server, folder / f"{name}.pub", [number])
@@ -44,14 +44,14 @@ class Federation:
 
     def key(self, name: str) -> str:
         """The fingerprint that is enrolled."""
-        from fedblocks.flower import registry
+        from fedblocks.flower.keys import key_table as registry
 
         return next(str(row["fingerprint"]) for row in registry.table(self.server) if row["name"] == name)
 
 
 def own(folder: Path) -> str:
     """The fingerprint of the key that a client has."""
-    from fedblocks.flower import keys
+    from fedblocks.flower.keys import public_keys as keys
 
     return keys.fingerprint(keys.read_private(folder / "client.key").public_key())
 

@@ -18,11 +18,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from fedblocks.core.errors import UserError
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.apps import Terms, client_app, server_app
-from fedblocks.flower.enrolment import Enrolment
 from fedblocks.flower.local import sides_of
-from fedblocks.flower.records import HEADERS
-from fedblocks.flower.roll import Roll
-from fedblocks.flower.server import Ask, Closed, Progress, ServerSide
+from fedblocks.flower.server.enrolment import Enrolment
+from fedblocks.flower.server.registry import Roll
+from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
+from fedblocks.flower.wire.records import HEADERS
 from fedblocks.testing import EXAMPLES, Example
 from fedblocks.testing.compare import differences, report_leaves, state_leaves
 from fedblocks.testing.rounds import run
@@ -165,8 +165,8 @@ def test_a_client_that_fails_counts_as_absent(tmp_path: Path) -> None:
 def test_a_node_that_was_away_is_asked_again_as_soon_as_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedblocks.flower.roll.LOOK", 0.0)
-    monkeypatch.setattr("fedblocks.flower.roll.PAUSE", 0.01)
+    monkeypatch.setattr("fedblocks.flower.server.registry.LOOK", 0.0)
+    monkeypatch.setattr("fedblocks.flower.server.registry.PAUSE", 0.01)
     away = ["once"]
 
     def meddle(node: int, answer: Message) -> Message:

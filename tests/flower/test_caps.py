@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from fedblocks.core.admission import capped_weights
 from fedblocks.core.blocks import Block, Shared
-from fedblocks.core.gate import capped_weights
 from fedblocks.core.net import Net
-from fedblocks.engines.federate import Setting
+from fedblocks.engines.round import Setting
 from fedblocks.flower.local import answers_of, exchange, sides_of
-from fedblocks.flower.rounds import OpenRound
+from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.methods.fedper import FedPer
 from fedblocks.testing import small_federation
 

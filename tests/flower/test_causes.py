@@ -22,12 +22,12 @@ from cryptography.x509.oid import NameOID
 from flwr.supercore.error import ApiErrorCode
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower.causes import cause_of
-from fedblocks.flower.fleet import Fleet
-from fedblocks.flower.hosts import ClientHost
-from fedblocks.flower.launch import free_port
-from fedblocks.flower.node import LOST
-from fedblocks.flower.pki import make_client
+from fedblocks.flower.client.causes import cause_of
+from fedblocks.flower.client.fleet import Fleet
+from fedblocks.flower.client.node import LOST
+from fedblocks.flower.hosts.folders import ClientHost
+from fedblocks.flower.hosts.launch import free_port
+from fedblocks.flower.keys.certificates import make_client
 
 from .fleet_stand_in import NODE, Answer, StandIn, standing_in
 

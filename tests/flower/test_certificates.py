@@ -16,13 +16,17 @@ import pytest
 
 pytest.importorskip("cryptography", reason="comes with the extra flower")
 
+from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
-from fedblocks.flower import client_host, pki, private, registry, renewal, rotation
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import new_run
-from fedblocks.flower.hosts import ServerHost
-from fedblocks.flower.setup import address_of, join, make_server_folder, set_up
-from fedblocks.runs.config import Config
+from fedblocks.flower.client import host as client_host
+from fedblocks.flower.hosts.federation import new_run
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.setup import address_of, join, make_server_folder, set_up
+from fedblocks.flower.keys import certificates as pki
+from fedblocks.flower.keys import key_table as registry
+from fedblocks.flower.keys import private_files as private
+from fedblocks.flower.keys import renewal, rotation
 
 from .key_folders import AT, Federation, Switch, mode, off
 from .test_hosts import shaken

@@ -14,12 +14,12 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower.enrolment import CEILING, Enrolment, EnrolmentFiles
-from fedblocks.flower.federation import dealt_out
-from fedblocks.flower.hosts import ServerHost
-from fedblocks.flower.pki import public_key
-from fedblocks.flower.roll import Roll
-from fedblocks.flower.setup import node_name, set_up
+from fedblocks.flower.hosts.federation import dealt_out
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.setup import node_name, set_up
+from fedblocks.flower.keys.certificates import public_key
+from fedblocks.flower.server.enrolment import CEILING, Enrolment, EnrolmentFiles
+from fedblocks.flower.server.registry import Roll
 from fedblocks.runs.federations import federation_of
 from fedblocks.runs.result import load_run
 from fedblocks.testing import EXAMPLES
@@ -34,8 +34,8 @@ MANY = range(2, 9)
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedblocks.flower.roll.LOOK", 0.0)
-    monkeypatch.setattr("fedblocks.flower.roll.PAUSE", 0.01)
+    monkeypatch.setattr("fedblocks.flower.server.registry.LOOK", 0.0)
+    monkeypatch.setattr("fedblocks.flower.server.registry.PAUSE", 0.01)
 
 
 @pytest.mark.parametrize(

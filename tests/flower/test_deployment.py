@@ -18,22 +18,22 @@ import torch
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
 
+from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted, UserError
-from fedblocks.flower import launch, running
-from fedblocks.flower.client_host import start_client
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import check_job, job_for, new_run
-from fedblocks.flower.hosting import stop_jobs
-from fedblocks.flower.jobs import load_job, unfinished_jobs
-from fedblocks.flower.pki import make_authority, make_client
-from fedblocks.flower.setup import set_up
-from fedblocks.flower.standing import Standing
-from fedblocks.flower.store import PersonalStore
-from fedblocks.flower.watching import watch
-from fedblocks.runs.config import Config
-from fedblocks.runs.folder import RunFolder
+from fedblocks.flower.client.host import start_client
+from fedblocks.flower.client.standing import Standing
+from fedblocks.flower.client.store import PersonalStore
+from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.federation import check_job, job_for, new_run
+from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.server_host import stop_jobs
+from fedblocks.flower.hosts.setup import set_up
+from fedblocks.flower.keys.certificates import make_authority, make_client
+from fedblocks.flower.server.jobs import load_job, unfinished_jobs
+from fedblocks.flower.server.watching import watch
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import REAL, run
+from fedblocks.runs.storage.folder import RunFolder
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
 
-from fedblocks.flower import launch, running
-from fedblocks.flower.client_host import start_client
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.hosts import ServerHost
-from fedblocks.flower.setup import set_up
+from fedblocks.flower.client.host import start_client
+from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.setup import set_up
 
 from .test_deployment import stands
 

@@ -18,13 +18,14 @@ from flwr.supercore import constant as core
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from fedblocks.flower import launch, members
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.gateway import PASSED, REFUSED, ROUTES, UNKEYED
-from fedblocks.flower.limits import MIB
-from fedblocks.flower.pki import make_client, public_key
-from fedblocks.flower.setup import set_up
-from fedblocks.flower.superlink import owner_of
+from fedblocks.flower.gateway import members
+from fedblocks.flower.gateway.gateway import PASSED, REFUSED, ROUTES, UNKEYED
+from fedblocks.flower.gateway.limits import MIB
+from fedblocks.flower.gateway.superlink import owner_of
+from fedblocks.flower.hosts import launch
+from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.setup import set_up
+from fedblocks.flower.keys.certificates import make_client, public_key
 
 from .doors import GOOD, Door, answered, everything, request
 
@@ -306,7 +307,7 @@ def test_a_superlink_that_is_away_is_told_as_something_that_passes(tmp_path: Pat
         door.write(inner_port=launch.free_port())
         with Crew(tmp_path / "logs", {}) as crew:
             door.write(port=(port := launch.free_port()))
-            crew.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway", str(door.server)])
+            crew.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(door.server)])
             door.host = door.host.model_copy(update={"port": port})
             launch.until(lambda: launch.is_open(door.host), 60, crew.check, "the gateway")
             assert door.ask(request(GOOD, door.signed())).startswith(b"HTTP/1.1 503 ")

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedblocks.engines.sequential import Sequential
-from fedblocks.flower.messages import HEADER_LIMIT, Wire
-from fedblocks.flower.rounds import OpenRound
-from fedblocks.flower.server import Closed, ServerSide
+from fedblocks.flower.server.rounds import OpenRound
+from fedblocks.flower.server.side import Closed, ServerSide
+from fedblocks.flower.wire.messages import HEADER_LIMIT, Wire
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import Leaves, differences, state_leaves
 from fedblocks.testing.rounds import run
@@ -224,7 +224,7 @@ def test_a_gap_in_the_checks_costs_one_client_its_round(tmp_path: Path, monkeypa
     for client, message in asked.downloads.items():
         with monkeypatch.context() as patch:
             if client == BAD:
-                patch.setattr("fedblocks.flower.rounds.admit_upload", gap)
+                patch.setattr("fedblocks.flower.server.rounds.admit_upload", gap)
             assert asked.receive(client, sides[client].answer(message)) is None
     assert [(r.client, r.reason) for r in asked.report.refusals] == [(BAD, "server-error")]
     assert asked.admitted == 3

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from fedblocks.config.model import Config
 from fedblocks.core.errors import RunFolderError, UserError
-from fedblocks.flower import launch
-from fedblocks.flower.crew import Crew, marked
-from fedblocks.flower.hosts import ClientHost, ServerHost, is_loopback
-from fedblocks.flower.setup import set_up
-from fedblocks.runs.config import Config
-from fedblocks.runs.folder import RunFolder
+from fedblocks.flower.hosts import launch
+from fedblocks.flower.hosts.folders import ClientHost, ServerHost, is_loopback
+from fedblocks.flower.hosts.process_group import Crew, marked
+from fedblocks.flower.hosts.setup import set_up
 from fedblocks.runs.run import REAL, resume
+from fedblocks.runs.storage.folder import RunFolder
 
 FREE = {"one": [0], "two": [1, 2]}
 
@@ -115,7 +115,7 @@ time.sleep(600)
 
 
 def test_no_process_is_left_however_stubborn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedblocks.flower.crew.GRACE", 0.2)
+    monkeypatch.setattr("fedblocks.flower.hosts.process_group.GRACE", 0.2)
     with Crew(tmp_path, {}) as crew:
         crew.start("stubborn", [sys.executable, "-c", STUBBORN])
         launch.until(lambda: "ready" in crew.log("stubborn").read_text(), 30, crew.check, "it")
@@ -126,7 +126,7 @@ def test_no_process_is_left_however_stubborn(tmp_path: Path, monkeypatch: pytest
 def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path; import time
-from fedblocks.flower.crew import Crew
+from fedblocks.flower.hosts.process_group import Crew
 Crew(Path({str(tmp_path)!r}), {{}}, mark="orphans").start("child", ["sleep", "600"])
 print("ready", flush=True); time.sleep(600)
 """

@@ -12,10 +12,12 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 from flwr.app import Message
 
 from fedblocks.core.errors import Interrupted, UserError
-from fedblocks.flower import hosting, launch, running, service
 from fedblocks.flower.apps import client_app
-from fedblocks.flower.federation import check_job, job_for
-from fedblocks.flower.jobs import (
+from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts import server_host as hosting
+from fedblocks.flower.hosts.federation import check_job, job_for
+from fedblocks.flower.server import service
+from fedblocks.flower.server.jobs import (
     JobRecord,
     add_job,
     all_jobs,
@@ -25,7 +27,7 @@ from fedblocks.flower.jobs import (
     update_job,
     working_on,
 )
-from fedblocks.flower.terms import sides_at
+from fedblocks.flower.wire.run_spec import sides_at
 from fedblocks.runs.result import load_run
 
 from .local_grid import LocalGrid

@@ -16,9 +16,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower import keys, pki, registry, rotation, setup
-from fedblocks.flower.hosts import ClientHost, ServerHost
-from fedblocks.flower.setup import join
+from fedblocks.flower.hosts import setup
+from fedblocks.flower.hosts.folders import ClientHost, ServerHost
+from fedblocks.flower.hosts.setup import join
+from fedblocks.flower.keys import certificates as pki
+from fedblocks.flower.keys import key_table as registry
+from fedblocks.flower.keys import public_keys as keys
+from fedblocks.flower.keys import rotation
 
 from .key_folders import AT, Federation, Switch, mode, off, own
 

@@ -20,9 +20,13 @@ from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpI
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedblocks.flower import keys, launch, pki, registry, rotation, running
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.key_watch import KeyWatch
+from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.keys import certificates as pki
+from fedblocks.flower.keys import key_table as registry
+from fedblocks.flower.keys import public_keys as keys
+from fedblocks.flower.keys import rotation
+from fedblocks.flower.keys.watch import KeyWatch
 
 from .key_folders import Federation
 

@@ -17,17 +17,17 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
-from fedblocks.flower import fleet, node
-from fedblocks.flower.client_host import start_client, watch_client
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.federation import job_for, new_run
-from fedblocks.flower.node import Node
-from fedblocks.flower.records import with_terms
-from fedblocks.flower.roll import HELLO
-from fedblocks.flower.setup import set_up
-from fedblocks.flower.standing import Standing
-from fedblocks.runs.config import Config
+from fedblocks.flower.client import fleet, node
+from fedblocks.flower.client.host import start_client, watch_client
+from fedblocks.flower.client.node import Node
+from fedblocks.flower.client.standing import Standing
+from fedblocks.flower.hosts.federation import job_for, new_run
+from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.setup import set_up
+from fedblocks.flower.server.registry import HELLO
+from fedblocks.flower.wire.records import with_terms
 
 from .fleet_stand_in import NODE, Answer, StandIn, standing_in
 

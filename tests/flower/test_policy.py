@@ -12,21 +12,21 @@ import tomli_w
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
 
+from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
-from fedblocks.engines.federate import Setting
-from fedblocks.flower.client import ClientSide
-from fedblocks.flower.federation import job_for, new_run
-from fedblocks.flower.hosts import ClientHost
+from fedblocks.engines.round import Setting
+from fedblocks.flower.client.policy import Allow
+from fedblocks.flower.client.side import ClientSide
+from fedblocks.flower.hosts.federation import job_for, new_run
+from fedblocks.flower.hosts.folders import ClientHost
+from fedblocks.flower.hosts.setup import set_up
 from fedblocks.flower.local import member_of, sides_of
-from fedblocks.flower.messages import Malformed, Upload, header_of
-from fedblocks.flower.policy import Allow
-from fedblocks.flower.rounds import OpenRound
-from fedblocks.flower.server import Ask
-from fedblocks.flower.setup import set_up
-from fedblocks.flower.terms import RunTerms, sides_at
+from fedblocks.flower.server.rounds import OpenRound
+from fedblocks.flower.server.side import Ask
+from fedblocks.flower.wire.messages import Malformed, Upload, header_of
+from fedblocks.flower.wire.run_spec import RunTerms, sides_at
 from fedblocks.methods.fedper import FedPer
-from fedblocks.methods.pfedmb import PFedMB
-from fedblocks.runs.config import Config
+from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing import small_federation, small_net
 
 DATA = {"name": "digits", "clients": 2}

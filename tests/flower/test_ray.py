@@ -11,12 +11,12 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedblocks[flower-simulation]'")
 
+from fedblocks.config.model import Config
 from fedblocks.flower import simulation
-from fedblocks.flower.crew import Crew, marked
-from fedblocks.flower.federation import new_run
-from fedblocks.runs.config import Config
-from fedblocks.runs.folder import RunFolder
+from fedblocks.flower.hosts.federation import new_run
+from fedblocks.flower.hosts.process_group import Crew, marked
 from fedblocks.runs.run import run
+from fedblocks.runs.storage.folder import RunFolder
 
 TABLE: dict[str, Any] = {
     "rounds": 2,

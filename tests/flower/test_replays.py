@@ -16,9 +16,9 @@ from flwr.app import Error, Message
 
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower import apps
-from fedblocks.flower.records import HEADERS
-from fedblocks.flower.rounds import OpenRound
-from fedblocks.flower.server import Ask
+from fedblocks.flower.server.rounds import OpenRound
+from fedblocks.flower.server.side import Ask
+from fedblocks.flower.wire.records import HEADERS
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.rounds import run

@@ -14,12 +14,12 @@ from torch import nn
 from fedblocks.core.errors import CheckpointError, UserError
 from fedblocks.core.net import Net
 from fedblocks.engines.sequential import Sequential
-from fedblocks.flower import progress
-from fedblocks.flower.client import ClientSide
+from fedblocks.flower.client.side import ClientSide
+from fedblocks.flower.client.store import PersonalStore
 from fedblocks.flower.local import answers_of, exchange
-from fedblocks.flower.messages import Wire
-from fedblocks.flower.rounds import OpenRound
-from fedblocks.flower.store import PersonalStore
+from fedblocks.flower.server import progress
+from fedblocks.flower.server.rounds import OpenRound
+from fedblocks.flower.wire.messages import Wire
 from fedblocks.methods.fedper import FedPer
 from fedblocks.testing import EXAMPLES, small_federation, small_net
 from fedblocks.testing.compare import differences, state_leaves

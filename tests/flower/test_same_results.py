@@ -12,11 +12,11 @@ from torch import nn
 
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
-from fedblocks.engines.federate import Setting, evaluate
+from fedblocks.engines.round import Setting, evaluate
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.local import answers_of, exchange
-from fedblocks.flower.rounds import OpenRound
-from fedblocks.flower.server import Ask, Closed
+from fedblocks.flower.server.rounds import OpenRound
+from fedblocks.flower.server.side import Ask, Closed
 from fedblocks.methods.modfl import ModFL
 from fedblocks.testing import EXAMPLES, small_federation
 from fedblocks.testing.compare import Leaves, differences, report_leaves, state_leaves

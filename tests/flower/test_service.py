@@ -12,19 +12,19 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
 
 
+from fedblocks.config.model import Config
 from fedblocks.core.errors import RunFolderError, UserError
-from fedblocks.flower import service
 from fedblocks.flower.apps import client_app
-from fedblocks.flower.federation import job_for, new_run
-from fedblocks.flower.jobs import add_job
-from fedblocks.flower.setup import node_name, set_up
-from fedblocks.flower.store import PersonalStore
-from fedblocks.flower.terms import sides_at
-from fedblocks.runs import checkpoint
-from fedblocks.runs.config import Config
-from fedblocks.runs.folder import RunFolder
+from fedblocks.flower.client.store import PersonalStore
+from fedblocks.flower.hosts.federation import job_for, new_run
+from fedblocks.flower.hosts.setup import node_name, set_up
+from fedblocks.flower.server import service
+from fedblocks.flower.server.jobs import add_job
+from fedblocks.flower.wire.run_spec import sides_at
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import REAL, run
+from fedblocks.runs.storage import checkpoint
+from fedblocks.runs.storage.folder import RunFolder
 
 from .local_grid import LocalGrid, Meddle
 

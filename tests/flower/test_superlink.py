@@ -28,12 +28,12 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
 from flwr.supernode.fleet_http_connection import http_request_response
 
-from fedblocks.flower import launch, running
-from fedblocks.flower.crew import Crew
-from fedblocks.flower.hosts import ServerHost
-from fedblocks.flower.limits import MIB
-from fedblocks.flower.setup import set_up
-from fedblocks.flower.superlink import WAIT
+from fedblocks.flower.gateway.limits import MIB
+from fedblocks.flower.gateway.superlink import WAIT
+from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.setup import set_up
 
 FLOWERS = 5000  # ms that Flower's writers wait
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fedblocks.flower import federation, running
-from fedblocks.flower.watching import watch
-from fedblocks.runs.config import Config
-from fedblocks.runs.folder import RunFolder, Status
+from fedblocks.config.model import Config
+from fedblocks.flower.hosts import federation, running
+from fedblocks.flower.server.watching import watch
 from fedblocks.runs.run import run
+from fedblocks.runs.storage.folder import RunFolder, Status
 
 TABLE = {
     "rounds": 2,

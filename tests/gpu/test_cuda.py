@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch.func import grad, vmap
 
 from fedblocks.core.random import fold, uniform
-from fedblocks.core.recurrence import recurrence
-from fedblocks.engines import captured
-from fedblocks.engines.federate import run_round
+from fedblocks.engines import cuda_graphs as captured
+from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
+from fedblocks.layers.recurrence import recurrence
 from fedblocks.testing import EXAMPLES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -25,8 +25,8 @@ SHAPES = [(3, 32, 6, 5, 0), (6, 14, 16, 5, 0), (1, 28, 32, 3, 1), (32, 16, 64, 3
 @pytest.mark.parametrize("compiler", [True, False])
 @pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES)
 def test_convolutions_of_a_stack_are_those_of_each_client(channels, size, filters, kernel, pad, compiler, monkeypatch):
-    from fedblocks.core.kernels import nvrtc
-    from fedblocks.core.kernels.mapped_convolution import ClientConvolution
+    from fedblocks.kernels.cuda import nvrtc
+    from fedblocks.layers.mapped_convolution import ClientConvolution
 
     if not compiler:
         monkeypatch.setattr(nvrtc, "available", lambda: False)  # then Triton does it all
@@ -45,9 +45,9 @@ def test_convolutions_of_a_stack_are_those_of_each_client(channels, size, filter
 
 @pytest.mark.parametrize(("filters", "joined"), [(5, False), (20, False), (5, True)])
 def test_gradients_inside_a_client_and_second_derivatives_are_those_of_each_client(filters, joined):
-    from fedblocks.core.kernels.mapped_convolution import ClientConvolution
-    from fedblocks.core.kernels.mapped_pooling import convolve_and_pool
-    from fedblocks.core.kernels.pooling import max_pool
+    from fedblocks.kernels.triton.pooling import max_pool
+    from fedblocks.layers.mapped_convolution import ClientConvolution
+    from fedblocks.layers.mapped_pooling import convolve_and_pool
 
     noise = torch.Generator(device="cuda").manual_seed(0)
     x = torch.randn(3, 4, 2, 9, 9, device="cuda", generator=noise)
@@ -80,7 +80,7 @@ POOLED = [(3, 32, 6, 5, 0), (6, 14, 16, 5, 0), (1, 28, 16, 3, 1), (2, 9, 5, 3, 2
 @pytest.mark.parametrize("rectified", [True, False])
 @pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), POOLED)
 def test_a_convolution_with_its_pooling_is_that_of_each_client(channels, size, filters, kernel, pad, rectified):
-    from fedblocks.core.kernels.mapped_pooling import convolve_and_pool
+    from fedblocks.layers.mapped_pooling import convolve_and_pool
 
     noise = torch.Generator(device="cuda").manual_seed(0)
     x = torch.randn(4, 5, channels, size, size + 2, device="cuda", generator=noise, requires_grad=True)
@@ -101,7 +101,7 @@ def test_a_convolution_with_its_pooling_is_that_of_each_client(channels, size, f
 
 
 def test_a_stack_of_one_input_and_of_inputs_that_begin_anywhere_is_served_too():
-    from fedblocks.core.kernels.mapped_pooling import convolve_and_pool
+    from fedblocks.layers.mapped_pooling import convolve_and_pool
 
     noise = torch.Generator(device="cuda").manual_seed(0)
     x = torch.randn(1 + 2 * 3 * 12 * 12, device="cuda", generator=noise)[1:].view(2, 3, 12, 12)
@@ -115,7 +115,7 @@ def test_a_stack_of_one_input_and_of_inputs_that_begin_anywhere_is_served_too():
 
 
 def test_what_is_no_number_goes_through_a_convolution_and_its_pooling():
-    from fedblocks.core.kernels.mapped_pooling import convolve_and_pool
+    from fedblocks.layers.mapped_pooling import convolve_and_pool
 
     x = torch.zeros(2, 1, 1, 6, 6, device="cuda")
     x[1, 0, 0, 0, 0] = torch.nan
@@ -125,7 +125,7 @@ def test_what_is_no_number_goes_through_a_convolution_and_its_pooling():
 
 @pytest.mark.parametrize(("height", "width", "size"), [(28, 28, 2), (7, 9, 2), (9, 9, 3), (5, 4, 1)])
 def test_max_pooling_of_a_stack_and_its_gradient_are_torchs_also_among_equals(height, width, size):
-    from fedblocks.core.kernels.pooling import max_pool
+    from fedblocks.kernels.triton.pooling import max_pool
 
     noise = torch.Generator(device="cuda").manual_seed(0)
     x = torch.randint(-2, 3, (3, 4, 5, height, width), device="cuda", generator=noise).float().requires_grad_()
@@ -225,7 +225,7 @@ def test_a_learning_rate_schedule_reaches_a_recorded_graph():
 
 def test_tf32_costs_no_more_accuracy_than_another_seed_does(tmp_path):
     """Three seeds of pFedMB on the digits: tf32 moves the mean test accuracy by less than their spread."""
-    from fedblocks.runs.presets import PRESETS, change
+    from fedblocks.config.presets import PRESETS, change
     from fedblocks.runs.run import run
 
     table = PRESETS["digits-pfedmb"]()
@@ -241,7 +241,7 @@ def test_tf32_costs_no_more_accuracy_than_another_seed_does(tmp_path):
 
 
 def test_a_comparison_on_a_gpu_runs_its_seeds_as_lanes(tmp_path):
-    from fedblocks.runs.grid import cell_folder, play_grid, read_grid
+    from fedblocks.runs.grids.grid import cell_folder, play_grid, read_grid
     from fedblocks.runs.result import load_run
 
     changes = ['device="cuda"', "rounds=2", 'engine="vectorised"']

@@ -15,12 +15,12 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.random import uniform
 from fedblocks.core.schedules import at
 from fedblocks.core.state import State
-from fedblocks.engines.conclusion import Report
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.close_round import Report
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.methods.fedmn import FedMN
-from fedblocks.methods.fedmn_parts import concrete, connected, edges, matrices, reached
+from fedblocks.methods.fedmn.method import FedMN
+from fedblocks.methods.fedmn.parts import concrete, connected, edges, matrices, reached
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.federations import CLASSES, FEATURES, SIZES, small_federation, small_net
 

@@ -10,11 +10,11 @@ from fedblocks.core.net import Net, Piece
 from fedblocks.core.state import count_bytes
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.conclusion import Report
-from fedblocks.engines.federate import Setting, run_round
+from fedblocks.engines.close_round import Report
+from fedblocks.engines.round import Setting, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods.fedavg import FedAvg
-from fedblocks.methods.fedmn import FedMN
+from fedblocks.methods.fedmn.method import FedMN
 from fedblocks.nets.mobilenet import mobilenet_v2
 from fedblocks.nets.modular import figure_mlp, figure_pools, modular, modular_mlp
 from fedblocks.nets.papers import femnist_cnn

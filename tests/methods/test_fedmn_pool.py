@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.modules import ModularNet, modular, started_from
+from fedblocks.core.modular_net import ModularNet, modular, started_from
 from fedblocks.core.net import Net
-from fedblocks.engines.federate import Setting, run_round
+from fedblocks.engines.round import Setting, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg
-from fedblocks.methods.fedmn import FedMN
+from fedblocks.methods.fedmn.method import FedMN
 from fedblocks.nets.convolutional import cnn
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.federations import CLASSES, FEATURES, small_federation, small_net

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.modules import modular
-from fedblocks.engines.federate import Setting, run_round
+from fedblocks.core.modular_net import modular
+from fedblocks.engines.round import Setting, run_round
 from fedblocks.engines.sequential import Sequential
-from fedblocks.methods.fedmn_parts import edges
-from fedblocks.methods.fedmn_reference import FedMNReference
+from fedblocks.methods.fedmn.parts import edges
+from fedblocks.methods.fedmn.reference import FedMNReference
 from fedblocks.testing.federations import SIZES, small_federation, small_net
 
 SMALL: dict[str, object] = {"widths": (6, 5), "dropout": 0.0, "summary_width": 4, "label_width": 3, "spread": 0.5}

@@ -14,16 +14,16 @@ from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.parts import Blocks, Params
-from fedblocks.core.recurrent import Unrolled
+from fedblocks.core.recurrent_net import Unrolled
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.methods.dynamic_routing import DynamicRouting
-from fedblocks.methods.flow import Flow
-from fedblocks.methods.flow_v2 import FlowV2
-from fedblocks.methods.routing import Paced
+from fedblocks.methods.flow.dynamic_routing import DynamicRouting
+from fedblocks.methods.flow.flow import Flow
+from fedblocks.methods.flow.flow_v2 import FlowV2
+from fedblocks.methods.flow.instance_routes import Paced
 from fedblocks.nets import cnn, lstm, mlp, next_word
 
 SMALL: dict[str, Any] = {"policy": (6, 5), "step_policy": (6, 5), "dense_policy": (6, 5, 4), "local_epochs": 1}

@@ -11,10 +11,10 @@ from fedblocks.core.state import State
 from fedblocks.data import partitions, shifts
 from fedblocks.data.digits import digits
 from fedblocks.data.federation import Federation
-from fedblocks.engines.federate import Setting, run_round
-from fedblocks.engines.orders import steps_of_one
+from fedblocks.engines.batching import steps_of_one
+from fedblocks.engines.round import Setting, run_round
 from fedblocks.engines.sequential import Sequential
-from fedblocks.methods.flow import Flow
+from fedblocks.methods.flow.flow import Flow
 from fedblocks.nets import mlp
 
 CLIENTS, GROUPS, ROUNDS = 12, 3, 5

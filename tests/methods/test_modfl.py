@@ -13,7 +13,7 @@ from fedblocks.data.digits import digits
 from fedblocks.data.federation import Federation
 from fedblocks.data.partitions import iid
 from fedblocks.data.shifts import joint
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.modfl import ModFL
 from fedblocks.nets import mlp

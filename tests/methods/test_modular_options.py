@@ -11,7 +11,7 @@ from torch import nn
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
 from fedblocks.methods.modfl import ModFL
-from fedblocks.methods.pfedmb import PFedMB
+from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing.contract import CHECKS, run_check
 from fedblocks.testing.example import Example
 from fedblocks.testing.examples import example_for

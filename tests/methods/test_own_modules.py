@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedblocks.core.net import Net
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS

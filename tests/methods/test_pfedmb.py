@@ -20,13 +20,13 @@ from fedblocks.core.plan import plan
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.conclusion import Report
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.close_round import Report
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.methods.branches import without_small
 from fedblocks.methods.fedavg import FedAvg
-from fedblocks.methods.pfedmb import PFedMB
+from fedblocks.methods.pfedmb.branches import without_small
+from fedblocks.methods.pfedmb.method import PFedMB
 
 SIZES = (11, 4, 7, 9)
 ENGINES = [Sequential(), Vectorised(chunk=3)]

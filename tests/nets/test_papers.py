@@ -16,7 +16,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg

@@ -16,8 +16,8 @@ from fedblocks.core.random import derive
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.federate import Engine, Setting, evaluate, run_round
-from fedblocks.engines.orders import batches
+from fedblocks.engines.batching import batches
+from fedblocks.engines.round import Engine, Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 

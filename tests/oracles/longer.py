@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
-from fedblocks.engines.orders import batches
+from fedblocks.engines.batching import batches
 
 from .harness import SEED, SIZES, TOLERANCE, federation, task_of
 from .plain import Params, Task

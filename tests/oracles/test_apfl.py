@@ -12,7 +12,7 @@ from torch import nn
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
-from fedblocks.engines.federate import evaluate
+from fedblocks.engines.round import evaluate
 from fedblocks.methods.apfl import APFL
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.local import Local

@@ -14,12 +14,12 @@ from torch import nn
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.state import State
-from fedblocks.engines.federate import evaluate, run_round
-from fedblocks.engines.orders import batches
+from fedblocks.engines.batching import batches
+from fedblocks.engines.round import evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods._common.clustering import complete_linkage
 from fedblocks.methods.clustered import Clustered
 from fedblocks.methods.fedavg import FedAvg
-from fedblocks.methods.linkage import complete_linkage
 
 from . import clustered
 from .harness import BATCH, COHORTS, ENGINES, SEED, SIZES, agrees, federation, mlp_net, play, task_of

@@ -10,9 +10,9 @@ import torch
 
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.random import derive
-from fedblocks.engines.federate import run_round
-from fedblocks.methods.dynamic_routing import DynamicRouting
+from fedblocks.engines.round import run_round
 from fedblocks.methods.fedavg import FedAvg
+from fedblocks.methods.flow.dynamic_routing import DynamicRouting
 
 from .dynamic_routing import run
 from .flow import IMAGE, TEXT, Options

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fedblocks.core.net import Net
-from fedblocks.engines.federate import evaluate
+from fedblocks.engines.round import evaluate
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedbn import FedBN
 

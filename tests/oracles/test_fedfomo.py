@@ -12,7 +12,7 @@ import torch
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.random import derive, fold, uniform
 from fedblocks.data.rows import Rows
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.methods.fedfomo import FedFomo, epsilon_greedy
 from fedblocks.methods.local import Local
 

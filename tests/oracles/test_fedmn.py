@@ -12,9 +12,9 @@ from torch import Tensor
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.random import derive, fold, uniform
 from fedblocks.core.schedules import Exponential
-from fedblocks.methods.fedmn import FedMN
-from fedblocks.methods.fedmn_parts import edges
-from fedblocks.methods.fedmn_router import _SUBSET
+from fedblocks.methods.fedmn.method import FedMN
+from fedblocks.methods.fedmn.parts import edges
+from fedblocks.methods.fedmn.router import _SUBSET
 
 from . import fedmn
 from .harness import BATCH, COHORTS, ENGINES, SEED, SIZES, Setting, agrees, federation, mlp_net, task_of

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import derive, fold, uniform
-from fedblocks.engines.orders import batches
-from fedblocks.methods.fedmn_reference import _GATES, FedMNReference
+from fedblocks.engines.batching import batches
+from fedblocks.methods.fedmn.reference import _GATES, FedMNReference
 
 from . import fedmn_reference as oracle
 from .harness import BATCH, COHORTS, ENGINES, SEED, SIZES, Setting, agrees, evaluate, federation, mlp_net, play, task_of

@@ -13,7 +13,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
 from fedblocks.data.rows import Rows
-from fedblocks.engines.federate import Engine, Setting
+from fedblocks.engines.round import Engine, Setting
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedopt import FedYogi
 from fedblocks.methods.fedrecon import FedRecon

@@ -9,7 +9,7 @@ import pytest
 
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.random import derive
-from fedblocks.methods.flow import Flow
+from fedblocks.methods.flow.flow import Flow
 
 from .autograd import Params
 from .flow import IMAGE, TEXT, Options, run

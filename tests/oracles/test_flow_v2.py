@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedblocks.core.random import derive
-from fedblocks.methods.flow_v2 import FlowV2
+from fedblocks.methods.flow.flow_v2 import FlowV2
 from fedblocks.nets.text import next_word
 
 from .flow_v2 import IMAGE, TEXT, run

@@ -11,18 +11,18 @@ from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.layers import mappable
 from fedblocks.core.method import Method
 from fedblocks.core.mode import mode
 from fedblocks.core.net import Net
 from fedblocks.core.random import derive
 from fedblocks.core.state import State
-from fedblocks.engines.federate import evaluate
+from fedblocks.engines.round import evaluate
+from fedblocks.layers.replacement import mappable
 from fedblocks.methods.ditto import Ditto
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedem import FedEM
 from fedblocks.methods.local import Local
-from fedblocks.methods.pfedmb import PFedMB
+from fedblocks.methods.pfedmb.method import PFedMB
 
 from .harness import BATCH, CLASSES, COHORTS, ENGINES, SEED, apart, federation, play, task_of
 

@@ -16,7 +16,7 @@ from fedblocks.core.mode import mode
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.state import State
-from fedblocks.engines.federate import Engine, Setting, evaluate
+from fedblocks.engines.round import Engine, Setting, evaluate
 from fedblocks.methods.ditto import Ditto
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedavg_ft import FedAvgFT
@@ -25,7 +25,7 @@ from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.fedprox import FedProx
 from fedblocks.methods.ifca import IFCA
 from fedblocks.methods.local import Local
-from fedblocks.methods.pfedmb import PFedMB
+from fedblocks.methods.pfedmb.method import PFedMB
 
 from .fedem import mixture, responsibilities
 from .harness import BATCH, CLASSES, COHORTS, ENGINES, SIZES, counts, federation, mlp, mlp_net, play

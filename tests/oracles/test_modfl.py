@@ -17,10 +17,10 @@ from fedblocks.core.plan import plan
 from fedblocks.core.random import derive
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.methods._common.clustering import alike, complete_linkage
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedper import FedPer
-from fedblocks.methods.linkage import alike, complete_linkage
 from fedblocks.methods.modfl import ModFL
 
 from . import modfl

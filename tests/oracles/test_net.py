@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import join
 from fedblocks.core.net import Net, Piece
-from fedblocks.engines.federate import evaluate
+from fedblocks.engines.round import evaluate
 from fedblocks.methods.fedavg import FedAvg
 
 from .harness import BATCH, CLASSES, ENGINES, SIZES, apart, federation, mlp, play

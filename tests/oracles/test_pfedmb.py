@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedblocks.core.optimizers import SGD
-from fedblocks.methods.branches import projected
-from fedblocks.methods.pfedmb import PFedMB
+from fedblocks.methods.pfedmb.branches import projected
+from fedblocks.methods.pfedmb.method import PFedMB
 
 from . import pfedmb
 from .harness import BATCH, ENGINES, agrees, mlp_net, task_of

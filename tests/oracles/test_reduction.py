@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedblocks.core.aggregate import Upload, reduce_slots
 from fedblocks.core.rules import Average
 from fedblocks.methods.fedavg import FedAvg
-from fedblocks.methods.pfedmb import PFedMB
+from fedblocks.methods.pfedmb.method import PFedMB
 
 from .harness import COHORTS, ENGINES, apart, mlp_net, play
 from .plain import Array

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
-from fedblocks.engines.federate import evaluate
+from fedblocks.engines.round import evaluate
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedbabu import FedBABU
 from fedblocks.methods.fedper import FedPer

@@ -10,7 +10,7 @@ from fedblocks.core.net import Net
 from fedblocks.core.random import derive
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.federate import Engine, evaluate
+from fedblocks.engines.round import Engine, evaluate
 from fedblocks.nets.text import next_word
 
 from .autograd import IGNORE

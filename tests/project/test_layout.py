@@ -10,26 +10,32 @@ SOURCE = Path(__file__).parents[2] / "src" / "fedblocks"
 FILES = sorted(SOURCE.rglob("*.py"))
 NAMES = [str(f.relative_to(SOURCE)) for f in FILES]
 
-# core <- methods, nets, data <- engines <- runs <- reports, bench <- recipes <- cli; testing stands beside runs.
-MODELS = {"core", "methods", "nets", "data"}
+# kernels <- layers <-> core <- methods, nets, data <- engines <- config <- runs <- reports, bench <- recipes <- cli
+MODELS = {"core", "layers", "kernels", "methods", "nets", "data"}
+RUNS = MODELS | {"engines", "config", "runs"}
 MAY_IMPORT = {
-    "core": {"core"},
+    "kernels": {"kernels"},
+    "layers": {"kernels", "layers", "core"},
+    "core": {"core", "layers", "kernels"},
     "methods": {"core", "methods"},
     "nets": {"core", "nets"},
     "data": {"core", "data"},
     "engines": MODELS | {"engines"},
     "testing": MODELS | {"engines", "testing"},
-    "runs": MODELS | {"engines", "runs"},
-    "reports": MODELS | {"engines", "runs", "reports"},
-    "bench": MODELS | {"engines", "runs", "bench"},
-    "flower": MODELS | {"engines", "runs", "flower"},
-    "recipes": MODELS | {"engines", "runs", "reports", "recipes"},
-    "export": MODELS | {"engines", "runs", "export"},
-    "watch": MODELS | {"engines", "runs", "reports", "watch"},
-    "cli": MODELS | {"engines", "runs", "reports", "bench", "flower", "recipes", "export", "watch", "cli"},
+    "config": MODELS | {"config"},
+    "runs": RUNS,
+    "reports": RUNS | {"reports"},
+    "bench": RUNS | {"bench"},
+    "flower": RUNS | {"flower"},
+    "recipes": RUNS | {"reports", "recipes"},
+    "export": RUNS | {"export"},
+    "watch": RUNS | {"reports", "watch"},
+    "cli": RUNS | {"reports", "bench", "flower", "recipes", "export", "watch", "cli"},
     "__main__": {"cli"},
-    "__init__": MODELS | {"engines", "runs", "reports", "export", "testing"},
+    "__init__": RUNS | {"reports", "export", "testing"},
 }
+BELOW_LAYERS = {"fedblocks.core.errors", "fedblocks.core.mode", "fedblocks.core.random"}  # of the core, for layers
+ABOVE_LAYERS = {"core/net.py", "core/random.py"}  # the files of the core that use layers or kernels
 PICKLES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml"}
 UNSAFE_CALLS = {"eval", "exec", "torch.load", "torch.save", "torch.hub.load", "torch.jit.load", "pandas.read_pickle"}
 
@@ -87,6 +93,18 @@ def long_functions(source: str) -> list[str]:
 @pytest.mark.parametrize("file", NAMES)
 def test_a_file_imports_only_what_stands_before_it(file: str) -> None:
     assert order_broken((SOURCE / file).read_text(), file) == set()
+
+
+def test_layers_need_three_files_of_the_core_and_two_files_of_the_core_need_layers() -> None:
+    used: dict[str, set[str]] = {name: set() for name in NAMES}
+    for name in NAMES:
+        package = ".".join(("fedblocks", *Path(name).parts[:-1]))
+        names = imported(ast.parse((SOURCE / name).read_text()), package)
+        used[name] = {".".join(path.split(".")[:3]) for path in names}
+    above = {name for name in NAMES if name.startswith("core/") and layers(list(used[name])) & {"layers", "kernels"}}
+    below = {module for name in NAMES if name.startswith("layers/") for module in used[name]}
+    assert above == ABOVE_LAYERS
+    assert {module for module in below if module.startswith("fedblocks.core")} == BELOW_LAYERS
 
 
 @pytest.mark.parametrize("file", NAMES)

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import pytest
 
 from fedblocks.recipes.recipe import Cell, Recipe
-from fedblocks.recipes.reproduce import Reproduction, Task
-from fedblocks.recipes.results import Results
-from fedblocks.recipes.worker import answers
+from fedblocks.recipes.running.reproduce import Reproduction, Task
+from fedblocks.recipes.running.results import Results
+from fedblocks.recipes.running.worker import answers
 
 DIGITS: dict[str, Any] = {
     "rounds": 2,
@@ -40,7 +40,7 @@ class CrewHere:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The jobs that were carried out, in this process instead of workers."""
     monkeypatch.setattr(CrewHere, "jobs", [])
-    monkeypatch.setattr("fedblocks.recipes.reproduce.Crew", CrewHere)
+    monkeypatch.setattr("fedblocks.recipes.running.reproduce.Crew", CrewHere)
     return CrewHere.jobs
 
 

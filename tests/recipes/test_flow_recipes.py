@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedblocks.config.model import Config
 from fedblocks.data.federation import Federation
 from fedblocks.data.sets.text import Corpus, score_variants
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.nets.text import next_word
 from fedblocks.recipes import recipe_named
 from fedblocks.recipes.measures import measured
-from fedblocks.runs.config import Config
 from fedblocks.runs.run import run
 
 WORDS, BUCKETS = 15, 5

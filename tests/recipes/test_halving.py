@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from fedblocks.recipes.halving import Rung, best_first, cost, rungs
-from fedblocks.recipes.longer import lengthen
+from fedblocks.config.model import Config
 from fedblocks.recipes.measures import MEASURES
 from fedblocks.recipes.recipe import Cell
-from fedblocks.recipes.reproduce import Reproduction, Task, carry_out
-from fedblocks.recipes.worker import answers
-from fedblocks.runs.config import Config
+from fedblocks.recipes.running.halving import Rung, best_first, cost, rungs
+from fedblocks.recipes.running.longer import lengthen
+from fedblocks.recipes.running.reproduce import Reproduction, Task, carry_out
+from fedblocks.recipes.running.worker import answers
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import resume, run
 
@@ -143,7 +143,7 @@ def test_a_run_that_was_lengthened_ends_as_one_of_all_rounds(tmp_path: Path) -> 
 
 
 def rounds_evaluated(folder: Path) -> list[Any]:
-    from fedblocks.runs.folder import RunFolder
+    from fedblocks.runs.storage.folder import RunFolder
 
     with RunFolder.open(folder) as opened:
         return opened.store.rows("SELECT round, part, view, accuracy FROM means ORDER BY 1, 2, 3")

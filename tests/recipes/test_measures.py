@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fedblocks.engines.federate import run_round
+from fedblocks.config.model import Config
+from fedblocks.engines.round import run_round
 from fedblocks.recipes.measures import measured
 from fedblocks.recipes.recipe import merged
 from fedblocks.runs.build import prepare
-from fedblocks.runs.config import Config
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.run import run
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from fedblocks.core.errors import UserError
-from fedblocks.recipes import RECIPES, provenance
-from fedblocks.recipes.merging import merge
+from fedblocks.recipes import RECIPES
 from fedblocks.recipes.recipe import Cell
-from fedblocks.recipes.reproduce import carry_out
+from fedblocks.recipes.running import provenance
+from fedblocks.recipes.running.merging import merge
+from fedblocks.recipes.running.reproduce import carry_out
 
 from .conftest import DIGITS, asked, tiny
 

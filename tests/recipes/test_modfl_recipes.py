@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from fedblocks.config.model import Config
 from fedblocks.data.federation import Federation
 from fedblocks.data.sets.cyclic import side_by_side
 from fedblocks.recipes import recipe_named
 from fedblocks.recipes.measures import measured
-from fedblocks.recipes.modfl import MODFL
-from fedblocks.recipes.modfl_cost import side_by_side_work
-from fedblocks.runs.config import Config
+from fedblocks.recipes.papers.modfl import MODFL
+from fedblocks.recipes.papers.modfl_cost import side_by_side_work
 from fedblocks.runs.run import run
 
 TOTALS = {"P3": 2916, "P6": 2808, "P9": 2916, "P2": 240, "P4": 240, "P5": 200}

@@ -2,10 +2,10 @@
 
 import pytest
 
+from fedblocks.config.model import Config
 from fedblocks.recipes import RECIPES, recipe_named
 from fedblocks.recipes.recipe import Cell, merged
 from fedblocks.recipes.show import verdict
-from fedblocks.runs.config import Config
 
 from .conftest import DIGITS
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from fedblocks.core.errors import UserError
-from fedblocks.recipes.crew import Crew, Worker
 from fedblocks.recipes.measures import MEASURES
 from fedblocks.recipes.recipe import Cell
-from fedblocks.recipes.reproduce import carry_out, chosen_cells
-from fedblocks.recipes.results import Results
+from fedblocks.recipes.running.process_pool import Crew, Worker
+from fedblocks.recipes.running.reproduce import carry_out, chosen_cells
+from fedblocks.recipes.running.results import Results
+from fedblocks.recipes.running.worker import answers
 from fedblocks.recipes.show import rows_of
-from fedblocks.recipes.worker import answers
 from fedblocks.runs.result import RunResult, load_run
 
 from .conftest import DIGITS, asked, batch, tiny

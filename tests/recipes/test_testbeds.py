@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from fedblocks.config.catalogue import data
+from fedblocks.config.model import Config
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.pools import Pool
 from fedblocks.data.testbeds.fedem import fedem_cifar10
 from fedblocks.data.testbeds.pfedmb import pfedmb_pairs, thinned
 from fedblocks.recipes.recipe import merged
-from fedblocks.runs.catalogue import data
-from fedblocks.runs.config import Config
 from fedblocks.runs.federations import federation_of
 
 from .conftest import DIGITS

@@ -13,9 +13,9 @@ import fedblocks
 from fedblocks.core.errors import DataError, RunFolderError, UserError
 from fedblocks.reports.compare import Comparison, compare, interval_of, leaderboard_of, partition_hash, verdict_on
 from fedblocks.reports.intervals import paired
-from fedblocks.runs.folder import RunFolder
-from fedblocks.runs.grid import read_grid
+from fedblocks.runs.grids.grid import read_grid
 from fedblocks.runs.progress import RoundDone
+from fedblocks.runs.storage.folder import RunFolder
 
 SMALL = ["rounds=2", "data.clients=8", "method.epochs=1", "evaluation.every=1", "checkpoint.every=1"]
 

@@ -15,12 +15,12 @@ from torch import nn
 from fedblocks import METHODS, Config, Federation, Net, run, write_report
 from fedblocks.core.errors import UserError
 from fedblocks.data.federation import Parts
-from fedblocks.engines.federate import evaluation, run_round
+from fedblocks.engines.round import evaluation, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.reports.html import write_figures
 from fedblocks.reports.html.labels import gate_names, readable
-from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.testing import EXAMPLES
 
 PORTRAITS = {  # method -> name, how many numbers

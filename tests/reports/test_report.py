@@ -25,8 +25,8 @@ from fedblocks.reports.html.figures import Chart, Look, plain
 from fedblocks.reports.html.maps import label_shares
 from fedblocks.reports.html.order import by_similarity, distances, on_a_plane
 from fedblocks.reports.student import half_width
-from fedblocks.runs.folder import RunFolder
-from fedblocks.runs.store import ClientMetric, Refusal, RoundRecord, Snapshot, Traffic
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import ClientMetric, Refusal, RoundRecord, Snapshot, Traffic
 
 SMALL = ["rounds=2", "data.clients=8", "method.epochs=1", "evaluation.every=1"]
 needs_charts = pytest.mark.skipif(

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from fedblocks.cli import main
-from fedblocks.runs import presets, run
+from fedblocks.config import presets
+from fedblocks.runs import run
 
 
 def start(words: list[str], log: Path) -> int:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fedblocks.config.presets import read_config
 from fedblocks.core.errors import UserError
 from fedblocks.runs.build import prepare
-from fedblocks.runs.presets import read_config
 
 GOOD = """\
 rounds = 2

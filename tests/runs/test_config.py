@@ -9,17 +9,17 @@ import pytest
 import tomli_w
 import torch
 
+from fedblocks.config.catalogue import described
+from fedblocks.config.model import Config
+from fedblocks.config.presets import PRESETS, read_config
+from fedblocks.config.problems import ConfigError
+from fedblocks.config.sources import Source, parse_change
 from fedblocks.core.errors import UserError
 from fedblocks.core.optimizers import AdamW
 from fedblocks.core.schedules import Milestones
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS, lenet
 from fedblocks.runs.build import prepare
-from fedblocks.runs.catalogue import described
-from fedblocks.runs.config import Config
-from fedblocks.runs.presets import PRESETS, read_config
-from fedblocks.runs.problems import ConfigError
-from fedblocks.runs.source import Source, parse_change
 
 Table = dict[str, Any]
 

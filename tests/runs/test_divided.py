@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedblocks.config.model import Config
 from fedblocks.data import DATASETS
 from fedblocks.data.pools import DataSet
 from fedblocks.data.sets.divided import DividedPool
-from fedblocks.runs.config import Config
 from fedblocks.runs.federations import federation_of
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from fedblocks.core.errors import RunFolderError
-from fedblocks.runs import checkpoint, folder
-from fedblocks.runs.environment import environment
-from fedblocks.runs.folder import RunFolder
-from fedblocks.runs.store import RoundRecord
+from fedblocks.runs.storage import checkpoint, folder
+from fedblocks.runs.storage.environment import environment
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import RoundRecord
 
 CONFIG = {"seed": 3, "method": {"name": "pfedmb", "lr": 0.1, "branches": 3}, "data": {"parts": [0.8, 0.2]}}
 ENVIRONMENT = {"python": "3.11", "threads": 1}
@@ -160,7 +160,7 @@ def test_a_run_that_may_only_be_read_can_be_read_and_not_claimed(readable):
         import os, sys
         from pathlib import Path
         from fedblocks.core.errors import RunFolderError
-        from fedblocks.runs.folder import RunFolder
+        from fedblocks.runs.storage.folder import RunFolder
         os.chmod(sys.argv[1], 0o555)
         if os.getuid() == 0:
             os.setuid(65534)
@@ -188,7 +188,7 @@ def test_two_writers_in_one_process_are_refused(run):
 WRITER = """
 import sys, time
 from pathlib import Path
-from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.storage.folder import RunFolder
 run = RunFolder.open(Path(sys.argv[1]))
 run.claim()
 run.set_status("running")

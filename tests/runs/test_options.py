@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from torch import nn
 
+from fedblocks.config.catalogue import described
+from fedblocks.config.choices import options
+from fedblocks.config.model import Config
+from fedblocks.config.options import options_of, plain
+from fedblocks.config.presets import PRESETS
+from fedblocks.config.problems import ConfigError
+from fedblocks.config.registry import TABLES, kinds
+from fedblocks.config.schema import config_schema
 from fedblocks.core.checks import REQUIRED, Option
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.options import AnyNumber
 from fedblocks.methods import METHODS
-from fedblocks.runs.catalogue import described
-from fedblocks.runs.choices import options
-from fedblocks.runs.config import Config
-from fedblocks.runs.options import options_of, plain
-from fedblocks.runs.presets import PRESETS
-from fedblocks.runs.problems import ConfigError
-from fedblocks.runs.registry import TABLES, kinds
-from fedblocks.runs.schema import config_schema
 
 
 def registered() -> Iterator[tuple[str, Option]]:

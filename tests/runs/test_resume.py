@@ -13,15 +13,15 @@ import pytest
 import tomli_w
 import torch
 
+from fedblocks.config.model import Config
 from fedblocks.core.errors import CheckpointError, DataError, Interrupted, RunFolderError
 from fedblocks.core.state import State
 from fedblocks.data import Federation
-from fedblocks.runs.config import Config
 from fedblocks.runs.federations import federation_of
-from fedblocks.runs.folder import RunFolder
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import resume, run
+from fedblocks.runs.storage.folder import RunFolder
 
 Table = dict[str, Any]
 KILLS = 20

@@ -9,26 +9,27 @@ import numpy as np
 import pytest
 import torch
 
+from fedblocks.config import registry
+from fedblocks.config.catalogue import methods
+from fedblocks.config.model import Config
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.net import Net
 from fedblocks.core.random import generator
 from fedblocks.data import DATASETS, DataSet, Pool, gaussian
-from fedblocks.engines.choose import choose
-from fedblocks.engines.federate import evaluate, run_round
+from fedblocks.engines.auto.choose import choose
+from fedblocks.engines.round import evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.nets import NETS
 from fedblocks.reports.tables import leaderboard
-from fedblocks.runs import registry, rounds
+from fedblocks.runs import rounds
 from fedblocks.runs.build import prepare
-from fedblocks.runs.catalogue import methods
-from fedblocks.runs.config import Config
-from fedblocks.runs.folder import RunFolder
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.rounds import cohort_of
 from fedblocks.runs.run import run
+from fedblocks.runs.storage.folder import RunFolder
 
 Table = dict[str, Any]
 

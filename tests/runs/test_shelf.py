@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedblocks.config.model import Config
 from fedblocks.data import Federation
 from fedblocks.runs import federations, shelf
 from fedblocks.runs.build import prepare
-from fedblocks.runs.config import Config
 from fedblocks.runs.run import run
 
 

@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedblocks.core.errors import RunFolderError, UserError
-from fedblocks.runs.store import ClientMetric, Note, Refusal, RoundRecord, RunStore, Snapshot, Traffic, summarise
+from fedblocks.runs.storage.record import (
+    ClientMetric,
+    Note,
+    Refusal,
+    RoundRecord,
+    RunStore,
+    Snapshot,
+    Traffic,
+    summarise,
+)
 
 TIMELESS = {
     "rounds": "round, clients, bytes_down, bytes_up",
@@ -177,7 +186,7 @@ def test_meta_values_are_replaced(store):
 READER = """
 import sys, time
 from pathlib import Path
-from fedblocks.runs.store import RunStore
+from fedblocks.runs.storage.record import RunStore
 store = RunStore(Path(sys.argv[1]))
 print("ready", flush=True)
 checked = 0

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted, RunFolderError
-from fedblocks.runs import grid
 from fedblocks.runs import run as single
-from fedblocks.runs import together as together_module
 from fedblocks.runs.build import prepare
-from fedblocks.runs.config import Config
+from fedblocks.runs.grids import grid
+from fedblocks.runs.grids import lanes as together_module
+from fedblocks.runs.grids.lanes import fits, rounds_done, run_together, worth_it
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import resume, run
-from fedblocks.runs.together import fits, rounds_done, run_together, worth_it
 
 
 def config(seed: int, lr: float = 0.1, method: str = "fedper") -> Config:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from fedblocks.config.model import Config
+from fedblocks.config.presets import read_config, read_trackers
 from fedblocks.core.errors import UserError
 from fedblocks.runs import trackers
-from fedblocks.runs.config import Config
-from fedblocks.runs.presets import read_config, read_trackers
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.run import run
-from fedblocks.runs.store import Note
+from fedblocks.runs.storage.record import Note
 from fedblocks.runs.trackers import Mirrors
 
 Table = dict[str, Any]

@@ -277,8 +277,9 @@ def test_own_names_are_searched_for_their_best_options(
 
 
 def test_processes_that_a_command_starts_read_the_same_code(named: Path) -> None:
-    look = "from fedblocks.runs.registry import kinds; print('small' in kinds()['net'], 'trucks' in kinds()['data'])"
-    start = "import subprocess, sys; from fedblocks.runs.code import tell_children; tell_children(['my_code.py']); "
+    look = "from fedblocks.config.registry import kinds; print('small' in kinds()['net'], 'trucks' in kinds()['data'])"
+    start = "import subprocess, sys; from fedblocks.config.code.loading import tell_children; "
+    start += "tell_children(['my_code.py']); "
     start += f"subprocess.run([sys.executable, '-c', {look!r}], cwd='/')"
     assert process("-c", start, folder=named).stdout == "True True\n"
 

@@ -15,8 +15,8 @@ from fedblocks import read_config
 from fedblocks.cli import main
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.runs.federations import federation_of
-from fedblocks.runs.folder import RunFolder
-from fedblocks.runs.store import ClientMetric, Part, RoundRecord, Traffic
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import ClientMetric, Part, RoundRecord, Traffic
 from fedblocks.watch.look import Watched
 from fedblocks.watch.terminal import lines, view_of
 

@@ -10,8 +10,8 @@ import torch
 from fedblocks.bench.jobs import J1
 from fedblocks.bench.materials import materials
 from fedblocks.bench.measure import Round, taken_in_turn
-from fedblocks.engines.federate import Setting, run_round
-from fedblocks.engines.lanes import Lanes
+from fedblocks.engines.lanes.lanes import Lanes
+from fedblocks.engines.round import Setting, run_round
 from fedblocks.engines.vectorised import Vectorised
 
 NAME = "J9"

@@ -12,11 +12,11 @@ from torch import Tensor
 from fedblocks.bench.jobs import BenchJob
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
-from fedblocks.core.population import CLIENTS_PER_SHARD, Pack, Population
+from fedblocks.core.private_state import CLIENTS_PER_SHARD, Pack, Population
 from fedblocks.core.state import State, initial_private
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.federate import Setting
+from fedblocks.engines.round import Setting
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fedblocks.bench.materials import Materials
 from fedblocks.bench.plain import PlainLoop
-from fedblocks.engines.federate import Engine, evaluate, run_round
+from fedblocks.engines.round import Engine, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 
 PLAIN = "plain loop"

@@ -19,9 +19,9 @@ from fedblocks.bench.materials import LR, materials
 from fedblocks.bench.measure import Side, our_round, taken_in_turn
 from fedblocks.bench.plain import PlainLoop
 from fedblocks.core.errors import UserError
-from fedblocks.engines.processes import Processes
+from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.sequential import Sequential
-from fedblocks.runs.environment import environment, now
+from fedblocks.runs.storage.environment import environment, now
 
 SCRIPTS = Path(__file__).parents[3] / "benchmarks" / "peers"  # of a checkout; the package does not carry them
 PEERS = {"fluke": "fluke-fl==0.8.1", "flower": "flwr[simulation]==1.41.0", "pfl": "pfl==0.6.0"}

@@ -15,14 +15,14 @@ from fedblocks.bench.jobs import BenchJob
 from fedblocks.bench.materials import Materials, materials
 from fedblocks.bench.measure import Result, measure
 from fedblocks.core.errors import UserError
-from fedblocks.engines.choose import choose
-from fedblocks.engines.federate import Engine
-from fedblocks.engines.planner import Plan, planned
-from fedblocks.engines.processes import Processes
+from fedblocks.engines.auto.choose import choose
+from fedblocks.engines.auto.trial import Plan, planned
+from fedblocks.engines.processes.engine import Processes
+from fedblocks.engines.processes.workers import cores
+from fedblocks.engines.round import Engine
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.engines.workers import cores
-from fedblocks.runs.environment import environment, now
+from fedblocks.runs.storage.environment import environment, now
 
 ENGINES: dict[str, Callable[[], Engine]] = {"sequential": Sequential, "vectorised": Vectorised, "processes": Processes}
 AUTO = "auto"

@@ -12,10 +12,10 @@ import typer
 from fedblocks.cli.output import clean, console
 
 if TYPE_CHECKING:
+    from fedblocks.config.code.ingredients import Ingredients
+    from fedblocks.config.code.loading import Code
+    from fedblocks.config.model import Config
     from fedblocks.core.method import Method
-    from fedblocks.runs.code import Code
-    from fedblocks.runs.config import Config
-    from fedblocks.runs.ingredients import Ingredients
 
 CodeFiles = Annotated[
     list[str] | None,
@@ -30,14 +30,14 @@ CodeFiles = Annotated[
 
 def read_code(sources: Sequence[str] | None) -> Code:
     """Read what the user named; a call of `fedblocks.run` in it starts nothing."""
-    from fedblocks.runs.code import Code
+    from fedblocks.config.code.loading import Code
 
     return Code.read(sources or [])
 
 
 def share_code(sources: Sequence[str] | None) -> None:
     """Read it here, and in every process that is started from here."""
-    from fedblocks.runs.code import tell_children
+    from fedblocks.config.code.loading import tell_children
 
     read_code(sources)
     tell_children(sources or [])
@@ -45,8 +45,8 @@ def share_code(sources: Sequence[str] | None) -> None:
 
 def ingredients_of(folder: Path, code: Code) -> Ingredients | None:
     """Method and data of a run that was made in Python, from the program that made it; None: it has names only."""
-    from fedblocks.runs.code_record import warnings
     from fedblocks.runs.result import load_run
+    from fedblocks.runs.storage.code_record import warnings
 
     for text in warnings(folder, code):
         console(sys.stderr).print(f"warning: {clean(text)}", soft_wrap=True)

@@ -20,7 +20,7 @@ def show_all(code: CodeFiles = None, as_json: AsJson = False) -> None:
     """List data sets and where their files are or would go, partitions, test-beds and shifts; --json adds options."""
 
     def action() -> None:
-        from fedblocks.runs.catalogue import data
+        from fedblocks.config.catalogue import data
 
         read_code(code)
         found = data()
@@ -47,8 +47,8 @@ def preview(
     """Show who holds what, before anything is trained."""
 
     def action() -> None:
+        from fedblocks.config.presets import read_config
         from fedblocks.runs.federations import federation_of
-        from fedblocks.runs.presets import read_config
 
         read_code(code)
         federation = federation_of(read_config(config, changes or []))
@@ -78,8 +78,8 @@ def save(
     """Write the federation of a configuration to a file; use it with data.name = "saved"."""
 
     def action() -> None:
+        from fedblocks.config.presets import read_config
         from fedblocks.runs.federations import federation_of
-        from fedblocks.runs.presets import read_config
 
         read_code(code)
         federation = federation_of(read_config(config, changes or []))

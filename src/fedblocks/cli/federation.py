@@ -50,11 +50,11 @@ def local(
     """Run a configuration as a federation of real processes on this machine, with certificates and keys."""
 
     def action() -> None:
-        from fedblocks.flower import launch
+        from fedblocks.flower.hosts import launch
 
         launch.need_flower()
         share_code(code)
-        from fedblocks.flower.federation import local as start
+        from fedblocks.flower.hosts.federation import local as start
 
         note = f"engine flower: {nodes} nodes on this machine, with certificates and keys"
         path = _folder(config or preset or "digits-pfedmb", changes, out, note)
@@ -111,7 +111,7 @@ def server(
 ) -> None:
     """Run the server until Ctrl-C; it takes up all jobs that it was killed in."""
     share_code(code)
-    from fedblocks.flower.hosting import host_server
+    from fedblocks.flower.hosts.server_host import host_server
 
     host_server(folder, say)
 
@@ -122,7 +122,7 @@ def client(
 ) -> None:
     """Run a client until Ctrl-C."""
     share_code(code)
-    from fedblocks.flower.client_host import host_client
+    from fedblocks.flower.client.host import host_client
 
     host_client(folder, say)
 
@@ -146,11 +146,11 @@ def run(
     """Train on the clients of a server that is running, and watch; Ctrl-C stops watching only."""
 
     def action() -> None:
-        from fedblocks.flower import launch
+        from fedblocks.flower.hosts import launch
 
         launch.need_flower()
         share_code(code)
-        from fedblocks.flower.federation import go_on
+        from fedblocks.flower.hosts.federation import go_on
 
         path = _folder(what, changes, out, "engine flower: clients on their own machines")
         terms: dict[str, Any] = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more}
@@ -168,7 +168,7 @@ def status(
     """Show which machines are connected, and how all jobs stand."""
 
     def action() -> None:
-        from fedblocks.flower.hosting import status_of
+        from fedblocks.flower.hosts.server_host import status_of
 
         rows = status_of(folder.resolve())
         if as_json:
@@ -187,7 +187,7 @@ def stop(
     """End what is going on; rounds that are stored stay."""
 
     def action() -> None:
-        from fedblocks.flower.hosting import stop_jobs
+        from fedblocks.flower.hosts.server_host import stop_jobs
 
         for record in stop_jobs(folder.resolve(), None if run is None else run.resolve()):
             if record.job.kind == "train":
@@ -211,7 +211,7 @@ def adapt(
 
     def action() -> None:
         share_code(code)
-        from fedblocks.flower.hosting import adapt as give
+        from fedblocks.flower.hosts.server_host import adapt as give
 
         give(server.resolve(), folder, clients, say, deadline, patience)
 
@@ -220,8 +220,8 @@ def adapt(
 
 def _folder(what: str, changes: list[str] | None, out: Path | None, note: str) -> Path:
     """The run to go on with, or a new one of a configuration."""
-    from fedblocks.flower.federation import new_run
-    from fedblocks.runs.presets import read_config
+    from fedblocks.config.presets import read_config
+    from fedblocks.flower.hosts.federation import new_run
 
     begun = (Path(what) / "config.toml").is_file()
     return Path(what).resolve() if begun else new_run(read_config(what, changes or []), out, [note])

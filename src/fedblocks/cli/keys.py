@@ -26,12 +26,12 @@ def init(
     """Make a server's folder with an authority and a certificate."""
 
     def action() -> None:
-        from fedblocks.flower import launch
+        from fedblocks.flower.hosts import launch
 
         launch.need_flower()
-        from fedblocks.flower import pki
-        from fedblocks.flower.hosts import PORT
-        from fedblocks.flower.setup import address_of, make_server_folder
+        from fedblocks.flower.hosts.folders import PORT
+        from fedblocks.flower.hosts.setup import address_of, make_server_folder
+        from fedblocks.flower.keys import certificates as pki
 
         machine, port = address_of(address, PORT)
         secret, server = make_server_folder(folder, machine, port, ca_key=_file(ca_key)), folder / "server"
@@ -56,7 +56,7 @@ def join(
     """Make a client's folder and its key, on the client's machine."""
 
     def action() -> None:
-        from fedblocks.flower import launch, setup
+        from fedblocks.flower.hosts import launch, setup
 
         launch.need_flower()
         own, held = name or folder.resolve().name, numbers or [0]
@@ -69,7 +69,8 @@ def join(
 
 def _show_joined(folder: Path, name: str, numbers: list[int]) -> None:
     """What both sides compare, and what the operator of the server does."""
-    from fedblocks.flower import keys, pki
+    from fedblocks.flower.keys import certificates as pki
+    from fedblocks.flower.keys import public_keys as keys
 
     public = folder / f"{name}.pub"
     authority, key = pki.load_authority(folder / "ca.crt"), keys.read_public(keys.content_of(public), public)
@@ -97,10 +98,10 @@ def enrol(
 
     def action() -> None:
         from fedblocks.core.errors import UserError
-        from fedblocks.flower import launch
+        from fedblocks.flower.hosts import launch
 
         launch.need_flower()
-        from fedblocks.flower import registry
+        from fedblocks.flower.keys import key_table as registry
 
         rotates = file.suffix == ".json"
         if (rotates or replace) and (numbers or examples):
@@ -125,10 +126,10 @@ def revoke(
     """Shut a client out at once; its key is never enrolled again."""
 
     def action() -> None:
-        from fedblocks.flower import launch
+        from fedblocks.flower.hosts import launch
 
         launch.need_flower()
-        from fedblocks.flower import registry
+        from fedblocks.flower.keys import key_table as registry
 
         say(f"revoked {name}; its public key is kept as {registry.revoke(server, name)}")
         _tell_running(server)
@@ -138,8 +139,8 @@ def revoke(
 
 def _tell_running(server: Path) -> None:
     """A server that is running is told at once."""
-    from fedblocks.flower import launch, running
-    from fedblocks.flower.hosts import ServerHost
+    from fedblocks.flower.hosts import launch, running
+    from fedblocks.flower.hosts.folders import ServerHost
 
     folder = server.resolve()
     host = ServerHost.read(folder)
@@ -155,10 +156,10 @@ def rotate(
     """Make a client's new key, and a request signed by the old one."""
 
     def action() -> None:
-        from fedblocks.flower import launch
+        from fedblocks.flower.hosts import launch
 
         launch.need_flower()
-        from fedblocks.flower import rotation
+        from fedblocks.flower.keys import rotation
 
         if ends:
             say(f"the key {rotation.finish(folder)} is used from now on; start the client again")
@@ -191,10 +192,10 @@ def renew(
 
     def action() -> None:
         from fedblocks.core.errors import UserError
-        from fedblocks.flower import launch
+        from fedblocks.flower.hosts import launch
 
         launch.need_flower()
-        from fedblocks.flower import renewal
+        from fedblocks.flower.keys import renewal
 
         if new_key and not authority:
             raise UserError("--new-key is for --authority", "add it; a server's key is new with every renewal anyway")
@@ -209,10 +210,10 @@ def table(server: Server, as_json: AsJson = False) -> None:
     """List the keys that are enrolled."""
 
     def action() -> None:
-        from fedblocks.flower import launch
+        from fedblocks.flower.hosts import launch
 
         launch.need_flower()
-        from fedblocks.flower import registry
+        from fedblocks.flower.keys import key_table as registry
 
         rows = registry.table(server)
         headings = {"name": "name", "clients": "clients", "fingerprint": "fingerprint"}

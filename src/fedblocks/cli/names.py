@@ -15,7 +15,7 @@ def method_names() -> list[str]:
 
 def preset_names() -> list[str]:
     """Every configuration by name."""
-    return sorted(_keys("runs/presets.py", "PRESETS"))
+    return sorted(_keys("config/presets.py", "PRESETS"))
 
 
 def _keys(file: str, variable: str) -> Iterator[str]:

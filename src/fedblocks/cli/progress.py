@@ -11,7 +11,7 @@ from fedblocks.cli.output import clean, console
 
 if TYPE_CHECKING:
     from fedblocks.runs.progress import RoundDone
-    from fedblocks.runs.store import Note
+    from fedblocks.runs.storage.record import Note
 
 BARS = "▁▂▃▄▅▆▇█"
 

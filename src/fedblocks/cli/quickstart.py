@@ -126,7 +126,7 @@ def _stop(*_: object) -> None:
 
 
 def _trained(name: str, folder: Path, seed: int, rounds: int) -> None:
-    from fedblocks.runs.presets import read_config
+    from fedblocks.config.presets import read_config
     from fedblocks.runs.progress import RoundDone
     from fedblocks.runs.run import run
 

@@ -119,7 +119,7 @@ def _carried_out(name: str, asked: _Asked, as_json: bool) -> list[dict[str, Any]
     """The recipe and, with --quick, those that stand in for cells whose data are missing; each under its own name."""
     from fedblocks.recipes import RECIPES, recipe_named
     from fedblocks.recipes.presence import missing, stand_ins
-    from fedblocks.recipes.reproduce import chosen_cells
+    from fedblocks.recipes.running.reproduce import chosen_cells
 
     recipe = recipe_named(name)
     cells = chosen_cells(recipe, asked.cells, asked.quick)
@@ -136,8 +136,8 @@ def _table(
     recipe: Recipe, cells: Sequence[Cell], others: Sequence[Recipe], asked: _Asked, as_json: bool
 ) -> dict[str, Any]:
     """Carry out some cells of one recipe and show them."""
-    from fedblocks.recipes.reproduce import Reproduction, carry_out
-    from fedblocks.recipes.results import Results
+    from fedblocks.recipes.running.reproduce import Reproduction, carry_out
+    from fedblocks.recipes.running.results import Results
     from fedblocks.recipes.show import rows_of
 
     results, seeds = Results.open(asked.out / "results", recipe, asked.quick), asked.seeds_of(recipe)
@@ -200,7 +200,7 @@ def _ours(row: dict[str, Any]) -> str:
 
 
 def _merge(files: list[Path], out: Path, as_json: bool) -> None:
-    from fedblocks.recipes.merging import merge
+    from fedblocks.recipes.running.merging import merge
 
     if not files:
         raise UserError("say which files to merge", "fedblocks reproduce --merge FILE FILE")

@@ -49,7 +49,7 @@ def run(
 
     def action() -> None:
         from fedblocks.cli.progress import Watch
-        from fedblocks.runs.presets import read_config, read_trackers
+        from fedblocks.config.presets import read_config, read_trackers
         from fedblocks.runs.result import load_run
         from fedblocks.runs.run import free_folder
         from fedblocks.runs.run import run as start

@@ -17,7 +17,7 @@ def schema(
     as_json: AsJson = False,
 ) -> None:
     """Print the JSON Schema of configurations; editors then complete and check TOML files."""
-    from fedblocks.runs.schema import config_schema
+    from fedblocks.config.schema import config_schema
 
     text = json.dumps(config_schema(), indent=2, default=str) + "\n"
     if out is None:

@@ -21,7 +21,7 @@ def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
     """List all methods with their papers; with --json also their options."""
 
     def action() -> None:
-        from fedblocks.runs.catalogue import methods as all_methods
+        from fedblocks.config.catalogue import methods as all_methods
 
         read_code(code)
         found = all_methods()
@@ -40,7 +40,7 @@ def plan(method: Name, changes: Changes = None, code: CodeFiles = None, as_json:
 
     def action() -> None:
         from fedblocks.core.plan import plan as plan_of
-        from fedblocks.runs.catalogue import method_on_digits
+        from fedblocks.runs.digits import method_on_digits
 
         read_code(code)
         found = plan_of(method_on_digits(method, changes or []))
@@ -63,8 +63,8 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
     """Check every invariant of the contract on a method."""
 
     def action() -> None:
-        from fedblocks.runs.catalogue import check_method_name
-        from fedblocks.runs.registry import Methods
+        from fedblocks.config.catalogue import check_method_name
+        from fedblocks.config.registry import Methods
         from fedblocks.testing import EXAMPLES, check_method, example_for
 
         read_code(code)

@@ -14,7 +14,7 @@ from fedblocks.cli.runs import Preset
 from fedblocks.core.errors import Interrupted
 
 if TYPE_CHECKING:
-    from fedblocks.runs.tune import Trial, Tuned
+    from fedblocks.runs.grids.tune import Trial, Tuned
 
 Search = Annotated[
     list[str] | None,
@@ -39,7 +39,7 @@ def tune(
     """Search for the best options by validation accuracy, never by test; the same command goes on after a stop."""
 
     def action() -> None:
-        from fedblocks.runs.tune import tune as search
+        from fedblocks.runs.grids.tune import tune as search
 
         read_code(code)
         shown = console(sys.stderr if as_json else sys.stdout)

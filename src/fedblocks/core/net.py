@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from fedblocks.core.errors import UserError, nearest
-from fedblocks.core.layers import BatchNorm, can_be_mapped, mappable
 from fedblocks.core.outside_modules import Output, checked_module, take_logits
 from fedblocks.core.parts import Params
 from fedblocks.core.template import Template
+from fedblocks.layers.replacement import BatchNorm, can_be_mapped, mappable
 
 _LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 _STATISTICS = ("running_mean", "running_var")

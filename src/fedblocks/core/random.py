@@ -28,7 +28,7 @@ def generator(seed: int, *path: int | str) -> np.random.Generator:
 def fold(key: Tensor, number: int | Tensor) -> Tensor:
     """Another key, made of a key and a number."""
     if key.is_cuda:
-        from fedblocks.core.kernels import noise  # Triton comes with torch's GPU builds only
+        from fedblocks.kernels.triton import noise  # Triton comes with torch's GPU builds only
 
         return noise.fold(key, number, _FIRST, _SECOND)
     offset = (number + 1) * _SECOND
@@ -40,7 +40,7 @@ def fold(key: Tensor, number: int | Tensor) -> Tensor:
 def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Numbers in (0, 1) that depend on the key only, so that engines and resumed runs agree: [..., *shape]."""
     if key.is_cuda:
-        from fedblocks.core.kernels import noise
+        from fedblocks.kernels.triton import noise
 
         return noise.uniform(key, shape, _STEP, _FIRST, _SECOND)
     count = math.prod(shape)

@@ -25,7 +25,7 @@ from fedblocks.core.blocks import (
 )
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
-from fedblocks.core.population import Together
+from fedblocks.core.private_state import Together
 from fedblocks.core.state import State, count_bytes, initial_copy, initial_private, stack, statistics_name, to_device
 
 

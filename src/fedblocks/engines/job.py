@@ -21,7 +21,7 @@ from fedblocks.core.random import derive
 from fedblocks.core.server import Cohort, Sent
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.data.sets.text import scores_of
-from fedblocks.engines.orders import Positions, batches
+from fedblocks.engines.batching import Positions, batches
 
 Origin = tuple[int, int]  # the seed of a run, and a client's number in it: what its randomness depends on
 Rates = Mapping[tuple[int, int], Tensor]  # phase, place in `rates_of` -> [clients], where clients have their own

@@ -10,10 +10,10 @@ from torch import Tensor
 from fedblocks.core.client import Local, Step
 from fedblocks.core.local_round import Runner, step_by_step
 from fedblocks.core.parts import Blocks
+from fedblocks.engines.batching import steps_of_one
 from fedblocks.engines.job import Evaluated, Job, Trained, padded
-from fedblocks.engines.orders import steps_of_one
-from fedblocks.engines.replayed import Replayed
-from fedblocks.engines.work import Piece, adapted, evaluate_locally, pieces_of, train_locally
+from fedblocks.engines.local_work import Piece, adapted, evaluate_locally, pieces_of, train_locally
+from fedblocks.engines.replay.replayed import Replayed
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from fedblocks.core.client import Local, Step
 from fedblocks.core.errors import UserError
 from fedblocks.core.local_round import Runner, step_by_step
 from fedblocks.core.parts import Blocks
-from fedblocks.engines.captured import Captured
+from fedblocks.engines.batching import steps_of_stack
+from fedblocks.engines.cuda_graphs import Captured
 from fedblocks.engines.job import Evaluated, Job, Trained, padded
-from fedblocks.engines.orders import steps_of_stack
-from fedblocks.engines.work import Piece, evaluate_locally, pieces_of, train_locally
+from fedblocks.engines.local_work import Piece, evaluate_locally, pieces_of, train_locally
 
 
 @dataclass(frozen=True)

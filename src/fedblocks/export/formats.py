@@ -16,15 +16,15 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from fedblocks.config.choices import make
+from fedblocks.config.code.ingredients import method_table
+from fedblocks.config.registry import PYTHON, kinds
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.export.card import KEY, Card, Format
 from fedblocks.export.fold import Folded
-from fedblocks.runs.choices import make
-from fedblocks.runs.code_record import what_to_add
-from fedblocks.runs.ingredients import method_table
-from fedblocks.runs.registry import PYTHON, kinds
+from fedblocks.runs.storage.code_record import what_to_add
 
 FORMATS: tuple[Format, ...] = ("safetensors", "pt2", "onnx")
 _CARD_FILE = f"{KEY}.json"

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedblocks.config.model import ALL
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.phases import IGNORE
@@ -19,10 +20,9 @@ from fedblocks.export.card import Card, Format
 from fedblocks.export.fold import Folded, changed_options, fold
 from fedblocks.export.formats import Model, read, write
 from fedblocks.export.personal import Personal, personal
-from fedblocks.runs.build import ALL
-from fedblocks.runs.code_record import Entry, read_entries
-from fedblocks.runs.folder import CONFIG, write_atomically
 from fedblocks.runs.python import Methods
+from fedblocks.runs.storage.code_record import Entry, read_entries
+from fedblocks.runs.storage.folder import CONFIG, write_atomically
 
 TOLERANCE = 1e-5  # between logits, of the size of the largest where that is above 1
 EXAMPLES = 256  # of the client's own, on which a file is compared

@@ -9,23 +9,23 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedblocks.config.code.ingredients import Ingredients
+from fedblocks.config.model import ALL, Config
 from fedblocks.core import mode
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
 from fedblocks.data import Federation
-from fedblocks.engines.federate import Setting, evaluation_jobs
+from fedblocks.engines.round import Setting, evaluation_jobs
 from fedblocks.engines.sequential import adapted_blocks
-from fedblocks.runs import checkpoint
-from fedblocks.runs.build import ALL, Prepared, prepare
-from fedblocks.runs.config import Config
-from fedblocks.runs.folder import RunFolder
-from fedblocks.runs.ingredients import Ingredients
+from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, config_of
 from fedblocks.runs.run import check_same_data
-from fedblocks.runs.states import state_of
+from fedblocks.runs.storage import checkpoint
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.states import state_of
 
 
 class Examples(NamedTuple):

@@ -14,14 +14,14 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower.client import ClientSide
-from fedblocks.flower.enrolment import Enrolment
+from fedblocks.flower.client.side import ClientSide
 from fedblocks.flower.local import member_of
-from fedblocks.flower.messages import Malformed, Wire
-from fedblocks.flower.records import NPY_HEADER, from_content, to_content, with_terms
-from fedblocks.flower.roll import PAUSE, UNANSWERED, Roll, pull, refuse_lasting
-from fedblocks.flower.rounds import OpenRound
-from fedblocks.flower.server import Ask, Closed, Progress, ServerSide
+from fedblocks.flower.server.enrolment import Enrolment
+from fedblocks.flower.server.registry import PAUSE, UNANSWERED, Roll, pull, refuse_lasting
+from fedblocks.flower.server.rounds import OpenRound
+from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
+from fedblocks.flower.wire.messages import Malformed, Wire
+from fedblocks.flower.wire.records import NPY_HEADER, from_content, to_content, with_terms
 
 Sides = Mapping[int, tuple[ClientSide, str]]  # client -> its side, and the group that it belongs to
 Choose = Callable[[Progress, int], tuple[Sequence[int], Ask]]  # (so far, attempts at this round) -> whom to ask what

@@ -9,8 +9,8 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedblocks.flower import service
-from fedblocks.flower.launch import SERVER
+from fedblocks.flower.hosts.launch import SERVER
+from fedblocks.flower.server import service
 
 
 def _serve(grid: Grid, context: Context) -> None:

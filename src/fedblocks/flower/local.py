@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fedblocks.engines.federate import Setting
-from fedblocks.flower.admission import Member
-from fedblocks.flower.client import ClientSide
-from fedblocks.flower.messages import Wire
-from fedblocks.flower.rounds import OpenRound
-from fedblocks.flower.server import ServerSide
-from fedblocks.flower.store import PersonalStore
+from fedblocks.engines.round import Setting
+from fedblocks.flower.client.side import ClientSide
+from fedblocks.flower.client.store import PersonalStore
+from fedblocks.flower.server.rounds import OpenRound
+from fedblocks.flower.server.side import ServerSide
+from fedblocks.flower.wire.admission import Member
+from fedblocks.flower.wire.messages import Wire
 
 Answer = Callable[[int, Wire], Wire]  # (client, message) -> what it sends back
 

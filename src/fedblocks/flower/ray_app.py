@@ -11,11 +11,12 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from fedblocks.flower import apps, service
-from fedblocks.flower.jobs import load_job
-from fedblocks.flower.setup import node_name
+from fedblocks.flower import apps
+from fedblocks.flower.hosts.setup import node_name
+from fedblocks.flower.server import service
+from fedblocks.flower.server.jobs import load_job
 from fedblocks.flower.simulation import Resources
-from fedblocks.flower.terms import RunTerms, sides_at
+from fedblocks.flower.wire.run_spec import RunTerms, sides_at
 
 
 @cache  # a worker of Ray serves many messages, and loads data and nets once

@@ -9,15 +9,15 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower import launch
-from fedblocks.flower.crew import Crew, ended_politely
-from fedblocks.flower.federation import Choices, dealt_out, job_for, stopped
-from fedblocks.flower.hosts import ServerHost
-from fedblocks.flower.jobs import add_job
-from fedblocks.flower.watching import watch
+from fedblocks.flower.hosts import launch
+from fedblocks.flower.hosts.federation import Choices, dealt_out, job_for, stopped
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.process_group import Crew, ended_politely
+from fedblocks.flower.server.jobs import add_job
+from fedblocks.flower.server.watching import watch
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult
-from fedblocks.runs.store import Note
+from fedblocks.runs.storage.record import Note
 
 PROCESS = "simulation"
 APP = "import sys; from fedblocks.flower.ray_app import main; main(sys.argv[1])"  # Ray finds it by this name, too

@@ -6,7 +6,6 @@ from fedblocks.core.method import Method
 from fedblocks.methods.apfl import APFL
 from fedblocks.methods.clustered import Clustered
 from fedblocks.methods.ditto import Ditto
-from fedblocks.methods.dynamic_routing import DynamicRouting
 from fedblocks.methods.fedala import FedALA
 from fedblocks.methods.fedamp import FedAMP, HeurFedAMP
 from fedblocks.methods.fedavg import FedAvg
@@ -15,15 +14,16 @@ from fedblocks.methods.fedbabu import FedBABU
 from fedblocks.methods.fedbn import FedBN
 from fedblocks.methods.fedem import FedEM
 from fedblocks.methods.fedfomo import FedFomo
-from fedblocks.methods.fedmn import FedMN
-from fedblocks.methods.fedmn_reference import FedMNReference
+from fedblocks.methods.fedmn.method import FedMN
+from fedblocks.methods.fedmn.reference import FedMNReference
 from fedblocks.methods.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.fedprox import FedProx
 from fedblocks.methods.fedrecon import FedRecon
 from fedblocks.methods.fedrep import FedRep
-from fedblocks.methods.flow import Flow
-from fedblocks.methods.flow_v2 import FlowV2
+from fedblocks.methods.flow.dynamic_routing import DynamicRouting
+from fedblocks.methods.flow.flow import Flow
+from fedblocks.methods.flow.flow_v2 import FlowV2
 from fedblocks.methods.ifca import IFCA
 from fedblocks.methods.lg_fedavg import LGFedAvg
 from fedblocks.methods.local import Local
@@ -32,7 +32,7 @@ from fedblocks.methods.modfl import ModFL
 from fedblocks.methods.moon import Moon
 from fedblocks.methods.per_fedavg import PerFedAvg
 from fedblocks.methods.pfedhn import PFedHN
-from fedblocks.methods.pfedmb import PFedMB
+from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.methods.pfedme import PFedMe
 from fedblocks.methods.scaffold import Scaffold
 

@@ -15,7 +15,7 @@ from fedblocks.core.options import AtLeast, AtMost, Help, Positive
 from fedblocks.core.parts import Blocks, Params, Value, is_statistic
 from fedblocks.core.phases import Phase, Update
 from fedblocks.core.schedules import Schedule
-from fedblocks.methods.pair import Pair
+from fedblocks.methods._common.two_models import Pair
 
 
 @dataclass(frozen=True, eq=False)

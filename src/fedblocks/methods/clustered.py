@@ -19,7 +19,7 @@ from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks, Value, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
-from fedblocks.methods.linkage import alike
+from fedblocks.methods._common.clustering import alike
 
 
 @dataclass(frozen=True, eq=False)

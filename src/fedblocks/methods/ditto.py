@@ -9,7 +9,7 @@ from fedblocks.core.method import Paper
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.phases import Phase, Pull
 from fedblocks.core.schedules import Schedule
-from fedblocks.methods.pair import Pair
+from fedblocks.methods._common.two_models import Pair
 
 
 @dataclass(frozen=True, eq=False)

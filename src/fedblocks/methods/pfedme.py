@@ -14,7 +14,7 @@ from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Phase, Pull, Update
 from fedblocks.core.rules import MovingAverage
 from fedblocks.core.schedules import Schedule
-from fedblocks.methods.pair import Pair
+from fedblocks.methods._common.two_models import Pair
 
 
 @dataclass(frozen=True, eq=False)

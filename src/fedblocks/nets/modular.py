@@ -11,7 +11,7 @@ from typing import Annotated
 
 from fedblocks.core.checks import checked
 from fedblocks.core.errors import UserError
-from fedblocks.core.modules import ModularNet, modular, started_from
+from fedblocks.core.modular_net import ModularNet, modular, started_from
 from fedblocks.core.net import Net
 from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.nets.dense import mlp

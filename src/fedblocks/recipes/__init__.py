@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fedblocks.core.errors import UserError, nearest
-from fedblocks.recipes import fedmn, pfedmb
-from fedblocks.recipes.flow import FLOW
-from fedblocks.recipes.modfl import MODFL
+from fedblocks.recipes.papers import fedmn, pfedmb
+from fedblocks.recipes.papers.flow import FLOW
+from fedblocks.recipes.papers.modfl import MODFL
 from fedblocks.recipes.recipe import Cell, Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {

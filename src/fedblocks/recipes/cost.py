@@ -8,12 +8,12 @@ from functools import cache
 
 import torch
 
-from fedblocks.recipes.halving import cost, rungs
-from fedblocks.recipes.modfl_cost import side_by_side_work
+from fedblocks.config.choices import any_net, make
+from fedblocks.config.model import Config
+from fedblocks.config.options import Table
+from fedblocks.recipes.papers.modfl_cost import side_by_side_work
 from fedblocks.recipes.recipe import Cell
-from fedblocks.runs.choices import any_net, make
-from fedblocks.runs.config import Config
-from fedblocks.runs.options import Table
+from fedblocks.recipes.running.halving import cost, rungs
 from fedblocks.runs.run import threads
 
 # data set -> official training and test rows, shape of an input, classes; others cannot be estimated unloaded

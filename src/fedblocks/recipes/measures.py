@@ -11,18 +11,18 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from fedblocks.engines.conclusion import Report
-from fedblocks.engines.federate import run_round
-from fedblocks.recipes.flow_measures import late_validation_accuracy, word_accuracy
-from fedblocks.recipes.modfl_measures import side_accuracy, side_curve
-from fedblocks.runs import checkpoint
+from fedblocks.engines.close_round import Report
+from fedblocks.engines.round import run_round
+from fedblocks.recipes.papers.flow_measures import late_validation_accuracy, word_accuracy
+from fedblocks.recipes.papers.modfl_measures import side_accuracy, side_curve
 from fedblocks.runs.build import prepare
-from fedblocks.runs.folder import RunFolder
+from fedblocks.runs.grids.lanes import fits, score_together
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.run import hardware
-from fedblocks.runs.states import state_of
-from fedblocks.runs.store import Part, RunStore
-from fedblocks.runs.together import fits, score_together
+from fedblocks.runs.storage import checkpoint
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import Part, RunStore
+from fedblocks.runs.storage.states import state_of
 
 Numbers: TypeAlias = dict[str, Any]  # plain values
 FLOAT = 4  # bytes of a parameter

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Literal, TypeAlias
 
+from fedblocks.config.options import Table
 from fedblocks.core.random import generator
-from fedblocks.runs.options import Table
 
 Values: TypeAlias = dict[str, Any]  # dotted key of a configuration -> value, e.g. {"method.lr": 0.1}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedblocks.recipes.presence import missing
 from fedblocks.recipes.recipe import Cell, Recipe
-from fedblocks.recipes.results import Results
+from fedblocks.recipes.running.results import Results
 from fedblocks.reports.student import half_width
 
 Row = dict[str, Any]

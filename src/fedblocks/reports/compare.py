@@ -10,17 +10,17 @@ from typing import Any, Unpack, cast
 import numpy as np
 import numpy.typing as npt
 
+from fedblocks.config.code.loading import hand_over
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.federation import Federation
 from fedblocks.reports.intervals import Interval, paired
 from fedblocks.reports.student import half_width
-from fedblocks.runs.code import hand_over
-from fedblocks.runs.folder import RunFolder
-from fedblocks.runs.grid import Grid, play_grid, read_grid
-from fedblocks.runs.method_grid import Data, Listed, grid_of, recipes_of
+from fedblocks.runs.grids.grid import Grid, play_grid, read_grid
+from fedblocks.runs.grids.method_grid import Data, Listed, grid_of, recipes_of
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.python import Settings
 from fedblocks.runs.result import RunResult
+from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.tables import Rows
 
 SEEDS = 6  # fewer seeds give no verdict: an interval over seeds would be far too narrow

@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 import numpy.typing as npt
 
-from fedblocks.methods.linkage import complete_linkage
+from fedblocks.methods._common.clustering import complete_linkage
 
 Labels = Sequence[int] | npt.NDArray[np.int64]  # the group of each client
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedblocks.runs.result import RunResult
-from fedblocks.runs.store import Part
+from fedblocks.runs.storage.record import Part
 
 Row = dict[str, Any]
 

@@ -8,28 +8,27 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fedblocks.config.choices import MEANT, make
+from fedblocks.config.model import ALL, Choice, Config, Group
+from fedblocks.config.sources import Key
 from fedblocks.core.blocks import Pool
 from fedblocks.core.errors import DataError, UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.data import Federation
-from fedblocks.engines.choose import choose
-from fedblocks.engines.federate import Engine, Setting
+from fedblocks.engines.auto.choose import choose
+from fedblocks.engines.auto.trial import Plan, planned
 from fedblocks.engines.memory import bytes_of, chunk_for
-from fedblocks.engines.planner import Plan, planned
-from fedblocks.engines.processes import Processes
+from fedblocks.engines.processes.engine import Processes
+from fedblocks.engines.processes.workers import cores
+from fedblocks.engines.round import Engine, Setting
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.engines.workers import cores
-from fedblocks.runs.choices import MEANT, make
-from fedblocks.runs.config import Choice, Config, Group
 from fedblocks.runs.federations import hold_out, placed
 from fedblocks.runs.shelf import hash_of, known
-from fedblocks.runs.source import Key
-from fedblocks.runs.store import Note
+from fedblocks.runs.storage.record import Note
 
 WORTH_A_TRIAL = 2e11  # floating-point operations of a run, about half a minute: below, engines are not tried
-ALL = "all"  # the group of the clients that belong to no other
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from fedblocks.config.choices import make, named
+from fedblocks.config.model import Choice, Config, Data
+from fedblocks.config.registry import SAVED
+from fedblocks.config.sources import Key
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.random import generator
 from fedblocks.data import PARTITIONS, SHIFTS, Federation, Partition, Pool, hidden_groups
 from fedblocks.data.sets.divided import DividedPool
 from fedblocks.data.testbeds import TESTBEDS
-from fedblocks.runs.choices import make, named
-from fedblocks.runs.config import Choice, Config, Data
-from fedblocks.runs.registry import SAVED
-from fedblocks.runs.source import Key
 
 Read = Callable[[Config], Pool | Federation]  # how the data set of a configuration is read
 

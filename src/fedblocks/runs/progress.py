@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fedblocks.runs.store import ClientMetric, Note, RoundRecord
+from fedblocks.runs.storage.record import ClientMetric, Note, RoundRecord
 
 OnNote = Callable[[Note], None]
 

@@ -6,18 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
+from fedblocks.config.code.ingredients import Ingredients, method_table, net_table
+from fedblocks.config.code.loading import Recipe, hand_over
+from fedblocks.config.model import ALL, Config
+from fedblocks.config.options import Table
+from fedblocks.config.sources import Source
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
 from fedblocks.runs import run as runs
-from fedblocks.runs.build import ALL
-from fedblocks.runs.code import Recipe, hand_over
-from fedblocks.runs.config import Config
-from fedblocks.runs.ingredients import Ingredients, method_table, net_table
-from fedblocks.runs.options import Table
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.result import RunResult, load_run
-from fedblocks.runs.source import Source
 from fedblocks.runs.trackers import Mirrors
 
 Methods = Method | Mapping[str, Method]  # one, or one by group of clients

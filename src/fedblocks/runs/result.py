@@ -8,16 +8,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fedblocks.config.code.ingredients import Ingredients, check_same
+from fedblocks.config.model import Config
+from fedblocks.config.sources import Source
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
-from fedblocks.runs import checkpoint, code_record
 from fedblocks.runs.clients import clients_from
-from fedblocks.runs.config import Config
-from fedblocks.runs.folder import CONFIG, RunFolder
-from fedblocks.runs.ingredients import Ingredients, check_same
-from fedblocks.runs.source import Source
-from fedblocks.runs.states import state_of
-from fedblocks.runs.store import Part, RunStore, Summary
+from fedblocks.runs.storage import checkpoint, code_record
+from fedblocks.runs.storage.folder import CONFIG, RunFolder
+from fedblocks.runs.storage.record import Part, RunStore, Summary
+from fedblocks.runs.storage.states import state_of
 from fedblocks.runs.tables import Rows, SummaryTable
 
 

@@ -13,13 +13,13 @@ import torch
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import generator
 from fedblocks.core.state import State
-from fedblocks.engines.conclusion import Report
-from fedblocks.engines.federate import evaluate, evaluation, run_round
+from fedblocks.engines.close_round import Report
+from fedblocks.engines.round import evaluate, evaluation, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
-from fedblocks.runs.environment import now
-from fedblocks.runs.states import settled
-from fedblocks.runs.store import ClientMetric, Note, Part, Refusal, RoundRecord, Snapshot, Traffic
+from fedblocks.runs.storage.environment import now
+from fedblocks.runs.storage.record import ClientMetric, Note, Part, Refusal, RoundRecord, Snapshot, Traffic
+from fedblocks.runs.storage.states import settled
 
 SMALL = 256  # numbers that a private block may have to be kept for plots: branch weights, mixtures
 Portraits = dict[str, dict[int, list[float]]]  # name -> client -> numbers

@@ -11,21 +11,21 @@ from typing import Any
 
 import torch
 
+from fedblocks.config.code.ingredients import Ingredients
+from fedblocks.config.model import Config
 from fedblocks.core.errors import CheckpointError, DataError, Interrupted, RunFolderError, UserError
 from fedblocks.core.state import State
-from fedblocks.runs import checkpoint, code_record
 from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.clients import clients_text
-from fedblocks.runs.config import Config
-from fedblocks.runs.environment import environment
-from fedblocks.runs.folder import RunFolder
-from fedblocks.runs.ingredients import Ingredients
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.result import RunResult, config_of, load_run
 from fedblocks.runs.rounds import cohort_of, play
-from fedblocks.runs.states import client_trees, shared_tree, state_of
 from fedblocks.runs.stopping import Stop
-from fedblocks.runs.store import Note
+from fedblocks.runs.storage import checkpoint, code_record
+from fedblocks.runs.storage.environment import environment
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import Note
+from fedblocks.runs.storage.states import client_trees, shared_tree, state_of
 
 REAL = "federation-run"  # under which the folder of a real federation's run keeps the name that its clients know
 RUNS = Path("runs")  # where runs go that were given no folder

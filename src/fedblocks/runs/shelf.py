@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from fedblocks.config.model import Config
 from fedblocks.data import Federation, Pool
-from fedblocks.runs.config import Config
 from fedblocks.runs.federations import federation_of, pool_of
 
 POOLS, FEDERATIONS = 2, 6  # that are kept

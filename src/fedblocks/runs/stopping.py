@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from fedblocks.runs.progress import OnNote
-from fedblocks.runs.store import Note
+from fedblocks.runs.storage.record import Note
 
 
 class Stop:

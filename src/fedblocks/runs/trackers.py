@@ -14,12 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedblocks.core.errors import UserError, nearest
-from fedblocks.runs.config import Config
-from fedblocks.runs.options import Table
+from fedblocks.config.model import Config
+from fedblocks.config.tracking import known
 from fedblocks.runs.progress import OnNote, RoundDone
-from fedblocks.runs.source import Source
-from fedblocks.runs.store import Note
+from fedblocks.runs.storage.record import Note
 
 PROJECT = "fedblocks"  # what runs are filed under
 NEEDS = {  # tracker -> its package, and what installs it
@@ -155,26 +153,6 @@ class Mirrors:
         except Exception as error:  # whatever other people's code does, the run goes on
             self._open.pop(name, None)
             self._tell(Note(f'tracker "{name}" failed and is off: {type(error).__name__}: {error}', "warning"))
-
-
-def known(name: str) -> str:
-    """The name of a tracker, or the nearest ones."""
-    if name not in TRACKERS:
-        raise UserError(f'there is no tracker "{name}"', nearest(name, TRACKERS))
-    return name
-
-
-def wanted(table: Table, source: Source) -> list[str]:
-    """The trackers that the table [track] of a configuration names, e.g. `to = ["tensorboard"]`."""
-    track = table.get("track", {})
-    place = f"{source.place(('track', 'to'))}: track"
-    names = track.get("to", []) if isinstance(track, dict) and track.keys() <= {"to"} else None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{place}: it says something else than `to`", 'write [track] and below it to = ["tensorboard"]')
-    for name in names:
-        if name not in TRACKERS:
-            raise UserError(f'{place}.to: there is no tracker "{name}"', nearest(name, TRACKERS))
-    return names
 
 
 def numbers_of(done: RoundDone) -> dict[str, float]:

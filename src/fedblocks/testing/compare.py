@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
-from fedblocks.engines.conclusion import Report
-from fedblocks.engines.federate import Engine, Setting, evaluate
+from fedblocks.engines.close_round import Report
+from fedblocks.engines.round import Engine, Setting, evaluate
 
 Leaves = dict[str, Tensor]  # a place in words -> the tensor there
 

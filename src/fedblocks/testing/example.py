@@ -11,7 +11,7 @@ import numpy as np
 from fedblocks.core.method import Method
 from fedblocks.core.random import generator
 from fedblocks.data.federation import Federation
-from fedblocks.engines.federate import Setting
+from fedblocks.engines.round import Setting
 
 Make = Callable[..., Method]  # a method's class, or a function of its options
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from fedblocks.core.modules import modular
+from fedblocks.core.modular_net import modular
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
 from fedblocks.data.federation import Federation
@@ -18,8 +18,8 @@ from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedavg_ft import FedAvgFT
 from fedblocks.methods.fedbabu import FedBABU
 from fedblocks.methods.fedem import FedEM
-from fedblocks.methods.fedmn import FedMN
-from fedblocks.methods.fedmn_reference import FedMNReference
+from fedblocks.methods.fedmn.method import FedMN
+from fedblocks.methods.fedmn.reference import FedMNReference
 from fedblocks.methods.fedopt import FedAdagrad, FedAdam, FedYogi
 from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.fedprox import FedProx
@@ -29,7 +29,7 @@ from fedblocks.methods.lg_fedavg import LGFedAvg
 from fedblocks.methods.local import Local
 from fedblocks.methods.mean_reg_mtl import MeanRegMTL
 from fedblocks.methods.modfl import ModFL
-from fedblocks.methods.pfedmb import PFedMB
+from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.methods.pfedme import PFedMe
 from fedblocks.testing.example import Alone, Example, Make, Reduction
 from fedblocks.testing.extras import extras

@@ -11,7 +11,7 @@ from fedblocks.core.blocks import Federated
 from fedblocks.core.checks import Option, options_of
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.state import State
-from fedblocks.engines.federate import Setting, evaluate, run_round
+from fedblocks.engines.round import Setting, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.compare import Leaves, differences, judged

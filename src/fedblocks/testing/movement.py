@@ -15,8 +15,8 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
 from fedblocks.core.plan import plan
 from fedblocks.core.state import State
-from fedblocks.engines.federate import Engine, Setting
 from fedblocks.engines.job import Job
+from fedblocks.engines.round import Engine, Setting
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.example import Example

@@ -9,8 +9,8 @@ import torch
 
 from fedblocks.core.blocks import Pool, Shared, server_name
 from fedblocks.core.state import State
-from fedblocks.engines.federate import Engine, Setting, run_round
 from fedblocks.engines.job import Job, Trained
+from fedblocks.engines.round import Engine, Setting, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.compare import Leaves, close, differences, judged, state_leaves

@@ -17,8 +17,8 @@ from fedblocks.core.parts import Params
 from fedblocks.core.random import derive
 from fedblocks.core.schedules import at
 from fedblocks.core.state import State
-from fedblocks.engines.federate import Engine, Setting
-from fedblocks.engines.orders import batches
+from fedblocks.engines.batching import batches
+from fedblocks.engines.round import Engine, Setting
 from fedblocks.testing.compare import Leaves, close, differences
 from fedblocks.testing.example import Alone, Example, Reduction
 from fedblocks.testing.problems import Problem, problems

@@ -6,7 +6,7 @@ import torch
 
 from fedblocks.core.blocks import PerClient, Pool, ServerOnly, server_name
 from fedblocks.core.state import State
-from fedblocks.engines.federate import Engine, Setting, run_round
+from fedblocks.engines.round import Engine, Setting, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.compare import Leaves, close, copied, differences, judged, report_leaves, state_leaves

@@ -12,9 +12,9 @@ from fedblocks.core.client import Each, Local
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Loss, Phase
 from fedblocks.core.random import derive
-from fedblocks.engines.federate import Engine
+from fedblocks.engines.batching import Positions, batches
 from fedblocks.engines.job import Evaluated, Job, Trained
-from fedblocks.engines.orders import Positions, batches
+from fedblocks.engines.round import Engine
 
 
 def _same(job: Job) -> Job:

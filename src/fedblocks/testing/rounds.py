@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fedblocks.core.aggregate import Uploads, uploads_of
 from fedblocks.core.state import State
-from fedblocks.engines.conclusion import Report
-from fedblocks.engines.federate import Engine, Setting, run_round
+from fedblocks.engines.close_round import Report
 from fedblocks.engines.job import Job, Trained
+from fedblocks.engines.round import Engine, Setting, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 

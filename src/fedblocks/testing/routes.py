@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from fedblocks.core.net import Net
-from fedblocks.methods.dynamic_routing import DynamicRouting
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedrecon import FedRecon
-from fedblocks.methods.flow import Flow
-from fedblocks.methods.flow_v2 import FlowV2
+from fedblocks.methods.flow.dynamic_routing import DynamicRouting
+from fedblocks.methods.flow.flow import Flow
+from fedblocks.methods.flow.flow_v2 import FlowV2
 from fedblocks.nets.recurrent import LastStep, Recurrent
 from fedblocks.testing.example import Example, Reduction
 from fedblocks.testing.federations import CLASSES, FEATURES

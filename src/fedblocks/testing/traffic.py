@@ -15,7 +15,7 @@ from fedblocks.core.parts import is_statistic
 from fedblocks.core.rules import Average
 from fedblocks.core.server import own_server
 from fedblocks.core.state import State
-from fedblocks.engines.federate import Engine, Setting, run_round
+from fedblocks.engines.round import Engine, Setting, run_round
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.example import Example
 from fedblocks.testing.problems import Problem, problems

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from fedblocks.reports.html.gather import Story, gather
 from fedblocks.reports.html.page import Content
-from fedblocks.runs.environment import now
-from fedblocks.runs.folder import CONFIG, STORE, RunFolder
-from fedblocks.runs.store import SUFFIXES
+from fedblocks.runs.storage.environment import now
+from fedblocks.runs.storage.folder import CONFIG, STORE, RunFolder
+from fedblocks.runs.storage.record import SUFFIXES
 
 REST = 10  # after a look, rest this many times as long: others need the processor
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedblocks.runs.folder import RunFolder
 from fedblocks.runs.result import RunResult, load_run
+from fedblocks.runs.storage.folder import RunFolder
 
 EVERY = 0.5  # seconds between two looks
 NOTES = 3  # that are shown

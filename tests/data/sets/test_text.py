@@ -20,7 +20,7 @@ from fedblocks.data.sets.text import (
     set_aside,
 )
 from fedblocks.data.synthetic import markov
-from fedblocks.engines.federate import Setting, evaluate
+from fedblocks.engines.round import Setting, evaluate
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.nets import lstm

@@ -16,9 +16,9 @@ from fedblocks.reports.html.figures import Cells
 from fedblocks.reports.html.gather import Story, Told
 from fedblocks.reports.html.results import client_name, worst_clients
 from fedblocks.reports.html.sharing import Picture, picture_of
-from fedblocks.runs.environment import now
-from fedblocks.runs.folder import CONFIG
-from fedblocks.runs.grid import PLAN
+from fedblocks.runs.grids.grid import PLAN
+from fedblocks.runs.storage.environment import now
+from fedblocks.runs.storage.folder import CONFIG
 
 SHOWN = 50  # refused updates, and notes, that are listed one by one
 

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedblocks.config.choices import make
+from fedblocks.config.model import ALL, Config, Group
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER
 from fedblocks.data import Federation
 from fedblocks.reports.compare import check_same_data
-from fedblocks.runs.build import ALL, net_of
-from fedblocks.runs.choices import make
-from fedblocks.runs.config import Config, Group
+from fedblocks.runs.build import net_of
 from fedblocks.runs.federations import federation_of
-from fedblocks.runs.folder import CONFIG, STORE, RunFolder
-from fedblocks.runs.grid import PLAN, cell_folder, read_cells
+from fedblocks.runs.grids.grid import PLAN, cell_folder, read_cells
 from fedblocks.runs.result import RunResult, load_run
-from fedblocks.runs.store import Part, RunStore
+from fedblocks.runs.storage.folder import CONFIG, STORE, RunFolder
+from fedblocks.runs.storage.record import Part, RunStore
 
 Numbers = dict[str, dict[int, dict[int, list[float]]]]  # name -> round -> client -> numbers
 

@@ -11,11 +11,11 @@ import torch
 from fedblocks.core.blocks import Private
 from fedblocks.core.method import Method
 from fedblocks.core.net import Piece
-from fedblocks.methods.dynamic_routing import DynamicRouting
-from fedblocks.methods.fedmn import FedMN
-from fedblocks.methods.fedmn_reference import FedMNReference
-from fedblocks.methods.pfedmb import PFedMB
-from fedblocks.methods.routed import Routed
+from fedblocks.methods.fedmn.method import FedMN
+from fedblocks.methods.fedmn.reference import FedMNReference
+from fedblocks.methods.flow.base import Routed
+from fedblocks.methods.flow.dynamic_routing import DynamicRouting
+from fedblocks.methods.pfedmb.method import PFedMB
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from fedblocks.reports.html.figures import Chart
 from fedblocks.reports.html.gather import Story, gather
 from fedblocks.reports.html.maps import map_charts, numbers_of
 from fedblocks.reports.html.results import result_charts
-from fedblocks.runs.folder import write_atomically
+from fedblocks.runs.storage.folder import write_atomically
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fedblocks.config.model import ALL
 from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Private, ServerOnly, Shared
 from fedblocks.core.method import Method
 from fedblocks.core.plan import plan
-from fedblocks.runs.build import ALL
 
 HEIGHT, LEFT, STEP, MOST = 84, 190, 64, 8  # pixels of a row, of its text and between shapes; slots drawn at most
 Line = tuple[int, int, int, int]

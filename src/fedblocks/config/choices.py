@@ -1,0 +1,154 @@
+"""The tables of a configuration that name something (method, net, data set, ...): checked and completed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from torch import nn
+
+from fedblocks.config.options import Table, complete, construct, options_of
+from fedblocks.config.problems import Path, Problem
+from fedblocks.config.registry import GIVEN, kinds
+from fedblocks.core.checks import Option, OptionError, shown
+from fedblocks.core.errors import NetError, UserError, nearest
+from fedblocks.core.method import Method
+from fedblocks.core.net import Net
+
+WORDS = {"method": "method", "net": "net", "data": "data set", "partition": "partition", "shift": "shift"}
+WORDS["testbed"] = "test-bed"
+MEANT = "choose another value, or say that you mean it: allow_degenerate = true"
+WHERE: dict[str, Path] = {
+    "net": ("net",),
+    "method": ("method",),
+    "partition": ("data", "partition"),
+    "shift": ("data", "shift"),
+    "testbed": ("data", "testbed"),
+}
+
+
+def options(kind: str, name: str) -> dict[str, Option]:
+    """The options of a method, a net, ... by its name."""
+    return options_of(kinds()[kind][name], GIVEN[kind])
+
+
+def completed(table: Table, problems: list[Problem]) -> Table:
+    """A configuration with every default of what it names; what is wrong goes to `problems`."""
+    table = {**table, "data": _data(table.get("data"), problems)}
+    for kind in ("net", "method"):
+        table[kind] = _choice(kind, table.get(kind), WHERE[kind], problems)
+    groups = table.get("groups")
+    if isinstance(groups, dict):
+        table["groups"] = {name: _group(name, group, table, problems) for name, group in groups.items()}
+    return table
+
+
+def renamed(kind: str, table: Any, name: Any) -> Any:
+    """A table that now names something else: it keeps the options that both have."""
+    known = kinds()[kind]
+    if not isinstance(table, dict) or name not in known or table.get("name") not in known:
+        return {"name": name}
+    old, new = options(kind, table["name"]), options(kind, name)
+    left_behind = {k for k, option in old.items() if k not in new or new[k].kind != option.kind}
+    return {**{k: v for k, v in table.items() if k not in left_behind}, "name": name}
+
+
+def make(kind: str, table: Mapping[str, Any], **given: Any) -> Any:
+    """What a completed table describes: a net, a method, a partition, a shifted federation."""
+    name = table["name"]
+    values = {k: v for k, v in table.items() if k != "name"}
+    return kinds()[kind][name](**given, **construct(options(kind, name), values))
+
+
+def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Problem]:
+    """What a method itself says of its options."""
+    try:
+        method: Method = make("method", table, net=any_net())
+    except NetError:
+        return []  # with the real net it may be right
+    except OptionError as error:
+        return [Problem((*path, error.option), error.why, error.fix, shown(table.get(error.option)))]
+    except UserError as error:
+        return [Problem((*path, *named(error.message, table)), error.message, error.fix)]
+    except Exception:
+        return []  # a method that needs the real net: it is made, and says what is wrong, before the run starts
+    found = [] if allow_degenerate else [said for said in method.degenerate() if said in _with_another_net(table)]
+    return [Problem((*path, *named(sentence, table)), sentence, MEANT) for sentence in found]
+
+
+def _with_another_net(table: Table) -> list[str]:
+    """What a method also says with an unlike net; the rest depends on the net and is asked when that is known."""
+    try:
+        method: Method = make("method", table, net=another_net())
+    except Exception:
+        return []
+    return method.degenerate()
+
+
+def _data(data: Any, problems: list[Problem]) -> Any:
+    if not isinstance(data, dict):
+        return data
+    given = data.get("options", {})
+    if not isinstance(given, dict):
+        fix = "write options = {...}; `fedblocks data list --json` shows what each data set takes"
+        problems.append(Problem(("data", "options"), "it is not a table", fix))
+    whole = {"name": data.get("name"), **(given if isinstance(given, dict) else {})}
+    done = _choice("data", whole, ("data",), problems, below=("options",))
+    data = {**data, "options": {k: v for k, v in done.items() if k != "name"}}
+    if "testbed" not in data:
+        data.setdefault("partition", {"name": "iid"})
+    for kind in ("partition", "shift", "testbed"):
+        if kind in data:
+            data[kind] = _choice(kind, data[kind], WHERE[kind], problems)
+    return data
+
+
+def _choice(kind: str, given: Any, path: Path, problems: list[Problem], below: Path = ()) -> Any:
+    table = {"name": given} if isinstance(given, str) else given
+    if not isinstance(table, dict):
+        known = ", ".join(sorted(kinds()[kind]))
+        problems.append(Problem(path, f"name a {WORDS[kind]}", f'write {path[-1]} = {{name = "..."}}. Known: {known}'))
+        return given
+    name, known_names = table.get("name"), kinds()[kind]
+    if not isinstance(name, str) or name not in known_names:
+        message = f"name a {WORDS[kind]}" if name is None else f'there is no {WORDS[kind]} "{name}"'
+        problems.append(Problem((*path, "name"), message, nearest(str(name), known_names)))
+        return table
+    rest = {k: v for k, v in table.items() if k != "name"}
+    whose = f'{WORDS[kind]} "{name}"'
+    return {"name": name, **complete(options(kind, name), rest, (*path, *below), whose, problems)}
+
+
+def _group(name: str, group: Any, table: Table, problems: list[Problem]) -> Any:
+    """A group of clients: what it does not say, it has in common with all others."""
+    if not isinstance(group, dict):
+        return group
+    for kind in ("net", "method"):
+        common = table[kind]
+        if not isinstance(common, dict):
+            continue
+        own = group.get(kind, {})
+        own = {"name": own} if isinstance(own, str) else own
+        if isinstance(own, dict):
+            base = renamed(kind, common, own["name"]) if own.get("name", common["name"]) != common["name"] else common
+            group = {**group, kind: _choice(kind, {**base, **own}, ("groups", name, kind), problems)}
+    return group
+
+
+def named(sentence: str, table: Any) -> Path:
+    """The option that a sentence such as `strength = 0 makes ...` or `FedALA.top = 9: ...` begins with."""
+    name = sentence.partition(" ")[0].rpartition(".")[2]
+    return (name,) if isinstance(table, dict) and name in table else ()
+
+
+@cache
+def any_net() -> Net:
+    """A net to ask a method questions that do not depend on its net."""
+    return Net.of(lambda: nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)))
+
+
+@cache
+def another_net() -> Net:
+    """A net of another depth, with a norm."""
+    return Net.of(lambda: nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)))

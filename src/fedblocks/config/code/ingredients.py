@@ -1,0 +1,168 @@
+"""Methods and data that were handed to a run as Python objects: how they are written down, and what differs later."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedblocks.config.model import ALL, Config
+from fedblocks.config.options import Table, plain
+from fedblocks.config.registry import PYTHON
+from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.method import Method
+from fedblocks.core.net import Net
+from fedblocks.data.federation import Federation
+from fedblocks.methods import METHODS
+
+
+@dataclass(frozen=True, eq=False)
+class Ingredients:
+    """A method for each group of clients, with its net, and the data."""
+
+    methods: Mapping[str, Method]  # group -> method; a single one is that of all clients
+    data: Federation
+    data_hash: str  # computed once: large pools take a while
+
+    @staticmethod
+    def of(methods: Method | Mapping[str, Method], data: Federation) -> Ingredients:
+        """Checked: a method, or one by group of clients, each with a net; and a federation."""
+        by_group = Ingredients.of_methods(methods)
+        if not isinstance(data, Federation):
+            fix = "make one, for example with fedblocks.Federation.from_users(x, y, users)"
+            raise DataError(f"data: {_kind(data)} is no federation", fix)
+        return Ingredients(by_group, data, data.hash())
+
+    @staticmethod
+    def of_methods(methods: Method | Mapping[str, Method]) -> dict[str, Method]:
+        """Methods by group of clients, checked."""
+        by_group: dict[str, Any] = dict(methods) if isinstance(methods, Mapping) and methods else {ALL: methods}
+        for method in by_group.values():
+            _check_method(method)
+        return by_group
+
+    def method_of(self, group: str) -> Method:
+        """The method of a group; clients of no group have the first where none is for all."""
+        return self.methods[group] if group in self.methods else next(iter(self.methods.values()))
+
+    def data_table(self) -> Table:
+        """The data as a configuration records them."""
+        shape = list(self.data.x.shape[1:])
+        return {
+            "name": PYTHON,
+            "clients": self.data.clients,
+            "options": {"hash": self.data_hash, "input_shape": shape, "classes": self.data.classes},
+        }
+
+
+def _check_method(method: Any) -> None:
+    if isinstance(method, type) and issubclass(method, Method):
+        raise UserError(f"{method.__name__} is a class", f"make a method of it: {method.__name__}(net, lr=0.1)")
+    if not isinstance(method, Method):
+        raise UserError(f"{_kind(method)} is no method", "give a method such as fedblocks.FedAvg(net, lr=0.1)")
+    if not isinstance(method.net, Net):
+        message = f"the net of {type(method).__name__} is {_kind(method.net)}, not a fedblocks.Net"
+        raise UserError(message, "give fedblocks.Net.of(lambda: YourModule(), head=...)")
+
+
+def _kind(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def method_table(method: Method) -> Table:
+    """A method as a configuration records it: its name and all options."""
+    options = {name: recorded(value) for name, value in method.options().items() if value is not None}
+    return {"name": name_of(type(method)), **options}
+
+
+def name_of(kind: type[Method]) -> str:
+    """The name under which a method is listed, or that of its class."""
+    return next((name for name, known in METHODS.items() if known is kind), kind.__name__)
+
+
+def net_table(net: Net) -> Table:
+    """A net as a configuration records it: its tensors, and where its head begins."""
+    found = {**dict(net.template.named_parameters()), **dict(net.template.named_buffers())}
+    tensors = [f"{name} {' x '.join(map(str, found[name].shape)) or 'one number'}" for name in net.names]
+    cuts = {name: list(piece.names) for name, piece in net.pieces.items()}
+    table = {
+        "name": PYTHON,
+        "module": type(net.template).__name__,
+        "head": net.head_module,
+        "dtype": str(net.dtype).removeprefix("torch."),
+        "tensors": tensors,
+    }
+    return {**table, "blocks": cuts} if cuts else table
+
+
+def recorded(value: Any) -> Any:
+    """An option as TOML can hold it; what is no plain value is told by what identifies it."""
+    value = plain(value)
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): recorded(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list | tuple):
+        return ["none" if one is None else recorded(one) for one in value]
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        return _array(torch.as_tensor(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        return {"name": type(value).__name__, **recorded(fields)}
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
+
+
+def _array(value: Tensor) -> Any:
+    if value.dim() == 0:
+        return value.item()
+    raw = value.detach().cpu().contiguous().numpy().tobytes()
+    return {"shape": list(value.shape), "sha256": sha256(raw).hexdigest()}
+
+
+def check_same(config: Config, ingredients: Ingredients) -> None:
+    """Refuse objects that are not those which a run was started with, and say what differs."""
+    lines = list(differences(config, ingredients))
+    if lines:
+        kind = DataError if lines[0].startswith("data") else UserError
+        fix = "give the method and the data that the run was started with, or start a new run"
+        raise kind("these are not what the run was started with: " + "; ".join(lines), fix)
+
+
+def differences(config: Config, ingredients: Ingredients) -> Iterator[str]:
+    """What differs from what a configuration records: data, then methods and nets, each with its place."""
+    tables = {"": (config.method.table, config.net.table)}
+    tables |= {f"groups.{name}.": (group.method.table, group.net.table) for name, group in config.groups.items()}
+    yield from _changes("data.", {"hash": config.data.options.get("hash")}, {"hash": ingredients.data_hash})
+    for place, (method, net) in tables.items():
+        group = place.split(".")[1] if place else ALL
+        if place and group not in ingredients.methods:
+            yield f'there is no method for the group "{group}"'
+            continue
+        own = ingredients.method_of(group)
+        yield from _changes(f"{place}method.", method, method_table(own))
+        yield from _changes(f"{place}net.", net, net_table(own.net))
+
+
+def _changes(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    if before.get("name") != now.get("name"):
+        yield f"{place}name was {_shown(before.get('name'))} and is {_shown(now.get('name'))}"
+        return
+    for key in dict.fromkeys([*before, *now]):
+        old, new = before.get(key), now.get(key)
+        if old == new:
+            continue
+        if key == "tensors" and old is not None and new is not None:
+            lost, more = [t for t in old if t not in new], [t for t in new if t not in old]
+            old, new = ", ".join(lost[:3]) or "without them", ", ".join(more[:3]) or "without them"
+        yield f"{place}{key} was {_shown(old)} and is {_shown(new)}"
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,0 +1,157 @@
+"""The user's own code: files and modules that a command is told to read, and what their calls of `run` would use.
+
+While a file is read, `fedblocks.run`, `compare` and `resume` start nothing: they hand methods and data to the command
+that reads it. So the very script that started a run serves to go on with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from fedblocks.config.code.ingredients import Ingredients, check_same, differences, name_of, net_table
+from fedblocks.config.model import ALL, Config
+from fedblocks.config.options import Table
+from fedblocks.config.registry import CODE, PYTHON
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method
+
+Recipe = Callable[[int], Ingredients]  # of a seed: what one run would use
+
+
+class _HandedOver(BaseException):
+    """Ends the reading of a file where it would start a run; no handler of the file's own should catch it."""
+
+
+@dataclass
+class _Reading:
+    """Whether a file is being read, and what it has handed over."""
+
+    active: bool = False
+    recipes: list[Recipe] = field(default_factory=list)
+
+
+_reading = _Reading()
+
+
+def hand_over(recipes: Callable[[], Iterable[Recipe]]) -> None:
+    """Where a command reads the code that calls this, give it what a run would use, and go no further."""
+    if _reading.active:
+        _reading.recipes += recipes()
+        raise _HandedOver
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """Code that was read."""
+
+    sources: tuple[str, ...] = ()
+    hashes: tuple[tuple[str, str], ...] = ()  # name and SHA-256 of each file
+    recipes: tuple[Recipe, ...] = ()  # what its calls of `run` and `compare` would use
+
+    @staticmethod
+    def read(sources: Sequence[str]) -> Code:
+        """Run files and import modules: what they put into NETS, METHODS and DATASETS is known from now on."""
+        recipes = [recipe for source in sources for recipe in _read(source)]
+        files = [(Path(source).name, file_hash(Path(source))) for source in sources if Path(source).is_file()]
+        return Code(tuple(sources), tuple(files), tuple(recipes))
+
+    def ingredients_for(self, config: Config) -> Ingredients | None:
+        """What a run was made of, if it was made of objects and any code was read: exactly that, or UserError."""
+        if not config.is_of_objects or not self.sources:
+            return None
+        nearest = min(self._offers(config.seed), key=lambda offer: _unlike(config, offer))
+        check_same(config, nearest)
+        return nearest
+
+    def method_for(self, name: str, net: Table, seed: int) -> Method | None:
+        """The method of this name with this very net, where the net was made in Python; exactly that, or UserError."""
+        if net["name"] != PYTHON or not self.sources:
+            return None
+        methods = [method for offer in self._offers(seed) for method in offer.methods.values()]
+        alike = [m for m in methods if name_of(type(m)) == name and net_table(m.net) == net]
+        if not alike:
+            fix = "name the program that started the run that the model comes from"
+            raise UserError(f"{', '.join(self.sources)} has no method {name} with the net of the model", fix)
+        return alike[0]
+
+    def _offers(self, seed: int) -> list[Ingredients]:
+        """What the runs that the code would start are made of."""
+        recipes = self.recipes or [recipe for source in self.sources for recipe in _read(source, as_main=True)]
+        if not recipes:
+            fix = "name the program that started the run"
+            raise UserError(f"{', '.join(self.sources)} calls neither fedblocks.run nor fedblocks.compare", fix)
+        return [recipe(seed) for recipe in recipes]
+
+
+def _unlike(config: Config, offer: Ingredients) -> tuple[bool, int]:
+    """How far an offer is from a run: first whether it is another method, then by how many differences."""
+    name = name_of(type(offer.method_of(ALL)))
+    return name != config.method.name, sum(1 for _ in differences(config, offer))
+
+
+def _read(source: str, as_main: bool = False) -> list[Recipe]:
+    """What the calls in a file or a module hand over; it is read up to its first one."""
+    _reading.active, _reading.recipes = True, []
+    try:
+        _import_file(Path(source), as_main) if _is_file(source) else _import_module(source)
+    except _HandedOver:
+        pass
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever other people's code does
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{type(error).__name__}: {error} ({Path(where.filename).name}, line {where.lineno})"
+        raise UserError(f"--code {source} cannot be read: {reason}", "mend the file; nothing was started") from error
+    finally:
+        _reading.active = False
+    return _reading.recipes
+
+
+def _is_file(source: str) -> bool:
+    return source.endswith(".py") or Path(source).is_file()
+
+
+def _import_file(path: Path, as_main: bool) -> None:
+    if not path.is_file():
+        raise UserError(f"--code {path}: there is no such file", "name a Python file, or an importable module")
+    name = "__main__" if as_main else f"fedblocks_code_{path.stem}"
+    _look_first_in(path.resolve().parent)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"--code {path} is not Python", "name a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # stays: dataclasses and type hints of its classes are looked up there
+    spec.loader.exec_module(module)
+
+
+def _import_module(name: str) -> None:
+    _look_first_in(Path.cwd())
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UserError(f"--code {name}: there is no such file or module", "name a Python file or a module")
+    importlib.import_module(name)
+
+
+def _look_first_in(folder: Path) -> None:
+    """As `python FILE` does, so that a file finds its neighbours."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file."""
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def tell_children(sources: Sequence[str]) -> None:
+    """Processes that are started from now on read the same code, before they look for a name."""
+    if sources:
+        whole = [str(Path(source).resolve()) if _is_file(source) else source for source in sources]
+        os.environ[CODE] = os.pathsep.join(whole)

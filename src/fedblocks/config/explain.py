@@ -1,0 +1,122 @@
+"""What pydantic found wrong with a configuration, in plain words: the field, what is wrong, what to write instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from fedblocks.config.choices import options
+from fedblocks.config.problems import Path, Problem
+from fedblocks.core.errors import nearest
+from fedblocks.methods import METHODS
+from fedblocks.nets import NETS
+
+Found = dict[str, Any]  # one of pydantic's errors
+Model = type[BaseModel]
+
+_TYPES: dict[str, str] = {  # pydantic's name of an error -> what the value is not
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "dict_type": "a table",
+    "tuple_type": "a list",
+}
+_LIMITS = {"ge": "is below", "gt": "is not above", "le": "is above", "lt": "is not below"}
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def problems_of(error: ValidationError, told: set[Path], root: Model) -> list[Problem]:
+    """A problem for each key that has none yet; `root` is the model of the whole configuration."""
+    by_key: dict[Path, list[Found]] = {}
+    for one in error.errors():
+        path, found = _placed(dict(one))
+        if path not in told:
+            by_key.setdefault(path, []).append(found)
+    return [_problem(path, found, root) for path, found in by_key.items()]
+
+
+def _placed(found: Found) -> tuple[Path, Found]:
+    """The key of an error; our own checks say it themselves: "field: what is wrong"."""
+    path = tuple(str(part) for part in found["loc"] if isinstance(part, str) and part not in ("int", "float"))
+    if found["type"] != "value_error":
+        return path, found
+    name, _, message = str(found["msg"]).removeprefix("Value error, ").partition(": ")
+    return (*path, name), {**found, "msg": message}
+
+
+def _problem(path: Path, found: list[Found], root: Model) -> Problem:
+    first, fields = found[0], _model_at(path[:-1], root).model_fields
+    kind, value = str(first["type"]), first.get("input")
+    if kind in ("model_type", "model_attributes_type"):
+        wrong = "it is missing" if value is None else f"{_shown(value)} is not a table"
+        return Problem(path, wrong, f"write a table [{'.'.join(path)}]")
+    if kind == "extra_forbidden":
+        home = _belongs(path[-1], root, is_table=isinstance(value, dict))
+        return Problem(path, "there is no such field", home or nearest(path[-1], fields))
+    if path[-1] not in fields:
+        return Problem(path, _wrong(found), "see docs/configuration.md")
+    field = fields[path[-1]]
+    return Problem(path, _wrong(found), _to_write(field.annotation, field.description or ""))
+
+
+def _wrong(found: list[Found]) -> str:
+    """What is wrong with a value; a field of two types has an error for each."""
+    first = found[0]
+    kind, shown, limits = str(first["type"]), _shown(first.get("input")), first.get("ctx", {})
+    types = [_TYPES[one["type"]] for one in found if one["type"] in _TYPES]
+    if types:
+        return f"{shown} is not {' or '.join(dict.fromkeys(types))}"
+    if kind == "missing":  # a list without its last values, or a whole field
+        return "it is missing" if isinstance(first["loc"][-1], str) else f"{shown} is too short"
+    if kind in ("too_short", "too_long"):
+        return f"{shown} is too {kind.removeprefix('too_')}"
+    if kind == "literal_error":
+        return f"{shown} is none of {limits['expected']}"
+    for name, words in _LIMITS.items():
+        if name in limits:
+            return f"{shown} {words} {limits[name]:g}"
+    return str(first["msg"]) if kind == "value_error" else f"{shown}: {first['msg']}"
+
+
+def _to_write(annotation: Any, about: str) -> str:
+    """What a field takes, e.g. `write a whole number: rounds of training, at least 1`."""
+    is_union = get_origin(annotation) is Union or isinstance(annotation, type(int | None))
+    kinds = [kind for kind in (get_args(annotation) if is_union else (annotation,)) if kind is not type(None)]
+    if get_origin(kinds[0]) is Literal:
+        return f"write {about}"
+    words = _WORDS.get(float if float in kinds else kinds[0])
+    if words is None:
+        words = "a list" if get_origin(kinds[0]) is tuple else "a table"
+    return f"write {words}: {about}"
+
+
+def _belongs(name: str, root: Model, is_table: bool) -> str:
+    """Where a field of this name is at home, if it was only written in the wrong table."""
+    models = {key: field.annotation for key, field in root.model_fields.items()}
+    tables = [key for key, model in models.items() if name in getattr(model, "model_fields", {}) and name != "name"]
+    if not is_table:
+        named: dict[str, Iterable[str]] = {"method": METHODS, "net": NETS}
+        tables += [kind for kind, known in named.items() if any(name in options(kind, one) for one in known)]
+    places = [f"[{key}]" for key in tables]
+    if name in root.model_fields:
+        places.append("the top of the file, before all tables")
+    return f"it belongs to {' or '.join(places)}" if places else ""
+
+
+def _model_at(path: Path, root: Model) -> Model:
+    """The model of the table at a path; tables with names of one's own, such as [groups.old], are all alike."""
+    model: Any = root
+    for part in path:
+        field = model.model_fields.get(part)
+        kinds = [field.annotation, *get_args(field.annotation)] if field is not None else [model]
+        model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), model)
+    found: Model = model
+    return found
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, default=str)

@@ -1,0 +1,108 @@
+"""The options of methods, nets, partitions, ... as a configuration has them: plain values, checked and completed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from fedblocks.config.problems import Path, Problem
+from fedblocks.config.registry import TABLES
+from fedblocks.core import checks
+from fedblocks.core.checks import REQUIRED, Option, OptionError, members, shown
+from fedblocks.core.errors import nearest
+
+Table = dict[str, Any]  # plain values, as TOML has them
+
+_SYNONYMS = {  # what other libraries call an option
+    "learning_rate": "lr",
+    "local_learning_rate": "lr",
+    "local_lr": "lr",
+    "local_epochs": "epochs",
+    "local_epoch": "epochs",
+    "batch": "batch_size",
+    "local_batch_size": "batch_size",
+    "mu": "strength",
+    "lamda": "strength",
+}
+
+
+def options_of(target: Callable[..., Any], filled_in: Collection[str] = ()) -> dict[str, Option]:
+    """The options of something that can be named, but for those that a run fills in itself."""
+    return {name: option for name, option in checks.options_of(target).items() if name not in filled_in}
+
+
+def tables_of(option: Option) -> Mapping[str, Callable[..., Any]]:
+    """What a table `{name = ...}` may name here: schedules or optimizers."""
+    return next((TABLES[kind] for kind in members(option.kind) if kind in TABLES), {})
+
+
+def complete(options: Mapping[str, Option], given: Table, path: Path, whose: str, problems: list[Problem]) -> Table:
+    """The given values, checked, and defaults for all others; what is wrong goes to `problems`."""
+    for name in given.keys() - options.keys():
+        elsewhere = _SYNONYMS.get(name)
+        hint = nearest(name, options) if options else f"leave it out: {whose} has no options"
+        hint = f'here it is called "{elsewhere}"' if elsewhere in options else hint
+        problems.append(Problem((*path, name), f"{whose} has no such option", hint))
+    found: Table = {}
+    for name, option in options.items():
+        if name in given:
+            found[name] = _checked(option, given[name], (*path, name), problems)
+        elif option.default is REQUIRED:
+            problems.append(Problem((*path, name), f"{whose} needs it", f"set it to {option.words}"))
+        elif option.default is not None:
+            found[name] = plain(option.default)
+    return found
+
+
+def construct(options: Mapping[str, Option], values: Table) -> dict[str, Any]:
+    """Plain values as the arguments that the code wants: tuples, schedules, optimizers."""
+    return {name: _constructed(options[name], value) for name, value in values.items()}
+
+
+def plain(value: Any) -> Any:
+    """A default as TOML has it."""
+    for registry in TABLES.values():
+        for name, kind in registry.items():
+            if type(value) is kind:
+                return {"name": name, **{k: plain(v) for k, v in dataclasses.asdict(value).items()}}
+    return [plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _constructed(option: Option, value: Any) -> Any:
+    if isinstance(value, dict) and tables_of(option):
+        kind = tables_of(option)[value["name"]]
+        return kind(**construct(options_of(kind), {k: v for k, v in value.items() if k != "name"}))
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _checked(option: Option, value: Any, path: Path, problems: list[Problem]) -> Any:
+    if isinstance(value, dict) and tables_of(option):
+        return _checked_table(option, value, path, problems)
+    if wrong := option.wrong(value):
+        why, fix = wrong
+        table = next((f'; a table is {{name = "{name}", ...}}' for name in tables_of(option)), "")
+        problems.append(Problem(path, why, fix + table, shown(value)))
+    return value
+
+
+def _checked_table(option: Option, value: Table, path: Path, problems: list[Problem]) -> Table:
+    name, known = value.get("name"), tables_of(option)
+    if not isinstance(name, str) or name not in known:
+        message = "it is missing" if name is None else f"there is no {shown(name)} here"
+        problems.append(Problem((*path, "name"), message, nearest(str(name), known)))
+        return value
+    rest, before = {k: v for k, v in value.items() if k != "name"}, len(problems)
+    whole = {"name": name, **complete(options_of(known[name]), rest, path, f'"{name}"', problems)}
+    if len(problems) == before:
+        problems += _of_the_whole(option, whole, path)
+    return whole
+
+
+def _of_the_whole(option: Option, table: Table, path: Path) -> list[Problem]:
+    """What is wrong with a table whose values are right one by one."""
+    try:
+        found = option.wrong(_constructed(option, table))
+    except OptionError as error:
+        return [Problem((*path, error.option), error.why, error.fix, shown(table[error.option]))]
+    return [Problem(path, *found)] if found else []

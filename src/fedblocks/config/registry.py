@@ -1,0 +1,196 @@
+"""What a configuration may name: methods (other people's among them), data sets, partitions, shifts, nets, ...
+
+To add something from Python, put it into the dictionary that lists its kind: `METHODS["mine"] = Mine`. An installed
+package adds methods, nets (functions of input_shape and classes) and data sets (functions that return a Pool or a
+Federation) under the entry-point groups "fedblocks.methods", "fedblocks.nets" and "fedblocks.datasets". A configuration
+itself never imports code; `--code` on the command line does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any, ClassVar
+
+from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.method import Method
+from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
+from fedblocks.core.options import AtLeast, Help
+from fedblocks.core.schedules import Exponential, Milestones, Schedule
+from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
+from fedblocks.data.pools import DataSet, Pool
+from fedblocks.data.storage import read_arrays
+from fedblocks.data.testbeds import TESTBEDS
+from fedblocks.methods import METHODS
+from fedblocks.nets import NETS
+
+SAVED, FILE = "saved", "npz"  # data sets that are files: a whole federation, or plain arrays
+REMOTE = "remote"  # data that stay with the clients of a real federation
+CODE = "FEDBLOCKS_CODE"  # variable that names code for the processes that a command starts
+PYTHON = "python"  # nets and data that were handed over as objects, and have no name
+BY_CODE = "or add --code FILE, the Python file that defines it"
+
+OPTIMIZERS: dict[str, Callable[..., Any]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+SCHEDULES: dict[str, Callable[..., Any]] = {"milestones": Milestones, "exponential": Exponential}
+TABLES: dict[Any, dict[str, Callable[..., Any]]] = {Optimizer: OPTIMIZERS, Schedule: SCHEDULES}
+
+GIVEN = {  # parameters that a run fills in by itself
+    "method": {"net"},
+    "net": {"input_shape", "classes"},
+    "data": set[str](),
+    "partition": {"labels", "clients", "users", "coarse", "seed"},
+    "shift": {"federation", "seed"},
+    "testbed": {"pool", "seed"},
+}
+
+
+class UnknownName(UserError, KeyError):
+    """A name that nothing is listed under."""
+
+
+class Named(Mapping[str, Any]):
+    """Ours, and those of installed packages, which are imported when they are asked for."""
+
+    group: ClassVar[str]  # of entry points
+    what: ClassVar[str]  # for people
+    ours: Mapping[str, Any]
+
+    @property
+    def _others(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.group) if point.name not in self.ours}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise UnknownName(f'there is no {self.what} "{name}"', f"{nearest(name, self)}; {BY_CODE}")
+        return self.ours[name] if name in self.ours else self._loaded(self._others[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self.ours, *self._others])
+
+    def __len__(self) -> int:
+        return len(self.ours) + len(self._others)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.ours or name in self._others
+
+    def package_of(self, name: str) -> str | None:
+        """The installed package that brings a name; None: it is ours, or was only put into a dictionary."""
+        point = next((point for point in entry_points(group=self.group) if point.name == name), None)
+        return None if point is None or point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+    def _loaded(self, point: EntryPoint) -> Any:
+        package = point.dist.name if point.dist is not None else "unknown"
+        try:
+            found = point.load()
+        except Exception as error:  # whatever other people's code does
+            raise UserError(
+                f'{self.what} "{point.name}" of package {package} cannot be imported: {type(error).__name__}: {error}',
+                f"update or remove the package {package}",
+            ) from error
+        self._check(found, f'"{point.name}" of package {package}')
+        return found
+
+    def _check(self, found: Any, called: str) -> None:
+        raise NotImplementedError
+
+
+class Methods(Named):
+    """Classes by name."""
+
+    group, what = "fedblocks.methods", "method"
+    ours = METHODS
+
+    def _check(self, found: Any, called: str) -> None:
+        if not (isinstance(found, type) and issubclass(found, Method)):
+            raise UserError(f"{called} is not a method", "it must be a subclass of Method")
+
+
+class Nets(Named):
+    """Functions of input shape and classes that return a net, by name."""
+
+    group, what = "fedblocks.nets", "net"
+    ours = NETS
+
+    def _check(self, found: Any, called: str) -> None:
+        if not callable(found):
+            raise UserError(f"{called} is not a net", "it must be a function of input_shape and classes")
+
+
+class DataSets(Named):
+    """Functions that return a pool or a federation, by name."""
+
+    group, what = "fedblocks.datasets", "data set"
+
+    def __init__(self) -> None:
+        files = {SAVED: saved, FILE: npz, REMOTE: remote}
+        loaders = {name: found.load if isinstance(found, DataSet) else found for name, found in DATASETS.items()}
+        self.ours = {**loaders, **files}
+
+    def _check(self, found: Any, called: str) -> None:
+        if not callable(found):
+            raise UserError(f"{called} is not a data set", "it must be a function that returns a Pool or a Federation")
+
+
+def saved(
+    path: Annotated[str, Help("the npz file that was saved")],
+) -> None:
+    """A federation that `fedblocks data save` or `Federation.save` wrote, with its clients and parts."""
+
+
+def npz(
+    path: Annotated[str, Help("an npz file")],
+    x: Annotated[str, Help("the array of inputs")] = "x",
+    y: Annotated[str, Help("the array of labels")] = "y",
+    user: Annotated[str, Help("the array of user ids, for the partition by_user")] = "user",
+    classes: Annotated[int | None, AtLeast(1), Help("default: the largest label and one")] = None,
+) -> Pool:
+    """Arrays of an npz file."""
+    from fedblocks.data.arrays import as_inputs, as_targets
+
+    arrays = read_arrays(path)
+    missing = [name for name in (x, y) if name not in arrays]
+    if missing:
+        raise UserError(f'{path} has no array "{missing[0]}"', f"it holds {', '.join(sorted(arrays))}")
+    targets = as_targets(arrays[y])
+    found = classes if classes is not None else int(targets.max()) + 1
+    return Pool(as_inputs(arrays[x]), targets, found, users=arrays.get(user), about={"name": "npz", "path": path})
+
+
+def remote(
+    input_shape: Annotated[tuple[int, ...], AtLeast(1), Help("of one example")],
+    classes: Annotated[int, AtLeast(1), Help("how many labels there are")],
+    label_shape: Annotated[
+        tuple[int, ...], AtLeast(1), Help("of the labels of one example: [] is a single label")
+    ] = (),
+    tokens: Annotated[bool, Help("whether inputs are whole numbers, as words are")] = False,
+) -> Pool:
+    """Data that stay with the clients of a real federation; its server knows their shape and no more."""
+    raise UserError("the clients of a federation hold these data", "start it with `fedblocks federation run`")
+
+
+def kinds() -> dict[str, Mapping[str, Callable[..., Any]]]:
+    """What may stand as `name` in each table of a configuration."""
+    _read_code_of_the_command()
+    return {
+        "method": Methods(),
+        "net": Nets(),
+        "data": DataSets(),
+        "partition": PARTITIONS,
+        "shift": SHIFTS,
+        "testbed": TESTBEDS,
+    }
+
+
+_code_was_read = False
+
+
+def _read_code_of_the_command() -> None:
+    """In a process that a command with `--code` started: read the same code, once."""
+    global _code_was_read
+    sources = "" if _code_was_read else os.environ.get(CODE, "")
+    _code_was_read = True
+    if sources:
+        from fedblocks.config.code.loading import Code  # it needs what is defined here
+
+        Code.read(sources.split(os.pathsep))

@@ -1,0 +1,200 @@
+"""The one door that every upload passes, in every engine: what is refused, and why.
+
+Cheapest first: names, dtypes and shapes against the server's slots; weights against what clients may ask for; norms,
+which are finite only if every number is. A message from a network is checked for envelope and size before it becomes an
+upload (`fedblocks.flower.wire.admission`); everything else stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.aggregate import Upload, Uploads
+from fedblocks.core.parts import Blocks, Params
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One client whose update was not used."""
+
+    client: int
+    reason: str  # "names", "dtype", "shape", "bad-weight", "not-finite"; more of them where messages travel
+    detail: str
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """One thing that was looked at."""
+
+    reason: str
+    detail: str
+    passed: Tensor  # [clients]
+
+
+@dataclass(frozen=True, eq=False)
+class Examination:
+    """Everything that was looked at in some clients' uploads; a GPU may still be busy with it."""
+
+    checks: list[Check]
+    ids: Tensor  # [clients]
+    passed: Tensor  # [checks, clients]
+
+    @staticmethod
+    def of(checks: list[Check], ids: Tensor) -> Examination:
+        everybody = torch.ones(1, len(ids), dtype=torch.bool, device=ids.device)
+        return Examination(checks, ids, torch.stack([c.passed for c in checks]) if checks else everybody)
+
+    def judged(self) -> tuple[Tensor, list[Refusal]]:
+        """Who passed everything, [clients], and the first reason for each of the others; a GPU is asked once."""
+        everything = self.passed.all(0)
+        if everything.all():
+            return everything, []
+        found: list[Refusal] = []
+        for client, column in zip(self.ids.tolist(), self.passed.T.tolist(), strict=True):
+            if not all(column):
+                first = self.checks[column.index(False)]
+                found.append(Refusal(client, first.reason, first.detail))
+        return everything, found
+
+
+def admit(
+    uploads: Uploads,
+    private: Blocks,
+    ids: Tensor,
+    limits: Tensor | None = None,
+    slots: Mapping[str, Params] | None = None,
+) -> tuple[Tensor, list[Refusal]]:
+    """Which clients' updates are used, [clients], and the reasons for the others.
+
+    `limits` [clients] are the largest weights that they may ask for, `slots` the blocks that they write. A client
+    with one bad tensor counts as absent in the whole round: nothing of it is averaged or kept.
+    """
+    return examined(uploads, private, ids, limits, slots).judged()
+
+
+def examined(
+    uploads: Uploads,
+    private: Blocks,
+    ids: Tensor,
+    limits: Tensor | None = None,
+    slots: Mapping[str, Params] | None = None,
+    sums: Mapping[str, Tensor] | None = None,
+) -> Examination:
+    """What `admit` looks at, queued on the device. `sums` says which blocks are finite after the round, see `sound`.
+
+    If that is known it is looked at in the place of the uploads: should a block not be finite everybody fails who wrote
+    it, and `admit` finds out who is to blame.
+    """
+    checks: list[Check] = []
+    for name, upload in uploads.items():
+        wrong = None if slots is None else misfit(name, upload, slots[upload.name])
+        if wrong is not None:
+            checks.append(Check(*wrong, torch.zeros_like(ids, dtype=torch.bool)))
+            continue
+        checks += weight_checks(name, upload.weights, limits)
+        if upload.copies:
+            finite = _finite(upload.copies) if sums is None or upload.own else sums[upload.name]
+            checks.append(Check("not-finite", f'block "{name}" holds a NaN or an infinity', finite))
+    for name, block in ((name, block) for name, block in private.items() if block):
+        checks.append(Check("not-finite", f'private block "{name}" holds a NaN or an infinity', _finite(block)))
+    return Examination.of(checks, ids)
+
+
+def fitting(uploads: Uploads, slots: Mapping[str, Params]) -> bool:
+    """Whether all copies are as the slots that they are to replace."""
+    return all(misfit(name, upload, slots[upload.name]) is None for name, upload in uploads.items())
+
+
+def misfit(name: str, upload: Upload, slots: Params) -> tuple[str, str] | None:
+    """Reason and detail if copies are not as the slots that they are to replace; nothing is computed."""
+    inner = 2 if upload.per_slot else 1  # dimensions before those of one slot
+    if unknown := sorted(upload.copies.keys() - slots.keys()):
+        return "names", f'block "{name}" has no tensor "{unknown[0][:80]}"'
+    if not upload.own and upload.weights.shape[1:] != (len(next(iter(slots.values()))),):
+        return "shape", f'block "{name}" has other slots than {list(upload.weights.shape[1:])} weights'
+    for key, copy in upload.copies.items():
+        if copy.dtype != slots[key].dtype:
+            return "dtype", f'"{key}" of block "{name}" is {copy.dtype}, not {slots[key].dtype}'
+        if copy.shape[inner:] != slots[key].shape[1:] or len(copy) != len(upload.ids):
+            wanted = list(slots[key].shape[1:])
+            return "shape", f'"{key}" of block "{name}" has shape {list(copy.shape[inner:])}, not {wanted}'
+    return None
+
+
+def weight_checks(name: str, weights: Tensor, limits: Tensor | None) -> list[Check]:
+    """Weights [clients, slots] are finite, not negative, and not above what each client may ask for."""
+    sound = torch.isfinite(weights).all(1) & (weights >= 0).all(1)
+    found = [Check("bad-weight", f'weights of block "{name}" are negative or not finite', sound)]
+    if limits is not None:
+        modest = (weights <= limits[:, None]).all(1)
+        found.append(Check("bad-weight", f'block "{name}" asks for more weight than the client has labels', modest))
+    return found
+
+
+def capped(uploads: Uploads, share: float) -> Uploads:
+    """Uploads of which no client decides more than a share of any slot; a share of 1 changes nothing."""
+    if share >= 1:
+        return uploads
+    return {n: u if u.own else replace(u, weights=capped_weights(u.weights, share)) for n, u in uploads.items()}
+
+
+def cap_groups(groups: Mapping[str, Uploads], share: float) -> dict[str, Uploads]:
+    """The same for groups that write the same slots: the share is one of what all of them write together."""
+    places: dict[str, list[tuple[str, str]]] = {}  # server name -> group and block
+    for group, uploads in groups.items():
+        for block, upload in uploads.items():
+            places.setdefault(upload.name, []).append((group, block))
+    result = {group: dict(uploads) for group, uploads in groups.items()}
+    for where in places.values() if share < 1 else ():
+        together = [groups[group][block] for group, block in where]
+        if together[0].own:
+            continue
+        weights = capped_weights(torch.cat([upload.weights for upload in together]), share)  # [clients, slots]
+        parts = torch.split(weights, [len(upload.ids) for upload in together])
+        for (group, block), upload, part in zip(where, together, parts, strict=True):
+            result[group][block] = replace(upload, weights=part)
+    return result
+
+
+def capped_weights(weights: Tensor, share: float) -> Tensor:
+    """Weights [clients, slots], the largest cut to a level at which they are the share that is allowed.
+
+    Where fewer than 1 / share clients write a slot no level will do, and all that write it count the same.
+    """
+    ranked = weights.sort(0, descending=True).values  # [clients, slots]
+    rest = weights.sum(0) - ranked.cumsum(0)  # [k, slots]: without the k + 1 largest
+    cut = torch.arange(1, len(weights) + 1, dtype=weights.dtype, device=weights.device)[:, None]
+    level = share * rest / (1 - cut * share).clamp(min=1e-12)  # k x level = share x (k x level + rest)
+    after = torch.cat([ranked[1:], torch.zeros_like(ranked[:1])])
+    right = (cut * share < 1) & (rest > 0) & (after <= level)
+    least = torch.where(weights > 0, weights, torch.inf).amin(0)
+    top = torch.where(right.any(0), level.gather(0, right.int().argmax(0)[None])[0], least)
+    return torch.where(ranked[0] <= share * weights.sum(0), weights, torch.minimum(weights, top))
+
+
+def _finite(copies: Params) -> Tensor:
+    """[clients]. A norm is finite only if every number is, and costs a hundredth of looking at each."""
+    if all(value.is_cuda and value.dtype == torch.float32 for value in copies.values()):  # one launch for all of them
+        return torch.isfinite(_norms(torch.cat([value.reshape(len(value), -1) for value in copies.values()], 1)))
+    return torch.stack([torch.isfinite(_norms(value)) for value in copies.values()]).all(0)
+
+
+def sound(blocks: Sequence[Params], clients: Sequence[int]) -> Tensor:
+    """Whether blocks are finite: one of each lane, [clients of all lanes], the same for all clients of a lane.
+
+    A NaN or an infinity of anybody's would be seen in what was added up.
+    """
+    wide = [value if value.is_floating_point() else value.double() for block in blocks for value in block.values()]
+    norms = torch.stack(torch._foreach_norm(wide)).view(len(blocks), -1)  # a few launches for all tensors
+    finite = norms.isfinite().all(1).unbind()
+    return torch.cat([own.expand(count) for own, count in zip(finite, clients, strict=True)])
+
+
+def _norms(value: Tensor) -> Tensor:
+    wide = value if value.is_floating_point() else value.double()
+    norms: Tensor = torch.linalg.vector_norm(wide.reshape(len(wide), -1), dim=1)
+    return norms

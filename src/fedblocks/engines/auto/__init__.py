@@ -1,0 +1,1 @@
+"""Which engine to use: by what is known of net and device, or by a trial."""

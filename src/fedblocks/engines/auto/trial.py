@@ -1,0 +1,162 @@
+"""Which engine is fastest on this CPU: tried on a few steps, once, and remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from fedblocks.core.net import Net
+from fedblocks.engines.job import Job
+from fedblocks.engines.processes.engine import Processes
+from fedblocks.engines.processes.workers import available, cores
+from fedblocks.engines.round import Engine, Setting
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+
+CACHE = "FEDBLOCKS_ENGINES"  # environment variable: where choices are kept
+CLIENTS, STEPS = 8, 4  # that are tried; more of both if the net is small
+ENOUGH = 0.25  # seconds of clients one after another, before there are more steps of each
+LONG = 1.0  # seconds of one client's trial: a net that no stack of clients makes faster on a CPU
+TURNS = (4, 8)  # that every engine gets: at least, and at most
+SHORT = 4.0  # seconds after which no further turn begins
+BETTER = {"vectorised": 1.1, "processes": 1.0, "sequential": 1.0}  # how many times as fast it must be
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be decided: a cohort of a setting on some cores."""
+
+    setting: Setting
+    clients: Sequence[int]  # of which cohorts are drawn
+    cohort: int
+    chunk: int = 64
+    processes: int = 1  # worker processes that may be used
+    threads: int = 1  # of the other engines
+
+    @property
+    def group(self) -> str:
+        """The clients with the largest net decide."""
+        methods = self.setting.methods
+        return max(methods, key=lambda name: Net.size(methods[name].net))
+
+    def engines(self) -> dict[str, Engine]:
+        """The engines that could do it."""
+        found: dict[str, Engine] = {"sequential": Sequential()}
+        if not self.setting.methods[self.group].net.unmappable:
+            found["vectorised"] = Vectorised(chunk=self.chunk)
+        if self.processes > 1 and self.cohort > 1 and available():
+            found["processes"] = Processes(count=min(self.processes, self.cohort))
+        return found
+
+    def key(self) -> str:
+        """Everything that the answer depends on."""
+        method = self.setting.methods[self.group]
+        shapes = [[name, list(value.shape)] for name, value in method.net.init(0).items()]
+        about = [type(method).__name__, method.batch_size, list(self.setting.data.x.shape[1:]), shapes]
+        machine = [torch.__version__, self.threads, cores(), self.processes]
+        return sha256(json.dumps([*about, self.cohort, self.chunk, *machine]).encode()).hexdigest()[:32]
+
+
+def planned(plan: Plan) -> tuple[Engine, str]:
+    """The engine that was fastest, and by how much."""
+    found = _remembered(plan.key()) or _remember(plan.key(), tried(plan))
+    engines = plan.engines()
+    best = fastest({name: seconds for name, seconds in found.items() if name in engines})
+    return engines[best], f"{_told(found)} for a few steps of this net"
+
+
+def fastest(seconds: Mapping[str, float]) -> str:
+    """One client after another, unless another way is faster; clearly so if its results differ in last bits."""
+    return min(seconds, key=lambda name: (seconds[name] * BETTER[name], name != "sequential"))
+
+
+def tried(plan: Plan) -> dict[str, float]:
+    """Seconds that each engine takes for the same few steps."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(plan.threads)
+    try:
+        return _tried(plan, plan.engines())
+    finally:
+        torch.set_num_threads(before)
+
+
+def _tried(plan: Plan, engines: dict[str, Engine]) -> dict[str, float]:
+    first = min(timed(engines["sequential"], _job(plan, 1)) for _ in range(2))
+    if first > LONG:
+        engines.pop("vectorised", None)
+    many = max(CLIENTS, min(plan.cohort, int(ENOUGH / max(first, 1e-9))))  # a stack of few small nets says too little
+    steps = int(STEPS * 2 * ENOUGH / max(first * many, 1e-9))  # and so do few steps: each client has a price
+    job = _job(plan, plan.processes if first > LONG else many, min(max(steps, STEPS), 3 * STEPS))
+    seconds = _in_turn(engines, job)
+    for engine in engines.values():
+        if isinstance(engine, Processes):
+            engine.close()
+    return seconds
+
+
+def _in_turn(engines: Mapping[str, Engine], job: Job) -> dict[str, float]:
+    """The median seconds of each, after one trial to warm up; in turn, so that a busy machine disturbs all alike."""
+    found: dict[str, list[float]] = {name: [] for name in engines}
+    for turn in range(TURNS[1]):
+        if turn >= TURNS[0] and sum(map(sum, found.values())) > SHORT:
+            break
+        for name, engine in engines.items():
+            found[name].append(timed(engine, job))
+    return {name: median(seconds[1:]) for name, seconds in found.items()}
+
+
+def timed(engine: Engine, job: Job) -> float:
+    """The seconds of one trial."""
+    began = time.perf_counter()
+    engine.train(job)
+    return time.perf_counter() - began
+
+
+def _job(plan: Plan, count: int, steps: int = STEPS) -> Job:
+    """The first steps of some clients."""
+    setting, group = plan.setting, plan.group
+    members = setting.members(plan.clients)[group]
+    clients = [client for client in members if len(setting.data.train[client])][:count] or members[:1]
+    phases = [replace(phase, steps=min(phase.steps or steps, steps)) for phase in setting.methods[group].phases()]
+    return setting.job(group, clients, setting.start(), phases, True, "train")
+
+
+def _told(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in sorted(seconds.items(), key=lambda i: i[1]))
+
+
+def _folder() -> Path:
+    named, base = os.environ.get(CACHE), os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(named or f"{base}/fedblocks/engines").expanduser()
+
+
+def _remembered(key: str) -> dict[str, float] | None:
+    try:
+        found: Any = json.loads((_folder() / f"{key}.json").read_text())
+        return {str(name): float(seconds) for name, seconds in found.items()} if "sequential" in found else None
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+
+
+def _remember(key: str, seconds: dict[str, float]) -> dict[str, float]:
+    """Whoever writes first decides for all, so that runs side by side choose alike."""
+    draft = _folder() / f".{key}-{os.getpid()}"
+    try:
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(seconds))
+        with suppress(FileExistsError):
+            os.link(draft, _folder() / f"{key}.json")
+        draft.unlink()
+    except OSError:
+        return seconds  # nowhere to write: it is tried again next time
+    return _remembered(key) or seconds

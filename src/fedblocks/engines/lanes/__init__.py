@@ -1,0 +1,5 @@
+"""Several runs as one stack: seeds and learning rates are one more dimension."""
+
+from fedblocks.engines.lanes.lanes import Lanes, why_not
+
+__all__ = ["Lanes", "why_not"]

@@ -1,0 +1,168 @@
+"""Steps on a CPU without the share of Python and autograd: two are written down, the others repeat them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.client import Step
+from fedblocks.core.local_round import Stretch, run_step, step_key
+from fedblocks.engines.replay.recording import Program, Recorder
+from fedblocks.engines.replay.rewriting import fastest
+from fedblocks.engines.replay.running import Arena, Machine
+
+Signature = tuple[int, bool, torch.Size]  # the number of a kind, and what is known of the batch
+
+
+@dataclass(eq=False)
+class Replayed:
+    """Runs the phases of one method for one purpose; kernels, and so results, are those of the plain way.
+
+    A program is trusted once two steps in a row gave the same one. Steps in which Python looks at numbers are
+    never repeated.
+    """
+
+    owner: object  # the method: held, so that no other gets its identity
+    worth: int  # steps of one kind in a round before they are written down: writing costs as much as several steps
+    round: Any = None
+    numbers: Iterator[int] = field(default_factory=count)
+    kinds: dict[Hashable, int] = field(default_factory=dict)  # numbers, for what they stand for is long
+    met: Counter[Signature] = field(default_factory=Counter)
+    drafts: dict[Signature, Program] = field(default_factory=dict)  # written down once
+    before: dict[Signature, Trusted] = field(default_factory=dict)  # in the round before
+    arena: Arena = field(default_factory=dict)
+    programs: dict[Signature, Trusted | None] = field(default_factory=dict)  # None: cannot be repeated
+
+    def __call__(self, stretch: Stretch, order: Sequence[Step]) -> None:
+        if not order:
+            return
+        if stretch.local.round != self.round:  # numbers that depend on the round are part of a program
+            self._begin(stretch.local.round)
+        visit = _Visit(stretch, order)
+        kind = self.kinds.setdefault(visit.kind, next(self.numbers))
+        with torch.inference_mode():  # entered once: that costs as much as a small kernel
+            self._run(visit, kind)
+
+    def _run(self, visit: _Visit, kind: int) -> None:
+        ready: dict[Signature, Callable[..., None]] = {}
+        for place, step in enumerate(visit.order):
+            signature = (kind, step.full, step.index.shape)
+            trusted = self.programs.get(signature)
+            if trusted is None:
+                with torch.inference_mode(False):
+                    self._plain(signature, visit, place)
+                continue
+            trusted.runs += 1
+            if trusted.is_due(self.worth):
+                trusted.machine = fastest(trusted.program, visit.inputs(place), self.arena)
+                ready.pop(signature, None)
+            if signature not in ready:
+                ready[signature] = trusted.machine.bound(visit.tensors)
+            ready[signature](step.index, visit.keys[place] if trusted.machine.takes(-1) else None)
+
+    def _begin(self, round: Any) -> None:
+        """A new round: what was written down in the last one need only be found to be the same once more."""
+        self.before = {signature: trusted for signature, trusted in self.programs.items() if trusted is not None}
+        self.round, self.met, self.drafts, self.programs = round, Counter(), {}, {}
+        used = {kind for kind, _, _ in self.before}
+        self.kinds = {about: kind for about, kind in self.kinds.items() if kind in used}
+
+    def _plain(self, signature: Signature, visit: _Visit, place: int) -> None:
+        """A step as it is; written down unless that is known to be of no use."""
+        self.met[signature] += 1
+        rare = self.met[signature] <= self.worth and signature not in self.before
+        if signature in self.programs or rare:
+            visit.step(place)
+            return
+        with Recorder(visit.inputs(place)) as recorder:
+            visit.step(place)
+        self._written(signature, recorder.program(steady=len(visit.tensors)))
+
+    def _written(self, signature: Signature, program: Program | None) -> None:
+        """A step was written down: for the first time, or once more."""
+        known, draft = self.before.pop(signature, None), self.drafts.pop(signature, None)
+        if program is None:
+            self.programs[signature] = None
+        elif known is not None and program.same_as(known.program):
+            known.lasting = True
+            self.programs[signature] = known
+        elif draft is None:
+            self.drafts[signature] = program
+        else:
+            same = program.same_as(draft)
+            self.programs[signature] = Trusted(program, Machine(program, self.arena)) if same else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Visit:
+    """The steps of one client in a phase."""
+
+    stretch: Stretch
+    order: Sequence[Step]
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """What stays the same from step to step, or is written to."""
+        stretch = self.stretch
+        return _tensors([stretch.blocks, stretch.start, stretch.local.tensors, stretch.memories])
+
+    @property
+    def kind(self) -> Hashable:
+        """What its programs have in common with those of other clients."""
+        stretch = self.stretch
+        return stretch.number, stretch.local.training, tuple(stretch.rates), _shapes(self.tensors)
+
+    @cached_property
+    def keys(self) -> tuple[Tensor, ...]:
+        """The sources of noise of all steps; many nets draw none."""
+        device = self.stretch.local.tensors["key"].device
+        with torch.inference_mode(False):  # plain steps use them, too
+            counts = torch.arange(1, len(self.order) + 1, device=device)
+            return step_key(self.stretch, counts).unbind()
+
+    def inputs(self, place: int) -> list[Tensor]:
+        """All that a step reads or writes."""
+        return [*self.tensors, self.order[place].index, self.keys[place]]
+
+    def step(self, place: int) -> None:
+        """One step in the plain way."""
+        run_step(self.stretch, self.order[place], place + 1, self.keys[place])
+
+
+@dataclass(eq=False)
+class Trusted:
+    """A program as it was written down, and the way to run it, which is a faster one once many runs are likely."""
+
+    program: Program
+    machine: Machine
+    runs: int = 0
+    lasting: bool = False  # it was the same in the round before; with a learning rate that changes, none is
+    fast: bool = False
+
+    def is_due(self, worth: int) -> bool:
+        """Whether to make it faster now, once: that costs twenty steps and more, and saves up to half of each."""
+        due = not self.fast and self.runs > (6 if self.lasting else 24) * worth
+        self.fast |= due
+        return due
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    """All tensors of nested dicts and lists, in order."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    values = tree.values() if isinstance(tree, dict) else tree
+    return [tensor for value in values for tensor in _tensors(value)]
+
+
+def _shapes(tensors: Sequence[Tensor]) -> Hashable:
+    """Shapes, and which of the tensors are the same."""
+    known: dict[int, int] = {}
+    places = tuple(known.setdefault(id(tensor), place) for place, tensor in enumerate(tensors))
+    return places, tuple((t.shape, t.stride(), t.dtype) for t in tensors)

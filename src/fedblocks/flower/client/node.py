@@ -1,0 +1,223 @@
+"""A client's process: it takes messages from its server, and answers with what is installed on this machine.
+
+Nothing that comes from the server is run: what Flower calls an app is never asked for. A message says which run it is
+of; whether the client takes part is for `client.toml` to say.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+
+import httpx
+import torch
+from flwr.app import Error, Message, MessageType
+from flwr.common.constant import ErrorCode
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.heartbeat import HeartbeatSender
+from pydantic import ValidationError
+
+from fedblocks.config.registry import kinds
+from fedblocks.core.errors import UserError, nearest
+from fedblocks.flower import apps
+from fedblocks.flower.client.causes import cause_of
+from fedblocks.flower.client.fleet import Fleet, RunOverError, TooLargeError, ends
+from fedblocks.flower.client.standing import Standing
+from fedblocks.flower.hosts.folders import ClientHost
+from fedblocks.flower.hosts.process_group import ended_politely
+from fedblocks.flower.server.registry import HELLO
+from fedblocks.flower.wire import run_spec as terms
+from fedblocks.flower.wire.messages import Malformed
+from fedblocks.flower.wire.records import terms_of
+
+QUICK, IDLE = 0.25, 3.0  # seconds between two looks for a message: in a run, and when nothing has come for long
+RETRY, RARELY = 1.0, 15.0  # seconds until a server that is away or refuses is tried again: at first, and in the end
+ENVELOPE = 2**24  # bytes that a message may have beside the arrays of a model
+LOST = (httpx.HTTPError, TooLargeError, ValueError)  # no answer, a refusal, or something that is not Flower's
+THREADS = torch.get_num_threads()
+log = logging.getLogger(__name__)
+
+
+class Node:
+    """One machine's clients, and their server."""
+
+    def __init__(self, folder: Path, holds: str = "") -> None:
+        self.folder, self.holds, self.host = folder, holds, ClientHost.read(folder)
+        self.fleet = Fleet(self.host, folder)
+        before = Standing.read(folder)
+        self.number = before.node if before and not self.host.insecure else None  # Flower's, of an earlier time
+        self._said: set[str] = set()
+
+    def run(self) -> None:
+        """Connect, answer, and connect again, until somebody ends this process."""
+        heart = HeartbeatSender(self._beat)
+        try:
+            while True:
+                self._connect()
+                if not heart.is_running:
+                    heart.start()
+                try:
+                    self._answer_messages()
+                except LOST as error:
+                    self._tell_cause(error)
+        finally:
+            if heart.is_running:
+                heart.stop()  # or it would call this client back to life
+            with suppress(*LOST):
+                if self.number is not None:
+                    self.fleet.leave(self.number)
+
+    def _connect(self) -> None:
+        """Until the server lets this client in; a key may be enrolled later, a server may come back."""
+        pause = RETRY
+        while True:
+            try:
+                self.number = self.fleet.enter(self.number)
+                break
+            except LOST as error:
+                self._tell_cause(error)
+            time.sleep(pause)
+            pause = min(2 * pause, RARELY)
+        self._said.clear()
+        self._tell(Standing("connected", "connected; waiting for what the server asks for"))
+
+    def _beat(self) -> bool:
+        """Whether the server heard that this client lives; also while it trains."""
+        try:
+            return self.number is not None and self.fleet.beat(self.number)
+        except LOST:
+            return False
+
+    def _tell_cause(self, error: Exception) -> None:
+        cause = cause_of(error, self.host.server)
+        self._tell(Standing("trying", cause.message, cause.fix))
+
+    def _tell(self, news: Standing) -> None:
+        """Say something once."""
+        with suppress(OSError):  # a disk that is full is no reason to end
+            Standing(news.state, news.text, news.fix, self.number, os.getpid(), self.holds).write(self.folder)
+        self._warn_once(f"{news.text}{f'; {news.fix}' if news.fix else ''}")
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._said:
+            log.warning("%s", text)
+        self._said.add(text)
+
+    def _answer_messages(self) -> None:
+        assert self.number is not None
+        last = time.monotonic()
+        while True:
+            found = self.fleet.next(self.number)
+            if found is None:
+                time.sleep(min(IDLE, max(QUICK, (time.monotonic() - last) / 10)))
+            else:
+                self._take(self.number, *found)
+                last = time.monotonic()
+
+    def _take(self, number: int, message: Message, tree: ObjectTree) -> None:
+        """Fetch one message, do what it asks for, and send the answer; or drop it when nobody waits for it."""
+        began = time.monotonic()
+        try:
+            reply = self._fetched_reply(number, message, tree)
+            self.fleet.deliver(number, reply, time.monotonic() - began)
+        except RunOverError:
+            log.warning("run %d is over; its message was dropped", message.metadata.run_id)
+        except httpx.TransportError:
+            if time.time() < ends(message):
+                raise
+            log.warning("a message of run %d was dropped, since its time was over", message.metadata.run_id)
+
+    def _fetched_reply(self, number: int, message: Message, tree: ObjectTree) -> Message:
+        try:
+            self.fleet.fetch(number, message, tree, ClientHost.read(self.folder).allow.bytes + ENVELOPE)
+            return self.reply(message)
+        except (RunOverError, httpx.HTTPError):
+            raise
+        except (Malformed, TooLargeError) as error:
+            self._warn_once(f"refused: run {message.metadata.run_id}: {error}")
+            return Message(Error(ErrorCode.UNKNOWN, f"refused: {error}"), reply_to=message)
+        except Exception as error:  # whatever went wrong: the server is told, and the process lives on
+            log.exception("a message of run %d could not be answered", message.metadata.run_id)
+            reason = f"{type(error).__name__}: {error}"[:400]
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+    def reply(self, message: Message) -> Message:
+        """What this client answers to a message."""
+        run = terms_of(message.content)
+        match message.metadata.message_type:
+            case kind if kind == HELLO:
+                return apps.hello(message, lambda: self._sides(run))
+            case kind if kind == MessageType.TRAIN:
+                return apps.work(message, self._sides(run))
+            case kind:
+                raise Malformed("not-fedblocks", f'a fedblocks run sends nothing like "{kind[:40]}"')
+
+    def _sides(self, run: str) -> apps.Sides:
+        """The clients here, ready for a run; if they do not take part the log says why, once."""
+        try:
+            return _sides(self.folder, run, (self.folder / ClientHost.file()).read_text())
+        except (Malformed, UserError) as error:
+            self._warn_once(f"this client cannot take part: {error}")
+            raise
+
+
+@lru_cache(maxsize=2)  # a run, and beside it an adaptation; what the owner changes counts from the next message
+def _sides(folder: Path, run: str, settings: str) -> apps.Sides:
+    try:
+        told = terms.RunTerms.model_validate_json(run)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise Malformed("version-mismatch", f"the terms of the run are not those of this version: {detail}") from error
+    torch.set_num_threads(min(told.threads or THREADS, os.cpu_count() or 1))
+    return terms.sides_at(folder, told)
+
+
+def check(folder: Path) -> str:
+    """What this machine holds, in a sentence; or what is wrong with its configuration."""
+    host = ClientHost.read(folder)
+    for name in host.allow.methods or ():
+        if name not in (methods := kinds()["method"]):
+            raise UserError(f'{folder / host.file()}: allow.methods: "{name}" is not installed', nearest(name, methods))
+    data = terms.data_of(host, folder)
+    rows = sum(int(rows.sizes.sum()) for rows in data.parts.values())
+    return f"client {', '.join(map(str, host.clients))}: {rows} examples, which stay here"
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """No other process of this folder answers for the same clients meanwhile."""
+    with open(folder / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            message = f"another process works for {folder} already"
+            raise UserError(message, "end that one first, or use another folder") from error
+        yield
+
+
+def main(folder: Path) -> int:
+    """Until SIGTERM or Ctrl-C; 1 if it cannot even begin."""
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    number = before.node if (before := Standing.read(folder)) else None
+    try:
+        with ended_politely(), alone(folder):
+            Node(folder, check(folder)).run()
+    except KeyboardInterrupt:
+        return 0
+    except UserError as error:
+        log.error("%s; %s", error.message, error.fix)
+        Standing("failed", error.message, error.fix, number, os.getpid()).write(folder)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,70 @@
+"""What a client keeps on its own disk: its personal blocks after every round, and a download that is half done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedblocks.core.errors import CheckpointError
+from fedblocks.core.parts import Blocks
+from fedblocks.flower.wire.messages import Malformed
+from fedblocks.runs.storage import checkpoint
+
+
+@dataclass(frozen=True)
+class PersonalStore:
+    """A folder of one client in one run of one federation; every write is whole or absent, also after a kill."""
+
+    root: Path
+    client: int
+
+    @staticmethod
+    def of(folder: str | Path, federation: str, run: str, client: int) -> PersonalStore:
+        """The store of a client; nobody but its owner may look into it."""
+        names = (federation, run)
+        if any(not n or n.startswith(".") or not n.replace("-", "").replace("_", "").isalnum() for n in names):
+            raise ValueError(f"federation and run are named by letters, digits, - and _, not {names}")
+        root = Path(folder) / federation / run / f"client-{client:06d}"
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        root.chmod(0o700)
+        return PersonalStore(root, client)
+
+    def commit(self, rounds: int, private: Blocks, kept: int) -> None:
+        """Keep the personal blocks as they are after some rounds; those the server last heard of stay too."""
+        self._save(self.root / "personal", rounds, private, best_round=kept)
+
+    def load(self, rounds: int) -> Blocks:
+        """The personal blocks as they were after some rounds; nothing for a client that never took part."""
+        if rounds == 0:
+            return {}
+        try:
+            found = self._load(self.root / "personal", rounds)
+        except CheckpointError as error:
+            raise Malformed("lost-state", f"personal blocks of round {rounds}: {error.message}") from error
+        return found
+
+    def keep_model(self, rounds: int, blocks: Blocks) -> None:
+        """Keep the whole model of a client that joined a trained federation."""
+        self._save(self.root / "model", rounds, blocks, keep=1)
+
+    def model(self) -> Blocks:
+        """The model that a client got when it joined."""
+        return checkpoint.load(self.root / "model").clients[self.client]
+
+    def put_aside(self, rounds: int, download: dict[str, Any]) -> None:
+        """Keep a first download until the second one comes."""
+        self._save(self.root / "pending", rounds, download, keep=1)
+
+    def aside(self, rounds: int) -> dict[str, Any]:
+        """The first download of a round."""
+        try:
+            return self._load(self.root / "pending", rounds)
+        except CheckpointError as error:
+            raise Malformed("lost-download", f"first download of round {rounds}: {error.message}") from error
+
+    def _save(self, folder: Path, rounds: int, tree: Any, keep: int = 2, best_round: int | None = None) -> None:
+        checkpoint.save(folder, rounds, {}, {self.client: tree}, None, keep=keep, best_round=best_round)
+
+    def _load(self, folder: Path, rounds: int) -> dict[str, Any]:
+        return checkpoint.load_round(folder / f"round-{rounds:06d}").clients[self.client]

@@ -1,0 +1,81 @@
+"""How many connections and bytes the gateway holds at a time, and whose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fedblocks.flower.gateway.limits import Limits
+
+Connection = asyncio.Task[Any]
+
+
+class Connections:
+    """Open connections: of strangers, who have shown no key yet, and of members, whom strangers cannot push out."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._strangers: dict[Connection, str] = {}  # in the order in which they came -> the address
+        self._members: dict[Connection, bytes] = {}
+
+    def enter(self, connection: Connection, address: str) -> None:
+        """Count a new connection; with too many strangers the oldest has to go."""
+        same = [other for other, where in self._strangers.items() if where == address]
+        if len(same) >= self.limits.strangers_each:
+            self._drop(same[0])
+        elif len(self._strangers) >= self.limits.strangers:
+            self._drop(next(iter(self._strangers)))
+        self._strangers[connection] = address
+        connection.add_done_callback(self._leave)
+
+    def admit(self, connection: Connection, key: bytes) -> bool:
+        """Whether there is room for a connection on which a key was shown."""
+        if self._members.get(connection) == key:
+            return True
+        others = Counter(self._members.values())
+        if others.total() >= self.limits.connections or others[key] >= self.limits.connections_each:
+            return False
+        self._strangers.pop(connection, None)
+        self._members[connection] = key
+        return True
+
+    def _drop(self, connection: Connection) -> None:
+        self._strangers.pop(connection)
+        connection.cancel()
+
+    def _leave(self, connection: Connection) -> None:
+        self._strangers.pop(connection, None)
+        self._members.pop(connection, None)
+
+
+class Flow:
+    """The bytes of requests that are under way; who asks for more waits until others have ended."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._bytes: Counter[bytes] = Counter()  # key -> bytes
+        self._ended = asyncio.Event()
+
+    @asynccontextmanager
+    async def room(self, key: bytes, length: int) -> AsyncIterator[None]:
+        """For one request; TimeoutError if there is none for long."""
+        async with asyncio.timeout(self.limits.wait_seconds):
+            while not self._fits(key, length):
+                self._ended.clear()
+                await self._ended.wait()
+        self._bytes[key] += length
+        try:
+            yield
+        finally:
+            self._bytes[key] -= length
+            self._bytes += Counter()  # forgets keys with nothing under way
+            self._ended.set()
+
+    def _fits(self, key: bytes, length: int) -> bool:
+        """One request always does, or a limit that is too low would make it wait for ever."""
+        total, own = self._bytes.total(), self._bytes[key]
+        is_in_all = total == 0 or total + length <= self.limits.in_flight
+        return is_in_all and (own == 0 or own + length <= self.limits.in_flight_each)

@@ -1,0 +1,1 @@
+"""The machines of a federation: their folders, their processes, their commands."""

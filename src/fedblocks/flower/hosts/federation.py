@@ -1,0 +1,143 @@
+"""Runs of a real federation: on this machine alone, or on the server that `fedblocks federation server` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedblocks.config.model import Config
+from fedblocks.core.errors import Interrupted, RunFolderError, UserError
+from fedblocks.flower.client.host import start_client
+from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.process_group import Crew, ended_politely
+from fedblocks.flower.hosts.setup import node_name, set_up
+from fedblocks.flower.keys.private_files import private_folder
+from fedblocks.flower.server.jobs import Job, load_job
+from fedblocks.flower.server.watching import watch
+from fedblocks.flower.wire.run_spec import RunTerms, shape_of
+from fedblocks.runs.build import device_of, prepare
+from fedblocks.runs.progress import OnNote, OnRound
+from fedblocks.runs.result import RunResult, config_of
+from fedblocks.runs.run import REAL, free_folder
+from fedblocks.runs.storage.environment import environment
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import Note
+
+Choices = Mapping[str, Any]  # of a job: seconds, patience, minimum, more, share
+
+
+def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
+    """A folder for a run that a federation is to carry out; everything that can be checked beforehand is."""
+    prepared = prepare(config, shape_of(config))
+    path = out if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
+    with RunFolder.create(path, config.resolved(), environment()) as folder:
+        private_folder(path)
+        folder.set_status("interrupted")  # until the server's app begins
+        folder.store.set_meta("federation", prepared.setting.data.hash())
+        folder.store.set_meta(REAL, f"run-{folder.store.path.stat().st_ino:x}-{path.name}"[:60].replace(".", "-"))
+        for text in notes:
+            folder.store.note(text)
+    return path.resolve()
+
+
+def job_for(path: Path, federation: str, **choices: Any) -> Job:
+    """What the server is to do with a run folder."""
+    with RunFolder.open(path) as folder:
+        run, config = folder.store.meta(REAL), config_of(folder)
+    if run is None:
+        raise RunFolderError(f"{path} is a simulated run", "go on with it by: fedblocks resume FOLDER")
+    terms = RunTerms.of(config, shape_of(config), federation, run)
+    return Job(folder=str(path), terms=terms, **choices)
+
+
+def local(
+    path: Path,
+    nodes: int,
+    choices: Choices,
+    on_round: OnRound,
+    on_note: OnNote,
+    port: int | None = None,
+) -> RunResult:
+    """A whole federation on this machine for a run folder: certificates, keys, a server and its clients."""
+    launch.need_flower()
+
+    def tell(text: str) -> None:
+        on_note(Note(text))
+
+    base, server = path / "federation", path / "federation" / "server"
+    held = dealt_out(path, base, nodes, port or launch.free_port())
+    variables = {**launch.environment(server), launch.SERVER: str(server)}
+    try:
+        with ended_politely(), Crew(base / "logs", variables) as crew:
+            host = running.start_server(crew, server, tell)
+            for name in held:
+                start_client(crew, base / name, name)
+            tell(f"starting {len(held)} nodes, and the app that goes through the rounds")
+            job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
+            return watch(path, on_round, on_note, lambda: _tend(crew, server, job, tell))
+    except KeyboardInterrupt as error:
+        raise stopped(path, "local") from error
+
+
+def stopped(path: Path, command: str) -> Interrupted:
+    """What is said when somebody ends a federation on this machine."""
+    with RunFolder.open(path) as folder:
+        done = folder.store.last_round() or 0
+        if folder.status == "interrupted":
+            folder.set_status("interrupted")  # also where its app was killed before it could say so
+    return Interrupted(f"stopped after round {done}", f"go on with: fedblocks federation {command} {path}")
+
+
+def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = False) -> list[str]:
+    """Folders for a server and so many nodes on this machine, each with its share of the clients."""
+    if (base / "server" / "server.toml").exists():  # the run goes on, its clients where they were
+        _forget_connections(base / "server")
+        return sorted(ServerHost.read(base / "server").clients)
+    with RunFolder.open(path) as folder:
+        config = config_of(folder)
+    shape = shape_of(config)
+    everybody = range(shape.clients)
+    held = {node_name(n): everybody[n::nodes] for n in range(nodes) if everybody[n::nodes]}
+    device = device_of(config)[0].type
+    data = config.resolved()["data"]
+    set_up(base, "127.0.0.1", held, port, launch.free_port(), insecure, data=data, device=device, pictures=True)
+    agreed = {name: int(shape.train.sizes[list(numbers)].sum()) for name, numbers in held.items()}
+    ServerHost.read(base / "server").model_copy(update={"examples": agreed}).write(base / "server")
+    return sorted(held)
+
+
+def _forget_connections(server: Path) -> None:
+    """Start Flower anew: its table says for a minute that nodes are connected which have ended with it."""
+    for stale in [*server.glob("flower.db*"), *server.glob("jobs/*.json")]:
+        stale.unlink()
+
+
+def _tend(crew: Crew, server: Path, job: str, tell: Callable[[str], None]) -> None:
+    """Keep everybody alive, and the run going."""
+    running.look_after(crew, server, tell)
+    check_job(server, job)
+
+
+def check_job(server: Path, name: str) -> None:
+    """Stop watching a job that failed before it could write to its run folder, or that somebody stopped."""
+    record = load_job(server, name)
+    if record.status == "failed":
+        raise UserError(record.reason, f"see {server / 'logs' / 'superexec.log'}")
+    if record.status == "stopped":
+        path = record.job.folder
+        raise Interrupted("the run was stopped", f"go on with: fedblocks federation run {path} --server {server}")
+
+
+def go_on(server: Path, path: Path, choices: Choices, on_round: OnRound, on_note: OnNote) -> RunResult:
+    """Carry out a run on a federation's server, new or begun, and watch it."""
+    launch.need_flower()
+    host = ServerHost.read(server)
+    running.enrol(host, server, lambda text: on_note(Note(text)))
+    job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
+    try:
+        return watch(path, on_round, on_note, lambda: check_job(server, job))
+    except KeyboardInterrupt as error:
+        fix = f"see it with: fedblocks federation status {server}; end it with: fedblocks federation stop {server}"
+        raise Interrupted("no longer watching; the run goes on", fix) from error

@@ -1,0 +1,135 @@
+"""The machines of a federation: a folder for its server, a folder for each of its clients, and what stands in them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower.client.policy import Allow
+from fedblocks.flower.gateway.limits import Limits
+from fedblocks.flower.keys.private_files import private_folder, write_private
+
+PORT = 8443
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$"  # of a federation or a key: also a file's name
+Name = Annotated[str, StringConstraints(pattern=NAME)]
+Host = TypeVar("Host", bound="_Host")
+
+
+class _Host(BaseModel):
+    """A folder's configuration, checked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def read(cls: type[Host], folder: Path) -> Host:
+        """The configuration in a folder."""
+        path = folder / cls.file()
+        try:
+            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            fix = f"name a folder that `fedblocks federation {cls.maker()}` made"
+            raise UserError(f"cannot read {path}: {error.strerror}", fix) from error
+        except tomllib.TOMLDecodeError as error:
+            raise UserError(f"{path}: this is not TOML: {error}", "quote text") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"])) or "settings"
+            message = str(first["msg"]).removeprefix("Value error, ")
+            raise UserError(f"{path}: {place}: {message}", "see docs/deploy.md") from error
+
+    @classmethod
+    def file(cls) -> str:
+        raise NotImplementedError
+
+    @classmethod
+    def maker(cls) -> str:
+        """The command that makes such a folder."""
+        raise NotImplementedError
+
+    def write(self, folder: Path, after: str = "") -> None:
+        """Store the configuration in a folder, with more text after it; readers meet the old one or the new."""
+        text = tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+        write_private(private_folder(folder) / self.file(), (text + after).encode())
+
+
+class ServerHost(_Host):
+    """`server.toml`."""
+
+    federation: Name
+    address: str  # what clients connect to: a name or a number
+    port: int = Field(default=PORT, ge=1, le=65535)
+    inner_port: int = Field(default=PORT + 1, ge=1, le=65535)  # of the SuperLink, on loopback
+    bind: str = "0.0.0.0"  # where to listen
+    insecure: bool = False
+    clients: dict[Name, tuple[int, ...]] = {}  # name of a public key in clients/ -> the clients that it stands for
+    examples: dict[Name, Annotated[int, Field(ge=0)]] = {}  # name -> training examples agreed on, of all its clients
+    largest_examples: int | None = Field(default=None, ge=1)  # of a client without them; default: 5 x the median
+    since: dict[Name, str] = {}  # name -> when its key was enrolled
+    limits: Limits | None = None  # of what the other side of a connection may use
+
+    @classmethod
+    def file(cls) -> str:
+        return "server.toml"
+
+    @classmethod
+    def maker(cls) -> str:
+        return "init"
+
+    @model_validator(mode="after")
+    def _safe(self) -> ServerHost:
+        refuse_insecure(self.insecure, self.address, self.bind)
+        held = Counter(number for numbers in self.clients.values() for number in numbers)
+        if wrong := [number for number, keys in held.items() if number < 0 or keys > 1]:
+            raise ValueError(f"clients: number {wrong[0]} is negative, or stands twice")
+        return self
+
+
+class ClientHost(_Host):
+    """`client.toml`."""
+
+    federation: Name
+    name: Name | None = None  # of its key
+    server: str  # NAME:PORT
+    clients: tuple[int, ...] = Field(min_length=1)  # numbers of the clients whose data are here, usually one
+    device: Literal["cpu", "cuda"] = "cpu"
+    insecure: bool = False
+    tags: dict[str, int] = {}
+    allow: Allow = Allow()  # what the owner of these data lets happen
+    data: dict[str, Any]  # as in the configuration of a run: a loader's name, its options, a split
+
+    @classmethod
+    def file(cls) -> str:
+        return "client.toml"
+
+    @classmethod
+    def maker(cls) -> str:
+        return "join"
+
+    @model_validator(mode="after")
+    def _safe(self) -> ClientHost:
+        refuse_insecure(self.insecure, self.server.rpartition(":")[0])
+        if [*self.clients] != sorted({*self.clients}) or self.clients[0] < 0:
+            raise ValueError("clients: numbers from 0, each once and in order")
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own, which no other can reach."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def refuse_insecure(insecure: bool, *hosts: str) -> None:
+    """Without TLS and keys anybody on the way could read and change everything."""
+    far = [host for host in hosts if not is_loopback(host)]
+    if insecure and far:
+        raise ValueError(f"insecure: {far[0]} is not this machine alone; certificates and keys are needed there")

@@ -1,0 +1,134 @@
+"""Flower's own programs: how they are started and asked, so that nothing is sent or installed unasked."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower.hosts.folders import ServerHost
+
+POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    POLL: "0.2",  # seconds; Flower's own second is felt in every message
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+SERVER = "FEDBLOCKS_SERVER"  # where the server's app finds its folder
+
+
+def need_flower() -> None:
+    """Say what to install where Flower is missing."""
+    if find_spec("flwr") is None:
+        raise UserError("a real federation needs Flower, which is not installed", "pip install 'fedblocks[flower]'")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Of every process of a federation: Flower's home in this folder, its programs on the path, nothing sent home."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**QUIET, "FLWR_HOME": str(folder / "flower"), "PATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def superlink(host: ServerHost, folder: Path) -> list[str]:
+    """Flower's server: it keeps its state in a file, and lets the app live in a process of its own."""
+    command = [sys.executable, "-m", "fedblocks.flower.gateway.superlink", "--isolation", "process"]
+    command += ["--host", "127.0.0.1", "--port", str(host.inner_port)]
+    command += ["--database", str(folder / "flower.db"), "--disable-runtime-dependency-installation"]
+    if host.insecure:
+        return [*command, "--insecure"]
+    secured = ["--ssl-ca-certfile", str(folder / "ca.crt"), "--ssl-certfile", str(folder / "server.crt")]
+    return [*command, *secured, "--ssl-keyfile", str(folder / "server.key"), "--enable-supernode-auth"]
+
+
+def superexec(host: ServerHost, folder: Path) -> list[str]:
+    """The process that starts the server's app, and outlives a SuperLink that is killed."""
+    secured = ["--insecure"] if host.insecure else ["--root-certificates", str(folder / "ca.crt")]
+    return ["flower-superexec", *secured, "--runtime-api-address", f"127.0.0.1:{host.inner_port}"]
+
+
+def connect(host: ServerHost, folder: Path) -> None:
+    """Tell Flower's commands where this federation is."""
+    secured = {"insecure": True} if host.insecure else {"root-certificates": str(folder / "ca.crt")}
+    link = {"address": f"127.0.0.1:{host.inner_port}", **secured}
+    home = folder / "flower"
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": "federation", "federation": link}}))
+
+
+def ask(folder: Path, *words: str) -> dict[str, Any]:
+    """What one of Flower's commands answers."""
+    environment_ = {**os.environ, **environment(folder)}
+    done = subprocess.run(["flwr", *words, "--format", "json"], env=environment_, capture_output=True, text=True)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    except ValueError as error:
+        told = (done.stderr or done.stdout).strip()[-300:]
+        raise UserError(f"flwr {words[0]} failed: {told}", "see that the server is running") from error
+    if not found.get("success", done.returncode == 0):
+        raise UserError(f"flwr {words[0]} failed: {found.get('error-message', found)}", "see the server's log")
+    return found
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+def refuse_used(host: str, port: int) -> None:
+    """Say so before anything is started if a port is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            fix = "stop what uses it, or choose another port"
+            raise UserError(f"port {port} of {host} cannot be used: {error.strerror}", fix) from error
+
+
+def healthy(host: ServerHost, folder: Path) -> bool:
+    """Whether the SuperLink answers."""
+    secured = None if host.insecure else ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    address = f"http{'' if host.insecure else 's'}://127.0.0.1:{host.inner_port}/health"
+    try:
+        with urllib.request.urlopen(address, timeout=5, context=secured) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def is_open(host: ServerHost) -> bool:
+    """Whether the gateway takes connections."""
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host.bind, host.bind)
+    try:
+        with socket.create_connection((here, host.port), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def until(true: Callable[[], bool], seconds: float, check: Callable[[], object], what: str) -> None:
+    """Wait for something, while nothing that it needs has ended."""
+    end = time.monotonic() + seconds
+    while not true():
+        check()
+        if time.monotonic() > end:
+            raise UserError(f"{what} is not ready after {seconds:g} s", "see the logs")
+        time.sleep(0.1)

@@ -1,0 +1,153 @@
+"""Processes that belong together: started with a log each, watched, and ended with everything that they started."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import secrets
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower.keys.private_files import OTHERS, SECRET, private_folder
+
+MARK = "FEDBLOCKS_CREW"  # in the environment of every process of a crew, and of all that these start
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+GRACE = 8.0  # seconds to end by oneself
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(eq=False)
+class Crew:
+    """Processes with names; at the end of a `with` none of them is left, however it ended."""
+
+    logs: Path
+    environment: Mapping[str, str]  # besides this process's own
+    mark: str = field(default_factory=lambda: secrets.token_hex(8))
+    commands: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict)
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    restarts: int = 0
+    _last: dict[str, float] = field(default_factory=dict)  # what is done now and then -> when it was done
+
+    def start(self, name: str, command: Sequence[str], **more: str) -> subprocess.Popen[bytes]:
+        """Start a process; what it says goes to its log."""
+        private_folder(self.logs)
+        self.commands[name] = (list(command), more)
+        environment = {**os.environ, **self.environment, **more, MARK: self.mark}
+        with open(os.open(self.log(name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, SECRET), "ab") as log:
+            self.running[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                start_new_session=True, preexec_fn=_end_with_parent, umask=OTHERS,
+            )  # fmt: skip
+        return self.running[name]
+
+    def check(self) -> None:
+        """Say which process has ended that should not have."""
+        for name, process in self.running.items():
+            if (code := process.poll()) is not None:
+                raise UserError(f"{name} ended with code {code}: {self.last_words(name)}", f"see {self.log(name)}")
+
+    def revive(self, most: int = 20) -> list[str]:
+        """Start those anew that have ended, and say which; too often is an error."""
+        ended = [name for name, process in self.running.items() if process.poll() is not None]
+        self.restarts += len(ended)
+        if self.restarts > most:
+            self.check()
+        for name in ended:
+            command, more = self.commands[name]
+            self.start(name, command, **more)
+        return ended
+
+    def due(self, what: str, seconds: float) -> bool:
+        """Whether something that is done now and then is to be done again."""
+        before = self._last.setdefault(what, time.monotonic())
+        if time.monotonic() - before < seconds:
+            return False
+        self._last[what] = time.monotonic()
+        return True
+
+    def log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def last_words(self, name: str) -> str:
+        """The end of a log, in one line."""
+        told = self.log(name).read_text(errors="replace").splitlines()
+        plain = [COLOUR.sub("", line).strip() for line in told]
+        return " | ".join(line for line in plain if line)[-600:] or "it said nothing"
+
+    def stop(self) -> None:
+        """End all of them: first politely, then not; processes that they started are found by their mark."""
+        for process in self.running.values():
+            _signal(process.pid, signal.SIGTERM)
+        end = time.monotonic() + GRACE
+        while (left := self.processes()) and time.monotonic() < end:
+            self._reap()
+            time.sleep(0.05)
+        for pid in left:
+            _signal(pid, signal.SIGKILL)
+        while self.processes():
+            self._reap()
+            time.sleep(0.02)
+        self.running.clear()
+
+    def processes(self) -> list[int]:
+        """All living processes of the crew."""
+        return marked(self.mark)
+
+    def _reap(self) -> None:
+        for process in self.running.values():
+            process.poll()
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+
+def marked(mark: str) -> list[int]:
+    """The processes of this user that carry a mark."""
+    wanted, found = f"{MARK}={mark}".encode(), []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue  # ended meanwhile, or another user's
+    return found
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _end_with_parent() -> None:
+    """In the child: be told to end when the process that started it is killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextmanager
+def ended_politely() -> Iterator[None]:
+    """SIGTERM is like Ctrl-C here: processes that were started are ended first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,173 @@
+"""A federation's server as processes: start them, submit what is to be done, take up what was lost."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower.hosts import launch
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.keys.private_files import locked
+from fedblocks.flower.server.jobs import (
+    Job,
+    JobRecord,
+    add_job,
+    is_worked_on,
+    load_job,
+    unfinished_jobs,
+    update_job,
+    write_app,
+)
+from fedblocks.runs.storage.folder import RunFolder
+
+Tell = Callable[[str], None]
+LOOK = 15.0  # seconds between two questions to Flower about jobs that have not begun
+MOST = 3  # times that a job is submitted whose app never begins
+OVER = ("finished", "unknown")  # what Flower says then
+READY = 60.0  # seconds that a SuperLink may take to start on a busy machine
+
+
+def start_server(crew: Crew, folder: Path, tell: Tell) -> ServerHost:
+    """SuperLink, the process that starts apps, and a gateway that lets clients in and nobody else."""
+    host = ServerHost.read(folder)
+    for address, port in ((host.bind, host.port), ("127.0.0.1", host.inner_port)):
+        launch.refuse_used(address, port)
+    launch.connect(host, folder)
+    tell("starting the server")
+    crew.start("superlink", launch.superlink(host, folder))
+    launch.until(lambda: launch.healthy(host, folder), READY, crew.check, "the SuperLink")
+    crew.start("superexec", launch.superexec(host, folder), **{launch.POLL: "1"})  # runs are started seldom
+    crew.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(folder)])
+    enrol(host, folder, tell)
+    launch.until(lambda: launch.is_open(host), READY, crew.check, "the gateway")
+    return host
+
+
+def enrol(host: ServerHost, folder: Path, tell: Tell) -> None:
+    """Flower's own table of keys becomes that of `server.toml`: new keys are registered, all others cut off."""
+    if host.insecure:
+        return
+    from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
+
+    from fedblocks.flower.keys.certificates import public_key
+
+    with locked(folder), _control(host, folder) as control:
+        wanted = {public_key(folder / "clients" / f"{name}.pub"): name for name in ServerHost.read(folder).clients}
+        nodes = [node for node in control.ListNodes(ListNodesRequest()).nodes_info if node.status != "unregistered"]
+        known = {bytes(node.public_key): node.node_id for node in nodes}
+        if new := wanted.keys() - known.keys():
+            tell(f"enrolling {', '.join(sorted(wanted[key] for key in new))}")
+        for key in new:
+            control.RegisterNode(RegisterNodeRequest(public_key=key, name=wanted[key]))
+        if gone := known.keys() - wanted.keys():
+            tell(f"cut off: {len(gone)} keys that were revoked or replaced")
+        for key in gone:
+            control.UnregisterNode(UnregisterNodeRequest(node_id=known[key]))
+
+
+@contextmanager
+def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
+    """The SuperLink's own interface for commands, on this machine."""
+    from flwr.supercore.control import ControlHttpClient
+    from httpx import HTTPError
+
+    trusted = None if host.insecure else (folder / "ca.crt").read_bytes()
+    control = ControlHttpClient.from_server_address(f"127.0.0.1:{host.inner_port}", host.insecure, trusted, [])
+    try:
+        yield control
+    except (HTTPError, ValueError) as error:
+        raise UserError(f"Flower's table of keys was not changed: {error}", "see that the server is running") from error
+    finally:
+        control.close()
+
+
+def submit(server: Path, job: Job) -> JobRecord:
+    """Give the server something to do."""
+    if job.kind == "train":
+        _refuse_going_on(server, job.folder)
+        _settle(Path(job.folder))
+    return _start(server, add_job(server, job))
+
+
+def _start(server: Path, record: JobRecord) -> JobRecord:
+    """Hand a job to Flower, for the first time or again."""
+    app = write_app(server / "jobs" / record.name, record.name)
+    update_job(server, record.name, status="submitted", submissions=record.submissions + 1)  # its app may begin at once
+    try:
+        number = str(launch.ask(server, "run", str(app))["run-id"])
+    except UserError as error:
+        again = {"status": record.status, "submissions": record.submissions}
+        changes = again if record.submissions else {"status": "failed", "reason": error.message}
+        update_job(server, record.name, **changes)
+        raise
+    return update_job(server, record.name, flower_run=number)
+
+
+def _refuse_going_on(server: Path, folder: str) -> None:
+    if any(record.job.kind == "train" and record.job.folder == folder for record in unfinished_jobs(server)):
+        fix = f"see it with: fedblocks federation status {server}; end it with: fedblocks federation stop {server}"
+        raise UserError(f"the server is training {folder} already", fix)
+
+
+def _settle(path: Path) -> None:
+    """A run that stopped or failed is not over: it waits for the job that is about to begin."""
+    with RunFolder.open(path) as folder:
+        if folder.status in ("interrupted", "failed"):
+            folder.set_status("interrupted")
+
+
+def look_after(crew: Crew, server: Path, tell: Tell) -> None:
+    """Keep all processes alive and all jobs going."""
+    for name in crew.revive():
+        tell(f"{name} had ended and was started again")
+    take_up(server, tell)
+    if crew.due("jobs", LOOK):
+        check_submitted(server, tell)
+
+
+def take_up(server: Path, tell: Tell) -> None:
+    """Submit every job again whose app had begun and is gone."""
+    for record in unfinished_jobs(server):
+        if record.status == "running" and not is_worked_on(server, record.name):
+            what = "going on from the last round that it stored" if record.job.kind == "train" else "starting it again"
+            _submit_again(server, record, f"the app of {record.name} is gone; {what}", tell)
+
+
+def check_submitted(server: Path, tell: Tell) -> None:
+    """Jobs whose app died before it could begin are told of by Flower alone: they are started again, a few times."""
+    for record in unfinished_jobs(server):
+        if record.status != "submitted" or not record.flower_run:
+            continue
+        said = flower_status(server, record.flower_run)
+        if said.startswith(OVER) and load_job(server, record.name).status == "submitted":
+            if record.submissions < MOST:
+                _submit_again(server, record, f"{record.name} did not begin ({said}); starting it again", tell)
+            else:
+                reason = f"the server's app did not begin {record.submissions} times: {said}"
+                update_job(server, record.name, status="failed", reason=reason)
+                tell(f"{record.name} failed: {reason}")
+
+
+def _submit_again(server: Path, record: JobRecord, text: str, tell: Tell) -> None:
+    if not Path(record.job.folder).is_dir():
+        update_job(server, record.name, status="failed", reason=f"{record.job.folder} is gone")
+        return
+    try:
+        _start(server, record)
+        tell(text)
+    except UserError as error:  # the SuperLink may be starting; at the next look it is tried again
+        tell(f"{record.name} cannot be started yet: {error.message}")
+
+
+def flower_status(server: Path, number: str) -> str:
+    """What Flower says of a run: pending, starting, running, finished:...; `unknown` if it has forgotten it."""
+    try:
+        runs = launch.ask(server, "list", "--run-id", number).get("runs", [])
+    except UserError:
+        return "unreachable"
+    return f"{runs[0]['status']} {runs[0].get('status-details', '')}".strip() if runs else "unknown"

@@ -1,0 +1,139 @@
+"""The server of a federation at work: it runs until it is told to stop, and does what it is asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.federation import job_for
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.process_group import Crew, ended_politely
+from fedblocks.flower.keys.watch import KeyWatch, check_server
+from fedblocks.flower.server.jobs import JobRecord, all_jobs, is_worked_on, load_job, unfinished_jobs, update_job
+from fedblocks.runs.storage.folder import RunFolder
+
+Tell = Callable[[str], None]
+GONE = 90.0  # seconds in which Flower has ended the app of a job that is stopped
+TEND = 1.0  # seconds between two looks at the processes
+
+
+def host_server(folder: Path, tell: Tell) -> None:
+    """Run the server of a federation until Ctrl-C or SIGTERM; a run that it was killed in is taken up."""
+    launch.need_flower()
+    folder = folder.resolve()
+    variables = {**launch.environment(folder), launch.SERVER: str(folder)}
+    tell = _unrepeated(tell)
+    with ended_politely(), Crew(folder / "logs", variables) as crew:
+        try:
+            check_server(folder, tell)
+            keys = KeyWatch(folder, tell)  # before the keys are read: no change is missed
+            host = running.start_server(crew, folder, tell)
+            tell(f"ready: {len(host.clients)} machines with keys may connect to {host.address}:{host.port}")
+            while True:
+                keys.follow(crew)
+                running.look_after(crew, folder, tell)
+                time.sleep(TEND)
+        except KeyboardInterrupt:
+            tell("stopping")
+
+
+def _unrepeated(tell: Tell) -> Tell:
+    """The same voice, which says nothing twice in a row: what is looked at every second is told when it changes."""
+    last = ""
+
+    def changed(text: str) -> None:
+        nonlocal last
+        if text != last:
+            tell(text)
+        last = text
+
+    return changed
+
+
+def status_of(folder: Path) -> list[dict[str, object]]:
+    """The machines that are enrolled, all jobs that are not over, and the last one that is."""
+    launch.need_flower()
+    host = ServerHost.read(folder)
+    nodes = launch.ask(folder, "supernode", "list").get("nodes", [])
+    found: list[dict[str, object]] = [
+        {"what": "node", "name": str(node.get("node-id")), "status": node.get("status")} for node in nodes
+    ]
+    jobs = all_jobs(folder)
+    ended = [record for record in jobs if record.is_over][-1:]
+    found += [_described(record) for record in [*ended, *(record for record in jobs if not record.is_over)]]
+    own: dict[str, object] = {"what": "federation", "name": host.federation, "status": f"{host.address}:{host.port}"}
+    return [own, *_certificates(host, folder), *found]
+
+
+def _certificates(host: ServerHost, folder: Path) -> list[dict[str, object]]:
+    """How long the server's certificate and its authority's are good for."""
+    if host.insecure:
+        return []
+    from fedblocks.flower.keys import certificates as pki
+
+    found = {name: pki.load_certificate(folder / name) for name in ("server.crt", "ca.crt")}
+    return [{"what": "certificate", "name": name, "status": pki.term_of(own)} for name, own in found.items()]
+
+
+def _described(record: JobRecord) -> dict[str, object]:
+    """A job in a line: what is done with which run, and how far it is."""
+    try:
+        with RunFolder.open(Path(record.job.folder)) as run:
+            done = f", {run.store.last_round() or 0} rounds"
+    except UserError:
+        done = ", its folder is gone"
+    why = f": {record.reason}" if record.reason else ""
+    return {"what": record.job.kind, "name": record.job.folder, "status": f"{record.status}{done}{why}"}
+
+
+def stop_jobs(server: Path, folder: Path | None = None) -> list[JobRecord]:
+    """End what is going on, or what is done with one run folder; what is stored stays, and can be gone on with."""
+    launch.need_flower()
+    jobs = [r for r in unfinished_jobs(server) if folder is None or Path(r.job.folder) == folder]
+    if not jobs:
+        raise UserError("nothing is going on there", f"see: fedblocks federation status {server}")
+    if folder is None and len({record.job.folder for record in jobs}) > 1:
+        names = ", ".join(sorted({record.job.folder for record in jobs}))
+        raise UserError(f"several runs are going on: {names}", f"name one: fedblocks federation stop {server} FOLDER")
+    for record in jobs:
+        _stop(server, record)
+    return jobs
+
+
+def _stop(server: Path, record: JobRecord) -> None:
+    """First the job's file, so that nobody takes it up; then Flower, which ends its app."""
+    update_job(server, record.name, status="stopped")
+    try:
+        launch.ask(server, "stop", record.flower_run)
+    except UserError:
+        if is_worked_on(server, record.name):
+            update_job(server, record.name, status=record.status)
+            raise
+    launch.until(lambda: not is_worked_on(server, record.name), GONE, lambda: None, "the end of the job")
+
+
+def adapt(server: Path, path: Path, clients: list[int], tell: Tell, seconds: float, patience: float) -> None:
+    """Give clients that never took part their models from a trained run, which stays as it is."""
+    launch.need_flower()
+    host = ServerHost.read(server)
+    running.enrol(host, server, tell)
+    path = path.resolve()
+    with RunFolder.open(path) as folder:
+        if folder.store.last_round() is None:
+            raise RunFolderError(f"{path} has no rounds yet", "train first")
+        before = max((row["rowid"] for row in folder.store.rows("SELECT rowid FROM notes")), default=0)
+    job = job_for(path, host.federation, kind="adapt", clients=clients, seconds=seconds, patience=patience)
+    record = running.submit(server, job)
+    while not record.is_over:
+        time.sleep(TEND)
+        record = load_job(server, record.name)
+    with RunFolder.open(path) as folder:
+        for row in folder.store.rows("SELECT text FROM notes WHERE rowid > ? ORDER BY rowid", before):
+            if row["text"].startswith(tuple(f"client {client} " for client in clients)):  # others are of its training
+                tell(row["text"])
+    if record.status != "finished":
+        said = record.reason or record.status
+        raise UserError(f"no models were given: {said}", f"see {server / 'logs' / 'superexec.log'}")

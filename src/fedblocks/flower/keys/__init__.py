@@ -1,0 +1,1 @@
+"""Certificates and keys: made, enrolled, revoked, rotated, renewed; and private files."""

@@ -1,0 +1,127 @@
+"""Public keys that clients hand in, and the request by which a client replaces its own."""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower.hosts.folders import NAME, Name
+from fedblocks.flower.keys.certificates import CURVE, public_text
+from fedblocks.flower.keys.private_files import refuse_open
+
+Key = ec.EllipticCurvePublicKey
+LARGEST = 10_000  # bytes of a file with a public key or a request
+FRESH = timedelta(days=30)  # for which a request is good
+SIGNED = ec.ECDSA(hashes.SHA384())
+MAKE = "make one on the client's machine: fedblocks federation join FOLDER"
+
+
+def check_name(name: str) -> str:
+    """The name of a key, which is also a file's name."""
+    if re.fullmatch(NAME, name) is None:
+        message = f"{name[:60]!a} cannot be the name of a client's key"
+        raise UserError(message, "use up to 40 letters, digits, - and _ (ASCII), beginning with a letter or digit")
+    return name
+
+
+def content_of(path: Path) -> bytes:
+    """What a file holds that somebody handed in; a private key is never taken."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", "name the file that the client sent") from error
+    if b"PRIVATE KEY" in content:
+        fix = "name NAME.pub; if this file came from a client, others may have it: let the client make a new key"
+        raise UserError(f"{path} is a private key, which must not leave its machine", fix)
+    if len(content) > LARGEST:
+        raise UserError(f"{path} is too large for a public key", "name the file NAME.pub that `join` made")
+    return content
+
+
+def read_public(content: bytes, where: object) -> Key:
+    """A public key on the curve that is used here, or what is wrong with it."""
+    try:
+        key = serialization.load_ssh_public_key(content.strip())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UserError(f"{where} is not a public key", f"name NAME.pub that `join` made, or {MAKE}") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise UserError(f"{where} is a key of another kind, not an elliptic-curve one", MAKE)
+    if key.curve.name != CURVE.name:
+        raise UserError(f"{where} is a key on the curve {key.curve.name}, not on {CURVE.name}", MAKE)
+    return key
+
+
+def fingerprint(key: Key) -> str:
+    """As `ssh-keygen -lf NAME.pub` prints it."""
+    wire = base64.b64decode(public_text(key).split()[1])
+    return "SHA256:" + base64.b64encode(sha256(wire).digest()).decode().rstrip("=")
+
+
+def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
+    """A client's own key."""
+    refuse_open(path, "make a new key: fedblocks federation rotate FOLDER")
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise UserError(f"{path} is not a private key", "bring it back from a copy, or remove it and rotate") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise UserError(f"{path} is a key of another kind", "remove it and rotate")
+    return key
+
+
+class Request(BaseModel):
+    """A client's word, by its old key, that its new key is its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    purpose: Literal["fedblocks key rotation"] = "fedblocks key rotation"
+    federation: Name
+    name: Name
+    old: str  # fingerprint of the key that is replaced
+    new: str  # the public key that takes its place
+    time: AwareDatetime
+    signature: str = ""
+
+    def signed(self, old: ec.EllipticCurvePrivateKey) -> Request:
+        """The same with a signature by the old key."""
+        return self.model_copy(update={"signature": base64.b64encode(old.sign(self._words(), SIGNED)).decode()})
+
+    def check_signature(self, old: Key) -> None:
+        """That it is the owner of the old key who asks."""
+        try:
+            old.verify(base64.b64decode(self.signature, validate=True), self._words(), SIGNED)
+        except (InvalidSignature, ValueError) as error:
+            message = f"the request was not signed by the key that is enrolled as {self.name}"
+            raise UserError(message, f"if that key was lost: enrol SERVER NEW.pub --replace {self.name}") from error
+
+    def check_time(self) -> None:
+        """That it is not an old one that somebody kept."""
+        age = datetime.now(UTC) - self.time
+        if not timedelta(days=-1) < age < FRESH:
+            message = f"the request is of {self.time:%Y-%m-%d}, and good for {FRESH.days} days"
+            raise UserError(message, "let the client make a new one: fedblocks federation rotate FOLDER")
+
+    def _words(self) -> bytes:
+        return self.model_dump_json(exclude={"signature"}).encode()
+
+
+def read_request(content: bytes, where: object) -> Request:
+    """A request to replace a key."""
+    try:
+        return Request.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "all of it"
+        message = f"{where} is not a request to replace a key: {place}: {first['msg']}"
+        raise UserError(message, "name the file NAME.json that `fedblocks federation rotate` made") from error

@@ -1,0 +1,58 @@
+"""A client's new key: made beside the old one, asked for with the old one's signature, taken when it is enrolled."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower.hosts.folders import ClientHost
+from fedblocks.flower.keys.certificates import make_client, public_text
+from fedblocks.flower.keys.private_files import PUBLIC, write_private
+from fedblocks.flower.keys.public_keys import Request, fingerprint, read_private
+
+NEW, OLD = "client.key.new", "client.key.old"
+
+
+def begin(folder: Path) -> tuple[str, Path | None]:
+    """Make a new key; its fingerprint, and the request for the server, which only the old key can sign."""
+    name, own, public = _named(folder), folder / "client.key", public_file(folder)
+    if not own.exists():  # it was lost: nothing can be signed, and the operator is asked
+        make_client(own, public)
+        return fingerprint(read_private(own).public_key()), None
+    old = read_private(own)
+    if not (folder / NEW).exists():  # else it was begun before, and may be enrolled
+        make_client(folder / NEW, public)
+    new = read_private(folder / NEW).public_key()
+    write_private(public, public_text(new), PUBLIC)
+    federation = ClientHost.read(folder).federation
+    replaced, line = fingerprint(old.public_key()), public_text(new).decode().strip()
+    request = Request(federation=federation, name=name, old=replaced, new=line, time=datetime.now(UTC)).signed(old)
+    write_private(folder / f"{name}.json", request.model_dump_json(indent=2).encode(), PUBLIC)
+    return fingerprint(new), folder / f"{name}.json"
+
+
+def public_file(folder: Path) -> Path:
+    """The public half, for the server's operator."""
+    return folder / f"{_named(folder)}.pub"
+
+
+def finish(folder: Path) -> str:
+    """Use the new key from now on; its fingerprint. The old one is kept until its owner removes it."""
+    if not (folder / NEW).exists():
+        raise UserError(f"{folder} has no new key", f"make one: fedblocks federation rotate {folder}")
+    key = read_private(folder / NEW)
+    write_private(folder / OLD, (folder / "client.key").read_bytes())
+    os.replace(folder / NEW, folder / "client.key")
+    (folder / f"{_named(folder)}.json").unlink(missing_ok=True)
+    return fingerprint(key.public_key())
+
+
+def _named(folder: Path) -> str:
+    host = ClientHost.read(folder)
+    if host.insecure:
+        raise UserError(f"{folder} belongs to a federation without keys", "join one that has them")
+    if host.name is None:
+        raise UserError(f"{folder / 'client.toml'} does not say the name of its key", 'add the line name = "NAME"')
+    return host.name

@@ -1,0 +1,57 @@
+"""A machine's keys and certificates before it starts, and keys that come and go while the server runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower.hosts import running
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.process_group import Crew
+
+Tell = Callable[[str], None]
+AGAIN = 30.0  # seconds until keys that Flower did not take are tried again
+
+
+def check_server(folder: Path, tell: Tell) -> None:
+    """Say what is wrong with a server's certificates and keys, and warn of what ends soon."""
+    host = ServerHost.read(folder)
+    if not host.insecure:
+        from fedblocks.flower.keys import certificates as pki
+
+        for warning in pki.check_server(folder, host.address):
+            tell(warning)
+
+
+@dataclass(eq=False)
+class KeyWatch:
+    """Keys that are enrolled, replaced or revoked while the server runs."""
+
+    folder: Path
+    tell: Tell
+    _seen: tuple[int, int] = field(init=False)  # of server.toml, which is written anew with every change
+    _failed: bool = False
+
+    def __post_init__(self) -> None:
+        self._seen = self._state()
+
+    def follow(self, crew: Crew) -> None:
+        """Tell Flower what changed; if that fails, say so and try again later."""
+        if (state := self._state()) == self._seen and not (self._failed and crew.due("keys", AGAIN)):
+            return
+        self._seen = state
+        try:
+            running.enrol(ServerHost.read(self.folder), self.folder, self.tell)
+            self._failed = False
+        except UserError as error:
+            self._failed = True
+            self.tell(f"changes of keys were not taken up: {error.message}")
+
+    def _state(self) -> tuple[int, int]:
+        try:
+            found = (self.folder / ServerHost.file()).stat()
+        except OSError:  # somebody is editing it
+            return (0, 0)
+        return found.st_mtime_ns, found.st_ino

@@ -1,0 +1,1 @@
+"""The server's side: rounds over a network, jobs, who takes part. Start with `rounds`."""

@@ -1,0 +1,100 @@
+"""Who may take part and with how many examples: keys and agreed numbers, read anew when the server's files change."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median_low
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.keys.certificates import public_key
+
+FACTOR = 5  # a claim of so many times the median is not believed
+CEILING = 10**7  # examples that nobody may claim, whatever the others do
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """The keys of a federation, the clients that each stands for, and the examples that these may claim."""
+
+    keys: Mapping[bytes, Sequence[int]] | None = None  # public key -> its clients; None: anybody's word
+    agreed: Mapping[tuple[int, ...], int] = field(default_factory=dict)  # clients of a key -> examples of them all
+    largest: int | None = None  # examples of a client without an agreed number; None: FACTOR x the median
+
+    def knows(self, key: bytes, client: int) -> bool:
+        """Whether a key stands for a client."""
+        return self.keys is None or client in self.keys.get(key, ())
+
+    def excesses(self, claims: Mapping[int, int], nodes: Mapping[int, int]) -> dict[int, str]:
+        """Client -> what is wrong with the number of examples that it claims, for those who claim too many."""
+        wrong: dict[int, str] = {}
+        for clients, number in self.agreed.items():
+            here = [c for c in clients if c in claims]
+            if (total := sum(claims[c] for c in here)) > number:
+                wrong |= dict.fromkeys(here, f"it claims {total} examples, and {number} were agreed at its enrolment")
+        bound, why = self._bound(claims, nodes)
+        bounded = {c: n for c, n in claims.items() if n > bound and not any(c in some for some in self.agreed)}
+        return wrong | {c: f"it claims {n} examples, more than {bound}: {why}" for c, n in bounded.items()}
+
+    def _bound(self, claims: Mapping[int, int], nodes: Mapping[int, int]) -> tuple[int, str]:
+        """The most examples that a client without an agreed number may claim, and where that comes from."""
+        if self.largest is not None:
+            return self.largest, "this is the largest that the server allows"
+        voices = self._voices(claims, nodes)
+        if not voices:
+            return CEILING, "nobody has as many"
+        bound = min(CEILING, FACTOR * median_low(voices))
+        return bound, f"{FACTOR} times the median; if it has them, agree on its number in server.toml (examples)"
+
+    def _voices(self, claims: Mapping[int, int], nodes: Mapping[int, int]) -> list[int]:
+        """What a client has, once for each node: nobody is heard more often for holding more clients.
+
+        An agreed number speaks for its own clients. Clients without examples say nothing of the others.
+        """
+        agreed = [max(1, n // len(some)) for some, n in self.agreed.items() if any(c in claims for c in some)]
+        by_node: dict[int, list[int]] = {}
+        for client, number in claims.items():
+            if number > 0 and not any(client in some for some in self.agreed):
+                by_node.setdefault(nodes.get(client, -1 - client), []).append(number)
+        return [*agreed, *(median_low(numbers) for numbers in by_node.values())]
+
+
+class EnrolmentFiles:
+    """The enrolment in a server's folder, read anew when `server.toml` or a key changes."""
+
+    def __init__(self, server: Path, largest: int | None = None) -> None:
+        self.server, self.largest = server, largest
+        self._stamp: object = None
+        self._enrolment = Enrolment({})
+
+    def __call__(self) -> Enrolment:
+        stamp = self._stamps()
+        if stamp != self._stamp:
+            try:
+                self._enrolment, self._stamp = self._read(), stamp
+            except (UserError, OSError, ValueError):
+                if self._stamp is None:
+                    raise
+        return self._enrolment  # the last good one while somebody is writing
+
+    def _stamps(self) -> object:
+        files = [self.server / ServerHost.file(), *sorted((self.server / "clients").glob("*.pub"))]
+        return [(file.name, status.st_mtime_ns, status.st_size) for file in files if (status := _status(file))]
+
+    def _read(self) -> Enrolment:
+        host = ServerHost.read(self.server)
+        files = {name: self.server / "clients" / f"{name}.pub" for name in host.clients}
+        known = {name: file for name, file in files.items() if file.exists()}
+        keys = None if host.insecure else {public_key(file): host.clients[name] for name, file in known.items()}
+        agreed = {host.clients[name]: number for name, number in host.examples.items() if name in host.clients}
+        return Enrolment(keys, agreed, self.largest if self.largest is not None else host.largest_examples)
+
+
+def _status(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except OSError:
+        return None  # being replaced, or gone

@@ -1,0 +1,149 @@
+"""What a server does: it trains a run, or gives new clients their models; a file for each job says how it stands."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower.wire.run_spec import RunTerms
+from fedblocks.runs.storage.folder import write_atomically
+
+MODULE = "fedblocks.flower.deploy"
+Status = Literal["submitted", "running", "finished", "failed", "stopped"]
+
+
+class Job(BaseModel):
+    """One thing that the server does."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["train", "adapt"]
+    folder: str  # of the run
+    terms: RunTerms
+    seconds: float = Field(gt=0)  # that a round may take
+    patience: float = Field(gt=0)  # seconds to wait for clients that are not there
+    minimum: float = Field(default=0.8, gt=0, le=1)  # share of the clients asked for whose updates make a round
+    more: float = Field(default=1.0, ge=1)  # clients that are asked, for each one that is needed
+    share: float = Field(default=1.0, gt=0, le=1)  # the largest part of a slot that one client may decide
+    attempts: int = Field(default=3, ge=1)  # at one round
+    largest_examples: int | None = Field(default=None, ge=1)  # that a client may claim; None: as server.toml says
+    clients: tuple[int, ...] = ()  # that are given their models
+
+
+class JobRecord(BaseModel):
+    """A job as it stands: a file of its own, so that several go on side by side and all are taken up."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    job: Job
+    status: Status = "submitted"  # running: its app has begun
+    flower_run: str = ""  # the number that Flower gave it last
+    submissions: int = 0
+    reason: str = ""  # why it failed
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ("finished", "failed", "stopped")
+
+
+def add_job(server: Path, job: Job) -> JobRecord:
+    """Keep a job where the server's app finds it, under a name."""
+    (server / "jobs").mkdir(exist_ok=True, mode=0o700)
+    record = JobRecord(name=f"{job.kind}-{secrets.token_hex(4)}", job=job)
+    write_atomically(_file(server, record.name), record.model_dump_json())
+    return record
+
+
+def load_job(server: Path, name: str) -> JobRecord:
+    """The job of a name."""
+    try:
+        return JobRecord.model_validate_json(_file(server, name).read_text())
+    except FileNotFoundError as error:
+        raise UserError(f'there is no job "{name}" in {server}', "see `fedblocks federation status`") from error
+
+
+def update_job(server: Path, name: str, **changes: Any) -> JobRecord:
+    """Note how a job stands; commands and apps may do so at the same time."""
+    with _locked(server / "jobs" / "lock", wait=True):
+        record = load_job(server, name).model_copy(update=changes)
+        write_atomically(_file(server, name), record.model_dump_json())
+    return record
+
+
+def all_jobs(server: Path) -> list[JobRecord]:
+    """Every job of a server; the one that changed last comes last."""
+    files = sorted((server / "jobs").glob("*-????????.json"), key=lambda file: file.stat().st_mtime_ns)
+    return [load_job(server, file.stem) for file in files]
+
+
+def unfinished_jobs(server: Path) -> list[JobRecord]:
+    """The jobs that are not over."""
+    return [record for record in all_jobs(server) if not record.is_over]
+
+
+@contextmanager
+def working_on(server: Path, name: str) -> Iterator[Job]:
+    """Hold a job while its app works on it, and note how it ended.
+
+    A process that is killed or told to end leaves its job unfinished, to be taken up by the next.
+    """
+    with _locked(_file(server, name).with_suffix(".lock"), wait=False):
+        if (record := load_job(server, name)).is_over:
+            raise UserError(f"job {name} is over: {record.status}", "start it again with `fedblocks federation run`")
+        update_job(server, name, status="running")
+        try:
+            yield record.job
+        except Exception as error:
+            if not load_job(server, name).is_over:  # it was not stopped meanwhile
+                update_job(server, name, status="failed", reason=str(error)[:1000])
+            raise
+        update_job(server, name, status="finished")
+
+
+def is_worked_on(server: Path, name: str) -> bool:
+    """Whether a process holds a job."""
+    try:
+        with _locked(_file(server, name).with_suffix(".lock"), wait=False):
+            return False
+    except UserError:
+        return True
+
+
+@contextmanager
+def _locked(path: Path, wait: bool) -> Iterator[None]:
+    """A lock that the system drops when its process ends, however it ends."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise UserError(f"another process works on job {path.stem}", "wait until it ends, or stop it") from error
+    finally:
+        os.close(descriptor)
+
+
+def _file(server: Path, name: str) -> Path:
+    if not re.fullmatch(r"[a-z]+-[0-9a-f]{8}", name):
+        raise UserError(f'"{name[:40]}" is not the name of a job', "start runs with `fedblocks federation run`")
+    return server / "jobs" / f"{name}.json"
+
+
+def write_app(folder: Path, job: str) -> Path:
+    """The app that Flower is given: a page that names functions of this package; clients never ask for it."""
+    project = {"name": "fedblocks-run", "version": "1.0.0", "description": "a fedblocks run", "dependencies": []}
+    components = {"serverapp": f"{MODULE}:server_app", "clientapp": f"{MODULE}:client_app"}
+    app = {"publisher": "fedblocks", "components": components, "config": {"job": job}}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}}))
+    return folder

@@ -1,0 +1,54 @@
+"""Rounds of a real federation as the run folder keeps them; scores come a message later than the round itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+from fedblocks.flower.server.side import Closed
+from fedblocks.runs.rounds import metrics_of, traffic_of
+from fedblocks.runs.storage.record import ClientMetric, Note, Refusal, RoundRecord, RunStore, Snapshot, Traffic
+
+
+def recorded(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
+    """A round that counts."""
+    report = closed.report
+    return RoundRecord(
+        round=closed.progress.state.round,
+        seconds=seconds,
+        clients=len(report.clients),
+        metrics=metrics_of("test", report.counts),
+        traffic=[*traffic_of("down", report.bytes_down), *traffic_of("up", report.bytes_up)],
+        refusals=[Refusal(r.client, r.reason, r.detail) for r in report.refusals],
+        started_at=started_at,
+    )
+
+
+def with_metrics(store: RunStore, round: int, more: Sequence[ClientMetric], pictures: Sequence[Snapshot] = ()) -> None:
+    """Add scores, and what there is to draw, to the last round on record."""
+    found = store.rows("SELECT * FROM rounds WHERE round = ?", round)
+    if not found or store.last_round() != round:
+        return
+    query = "SELECT {} FROM {} WHERE round = ? ORDER BY rowid"
+    keyed = "SELECT {} FROM {} WHERE round = ?"
+    scores = store.rows(keyed.format("part, view, client, correct, examples, loss, extra", "client_metrics"), round)
+    known = [ClientMetric(**{**row, "loss": _number(row["loss"]), "extra": json.loads(row["extra"])}) for row in scores]
+    drawn = store.rows(keyed.format("name, client, numbers", "snapshots"), round)
+    kept = [Snapshot(**{**row, "numbers": json.loads(row["numbers"])}) for row in drawn]
+    record = RoundRecord(
+        round=round,
+        seconds=found[0]["seconds"],
+        clients=found[0]["clients"],
+        metrics=list({(m.part, m.view, m.client): m for m in (*known, *more)}.values()),
+        traffic=[Traffic(**r) for r in store.rows(keyed.format("client, block, direction, bytes", "traffic"), round)],
+        refusals=[Refusal(**r) for r in store.rows(query.format("client, reason, detail", "refusals"), round)],
+        snapshots=list({(s.name, s.client): s for s in (*kept, *pictures)}.values()),
+        notes=[Note(row["text"], row["level"]) for row in store.rows(query.format("text, level", "notes"), round)],
+        started_at=found[0]["started_at"],
+    )
+    store.record_round(record)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

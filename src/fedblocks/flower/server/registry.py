@@ -1,0 +1,230 @@
+"""Who is there: nodes come and go, say which clients they hold, and are believed only with the key of that client."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+from pydantic import TypeAdapter, ValidationError
+
+from fedblocks.core.errors import UserError
+from fedblocks.flower.server.enrolment import Enrolment
+from fedblocks.flower.server.rounds import readable
+from fedblocks.flower.wire.admission import Member
+from fedblocks.flower.wire.records import with_terms
+
+HELLO = "query.hello"
+PAUSE = 0.5  # seconds between two looks at what has come; more of them keep a SuperLink from its work
+LOOK = 1.0  # seconds between two looks at which nodes there are
+AGAIN = 90.0  # seconds after which a node that did not answer, or could not, is asked again
+UNANSWERED = {3, 4, 5}  # Flower's errors: the message is gone, its answer is, its node is
+log = logging.getLogger(__name__)
+_MEMBERS = TypeAdapter(list[Member])
+
+Tell = Callable[[str], None]
+
+
+@dataclass(eq=False)
+class Roll:
+    """The clients that are connected, with their nodes; kept up to date by `look`."""
+
+    grid: Grid
+    enrolled: Callable[[], Enrolment] = Enrolment  # read at every look: keys come and go during a run
+    labels: int = 1  # of one example
+    terms: str = ""  # what nodes are told of the run
+    tell: Tell = lambda text: None
+    claims: dict[int, int] = field(default_factory=dict)  # client -> its examples, for as long as the run lasts
+    members: dict[int, Member] = field(default_factory=dict)
+    nodes: dict[int, int] = field(default_factory=dict)  # client -> Flower's node
+    refused: dict[int, str] = field(default_factory=dict)  # node -> why it is not believed, or cannot take part
+    _enrolment: Enrolment | None = None
+    _heard: dict[int, list[Member]] = field(default_factory=dict)  # node -> what it said, if it may speak for them
+    _asked: dict[str, int] = field(default_factory=dict)  # message -> node
+    _when: dict[int, float] = field(default_factory=dict)  # node -> when it was asked
+    _public: dict[int, bytes] = field(default_factory=dict)  # node -> its key, of those online
+    _looked: float = float("-inf")
+
+    def look(self) -> None:
+        """Ask nodes that are new who they are, take answers, and cross out nodes that left or are not believed."""
+        if time.monotonic() - self._looked > LOOK:
+            self._looked = time.monotonic()
+            self._public = {node.node_id: bytes(node.public_key) for node in self.grid.get_nodes()}
+            self._read_enrolment()
+            self._cross_out()
+            self._greet()
+        for message in pull(self.grid, self._asked):
+            node = self._asked.pop(message.metadata.reply_to_message_id, None)
+            if node is not None:
+                self._hear(node, message)
+        self._take_in()
+
+    def _read_enrolment(self) -> None:
+        """A change is a reason to ask those again who were refused."""
+        before, self._enrolment = self._enrolment, self.enrolled()
+        if before is not None and before != self._enrolment:
+            for node in self.refused:
+                self._when.pop(node, None)
+
+    def _cross_out(self) -> None:
+        for client, node in [*self.nodes.items()]:
+            if node not in self._public:
+                del self.nodes[client]
+                self.tell(f"client {client} has left")
+        for node in [*self._when]:
+            if node not in self._public:
+                del self._when[node]
+        for node, members in [*self._heard.items()]:
+            if node in self._public and (wrong := self._not_enrolled(node, members)):
+                self._refuse(node, wrong)
+                del self._heard[node]
+
+    def _greet(self) -> None:
+        now, known = time.monotonic(), {*self.nodes.values()}
+        new = [n for n in self._public if n not in known and now - self._when.get(n, float("-inf")) > AGAIN]
+        question = with_terms(RecordDict({"hello": ConfigRecord({})}), self.terms)
+        messages = [Message(question, n, HELLO, group_id="hello", ttl=AGAIN) for n in new]
+        asked = dict(zip(self._push(messages), new, strict=False))  # none if the SuperLink failed
+        self._asked |= asked
+        self._when |= dict.fromkeys(asked.values(), now)
+
+    def _push(self, messages: list[Message]) -> list[str]:
+        try:
+            return list(self.grid.push_messages(messages)) if messages else []
+        except httpx.HTTPStatusError as error:
+            refuse_lasting(error)
+            return []
+
+    def _hear(self, node: int, message: Message) -> None:
+        """Note what a node says, if it may say it."""
+        if message.has_error() and message.error.code in UNANSWERED:
+            self._when.pop(node, None)  # ask it anew as soon as it is back
+            return
+        try:
+            self._heard[node] = self._said(message, node)
+        except ValueError as error:
+            self._heard.pop(node, None)
+            self._refuse(node, str(error))
+
+    def _refuse(self, node: int, reason: str) -> None:
+        """Go on without a node; why is told once for each kind of reason."""
+        before, self.refused[node] = self.refused.get(node, ""), readable(reason)
+        for client in [c for c, its in self.nodes.items() if its == node]:
+            del self.nodes[client], self.members[client]
+        if before.partition(":")[0] != self.refused[node].partition(":")[0]:
+            self.tell(f"a node was refused: {self.refused[node]}")
+
+    def _take_in(self) -> None:
+        """Those whose claims can be believed beside all others' take part; this changes as members come."""
+        everybody = [(node, member) for node, members in self._heard.items() for member in members]
+        claims, nodes = {m.client: m.size for _, m in everybody}, {m.client: node for node, m in everybody}
+        excesses = (self._enrolment or Enrolment()).excesses(claims, nodes)
+        for node, members in [*self._heard.items()]:
+            if wrong := [m.client for m in members if m.client in excesses]:
+                self._refuse(node, f"too-large-claim: client {wrong[0]}: {excesses[wrong[0]]}")
+            elif node in self._public and any(self.nodes.get(m.client) != node for m in members):
+                self._enter(node, members)
+
+    def _enter(self, node: int, members: Sequence[Member]) -> None:
+        if taken := [m.client for m in members if self.nodes.get(m.client, node) != node]:
+            del self._heard[node]
+            self._refuse(node, f"client {taken[0]} is there already")
+            return
+        for member in members:
+            self.members[member.client], self.nodes[member.client] = member, node
+        self.refused.pop(node, None)
+        self.tell(f"{_named(members)} there, with {sum(member.size for member in members)} training examples")
+
+    def _said(self, message: Message, node: int) -> list[Member]:
+        if message.has_error():
+            raise ValueError(f"client-error: {message.error.reason}")
+        try:
+            told: dict[str, Any] = json.loads(str(message.content["hello"]["json"]))
+            if "reason" in told:
+                raise ValueError(f"{told['reason']}: {told.get('detail', '')}")
+            members = _MEMBERS.validate_json(json.dumps(told["members"]), strict=True)
+            if not members:
+                raise TypeError("nobody")
+        except (KeyError, TypeError, ValidationError) as error:
+            raise ValueError("envelope: it does not say who it is") from error
+        if wrong := self._not_enrolled(node, members) or self._wrong_claim(members):
+            raise ValueError(wrong)
+        return members
+
+    def _not_enrolled(self, node: int, members: Sequence[Member]) -> str:
+        """Why a node may not speak for these clients; empty if it may."""
+        enrolment, key = self._enrolment or Enrolment(), self._public.get(node, b"")
+        foreign = [m.client for m in members if not enrolment.knows(key, m.client)]
+        if foreign and enrolment.keys is not None and key not in enrolment.keys:
+            return f"not-enrolled: the key of client {foreign[0]} is not in server.toml; once it is, it is taken in"
+        return f"wrong-key: its key is not that of client {foreign[0]}" if foreign else ""
+
+    def _wrong_claim(self, members: Sequence[Member]) -> str:
+        """What a client may not say of itself, whatever others say; empty if nothing is wrong."""
+        for member in members:
+            fixed, most = self.claims.get(member.client, member.size), max(1, member.size * self.labels)
+            if member.size != fixed:
+                return f"changed-claim: client {member.client} now claims {member.size} examples, in this run {fixed}"
+            if member.limit > most:
+                return f"too-large-claim: client {member.client} claims {member.limit:g} labels, and can have {most}"
+        return ""
+
+    def fix_claims(self, clients: Iterable[int]) -> None:
+        """Clients that are asked have said for the whole run how many examples they have."""
+        for client in self.nodes.keys() & {*clients}:
+            self.claims.setdefault(client, self.members[client].size)
+
+    def wait(self, clients: Sequence[int], least: int, seconds: float) -> None:
+        """Until all of these clients are there, or, when the time is up, at least some; the others join later."""
+        end, told = time.monotonic() + seconds, -1
+        self.look()
+        while missing := sorted({*clients} - self.nodes.keys()):
+            here = len(clients) - len(missing)
+            if time.monotonic() > end and here >= least:
+                self.tell(f"going on without {listed(missing)}, not there after {seconds:g} s; who comes later joins")
+                return
+            if time.monotonic() > end:
+                raise UserError(*self._too_few(clients, missing, least, seconds))
+            if here != told:
+                told = here
+                self.tell(f"waiting for clients: {here} of {len(clients)} are there, {listed(missing)} missing")
+            time.sleep(PAUSE)
+            self.look()
+
+    def _too_few(self, clients: Sequence[int], missing: Sequence[int], least: int, seconds: float) -> tuple[str, str]:
+        why = f" ({'; '.join(self.refused.values())})" if self.refused else ""
+        here = f"{len(clients) - len(missing)} of {len(clients)} clients are connected after {seconds:g} s"
+        return f"{here}, at least {least} are needed, {listed(missing)} missing{why}", "start the others"
+
+
+def listed(clients: Sequence[int]) -> str:
+    """Some clients by their numbers, in a few words."""
+    numbers = ", ".join(map(str, clients[:5])) + (f" and {len(clients) - 5} more" if len(clients) > 5 else "")
+    return f"client{'' if len(clients) == 1 else 's'} {numbers}"
+
+
+def pull(grid: Grid, messages: Iterable[str]) -> list[Message]:
+    """The answers that have come; none while the SuperLink fails, which says at the next look what was lost."""
+    try:
+        return list(grid.pull_messages(wanted)) if (wanted := list(messages)) else []
+    except httpx.HTTPStatusError as error:
+        refuse_lasting(error)
+        return []
+
+
+def refuse_lasting(error: httpx.HTTPStatusError) -> None:
+    """Raise what will not pass by itself; a SuperLink that failed (its database was busy) is asked again."""
+    if error.response.status_code < httpx.codes.INTERNAL_SERVER_ERROR:
+        raise error
+    log.warning("the SuperLink failed and is asked again: %s", error)
+
+
+def _named(members: Sequence[Member]) -> str:
+    """The clients of one node in a few words, with their verb."""
+    return f"{listed([member.client for member in members])} {'is' if len(members) == 1 else 'are'}"

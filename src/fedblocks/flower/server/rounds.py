@@ -1,0 +1,241 @@
+"""A round under way on the server: what each client is sent, which answers count, and what becomes of them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.admission import Refusal, cap_groups
+from fedblocks.core.aggregate import Uploads, aggregate
+from fedblocks.core.parts import Blocks
+from fedblocks.core.server import Cohort, gather
+from fedblocks.core.state import count_bytes
+from fedblocks.engines.close_round import Report
+from fedblocks.flower.server.side import Ask, Closed, Evaluated, Progress, ServerSide
+from fedblocks.flower.wire.admission import SLACK, Expected, admit_request, admit_upload, check_envelope
+from fedblocks.flower.wire.downloads import payload_of, read_of_one, sent_to_one, slots_of, union
+from fedblocks.flower.wire.messages import (
+    Apology,
+    Counts,
+    Download,
+    Envelope,
+    Header,
+    Malformed,
+    More,
+    Picture,
+    Request,
+    Upload,
+    Wire,
+    arrays_of,
+    header_of,
+    reply,
+    wire,
+)
+from fedblocks.flower.wire.uploads import together
+
+FROM_CLIENTS = {
+    *("lost-state", "lost-download", "plan-mismatch", "wrong-run", "wrong-client", "not-finite", "client-error"),
+    *("envelope", "names", "dtype", "shape", "not-allowed"),
+}  # reasons that a client may give
+HARMLESS = {"stale", "replayed", "duplicate", "unknown-client"}  # such a message is ignored, its client is not refused
+
+
+class OpenRound:
+    """A round under way: each client's first answer counts, whatever else comes is noted and changes nothing."""
+
+    def __init__(self, side: ServerSide, progress: Progress, clients: Sequence[int], ask: Ask | None = None) -> None:
+        self.side, self.progress, self.ask = side, progress, ask or Ask()
+        self.report = Report(sorted(clients), {}, {}, [], {})
+        self.downloads: dict[int, Wire] = {}  # to be sent
+        self.ignored: list[Refusal] = []
+        self._asked_again: set[int] = set()
+        lacking = {client: side.lacking(client) for client in clients}
+        self.waiting = {client for client, why in lacking.items() if not why}
+        self._expected: dict[int, Expected] = {}
+        self._requests: dict[int, Request] = {}
+        self._uploads: dict[int, Uploads] = {}
+        self._counts: dict[str, dict[int, Counts]] = {}
+        self._pictures: dict[str, dict[int, Picture]] = {}
+        for client in sorted({*clients} - self.waiting):
+            self.report.refusals.append(Refusal(client, "unreachable", lacking[client]))
+        for group in side.methods:
+            if ids := [c for c in sorted(self.waiting) if side.members[c].group == group]:
+                self._send(group, ids)
+
+    def _send(self, group: str, ids: list[int]) -> None:
+        method, state = self.side.methods[group], self.progress.state
+        cohort = self.side.cohort(ids, state.round)
+        sent = gather(method, state, cohort, self.side.seed)
+        specs = self.side.specs[group]
+        for member, client in enumerate(ids):
+            nonce, plan = secrets.token_hex(8), self.side.plans[group]
+            envelope = Envelope(run=self.side.run, round=state.round, client=client, nonce=nonce, plan=plan)
+            blocks, copies = sent_to_one(specs, sent, member)
+            reads = {name: read_of_one(read, member) for name, read in sent.reads.items()}
+            alone = self.side.cohort([client], state.round)
+            self._expected[client] = Expected(
+                self.side.members[client], envelope, method, specs, reads, copies, blocks, alone, self.ask.train
+            )
+            kept = self.progress.kept.get(client, 0)
+            before = self.side.refused.pop(client, "")
+            header = Download(**reply(envelope), copies=copies, kept=kept, refused=before, **vars(self.ask))
+            self.downloads[client] = wire(header, arrays_of(blocks))
+            self._note_down(client, {n: blocks.get(n, {}) for n in sent.bytes_down})
+
+    @property
+    def admitted(self) -> int:
+        """Clients whose answers are used."""
+        return len(self._uploads)
+
+    def limit(self, client: int, each: int = 0) -> int:
+        """The most bytes that a client's answer can have, with this many more for each array."""
+        expected = self._expected[client]
+        return int(SLACK * expected.limit()) + each * expected.arrays
+
+    def receive(self, client: int, message: Wire) -> Wire | None:
+        """Take an answer; for a request, what the client is sent next. Nothing that a client sends raises."""
+        try:
+            header = header_of(message)
+            if client not in self._expected:
+                raise Malformed("unknown-client", "it was not asked in this round")
+            check_envelope(header, self._expected[client].envelope)
+            if client not in self.waiting:
+                raise Malformed("duplicate", "it has answered already")
+        except Malformed as error:
+            self._turn_away(client, error)
+            return None
+        try:
+            return self._take(client, header, message)
+        except Malformed as error:
+            self.refuse(client, error.reason, error.detail)
+        except Exception as error:  # a gap in the checks must cost this client its round, not all clients theirs
+            self.refuse(client, "server-error", f"{type(error).__name__}: {error}")
+        return None
+
+    def ask_again(self, client: int) -> Wire | None:
+        """A fresh download for a client whose answer belonged to something else; once, then it is refused.
+
+        On a network an answer is tied to the message that it answers. If what came is of another round or attempt, the
+        right answer to that message will never come, and waiting for it would hold everybody until the deadline.
+        """
+        if client in self._asked_again:
+            last = next(ignored for ignored in reversed(self.ignored) if ignored.client == client)
+            self.refuse(client, last.reason, f"{last.detail}; it was asked twice")
+            return None
+        self._asked_again.add(client)
+        self._requests.pop(client, None)
+        fresh, sent = {"nonce": secrets.token_hex(8)}, self.downloads[client]
+        expected = self._expected[client]
+        self._expected[client] = replace(expected, envelope=expected.envelope.model_copy(update=fresh))
+        self.downloads[client] = wire(header_of(sent).model_copy(update=fresh), sent.arrays)
+        return self.downloads[client]
+
+    def _turn_away(self, client: int, error: Malformed) -> None:
+        """Old messages and copies are ignored; a first answer that nobody can place is the client's only one."""
+        if error.reason in HARMLESS or client not in self.waiting:
+            self.ignored.append(Refusal(client, error.reason, readable(error.detail)))
+        else:
+            self.refuse(client, error.reason, error.detail)
+
+    def _take(self, client: int, header: Header, message: Wire) -> Wire | None:
+        expected = self._expected[client]
+        match header:
+            case Request() if client not in self._requests:
+                admit_request(header, expected)
+                self._requests[client] = header
+                return self._more(client, header)
+            case Upload():
+                self._admit(client, header, message, expected)
+            case Apology():
+                known = header.reason in FROM_CLIENTS
+                raise Malformed(header.reason if known else "client-error", header.detail)
+            case _:
+                raise Malformed("envelope", f'"{header.kind}" was not to be sent now')
+        return None
+
+    def _more(self, client: int, header: Request) -> Wire:
+        """The second download: the slots asked for, for training or for an evaluation."""
+        method, state = self._expected[client].method, self.progress.state
+        slots = union(header.train, header.evaluate)
+        pools, specs = slots_of(method, state), self._expected[client].specs
+        blocks = {n: {k: pools[n][k][list(chosen)] for k in specs[n]} for n, chosen in slots.items()}
+        self._note_down(client, blocks)
+        return wire(More(**reply(header), slots=slots), arrays_of({n: b for n, b in blocks.items() if slots[n]}))
+
+    def _admit(self, client: int, header: Upload, message: Wire, expected: Expected) -> None:
+        if self.ask.train:
+            uploads = admit_upload(header, message, expected, self._wanted(client, expected))
+            for name in uploads:
+                self.report.bytes_up.setdefault(name, {})[client] = payload_of(message, name)
+        elif message.arrays:
+            raise Malformed("names", "nothing but scores was asked for")
+        else:
+            uploads = {}
+        if unknown := header.counts.keys() - self.ask.views(expected.method):
+            raise Malformed("envelope", f'nobody asked for the score "{min(unknown)[:80]}"')
+        if header.pictures and not self.ask.evaluate:
+            raise Malformed("envelope", "nobody asked for pictures of a model")
+        self._uploads[client] = uploads
+        self.waiting.discard(client)
+        for name, counts in header.counts.items():
+            self._counts.setdefault(name, {})[client] = counts
+        for name, numbers in header.pictures.items():
+            self._pictures.setdefault(readable(name), {})[client] = numbers
+
+    def _wanted(self, client: int, expected: Expected) -> dict[str, Tensor]:
+        request = self._requests.get(client)
+        if request is None:
+            if any(getattr(block, "on_request", False) for block in expected.federated.values()):
+                raise Malformed("envelope", "it never asked for its slots")
+            return {}
+        sizes = {name: expected.federated[name].size for name in request.train}
+        return {n: torch.zeros(sizes[n]).index_fill(0, torch.tensor(s).long(), 1.0) for n, s in request.train.items()}
+
+    def refuse(self, client: int, reason: str, detail: str) -> None:
+        """Go on without a client: it sent something wrong, failed, or cannot be reached."""
+        if client in self.waiting:
+            self.waiting.discard(client)
+            self.report.refusals.append(Refusal(client, reason, readable(detail)))
+            self.side.refused[client] = f"{reason}: {readable(detail)}"
+
+    def close(self, minimum: int = 1) -> Closed:
+        """End the round with what has come; below the minimum it is as if it had never begun."""
+        for client in sorted(self.waiting):
+            self.refuse(client, "no-answer", "nothing came before the round was closed")
+        local = {name: found for name, found in self._counts.items() if "/" not in name}
+        self.report.counts.update(local)
+        counts = {name: found for name, found in self._counts.items() if name not in local}
+        evaluated = Evaluated(counts, self._pictures)
+        lost = {r.client for r in self.report.refusals if r.reason == "lost-state"}
+        kept = {client: done for client, done in self.progress.kept.items() if client not in lost}
+        before = replace(self.progress, kept=kept) if lost else self.progress
+        if not self.ask.train:
+            return Closed(before, self.report, evaluated, self.ignored)
+        if self.admitted < max(1, minimum):
+            told = f"{self.admitted} of at least {max(1, minimum)} updates could be used"
+            return Closed(before, self.report, evaluated, self.ignored, abandoned=told)
+        return Closed(self._aggregated(kept), self.report, evaluated, self.ignored)
+
+    def _aggregated(self, kept: dict[int, int]) -> Progress:
+        state, members = self.progress.state, self.side.members
+        groups: dict[str, Uploads] = {}
+        cohorts: dict[str, Cohort] = {}
+        for group in self.side.methods:
+            if ids := sorted(c for c in self._uploads if members[c].group == group):
+                groups[group] = together([self._uploads[c] for c in ids])
+                cohorts[group] = self.side.cohort(ids, state.round)
+        after = aggregate(self.side.methods, state, cap_groups(groups, self.side.share), cohorts)
+        return Progress(after, kept | dict.fromkeys(self._uploads, after.round))
+
+    def _note_down(self, client: int, blocks: Blocks) -> None:
+        for name, block in blocks.items():
+            self.report.bytes_down.setdefault(name, {})[client] = count_bytes(block)
+
+
+def readable(text: str) -> str:
+    """What a client wrote, safe to print: no control characters, not too long."""
+    return "".join(c if c.isprintable() else " " for c in text[:300])

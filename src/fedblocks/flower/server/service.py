@@ -1,0 +1,216 @@
+"""A run on the server of a real federation: the rounds of a configuration over Flower, written to a run folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from flwr.serverapp import Grid
+
+from fedblocks.config.model import Config
+from fedblocks.core.errors import UserError
+from fedblocks.core.random import generator
+from fedblocks.flower.apps import Link, Terms, play_round, run_rounds
+from fedblocks.flower.server import progress as progresses
+from fedblocks.flower.server.enrolment import CEILING, EnrolmentFiles
+from fedblocks.flower.server.jobs import Job, load_job, working_on
+from fedblocks.flower.server.recording import recorded, with_metrics
+from fedblocks.flower.server.registry import Roll
+from fedblocks.flower.server.rounds import OpenRound
+from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
+from fedblocks.flower.wire.messages import Part
+from fedblocks.flower.wire.run_spec import shape_of
+from fedblocks.runs.build import Prepared, prepare
+from fedblocks.runs.result import config_of
+from fedblocks.runs.rounds import cohort_of, metrics_of
+from fedblocks.runs.run import threads
+from fedblocks.runs.storage.environment import now
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import ClientMetric, Note, Snapshot
+from fedblocks.runs.storage.states import settled
+
+CLAIMS = "claims"  # what a run's folder calls the examples that clients said they have
+
+
+def serve(grid: Grid, server: Path, name: str) -> None:
+    """Do a job of the server, and write how it ended to the job's file and to the run folder."""
+    with working_on(server, name) as job, RunFolder.open(Path(job.folder)) as folder:
+        config = config_of(folder)
+        with threads(config.threads):
+            service = Service.of(grid, server, job, folder, config)
+            if job.kind == "adapt":  # it may go on beside the training of the same run, whose folder it only reads
+                service.adapt()
+            else:
+                folder.claim()
+                with _ending(folder, lambda: load_job(server, name).status == "stopped"):
+                    service.train()
+
+
+@contextmanager
+def _ending(folder: RunFolder, is_stopped: Callable[[], bool]) -> Iterator[None]:
+    """How a run ended is written to its folder; one whose app is killed, or told to end, counts as interrupted."""
+    folder.set_status("running")
+    try:
+        yield
+    except Exception as error:
+        with suppress(UserError):  # a full disk must not hide the first error
+            if is_stopped():
+                folder.set_status("interrupted")
+            else:
+                folder.store.note(f"stopped: {error}", "warning")
+                folder.set_status("failed")
+        raise
+    folder.set_status("finished")
+
+
+@dataclass(eq=False)
+class Service:
+    """One run of a server."""
+
+    job: Job
+    folder: RunFolder
+    prepared: Prepared
+    side: ServerSide
+    roll: Roll
+    began: float = field(default_factory=time.perf_counter)
+    started_at: str = field(default_factory=now)
+
+    @staticmethod
+    def of(grid: Grid, server: Path, job: Job, folder: RunFolder, config: Config) -> Service:
+        """All that the server needs, with the keys that clients were enrolled with."""
+        told = set[str]()
+
+        def tell(text: str) -> None:
+            if text not in told:
+                folder.store.note(text)
+            told.add(text)
+
+        prepared = prepare(config, shape_of(config))
+        methods, data = prepared.setting.methods, prepared.setting.data
+        largest = job.largest_examples if job.kind == "train" else CEILING  # newcomers weigh nothing
+        claims = {int(client): size for client, size in json.loads(folder.store.meta(CLAIMS) or "{}").items()}
+        terms = job.terms.model_dump_json()
+        roll = Roll(grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), terms, tell, claims)
+        run = job.terms.run
+        side = ServerSide(methods, roll.members, data.clients, config.seed, run, data.x.device, job.share)
+        return Service(job, folder, prepared, side, roll)
+
+    def train(self) -> None:
+        """All rounds that are left, and the last evaluation."""
+        config, progress = self.prepared.config, progresses.load(self.folder.checkpoints, self.side)
+        self.roll.wait(self.prepared.clients, self._minimum(), self.job.patience)
+        goal, job = self.prepared.cohort if self.job.more > 1 else None, self.job
+        terms = Terms(config.rounds, self._minimum(), job.seconds, goal, job.attempts, job.patience)
+        self._restart_clock()
+        last = run_rounds(self.roll, self.side, terms, self._choose, progress, self._closed)
+        self._evaluate(last)
+
+    def _minimum(self) -> int:
+        """The share of the cohort in whole clients: 0.8 of three is two, or one late client would stop such a run."""
+        return max(1, math.floor(self.job.minimum * self.prepared.cohort + 0.5))
+
+    def _choose(self, progress: Progress, attempt: int) -> tuple[Sequence[int], Ask]:
+        """Whom to ask, and for what; an evaluation that is due goes with training if everybody is asked."""
+        config, done = self.prepared.config, progress.state.round
+        clients = self._cohort(done, attempt)
+        score: Part | None = "test" if self._due(done + 1) and config.evaluation.local else None
+        if not self._missing(done):
+            return clients, Ask(score=score)
+        if {*clients} == {*self.prepared.clients}:
+            self._unseen(progress)
+            return clients, Ask(score=score, evaluate=config.evaluation.parts)
+        self._evaluate(progress)
+        return clients, Ask(score=score)
+
+    def _cohort(self, done: int, attempt: int) -> list[int]:
+        """The clients of a simulated round; more of them, or others, where rounds are to survive losses."""
+        count = min(len(self.prepared.clients), math.ceil(self.job.more * self.prepared.cohort))
+        if attempt == 0 and count == self.prepared.cohort:
+            return cohort_of(self.prepared, done)
+        here = [c for c in self.prepared.clients if c in self.roll.nodes]
+        if len(here) < self._minimum():
+            here = self.prepared.clients  # they are waited for
+        rng = generator(self.prepared.config.seed, done, attempt, "cohort")
+        chosen = rng.choice(len(here), min(count, len(here)), replace=False)
+        return sorted(here[i] for i in chosen)
+
+    def _due(self, round: int) -> bool:
+        config = self.prepared.config
+        return round > 0 and (round % config.evaluation.every == 0 or round == config.rounds)
+
+    def _missing(self, round: int) -> bool:
+        """Whether a round was to be evaluated and has not been."""
+        known = "SELECT 1 FROM means WHERE round = ? AND part = ?"
+        return self._due(round) and not self.folder.store.rows(known, round, self.prepared.config.evaluation.parts[0])
+
+    def _evaluate(self, progress: Progress) -> None:
+        """Try the models of all clients, in messages of their own."""
+        if self._missing(progress.state.round):
+            self._unseen(progress)
+            closed = self._asked(progress, self.prepared.clients, Ask(False, evaluate=self._parts))
+            self._note_metrics(progress.state.round, closed)
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        return self.prepared.config.evaluation.parts
+
+    def _unseen(self, progress: Progress) -> None:
+        """Try what clients get that are never trained on."""
+        if self.prepared.unseen:
+            closed = self._asked(progress, self.prepared.unseen, Ask(False, evaluate=("test",), joining=True))
+            found = {name.partition("/")[2]: counts for name, counts in closed.evaluated.counts.items()}
+            with_metrics(self.folder.store, progress.state.round, metrics_of("unseen", found))
+
+    def _asked(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
+        asked = OpenRound(self.side, progress, clients, ask)
+        return play_round(Link(self.roll.grid, self.roll.nodes, self.roll.terms), asked, 0, self.job.seconds)
+
+    def _note_metrics(self, round: int, closed: Closed) -> None:
+        found: list[ClientMetric] = []
+        counted = closed.evaluated.counts
+        for part in self._parts:
+            views = {n.partition("/")[2]: counts for n, counts in counted.items() if n.startswith(f"{part}/")}
+            found += metrics_of(part, views)
+        drawn = closed.evaluated.pictures.items()
+        pictures = [Snapshot(name, client, list(numbers)) for name, by in drawn for client, numbers in by.items()]
+        if round and found:
+            with_metrics(self.folder.store, round, found, pictures)
+
+    def _closed(self, closed: Closed) -> None:
+        """Write what happened, then what the server goes on from: a kill in between costs one round."""
+        done = closed.progress.state.round
+        self.folder.store.set_meta(CLAIMS, json.dumps(self.roll.claims))
+        if closed.evaluated.counts:
+            self._note_metrics(done if closed.abandoned else done - 1, closed)
+        for ignored in closed.ignored:
+            self.folder.store.note(f"ignored: client {ignored.client}, {ignored.reason}, {ignored.detail}")
+        if closed.abandoned:
+            reasons = "; ".join(f"client {r.client}: {r.reason}, {r.detail}" for r in closed.report.refusals)
+            self.folder.store.note(f"round {done + 1} was abandoned: {closed.abandoned} ({reasons})", "warning")
+            return
+        self.folder.store.record_round(recorded(closed, time.perf_counter() - self.began, self.started_at))
+        state = settled(closed.progress.state)
+        progresses.save(self.folder.checkpoints, replace(closed.progress, state=state))
+        self._restart_clock()
+
+    def _restart_clock(self) -> None:
+        self.began, self.started_at = time.perf_counter(), now()
+
+    def adapt(self) -> None:
+        """Give new clients their models; the trained federation stays as it is."""
+        progress = progresses.load(self.folder.checkpoints, self.side)
+        clients = [*self.job.clients]
+        self.roll.wait(clients, len(clients), self.job.patience)
+        closed = self._asked(progress, clients, Ask(False, evaluate=("validation", "test"), joining=True))
+        for refusal in closed.report.refusals:
+            text = f"client {refusal.client} got no model: {refusal.reason}, {refusal.detail}"
+            self.folder.store.note(text, "warning")
+        for name, counts in closed.evaluated.counts.items():
+            for client, (correct, labels, _) in counts.items():
+                share = f"{correct / labels:.1%}" if labels else "no examples"
+                self.folder.store.note(Note(f"client {client} has its model: {name} {share}").text)

@@ -1,0 +1,74 @@
+"""A run of a real federation, seen through its folder: rounds and notes are told as they are written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedblocks.core.errors import UserError
+from fedblocks.runs.progress import OnNote, OnRound, RoundDone
+from fedblocks.runs.result import RunResult, load_run
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import Note, RunStore
+
+LOOK = 0.3  # seconds between two looks at the record
+
+
+def watch(path: Path, on_round: OnRound, on_note: OnNote, tend: Callable[[], object]) -> RunResult:
+    """Tell what happens until the run is over; `tend` is called all the while, and may raise."""
+    seen = _Seen(load_run(path).config.rounds)
+    with RunFolder.open(path) as folder:
+        if folder.store.meta("status") != "finished":
+            seen.skip(folder.store, on_note)
+    while True:
+        with RunFolder.open(path) as folder:
+            status = folder.store.meta("status")
+            seen.tell(folder.store, on_round, on_note, status in ("finished", "failed"))
+        if status == "finished":
+            return load_run(path)
+        if status == "failed":
+            raise UserError(seen.last or "the run failed", f"mend that, then: fedblocks federation run {path}")
+        tend()
+        time.sleep(LOOK)
+
+
+class _Seen:
+    """What has been told already."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds, self.done, self.notes, self.last = rounds, 0, 0, ""
+
+    def skip(self, store: RunStore, on_note: OnNote) -> None:
+        """Of a run that goes on, nothing is told twice."""
+        if done := store.last_round():
+            self.done = done
+            self.notes = max((row["rowid"] for row in store.rows("SELECT rowid FROM notes")), default=0)
+            on_note(Note(f"going on after round {done}"))
+
+    def tell(self, store: RunStore, on_round: OnRound, on_note: OnNote, over: bool) -> None:
+        for row in store.rows("SELECT rowid, level, text FROM notes WHERE rowid > ? ORDER BY rowid", self.notes):
+            self.notes, self.last = row["rowid"], row["text"] if row["level"] == "warning" else self.last
+            on_note(Note(row["text"], row["level"]))
+        for row in store.rows("SELECT * FROM rounds WHERE round > ? ORDER BY round", self.done):
+            newest = row["round"] == store.last_round()
+            if newest and not over:
+                return  # its scores come with the next message
+            self.done = row["round"]
+            on_round(_done(store, row, self.rounds))
+
+
+def _done(store: RunStore, row: dict[str, Any], rounds: int) -> RoundDone:
+    means = store.rows("SELECT part, accuracy FROM means WHERE round = ? AND view = 'personal'", row["round"])
+    refused = store.rows("SELECT COUNT(DISTINCT client) AS n FROM refusals WHERE round = ?", row["round"])[0]["n"]
+    return RoundDone(
+        round=row["round"],
+        rounds=rounds,
+        clients=row["clients"],
+        seconds=row["seconds"],
+        bytes_down=row["bytes_down"],
+        bytes_up=row["bytes_up"],
+        refused=refused,
+        accuracy={mean["part"]: mean["accuracy"] for mean in means},
+    )

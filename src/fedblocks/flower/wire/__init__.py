@@ -1,0 +1,4 @@
+"""What travels between server and clients, and the checks that it passes.
+
+Only `records` needs Flower.
+"""

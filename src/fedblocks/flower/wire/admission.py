@@ -1,0 +1,196 @@
+"""The door for messages from outside: envelope, size, names, dtypes, shapes, weights; then the library's own gate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.admission import Examination, admit, weight_checks
+from fedblocks.core.aggregate import Uploads, uploads_of
+from fedblocks.core.blocks import Federated, Pool, Read, Selection
+from fedblocks.core.method import Method
+from fedblocks.core.parts import Blocks, Params
+from fedblocks.core.server import Cohort
+from fedblocks.flower.wire.messages import (
+    WEIGHTS,
+    Envelope,
+    Malformed,
+    Request,
+    Schema,
+    Upload,
+    Wire,
+    blocks_from,
+    blocks_schema,
+    named,
+    tensors_of,
+)
+from fedblocks.flower.wire.plans import Specs, several
+from fedblocks.flower.wire.uploads import filled, slots_side_by_side, written
+
+DOUBLE = 8  # bytes of a weight
+SLACK = 1.05  # what is larger by more is not looked at; what is not, is told what is wrong with it
+
+
+@dataclass(frozen=True)
+class Member:
+    """What the server knows of an enrolled client; it never sees more of its data than this."""
+
+    client: int
+    size: int  # training examples
+    limit: float  # the largest weight that it may ask for
+    tags: Mapping[str, int]
+    group: str = "all"
+
+    def __post_init__(self) -> None:
+        if self.client < 0 or self.size < 0 or not 0 <= self.limit < float("inf"):
+            raise ValueError(f"client {self.client}: number and size start at 0, and the limit is finite")
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """What one client may answer in a round."""
+
+    member: Member
+    envelope: Envelope
+    method: Method
+    specs: Mapping[str, Specs]  # block -> tensors of one copy
+    reads: Mapping[str, Read]  # of this client alone
+    copies: Mapping[str, int]  # block -> copies that it was sent side by side
+    sent: Blocks  # of this client
+    cohort: Cohort  # of this client alone
+    train: bool
+
+    @property
+    def federated(self) -> dict[str, Federated]:
+        return {name: block for name, block in self.method.blocks().items() if isinstance(block, Federated)}
+
+    @property
+    def limits(self) -> Tensor:
+        """[1]: the largest weight that the client may ask for."""
+        return torch.tensor([self.member.limit], dtype=torch.double)
+
+    @property
+    def arrays(self) -> int:
+        """The most arrays that an answer can have."""
+        return sum(len(specs) + 1 for specs in self.specs.values())
+
+    def limit(self) -> int:
+        """The most bytes that the arrays of an answer can have."""
+        total = 0
+        for name, block in self.federated.items():
+            copies = block.size if slots_side_by_side(block, self.copies.get(name, 0)) else 1
+            one = sum(torch.Size(shape).numel() * dtype.itemsize for dtype, shape in self.specs[name].values())
+            total += copies * one + block.size * DOUBLE
+        return total if self.train else 0
+
+
+def check_envelope(found: Envelope, wanted: Envelope) -> None:
+    """Refuse what belongs to another run, round, client, plan or attempt."""
+    for name, reason in (("run", "wrong-run"), ("client", "wrong-client"), ("plan", "plan-mismatch")):
+        if getattr(found, name) != getattr(wanted, name):
+            raise Malformed(reason, f"it says another {name} than it was asked in")
+    if found.round != wanted.round:
+        raise Malformed("stale", f"it is of round {found.round}, and this is round {wanted.round}")
+    if found.nonce != wanted.nonce:
+        raise Malformed("replayed", "it answers another attempt at this round")
+
+
+def admit_request(header: Request, expected: Expected) -> None:
+    """Refuse slots that do not exist."""
+    pools = {n: b for n, b in expected.method.blocks().items() if isinstance(b, Pool) and b.on_request}
+    for slots, needed in ((header.train, expected.train), (header.evaluate, False)):
+        if (slots or needed) and slots.keys() != pools.keys():
+            raise Malformed("names", "the pools asked for are not those on request")
+        for name, chosen in slots.items():
+            if sorted({*chosen}) != [*chosen] or any(not 0 <= s < pools[name].size for s in chosen):
+                raise Malformed("shape", f'"{name}" has slots 0 to {pools[name].size - 1}, each once and in order')
+
+
+def admit_upload(header: Upload, message: Wire, expected: Expected, wanted: Mapping[str, Tensor]) -> Uploads:
+    """What one client sent, if all of it is as the plan says; [1, ...]. `wanted` are the slots that it asked for."""
+    if message.payload() > SLACK * expected.limit():
+        raise Malformed("too-large", f"{message.payload()} bytes, and the plan has at most {expected.limit()}")
+    rows = _rows(header, message, expected)
+    for name, block in expected.federated.items():
+        _check_weights(name, block, rows[name], name in header.given, expected, wanted.get(name))
+    blocks = _copies(header, message, expected, rows, wanted)
+    device = expected.cohort.ids.device
+    weights = {name: rows[name][None].to(device) for name in header.given}
+    asked = {name: mask[None].to(device) for name, mask in wanted.items()}
+    uploads = uploads_of(expected.method, blocks, weights, expected.reads, asked, expected.cohort)
+    _, refusals = admit(uploads, {}, expected.cohort.ids, expected.limits.to(device))
+    if refusals:
+        raise Malformed(refusals[0].reason, refusals[0].detail)
+    return uploads
+
+
+def _rows(header: Upload, message: Wire, expected: Expected) -> dict[str, Tensor]:
+    """The weights [slots] of every block."""
+    decided = {name for name in expected.federated if type(expected.method).writes is not Method.writes}
+    if unknown := {*header.given} - decided:
+        raise Malformed("names", f'the method does not decide the weights of "{min(unknown)[:80]}"')
+    schema: Schema = {named(WEIGHTS, n): (torch.double, (b.size,)) for n, b in expected.federated.items()}
+    found = tensors_of({name: array for name, array in message.arrays.items() if name in schema}, schema)
+    return {name: found[named(WEIGHTS, name)] for name in expected.federated}
+
+
+def _check_weights(
+    name: str, block: Federated, row: Tensor, given: bool, expected: Expected, wanted: Tensor | None
+) -> None:
+    """Weights are the client's examples, or what the method decided within its limit and where it read."""
+    size = expected.member.size
+    _, refusals = Examination.of(weight_checks(name, row[None], expected.limits), expected.limits.long()).judged()
+    if refusals:
+        raise Malformed(refusals[0].reason, refusals[0].detail)
+    if not given and not bool((row == size).all()):
+        raise Malformed("bad-weight", f'"{name}" is to be written with {size} examples, not {row.max().item():g}')
+    read = expected.reads.get(name)
+    reached = torch.ones_like(row)
+    if isinstance(block, Pool) and wanted is not None:
+        reached = (wanted != 0).to(row.dtype)
+    elif isinstance(block, Pool) and isinstance(read, Selection):
+        reached = torch.zeros_like(row).index_fill(0, read.slots[0].view(-1).cpu(), 1.0)
+    if given and bool(((row != 0) & (reached == 0)).any()):
+        raise Malformed("bad-weight", f'block "{name}" writes slots that the client was not given')
+
+
+def _copies(
+    header: Upload, message: Wire, expected: Expected, rows: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+) -> Blocks:
+    """The copies that came, under the names and in the shapes that they have after training: [1, ...]."""
+    which = {
+        name: written(block, rows[name], name in header.given, expected.copies.get(name, 0), wanted.get(name))
+        for name, block in expected.federated.items()
+    }
+    schema = {
+        name: several(expected.specs[name], int(sent.sum()) if sent.dim() else 0)
+        for name, sent in which.items()
+        if bool(sent.any())
+    }
+    arrays = {name: array for name, array in message.arrays.items() if not name.startswith(f"{WEIGHTS}/")}
+    if len(message.arrays) - len(arrays) != len(rows):
+        raise Malformed("names", "there are weights of blocks that the plan does not have")
+    device = expected.cohort.ids.device
+    came = blocks_from(tensors_of(arrays, blocks_schema(schema), device), schema)
+    blocks: Blocks = {}
+    for name, block in expected.federated.items():
+        whole = filled(_background(name, block, expected, which[name]), came.get(name, {}), which[name].to(device))
+        if name in came or (block.of or name) not in blocks:
+            blocks[block.of or name] = {k: v[None] for k, v in whole.items()}
+    return blocks
+
+
+def _background(name: str, block: Federated, expected: Expected, which: Tensor) -> Params:
+    """What stands where nothing came, and has no weight: what the client was sent, else zero."""
+    wanted = several(expected.specs[name], len(which) if which.dim() else 0)
+    sent, device, found = expected.sent.get(name, {}), expected.cohort.ids.device, {}
+    for key, (dtype, shape) in wanted.items():
+        value = sent.get(key)
+        if value is not None and tuple(value.shape[1:]) == shape:
+            value = value[0]  # one of several copies, where only one is sent back
+        fits = value is not None and tuple(value.shape) == shape
+        found[key] = value if value is not None and fits else torch.zeros(shape, dtype=dtype, device=device)
+    return found

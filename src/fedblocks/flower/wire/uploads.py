@@ -1,0 +1,69 @@
+"""A client's blocks after training as arrays to send, and such arrays as the uploads that are aggregated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.aggregate import Upload, Uploads
+from fedblocks.core.blocks import Federated, Pool
+from fedblocks.core.method import Method
+from fedblocks.core.parts import Params, is_statistic
+from fedblocks.engines.job import Trained
+from fedblocks.flower.wire.messages import BLOCKS, WEIGHTS, Arrays, as_array, named
+
+
+def slots_side_by_side(block: Federated, copies: int) -> bool:
+    """Whether each slot that is written has a copy of its own; `copies` is how many were sent side by side."""
+    return isinstance(block, Pool) and block.of is None and (block.on_request or copies > 0)
+
+
+def written(block: Federated, row: Tensor, given: bool, copies: int, wanted: Tensor | None) -> Tensor:
+    """Which copies are sent: [copies] where slots lie side by side, else a single yes or no, []."""
+    if not slots_side_by_side(block, copies):
+        return (row != 0).any()
+    if given:
+        return row != 0  # [slots]
+    if wanted is not None:
+        return (wanted != 0) & (row != 0)  # [slots]
+    return (row[0] != 0).expand(copies)
+
+
+def upload_arrays(
+    method: Method, trained: Trained, copies: Mapping[str, int], size: float
+) -> tuple[Arrays, tuple[str, ...]]:
+    """What one client sends: a copy for each slot that it writes, all weights; and whose weights the method decided."""
+    arrays: Arrays = {}
+    for name, block in ((n, b) for n, b in method.blocks().items() if isinstance(b, Federated)):
+        given, wanted = trained.weights.get(name), trained.wanted.get(name)
+        row = torch.full((block.size,), size, dtype=torch.double)
+        row = row if given is None else given[0].double().view(-1).cpu()
+        which = written(block, row, given is not None, copies.get(name, 0), None if wanted is None else wanted[0].cpu())
+        for key, value in trained.blocks[block.of or name].items():
+            if bool(which.any()) and not (method.statistics == "local" and is_statistic(key)):
+                one = value[0].cpu()
+                arrays[named(BLOCKS, name, key)] = as_array(one[which] if which.dim() else one)
+        arrays[named(WEIGHTS, name)] = as_array(row)
+    return arrays, tuple(name for name in method.blocks() if name in trained.weights)
+
+
+def filled(sent: Params, some: Params, which: Tensor) -> Params:
+    """All copies of a block: those that came, and for the others, which have no weight, what was sent."""
+    if which.dim() == 0 or bool(which.all()):
+        return some or sent
+    where = which.nonzero().flatten()
+    return {k: v.index_copy(0, where, some[k]) if some else v for k, v in sent.items()}
+
+
+def together(found: list[Uploads]) -> Uploads:
+    """The uploads of several clients as those of a group."""
+    return {name: _together([uploads[name] for uploads in found]) for name in found[0]}
+
+
+def _together(found: list[Upload]) -> Upload:
+    copies = {k: torch.cat([u.copies[k] for u in found]) for k in found[0].copies}
+    ids, weights = torch.cat([u.ids for u in found]), torch.cat([u.weights for u in found])
+    return replace(found[0], ids=ids, copies=copies, weights=weights)

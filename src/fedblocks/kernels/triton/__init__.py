@@ -1,0 +1,1 @@
+"""Triton kernels, which come with torch's GPU builds only."""

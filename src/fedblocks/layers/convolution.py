@@ -1,0 +1,104 @@
+"""Convolutions and max pooling in a form that is fast for a stack of clients, and on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from fedblocks.core.mode import current
+
+
+class MaxPool2d(nn.MaxPool2d):
+    """Max pooling with torch's results, faster where windows lie side by side."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.is_plain() and not torch.compiler.is_exporting():
+            size = _single(self.kernel_size)
+            if current().mapped and input.is_cuda and input.dtype == torch.float32:
+                from fedblocks.kernels.triton.pooling import max_pool
+
+                return max_pool(input, size)
+            if size == 2 and input.device.type == "cpu" and not torch.is_grad_enabled():
+                return _halved(input)
+        pooled: Tensor = super().forward(input)
+        return pooled
+
+    def is_plain(self) -> bool:
+        """Whether the kernels can do it: square windows side by side."""
+        size, rest = _single(self.kernel_size), (_single(self.padding), _single(self.dilation))
+        side_by_side = 0 < size <= 8 and _single(self.stride) == size
+        return side_by_side and rest == (0, 1) and not self.ceil_mode and not self.return_indices
+
+
+class Conv2d(nn.Conv2d):
+    """A convolution that serves all clients of a stack in one launch on a GPU, with the pooling behind it."""
+
+    pools: tuple[MaxPool2d, ...] = ()  # at most one, that comes after it and is done here
+    rectified: bool = False  # and a rectifier after that
+
+    def forward(self, input: Tensor) -> Tensor:
+        if current().mapped and input.is_cuda and input.dtype == torch.float32 and self._is_plain():
+            return self._mapped(input)
+        return self._pooled(super().forward(input))
+
+    def _mapped(self, input: Tensor) -> Tensor:
+        from fedblocks.layers.mapped_convolution import ClientConvolution
+        from fedblocks.layers.mapped_pooling import convolve_and_pool
+
+        given = (input, self.weight, self.bias, int(self.padding[0]))
+        if any(pool.is_plain() and _single(pool.kernel_size) == 2 for pool in self.pools):
+            found = convolve_and_pool(*given, self.rectified)
+            if found is not None:
+                return found
+        convolve: Callable[..., Tensor] = ClientConvolution.apply
+        return self._pooled(convolve(*given))
+
+    def _pooled(self, output: Tensor) -> Tensor:
+        for pool in self.pools:
+            output = pool(output)
+        return output.relu() if self.rectified else output
+
+    def _is_plain(self) -> bool:
+        """Whether the kernels can do it: square, stride 1, zero padding smaller than the filter."""
+        size, pad = self.kernel_size[0], self.padding[0]
+        square = self.kernel_size == (size, size) and self.padding == (pad, pad)
+        ones = (*self.stride, *self.dilation, self.groups) == (1, 1, 1, 1, 1)
+        return square and ones and self.padding_mode == "zeros" and isinstance(pad, int) and pad < size
+
+
+def join_pooling(layers: nn.Sequential) -> None:
+    """Let each convolution do the pooling behind it, and the rectifier behind that."""
+    _pool_first(layers)
+    modules = layers._modules
+    for name, second, third in zip(modules, [*modules][1:], [*[*modules][2:], None], strict=False):
+        convolution, pool, rectifier = modules[name], modules[second], modules.get(third or "")
+        if type(convolution) is Conv2d and type(pool) is MaxPool2d:
+            convolution.pools, modules[second] = (pool,), nn.Identity()
+            if third is not None and type(rectifier) is nn.ReLU:
+                convolution.rectified, modules[third] = True, nn.Identity()
+
+
+def _pool_first(layers: nn.Sequential) -> None:
+    """Max pooling before the rectifier that precedes it: the same numbers and gradients, of a quarter of the pixels."""
+    modules = layers._modules
+    for name, after in pairwise(modules):
+        if type(modules[name]) is nn.ReLU and type(modules[after]) is MaxPool2d:
+            modules[name], modules[after] = modules[after], modules[name]
+
+
+def _halved(x: Tensor) -> Tensor:
+    """[..., h, w] -> [..., h // 2, w // 2] by whole rows; pixel by pixel, as torch does it, takes far longer."""
+    height, width = (size // 2 * 2 for size in x.shape[-2:])
+    left, right = x[..., :height, :width:2], x[..., :height, 1:width:2]
+    columns = torch.maximum(left, right)  # [..., h, w / 2]
+    return torch.maximum(columns[..., ::2, :], columns[..., 1::2, :])
+
+
+def _single(size: int | tuple[int, ...]) -> int:
+    """The size that holds for both directions, or -1."""
+    if isinstance(size, int):
+        return size
+    return size[0] if len(set(size)) == 1 else -1

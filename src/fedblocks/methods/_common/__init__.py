@@ -1,0 +1,4 @@
+"""What several papers share: two models side by side, clustering, membership.
+
+May import the core.
+"""

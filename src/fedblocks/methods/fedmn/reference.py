@@ -1,0 +1,155 @@
+"""What the code that was published with FedMN really does, to explain the number it printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.aggregate import Uploads
+from fedblocks.core.blocks import Block, Fresh, Pool, ServerOnly
+from fedblocks.core.client import Client
+from fedblocks.core.errors import UserError
+from fedblocks.core.method import Method, Paper
+from fedblocks.core.modular_net import ModularNet
+from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length
+from fedblocks.core.parts import Blocks, Params, Part
+from fedblocks.core.phases import Batch, Phase
+from fedblocks.core.random import fold, uniform
+from fedblocks.core.server import Cohort
+from fedblocks.methods.fedmn.parts import concrete, edges, matrices, path_of, pool_conflicts, run_modules
+from fedblocks.methods.fedmn.router import Router
+
+_GATES = 1 << 22  # the number of a noise stream that no layer reaches
+
+
+@dataclass(frozen=True, eq=False)
+class FedMNReference(Method):
+    """FedMN's released code: one module a layer under several names, an untrained router, gates that are never 0."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Personalized Federated Learning via Heterogeneous Modular Networks (released code)",
+        "Wang et al.",
+        2022,
+        "ICDM",
+    )
+    personal_by: ClassVar[str] = "none"
+    weighs: ClassVar[str | Mapping[str, str]] = "1"
+
+    modules: Annotated[
+        tuple[int, ...], AtLeast(1), Length(2),
+        Help("how often each layer's one module is called", usual="[2, 2, 2]"),
+    ] = (2, 2, 2)
+    widths: Annotated[
+        tuple[int, ...] | None, AtLeast(1),
+        Help("outputs of the encoder and of each middle block; default: 512, then 256"),
+    ] = None
+    dropout: Annotated[
+        float | None, AtLeast(0), Below(1), Help("in middle blocks; default: 0.5")
+    ] = None
+    spread: Annotated[
+        float | None, AtLeast(0),
+        Help("standard deviation of the blocks' first weights; a modular net has its own"),
+    ] = 0.01
+    summary_width: Annotated[int, AtLeast(1), Help("of what the router sees of an input")] = 128
+    label_width: Annotated[int, AtLeast(1), Help("of what it sees of a label")] = 64
+    client_order: Annotated[
+        Literal["parallel", "sequential"],
+        Help('"sequential": one client a round goes on from the last; see `conclude`'),
+    ] = "parallel"
+
+    def conflicts(self) -> list[Conflict]:
+        return pool_conflicts(self.net, self.modules, self.widths, {"dropout": self.dropout})
+
+    @cached_property
+    def path(self) -> ModularNet:
+        return path_of(self.net, self.modules, self.widths, self.dropout, self.spread)
+
+    @cached_property
+    def router(self) -> Router:
+        gates = edges(self.modules) + self.modules[0]  # the last ones, for encoders, are made and not used
+        return Router(self.path, gates, self.summary_width, self.label_width, unit_length=True, relu=True, samples=0)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return ("encoder", *(f"module.{number}" for number in range(2, len(self.modules))), "output")
+
+    def blocks(self) -> dict[str, Block]:
+        one_each = {name: Pool(part, size=1) for name, part in zip(self.layers, self.path.stages, strict=True)}
+        router = Fresh(self.router.net.whole)  # nobody trains it, so that it needs no home
+        found: dict[str, Block] = {"router": router, **one_each, "gates": Fresh()}
+        return found | {"turns": ServerOnly(Zeros(self.path.whole))} if self.client_order == "sequential" else found
+
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        logits = self.router.of_client(blocks["router"], client)
+        return {**blocks, "gates": {"logits": logits, "value": self.drawn(logits, client.key)}}
+
+    def drawn(self, logits: Tensor, key: Tensor) -> Tensor:
+        """Relaxed choices from twice the logits, at temperature 1, and then a softmax over all of them: [edges]."""
+        noise = uniform(key, tuple(logits.shape)).to(logits.dtype).clamp(1e-6, 1 - 1e-6)
+        return torch.softmax(concrete(2 * logits, noise, 1.0), 0)[: edges(self.modules)]
+
+    def phases(self) -> list[Phase]:
+        return [Phase((self.step(*self.layers),), self.epochs)]  # no gradient ever reached the router
+
+    def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        gates = self.drawn(blocks["gates"]["logits"], fold(batch.key, _GATES))
+        return batch.loss(self.forward(blocks, gates, batch.x))
+
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.forward(blocks, blocks["gates"]["value"], x)
+
+    def forward(self, blocks: Blocks, gates: Tensor, x: Tensor) -> Tensor:
+        found = matrices(gates, self.modules)
+        stacks = [_several(blocks[name], count) for name, count in zip(self.layers, self.modules, strict=True)]
+        outputs = run_modules(self.path.stages, stacks, found, x)
+        weights, logits = found[-1][0], torch.zeros_like(outputs[0])
+        for weight, output in zip(weights, outputs, strict=True):
+            logits = (logits + weight * output) / weights.sum()  # the division stood inside the loop
+        return logits
+
+    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        return {"gates": blocks["gates"]["value"]}
+
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        one = (client.size > 0).to(client.size.dtype).view(1)  # not weighted by examples
+        return dict.fromkeys(self.layers, one)
+
+    def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        """In turn: a round is one client's, who goes on from the last; when all had theirs, the mean of the results."""
+        if self.client_order == "parallel":
+            return server
+        if len(cohort) > 1:
+            raise UserError(
+                f'client_order = "sequential" is one client a round, not {len(cohort)}',
+                "let clients take part one by one; as many rounds as clients are one round of the released code",
+            )
+        now = {k: v[0] for name in self.layers for k, v in server[name].items()}
+        took_part = float((cohort.sizes > 0).sum())
+        turns = {k: v + took_part * now.get(k, torch.ones_like(v)) for k, v in server["turns"].items()}
+        if (cohort.round + 1) % cohort.population:
+            return server | {"turns": turns}
+        count = turns["count"][0].clamp(min=1)
+        means = {name: {k: (turns[k] / count)[None] for k in server[name]} for name in self.layers}
+        return server | means | {"turns": {k: torch.zeros_like(v) for k, v in turns.items()}}
+
+
+@dataclass(frozen=True, eq=False)
+class Zeros:
+    """The sum of some copies of a part, and how many they are; at the start of none."""
+
+    part: Part
+
+    def init(self, seed: int) -> Params:
+        like = self.part.init(seed)
+        dtype = next(iter(like.values())).dtype
+        return {name: torch.zeros_like(value) for name, value in like.items()} | {"count": torch.zeros(1, dtype=dtype)}
+
+
+def _several(pool: Params, count: int) -> Params:
+    """The one module of a layer under several names."""
+    return {name: value.expand(count, *value.shape[1:]) for name, value in pool.items()}

@@ -1,0 +1,95 @@
+"""Every instance, at every step, takes its own mixture of the shared encoder and a freshly tuned local one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.blocks import Block, Fresh
+from fedblocks.core.method import Paper
+from fedblocks.core.net import Net, Piece
+from fedblocks.core.optimizers import Optimizer
+from fedblocks.core.options import Help, Positive
+from fedblocks.core.parts import Blocks
+from fedblocks.core.phases import Phase, Update
+from fedblocks.methods.flow.base import Routed
+from fedblocks.methods.flow.instance_routes import Branches, Paced, branches_of, linear_router, one_hot
+
+
+@dataclass(frozen=True, eq=False)
+class Flow(Routed):
+    """Routing per instance between local and global parameters; clients keep nothing (Panchal and Guan, 2022)."""
+
+    paper: ClassVar[Paper] = Paper(
+        "Flow: Fine-grained Personalized Federated Learning through Dynamic Routing",
+        "Panchal, Guan",
+        2022,
+        "CrossFL at MLSys (poster)",
+    )
+
+    tau: Annotated[
+        float, Positive(), Help("temperature of the route", usual="0.75, the poster's")
+    ] = 0.75
+    router_pace: Annotated[
+        float, Positive(),
+        Help("the router's learning rate, as a multiple of the local learning rate", usual="1"),
+    ] = 1.0
+    router_scope: Annotated[
+        Literal["federated", "local_reinit"],
+        Help('the router is "federated", or every client starts it anew: "local_reinit"'),
+    ] = "federated"
+    tune_local_embedding: Annotated[bool, Help("the local copy has an embedding of its own")] = True
+    mix_cell: Annotated[
+        bool, Help("the LSTM's cell state is mixed like its output; else each branch keeps its own")
+    ] = True
+    global_update_path: Annotated[
+        Literal["personalised", "global_only"],
+        Help('the shared net learns through the mixture ("personalised"), or alone: "global_only"'),
+    ] = "personalised"
+
+    @cached_property
+    def branches(self) -> Branches:
+        return branches_of(self.net, self.mix_cell)
+
+    @cached_property
+    def routers(self) -> dict[str, Net]:
+        return {"router": linear_router(self.net, self.branches.inputs)}
+
+    @property
+    def copied(self) -> Piece:
+        return self.branches.encoder if self.tune_local_embedding else self.branches.recurrent
+
+    def blocks(self) -> dict[str, Block]:
+        anew = {"router": Fresh(self.routers["router"].whole)} if self.router_scope == "local_reinit" else {}
+        return {**super().blocks(), **anew}
+
+    def routed(self, blocks: Blocks, x: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
+        def choose(seen: Tensor) -> Tensor:
+            route = torch.softmax(self.routers["router"](blocks["router"], seen) / self.tau, -1)
+            return one_hot(route) if hard else route
+
+        return self.branches.run(blocks["shared"], blocks["local"], choose, x)
+
+    def routes(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.branches.mean_route(self.routed(blocks, x, hard=False)[1], x)
+
+    def phases(self) -> list[Phase]:
+        support, query = ("support", "query") if self.split_data else ("all", "all")
+        if self.global_update_path == "global_only":
+            updates: tuple[Update, ...] = (self.route_step(), self.step("shared", loss=self.shared_loss))
+        else:
+            updates = (self.step("router", "shared", optimizer=self.pacing),)
+        return [self.tune_local(support), Phase(updates, self.epochs, query)]
+
+    def route_step(self) -> Update:
+        return self.step("router", optimizer=self.pacing)
+
+    @property
+    def pacing(self) -> Optimizer:
+        """The local optimizer, in which the router has its own learning rate."""
+        first = len(self.routers["router"].names)
+        return self.optimizer if self.router_pace == 1 else Paced(self.optimizer, first, self.router_pace)

@@ -1,0 +1,1 @@
+"""Carry out recipes: what is due, worker processes, halving, results."""

@@ -1,0 +1,48 @@
+"""A run of more rounds begins where one of fewer ended; nothing in a run depends on how many are to come."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import tomli_w
+
+from fedblocks.config.model import Config
+from fedblocks.runs.result import load_run
+from fedblocks.runs.storage.folder import CONFIG, LOCK, STORE, write_atomically
+from fedblocks.runs.storage.record import RunStore
+
+
+def lengthen(shorter: Path, path: Path, config: Config) -> None:
+    """Make a run out of a finished one with fewer rounds, to be resumed; what cannot be one is left to begin anew."""
+    if path.exists() or not (shorter / CONFIG).exists() or not _is_start(shorter, config):
+        return
+    draft = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(shorter, draft, ignore=shutil.ignore_patterns(LOCK, CONFIG, ".*"))
+    _reopen(draft / STORE, config)
+    write_atomically(draft / CONFIG, tomli_w.dumps(config.resolved()))
+    os.replace(draft, path)
+
+
+def _reopen(path: Path, config: Config) -> None:
+    """A record as it would be had the run been stopped; its last round was evaluated only because it was the last."""
+    with closing(RunStore(path)) as store:
+        last = store.last_round() or 0
+        store.set_meta("status", "interrupted")
+    if last % config.evaluation.every:
+        with closing(sqlite3.connect(path)) as db, db:
+            for table in ("client_metrics", "means", "snapshots"):
+                db.execute(f"DELETE FROM {table} WHERE round = ?", (last,))
+
+
+def _is_start(shorter: Path, config: Config) -> bool:
+    """Whether a run is finished and differs in the number of its rounds, and when it is stored, only."""
+    before = load_run(shorter)
+    mine, other = config.resolved(), before.config.resolved()
+    for table in (mine, other):
+        del table["rounds"], table["checkpoint"]
+    return before.status == "finished" and before.rounds < config.rounds and mine == other

@@ -1,0 +1,85 @@
+"""Results of one recipe from several machines as one: what one of them has done the others need not do again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedblocks.core.errors import UserError
+from fedblocks.recipes import recipe_named
+from fedblocks.recipes.running.results import ORIGIN, Entry, Results
+
+APART = "keep them in folders of their own (--out)"
+
+
+def merge(files: Sequence[Path], folder: Path) -> Results:
+    """Join results files, and the one that is in the folder already, into the folder's."""
+    found = [(path, _read(path)) for path in files]
+    names = {(one["recipe"], one["quick"]) for _, one in found}
+    if len(names) > 1:
+        said = ", ".join(f"{path}: {one['recipe']}{' --quick' if one['quick'] else ''}" for path, one in found)
+        raise UserError(f"these are results of different recipes ({said})", "merge those of one recipe at a time")
+    (name, quick) = names.pop()
+    results = Results.open(folder, recipe_named(name), quick)
+    sources: dict[tuple[str, str], Path] = {}  # cell, key of a number -> where it came from
+    for key, entry in results.cells.items():
+        _note(sources, key, entry, results.path)
+    for path, one in found:
+        for key, entry in one["cells"].items():
+            _join(results.cells, key, entry, sources, path)
+    results.save()
+    return results
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        whole = {"recipe": found["recipe"], "quick": found["quick"], "cells": found["cells"]}
+        for entry in whole["cells"].values():
+            _numbers(entry)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} is not a file of results: {error}", "name files that `fedblocks reproduce` wrote"
+        ) from error
+    return whole
+
+
+def _join(cells: dict[str, Entry], key: str, other: Entry, sources: dict[tuple[str, str], Path], path: Path) -> None:
+    if key not in cells:
+        cells[key] = other
+        _note(sources, key, other, path)
+        return
+    mine = cells[key]
+    known = _numbers(mine)
+    for name, number in _numbers(other).items():
+        if name in known and _plain(known[name]) != _plain(number):
+            there = sources[key, name]
+            raise UserError(f"{there} and {path} have other numbers for the same run of {key} ({name})", APART)
+    tried = {one["key"] for one in mine["tuning"]}
+    mine["tuning"] += [one for one in other["tuning"] if one["key"] not in tried]
+    for seed, one in other["seeds"].items():
+        if seed in mine["seeds"] and mine["seeds"][seed]["key"] != one["key"]:
+            there = sources[key, mine["seeds"][seed]["key"]]
+            raise UserError(f"{there} and {path} ran seed {seed} of {key} with other settings", APART)
+        mine["seeds"].setdefault(seed, one)
+    if other["seeds"]:
+        mine["chosen"] = other["chosen"]
+        mine.pop("error", None)
+    _note(sources, key, other, path)
+
+
+def _numbers(entry: Entry) -> dict[str, Entry]:
+    """All numbers of a cell by the keys of their jobs."""
+    return {one["key"]: one for one in (*entry["tuning"], *entry["seeds"].values())}
+
+
+def _plain(number: Entry) -> Entry:
+    """What must be the same on every machine."""
+    return {key: value for key, value in number.items() if key not in ORIGIN or key == "partition"}
+
+
+def _note(sources: dict[tuple[str, str], Path], key: str, entry: Entry, path: Path) -> None:
+    for name in _numbers(entry):
+        sources.setdefault((key, name), path)

@@ -1,0 +1,97 @@
+"""Worker processes side by side; on a CPU each has one thread, which is faster than one process with several."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from queue import SimpleQueue
+
+from fedblocks.recipes.running.worker import STOPPED, Answer, Batch
+
+GRACE = 15.0  # seconds that a worker may take to end its round when the time is up
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class Worker:
+    """One process, started with its first job and again after a crash."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def work(self, batch: Batch) -> list[Answer]:
+        """The answers to some jobs; a process that dies or overruns its time is an answer, too."""
+        process, overrun = self._started(), threading.Event()
+
+        def end() -> None:
+            overrun.set()
+            process.kill()
+
+        late = threading.Timer(batch["seconds"] + GRACE if batch["seconds"] is not None else threading.TIMEOUT_MAX, end)
+        late.daemon = True
+        late.start()
+        line = _asked(process, json.dumps(batch))
+        late.cancel()
+        if line:
+            found: list[Answer] = json.loads(line)
+            return found
+        code = process.wait()
+        self.close()
+        died = {"error": f"the worker process ended with code {code}", "fix": "is there enough memory? Try --jobs 1"}
+        return [STOPPED if overrun.is_set() else died for _ in batch["jobs"]]
+
+    def close(self) -> None:
+        """End the process; what it has stored is whole."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "fedblocks.recipes.running.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env={**os.environ, **ONE_THREAD},
+                start_new_session=True,  # Ctrl-C is for the process that reads it; that one ends the workers
+            )
+        return self._process
+
+
+class Crew:
+    """A few workers; a batch waits until one of them is free."""
+
+    def __init__(self, size: int) -> None:
+        self._workers = [Worker() for _ in range(size)]
+        self._free: SimpleQueue[Worker] = SimpleQueue()
+        for worker in self._workers:
+            self._free.put(worker)
+
+    def work(self, batch: Batch) -> list[Answer]:
+        """The answers of the next free worker."""
+        worker = self._free.get()
+        try:
+            return worker.work(batch)
+        finally:
+            self._free.put(worker)
+
+    def close(self) -> None:
+        """End all processes."""
+        for worker in self._workers:
+            worker.close()
+
+
+def _asked(process: subprocess.Popen[str], text: str) -> str:
+    """The next line of a process, empty if it has died."""
+    assert process.stdin is not None and process.stdout is not None  # as it was started
+    try:
+        process.stdin.write(text + "\n")
+        process.stdin.flush()
+        return process.stdout.readline()
+    except OSError:
+        return ""

@@ -1,0 +1,103 @@
+"""What came out of a recipe so far, in one JSON file that is never half written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.recipes.recipe import Cell, Recipe, Values
+from fedblocks.runs.storage.environment import environment
+from fedblocks.runs.storage.folder import write_atomically
+
+Entry = dict[str, Any]  # one cell: tuning, chosen, seeds, error
+ORIGIN = ("seconds", "partition", "lanes", "device", "torch", "code")  # what is to be known of every number
+_environment = cache(environment)  # the same in all of a process
+
+
+@dataclass
+class Results:
+    """The cells of one recipe with their numbers; `save` after every change."""
+
+    path: Path
+    recipe: Recipe
+    quick: bool
+    cells: dict[str, Entry]
+
+    @staticmethod
+    def open(folder: Path, recipe: Recipe, quick: bool) -> Results:
+        """What the file of a recipe holds, if there is one."""
+        path = folder / f"{recipe.name}{'-quick' if quick else ''}.json"
+        if not path.exists():
+            return Results(path, recipe, quick, {})
+        try:
+            cells: dict[str, Entry] = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} cannot be read: {error}", "move it away, or choose another --out") from error
+        return Results(path, recipe, quick, cells)
+
+    def score(self, cell: Cell, key: str) -> float | None:
+        """What one combination of values reached on validation data, if it was tried with exactly this job."""
+        return next((entry["validation"] for entry in self._entry(cell)["tuning"] if entry["key"] == key), None)
+
+    def seed(self, cell: Cell, seed: int, key: str) -> Entry | None:
+        """The numbers of one seed, if they are those of exactly this job."""
+        entry: Entry | None = self._entry(cell)["seeds"].get(str(seed))
+        return entry if entry is not None and entry["key"] == key else None
+
+    def add_tuned(self, cell: Cell, values: Values, key: str, answer: Entry) -> None:
+        """One combination of values was tried."""
+        score = {"values": values, "rounds": answer["rounds"], "validation": answer["numbers"]["value"]}
+        self._entry(cell)["tuning"].append({**score, **_origin(answer), "key": key})
+        self._entry(cell).pop("error", None)
+        self.save()
+
+    def add_seed(self, cell: Cell, seed: int, values: Values, key: str, answer: Entry) -> None:
+        """A run with the chosen values is done."""
+        entry = self._entry(cell)
+        entry["chosen"] = values
+        entry["seeds"][str(seed)] = {**answer["numbers"], **_origin(answer), "key": key}
+        entry.pop("error", None)
+        self.save()
+
+    def seeds(self, cell: Cell) -> list[int]:
+        """The seeds that have numbers."""
+        return [int(seed) for seed in self._entry(cell)["seeds"]]
+
+    def keep(self, cell: Cell, tried: set[str], run: set[str]) -> None:
+        """Forget what other settings than those of today gave; both are keys of jobs."""
+        entry = self._entry(cell)
+        entry["tuning"] = [one for one in entry["tuning"] if one["key"] in tried]
+        entry["seeds"] = {seed: one for seed, one in entry["seeds"].items() if one["key"] in run}
+
+    def fail(self, cell: Cell, message: str) -> None:
+        """A run of this cell failed."""
+        self._entry(cell)["error"] = message
+        self.save()
+
+    def save(self) -> None:
+        """Write the file, all of it or nothing."""
+        about, ran_on = self.recipe, _environment()
+        head: Entry = {"recipe": about.name, "title": about.title, "paper": about.paper, "shape": about.shape}
+        head |= {"unit": about.unit, "quick": self.quick, "stand_in_for": about.stand_in_for}
+        head |= {"notes": list(about.notes), "versions": ran_on["versions"], "devices": ran_on["devices"]}
+        order = {cell.key: self.cells[cell.key] for cell in about.cells if cell.key in self.cells}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, json.dumps({**head, "cells": order}, indent=1) + "\n")
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write {self.path}: {error.strerror or error}", "choose another --out"
+            ) from error
+
+    def _entry(self, cell: Cell) -> Entry:
+        empty: Entry = {"published": cell.published, "measure": cell.measure, "tuning": [], "seeds": {}}
+        return self.cells.setdefault(cell.key, empty)
+
+
+def _origin(answer: Entry) -> Entry:
+    """What is to be known of a number: what it cost, which data, where and by which code it was made."""
+    return {key: answer[key] for key in ORIGIN}

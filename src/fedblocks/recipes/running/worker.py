@@ -1,0 +1,179 @@
+"""A process that carries out runs: batches of jobs come in as lines of JSON, answers go out as lines of JSON.
+
+`python -m fedblocks.recipes.running.worker`. A run that was stopped before goes on; a finished one is only measured.
+Runs that can be lanes of one are, where that is asked for; the others follow each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedblocks.config.model import Config
+from fedblocks.core.errors import Interrupted, UserError
+from fedblocks.recipes.measures import Numbers, measured, measured_together
+from fedblocks.recipes.running.longer import lengthen
+from fedblocks.recipes.running.provenance import code_version
+from fedblocks.runs.build import Prepared, prepare
+from fedblocks.runs.grids.lanes import LANES, fits, has_room, is_mapped, rounds_done, run_together
+from fedblocks.runs.progress import OnRound, RoundDone
+from fedblocks.runs.result import RunResult, load_run
+from fedblocks.runs.run import resume, run
+from fedblocks.runs.shelf import shared_data
+from fedblocks.runs.storage.folder import CONFIG, RunFolder
+
+Answer = dict[str, Any]
+Batch = dict[str, Any]  # jobs; seconds that they may take; whether they may be lanes
+STOPPED: Answer = {"stopped": True}
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One run and what is read off it."""
+
+    folder: Path
+    config: Config
+    measure: dict[str, Any]
+    part: Any
+    shorter: Path | None  # of a run that differs in having fewer rounds, to go on from
+
+    @staticmethod
+    def of(table: dict[str, Any]) -> Job:
+        shorter = Path(table["shorter"]) if table.get("shorter") else None
+        return Job(Path(table["folder"]), Config.of(table["config"]), table["measure"], table["part"], shorter)
+
+    @property
+    def is_done(self) -> bool:
+        return (self.folder / CONFIG).exists() and load_run(self.folder).status == "finished"
+
+
+def answers(batch: Batch) -> list[Answer]:
+    """The numbers of each job; or that its time was up, or what went wrong."""
+    jobs: dict[int, Job] = {}
+    found: dict[int, Answer] = {}
+    for number, table in enumerate(batch["jobs"]):
+        job = _safely(partial(_ready, table))
+        (jobs if isinstance(job, Job) else found)[number] = job
+    on_round, is_late = _watch(batch["seconds"])
+    firsts = list({job.folder: job for job in reversed(jobs.values())}.values())[::-1]  # one for each run
+    for turn, company in enumerate(companies(firsts) if batch["lanes"] else [[job] for job in firsts]):
+        missed = STOPPED if turn and is_late() else _safely(partial(_train, company, on_round))
+        folders = {job.folder for job in company}
+        own = {number: job for number, job in jobs.items() if job.folder in folders}
+        found |= dict.fromkeys(own, missed) if missed else _measured(own)
+    return [found[number] for number in range(len(batch["jobs"]))]
+
+
+def _ready(table: dict[str, Any]) -> Job:
+    job = Job.of(table)
+    if job.shorter is not None:
+        lengthen(job.shorter, job.folder, job.config)
+    return job
+
+
+def _safely(step: Callable[[], Any]) -> Any:
+    """What a step gives; if it fails that is an answer, for one cell that fails must not take the others with it."""
+    try:
+        return step()
+    except Interrupted:
+        return STOPPED
+    except UserError as error:
+        return {"error": error.message, "fix": error.fix}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}", "fix": ""}
+
+
+def _watch(seconds: float | None) -> tuple[OnRound, Callable[[], bool]]:
+    """Who ends a run when the time is up, or when nobody waits for it any more."""
+    parent, latest = os.getppid(), time.monotonic() + seconds if seconds is not None else float("inf")
+
+    def is_late() -> bool:
+        return time.monotonic() > latest or os.getppid() != parent
+
+    def on_round(done: RoundDone) -> None:
+        if done.round < done.rounds and is_late():
+            raise KeyboardInterrupt
+
+    return on_round, is_late
+
+
+def companies(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Jobs whose runs can be lanes of one, and stand at the same round, together."""
+    found: list[tuple[list[Job], list[Prepared], int]] = []
+    for job in jobs:
+        prepared = None if job.is_done else _safely(partial(prepare, job.config))
+        start = rounds_done(job.folder)
+        if isinstance(prepared, Prepared) and is_mapped(prepared):
+            for own, others, round in found:
+                if others and round == start and fits([others[0], prepared]) and has_room([*others, prepared]):
+                    own.append(job)
+                    others.append(prepared)
+                    break
+            else:
+                found.append(([job], [prepared], start))
+        else:
+            found.append(([job], [], start))
+    return [own for own, _, _ in found]
+
+
+def _train(company: Sequence[Job], on_round: OnRound) -> None:
+    """Carry out the runs of some jobs; if they cannot be lanes after all, one after the other."""
+    if len(company) > 1:
+        try:
+            run_together([job.config for job in company], [job.folder for job in company], on_round)
+            return
+        except Interrupted:
+            raise
+        except Exception as error:
+            print(f"not as lanes: {type(error).__name__}: {error}", file=sys.stderr)
+    for job in company:
+        if not (job.folder / CONFIG).exists():
+            run(job.config, job.folder, on_round)
+        elif not job.is_done:
+            resume(job.folder, on_round)
+
+
+def _measured(jobs: Mapping[int, Job]) -> dict[int, Answer]:
+    """What is read off finished runs; the same measure of several runs at once."""
+    alike: dict[str, list[int]] = {}
+    for number, job in jobs.items():
+        alike.setdefault(json.dumps([job.measure, job.part]), []).append(number)
+    found: dict[int, Answer] = {}
+    for numbers in alike.values():
+        first, runs = jobs[numbers[0]], [load_run(jobs[number].folder) for number in numbers]
+        together = _safely(partial(measured_together, runs, first.measure, first.part)) if len(runs) > 1 else None
+        for turn, (number, one) in enumerate(zip(numbers, runs, strict=True)):
+            values = together[turn] if isinstance(together, list) else None
+            found[number] = _safely(partial(_answer, one, jobs[number], values))
+    return found
+
+
+def _answer(found: RunResult, job: Job, numbers: Numbers | None) -> Answer:
+    numbers = measured(found, job.measure, job.part) if numbers is None else numbers
+    with RunFolder.open(found.folder) as folder:
+        ran_on, partition = folder.environment, folder.store.meta("federation") or ""
+        lanes = int(folder.store.meta(LANES) or 1)
+    about = {"rounds": found.rounds, "seconds": round(found.seconds, 1), "partition": partition, "lanes": lanes}
+    where = {"device": ran_on["devices"][0], "torch": ran_on["versions"]["torch"], "code": code_version()}
+    return {"numbers": numbers, **about, **where}
+
+
+def serve() -> None:
+    """Answer one batch after the other until there are no more; whatever a run prints goes to the error stream."""
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    with shared_data():
+        for line in sys.stdin:
+            channel.write(json.dumps(answers(json.loads(line))) + "\n")
+            channel.flush()
+
+
+if __name__ == "__main__":
+    serve()

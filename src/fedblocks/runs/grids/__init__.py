@@ -1,0 +1,1 @@
+"""Several runs: comparisons, lanes, searches for values."""

@@ -1,0 +1,258 @@
+"""A search for the best options by validation accuracy, on Optuna; the same call goes on where the last one stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import tomli_w
+
+from fedblocks.config.model import Config
+from fedblocks.config.options import Table
+from fedblocks.config.presets import read_config
+from fedblocks.core.errors import Interrupted, RunFolderError, UserError
+from fedblocks.runs.progress import RoundDone
+from fedblocks.runs.run import RUNS, run
+from fedblocks.runs.storage.folder import write_atomically
+
+PLAN, STUDY = "tune.toml", "study.db"  # in the folder of a search: what it searches, and what it found
+NAME = "fedblocks"  # of the study
+_RANGE = re.compile(r"(?P<low>[^.:]*(?:\.\d[^.:]*)?)\.\.(?P<high>[^:]+?)(?P<log>:log)?")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers to search in: `0.01..1:log`, or whole ones: `2..8`."""
+
+    low: float
+    high: float
+    log: bool
+
+    def suggest(self, trial: Any, name: str) -> float:
+        """A number for one trial, short enough to be written down."""
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return int(trial.suggest_int(name, self.low, self.high, log=self.log))
+        found = float(f"{trial.suggest_float(name, self.low, self.high, log=self.log):.4g}")
+        return min(max(found, self.low), self.high)
+
+    @property
+    def examples(self) -> list[str]:
+        """Both ends, as they are written."""
+        return [repr(self.low), repr(self.high)]
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Values to choose from: `1|3|5`."""
+
+    values: tuple[str, ...]  # as they are written
+
+    def suggest(self, trial: Any, name: str) -> str:
+        """One of them for one trial."""
+        return str(trial.suggest_categorical(name, self.values))
+
+    @property
+    def examples(self) -> list[str]:
+        """All of them."""
+        return list(self.values)
+
+
+Space = Mapping[str, Range | OneOf]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting that was tried."""
+
+    number: int
+    state: str  # complete, pruned or fail
+    accuracy: float | None  # validation accuracy, in the mean over clients, of the last evaluation that it got to
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found."""
+
+    folder: Path
+    trials: list[Trial]
+    best: Trial
+    command: str  # that runs the best setting
+
+
+def parse_space(changes: Sequence[str]) -> tuple[dict[str, Range | OneOf], list[str]]:
+    """What is searched for, and the changes that are the same for all trials."""
+    space: dict[str, Range | OneOf] = {}
+    fixed: list[str] = []
+    for text in changes:
+        name, _, value = text.partition("=")
+        found = _RANGE.fullmatch(value.strip())
+        if found is not None:
+            space[name.strip()] = _range(text, found)
+        elif "|" in value:
+            space[name.strip()] = OneOf(tuple(part.strip() for part in value.split("|")))
+        else:
+            fixed.append(text)
+    if not space:
+        raise UserError(
+            "nothing to search for",
+            "give a range or a choice: --set method.lr=0.01..1:log --set net.hidden='[32]|[64]'",
+        )
+    return space, fixed
+
+
+def tune(
+    what: str,
+    changes: Sequence[str],
+    trials: int = 20,
+    out: Path | None = None,
+    on_trial: Callable[[Trial], None] | None = None,
+) -> Tuned:
+    """Search until there are as many trials in all as asked for; test data are never looked at."""
+    optuna = _optuna()
+    space, fixed = parse_space(changes)
+    for number in range(max(len(one.examples) for one in space.values())):  # a wrong name or value is told at once
+        ends = [f"{name}={one.examples[min(number, len(one.examples) - 1)]}" for name, one in space.items()]
+        base = _config(what, [*fixed, *ends])
+    folder = out if out is not None else RUNS / f"tune-{base.method.name}-{base.data.name}-{_key(base, space)}"
+    _begin(folder, base, space)
+    study = _study(optuna, folder, base.seed)
+    while len(_ended(study)) < trials:
+        study.optimize(_objective(optuna, what, fixed, space, folder), n_trials=1)
+        if on_trial is not None:
+            on_trial(_ended(study)[-1])
+    return _found(what, fixed, folder, _ended(study))
+
+
+def _found(what: str, fixed: Sequence[str], folder: Path, ended: list[Trial]) -> Tuned:
+    complete = [trial for trial in ended if trial.state == "complete"]
+    if not complete:
+        raise UserError(
+            f"none of {len(ended)} trials came to its end", "search in a narrower range, or with more --trials"
+        )
+    best = max(complete, key=lambda trial: (trial.accuracy or 0.0, -trial.number))
+    words = [*fixed, *(f"{name}={value}" for name, value in best.options.items())]
+    command = shlex.join(["fedblocks", "run", what, *(word for text in words for word in ("--set", text))])
+    return Tuned(folder, ended, best, command)
+
+
+def _objective(
+    optuna: ModuleType, what: str, fixed: Sequence[str], space: Space, folder: Path
+) -> Callable[[Any], float]:
+    """One trial: a run of its own; one that does worse than most others did by then is left."""
+
+    def objective(trial: Any) -> float:
+        chosen = {name: one.suggest(trial, name) for name, one in space.items()}
+        for name, value in chosen.items():
+            trial.set_user_attr(name, value)
+        accuracy = 0.0
+
+        def on_round(done: RoundDone) -> None:
+            nonlocal accuracy
+            if "validation" in done.accuracy:
+                accuracy = done.accuracy["validation"]
+                trial.report(accuracy, done.round)
+                if done.round < done.rounds and trial.should_prune():
+                    raise Left
+
+        try:
+            config = _config(what, [*fixed, *(f"{name}={value}" for name, value in chosen.items())])
+            run(config, folder / f"trial-{trial.number:03d}", on_round)
+        except Interrupted as error:
+            if isinstance(error.__cause__, Left):
+                raise optuna.TrialPruned from error
+            raise KeyboardInterrupt from error
+        return accuracy
+
+    return objective
+
+
+class Left(KeyboardInterrupt):
+    """Stops a run that is not promising the way Ctrl-C does: it could be resumed."""
+
+
+def _config(what: str, changes: Sequence[str]) -> Config:
+    """The configuration of a trial: it is tried on validation data and on nothing else."""
+    return read_config(what, [*changes, 'evaluation.parts=["validation"]'])
+
+
+def _study(optuna: ModuleType, folder: Path, seed: int) -> Any:
+    """What was found so far; a trial during which the search was killed is put first in the queue."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        storage=f"sqlite:///{(folder / STUDY).resolve()}", study_name=NAME, direction="maximize", load_if_exists=True
+    )
+    running = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
+    for trial in running:
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        study.enqueue_trial(trial.params)
+    study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
+    study.pruner = _pruner(optuna)
+    return study
+
+
+def _pruner(optuna: ModuleType) -> Any:
+    return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1)
+
+
+def _ended(study: Any) -> list[Trial]:
+    """Trials that count: the others were killed, and are done again."""
+    found = []
+    for trial in study.get_trials(deepcopy=False):
+        state = trial.state.name.lower()
+        if state in ("complete", "pruned"):
+            last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else None
+            found.append(
+                Trial(trial.number, state, trial.value if state == "complete" else last, dict(trial.user_attrs))
+            )
+    return found
+
+
+def _range(text: str, found: re.Match[str]) -> Range:
+    try:
+        low, high = (int(n) if re.fullmatch(r"[+-]?\d+", n) else float(n) for n in (found["low"], found["high"]))
+    except ValueError as error:
+        raise UserError(f"--set {text}: a range has two numbers", "write for example method.lr=0.01..1:log") from error
+    if not low < high or (found["log"] and low <= 0):
+        fix = "write the smaller number first, and with :log both above 0"
+        raise UserError(f"--set {text}: there is nothing between {low} and {high}", fix)
+    return Range(low, high, bool(found["log"]))
+
+
+def _key(base: Config, space: Space) -> str:
+    return sha256(json.dumps(_plan(base, space), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _plan(base: Config, space: Space) -> Table:
+    """All that decides a search; what is searched for has no value in it."""
+    return {**base.resolved(), "tune": {name: repr(one) for name, one in space.items()}}
+
+
+def _begin(folder: Path, base: Config, space: Space) -> None:
+    text = tomli_w.dumps(_plan(base, space))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / PLAN).exists():
+            if any(folder.iterdir()):
+                raise RunFolderError(f"{folder} is not empty and not a search", "choose another folder with --out")
+            write_atomically(folder / PLAN, text)
+        elif (folder / PLAN).read_text(encoding="utf-8") != text:
+            raise RunFolderError(f"{folder} holds a search with other settings", "choose another folder with --out")
+    except OSError as error:
+        raise RunFolderError(f"cannot write {folder}: {error.strerror or error}", "choose another folder") from error
+
+
+def _optuna() -> ModuleType:
+    try:
+        import optuna
+    except ImportError as error:
+        raise UserError("a search needs the package optuna", 'pip install "fedblocks[tune]"') from error
+    found: ModuleType = optuna
+    return found

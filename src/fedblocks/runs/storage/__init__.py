@@ -1,0 +1,1 @@
+"""What a run leaves on disk: its folder, its record, its checkpoints. May import the core."""

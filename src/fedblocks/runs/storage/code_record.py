@@ -1,0 +1,125 @@
+"""Which code of the user's a run needs: written to its folder, and asked for by name where it is missing."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import fedblocks.core
+from fedblocks.config.code.loading import Code, file_hash
+from fedblocks.config.model import Config
+from fedblocks.config.registry import PYTHON, Named, kinds
+from fedblocks.core.errors import UserError
+from fedblocks.runs.storage.environment import without_home
+
+FILE = "code.json"
+PROGRAM = "the program that started the run"
+Entry = dict[str, str]  # defines, and a package, or a file and its sha256
+
+_OURS = Path(fedblocks.core.__file__ or "").parents[1]
+_INSTALLED = [Path(sysconfig.get_paths()[key]) for key in ("stdlib", "purelib", "platlib")]
+
+
+def entries_of(table: Mapping[str, Any]) -> list[Entry]:
+    """What a configuration needs that is not ours: its program, or files and packages that define what it names."""
+    if table.get("data", {}).get("name") == PYTHON:
+        return [_program()]
+    entries = [_entry(kind, name) for kind, name in names_in(table) if name in kinds()[kind]]
+    return [entry for entry in entries if entry is not None]
+
+
+def text_of(table: Mapping[str, Any]) -> str | None:
+    """The entries as JSON; None: everything that the configuration names is ours."""
+    entries = entries_of(table)
+    return json.dumps(entries, indent=2) + "\n" if entries else None
+
+
+def read_entries(folder: Path) -> list[Entry]:
+    """What a run folder says of the code that it needs."""
+    try:
+        found: list[Entry] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return found
+
+
+def names_in(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Kind and name of what a configuration names, each once."""
+    tables = [table, *table.get("groups", {}).values()]
+    named = [(kind, one.get(kind, {}).get("name")) for one in tables for kind in ("data", "net", "method")]
+    yield from dict.fromkeys((kind, name) for kind, name in named if name is not None)
+
+
+def require_names(config: Config, folder: Path) -> None:
+    """Refuse a run that names something unknown here, and say which code defines it."""
+    for kind, name in names_in(config.resolved()):
+        known = kinds()[kind]
+        if name not in known:
+            what = f'{known.what if isinstance(known, Named) else kind} "{name}"'
+            fix = what_to_add(read_entries(folder), what)
+            raise UserError(f"{folder} needs the {what}, which is not known here", fix)
+
+
+def require_objects(folder: Path) -> UserError:
+    """The error for a run of objects that nobody has handed over."""
+    fix = f"{what_to_add(read_entries(folder), PROGRAM)}; in Python, give the same method and data"
+    return UserError(f"{folder} was started by a Python program, which made its net and its data", fix)
+
+
+def warnings(folder: Path, code: Code) -> list[str]:
+    """What differs between the code that was read and that which a run was started with."""
+    before = {Path(entry["file"]).name: entry for entry in read_entries(folder) if "sha256" in entry}
+    changed = [name for name, found in code.hashes if name in before and before[name]["sha256"] != found]
+    return [f"{name} is not as it was when the run was started (its SHA-256 differs)" for name in changed]
+
+
+def what_to_add(entries: list[Entry], what: str) -> str:
+    """What makes something known that a run needs."""
+    entry = next((one for one in entries if one["defines"] == what), None) or next(iter(entries), None)
+    if entry is None:
+        return f"add --code FILE (the Python file that defines {what}; the run does not say which)"
+    if "package" in entry:
+        return f"install {entry['package']} (the package that defines {what})"
+    if "file" not in entry:
+        return "it was started in a notebook or a session without a file: go on there"
+    role = entry["defines"] if entry["defines"] == PROGRAM else f"the file that defines {entry['defines']}"
+    return f"add --code {entry['file']} ({role}, recorded with SHA-256 {entry['sha256'][:12]}...)"
+
+
+def _entry(kind: str, name: str) -> Entry | None:
+    known = kinds()[kind]
+    what = f'{known.what if isinstance(known, Named) else kind} "{name}"'
+    if isinstance(known, Named) and (package := known.package_of(name)) is not None:
+        return {"defines": what, "package": package}
+    file = _file_of(known[name])
+    return None if file is None or file.is_relative_to(_OURS) else {"defines": what, **_told(file)}
+
+
+def _program() -> Entry:
+    """The program that is running; in a notebook there is no file."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    path = Path(file).resolve() if file else None
+    is_program = path is not None and path.is_file() and not any(path.is_relative_to(one) for one in _INSTALLED)
+    return {"defines": PROGRAM, **(_told(path) if path is not None and is_program else {})}
+
+
+def _file_of(target: Any) -> Path | None:
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(target))
+    except TypeError:
+        return None
+    path = Path(file).resolve() if file else None
+    return path if path is not None and path.is_file() else None
+
+
+def _told(file: Path) -> Entry:
+    """A file as others may see it, relative to where the command was called."""
+    near = file.is_relative_to(Path.cwd())
+    shown = os.path.relpath(file) if near else without_home(str(file))
+    return {"file": shown, "sha256": file_hash(file)}

@@ -1,0 +1,181 @@
+"""A run is a folder: its configuration, what it ran on, its record and its checkpoints; one process may write it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import tomli_w
+
+from fedblocks.core.errors import RunFolderError
+from fedblocks.runs.storage import code_record
+from fedblocks.runs.storage.environment import alive, started, sync
+from fedblocks.runs.storage.record import SUFFIXES, RunStore
+
+Status: TypeAlias = Literal["running", "finished", "interrupted", "failed"]
+
+CONFIG, ENVIRONMENT, STORE, LOCK = "config.toml", "env.json", "run.sqlite", "run.lock"
+SIDE_FILES = {f"{STORE}{suffix}" for suffix in SUFFIXES}
+WRITTEN = (ENVIRONMENT, code_record.FILE, CONFIG)
+BEFORE_CONFIG = {LOCK, *WRITTEN[:-1], *(f".{name}.tmp" for name in WRITTEN)} | SIDE_FILES
+
+
+class RunFolder:
+    """One run on disk; `create` and `claim` take the right to write, `close` or the process's end gives it back."""
+
+    def __init__(self, path: Path, config: dict[str, Any], store: RunStore) -> None:
+        self.path = path
+        self.config = config  # resolved: no default is left to guess
+        self.store = store
+        self.checkpoints = path / "checkpoints"
+        self._lock: int | None = None
+
+    @classmethod
+    def create(cls, path: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> RunFolder:
+        """A new run, ready to be written; config.toml is written last, so a folder that has one is whole."""
+        config_text, code_text = tomli_w.dumps(config), code_record.text_of(config)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            _refuse_used(path)
+            lock = _take_lock(path)
+            try:
+                store = _fill(path, config_text, code_text, json.dumps(environment, indent=2, sort_keys=True))
+            except BaseException:
+                os.close(lock)
+                raise
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write the run folder {path}: {error.strerror or error}", "choose another folder with --out"
+            ) from error
+        folder = cls(path, _read_config(path), store)
+        folder._lock = lock
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run, to be read; `claim` it before writing."""
+        _refuse_no_run(path)
+        return cls(path, _read_config(path), RunStore(path / STORE))
+
+    def claim(self) -> None:
+        """Take the right to write, or say which process has it."""
+        if self._lock is None:
+            self._lock = _take_lock(self.path)
+
+    def close(self) -> None:
+        """Close the record and give back the right to write."""
+        self.store.close()
+        if self._lock is not None:
+            os.truncate(self._lock, 0)
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What the run was started on."""
+        found: dict[str, Any] = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
+        return found
+
+    @property
+    def status(self) -> str:
+        """running, finished, interrupted or failed; a run whose process was killed counts as interrupted."""
+        status = self.store.meta("status") or "interrupted"
+        return "interrupted" if status == "running" and _writer(self.path) is None else status
+
+    def set_status(self, status: Status) -> None:
+        """Record how the run stands."""
+        self.store.set_meta("status", status)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that readers, and a kill, find the old content or the new, never half of it."""
+    draft = path.with_name(f".{path.name}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    sync(draft)
+    os.replace(draft, path)
+    sync(path.parent)
+
+
+def _fill(path: Path, config: str, code: str | None, environment: str) -> RunStore:
+    _refuse_used(path)  # again, now that nobody else can fill it
+    write_atomically(path / ENVIRONMENT, environment)
+    if code is not None:
+        write_atomically(path / code_record.FILE, code)
+    store = RunStore.create(path / STORE)
+    store.set_meta("status", "running")
+    write_atomically(path / CONFIG, config)
+    return store
+
+
+def _take_lock(path: Path) -> int:
+    """The descriptor of the locked file; the system drops the lock when the process ends, however it ends."""
+    try:
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot write the run folder {path}: {error.strerror}", "make it writable, or copy the run elsewhere"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        writer = _writer(path)
+        raise RunFolderError(
+            f"{path} is being written by {'another process' if writer is None else f'process {writer}'}",
+            "wait until it ends or stop it, then resume",
+        ) from error
+    os.truncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()} {started(os.getpid())}\n".encode(), 0)
+    return lock
+
+
+def _writer(path: Path) -> int | None:
+    """The process that writes the run, if it is alive; one with the same id that started later is another."""
+    try:
+        pid, _, start = (path / LOCK).read_text().strip().partition(" ")
+        number = int(pid)
+    except (OSError, ValueError):
+        return None
+    return number if alive(number) and started(number) == start else None
+
+
+def _refuse_used(path: Path) -> None:
+    """Refuse a folder with anything in it, but for what a run killed while it was being created has left."""
+    names = {entry.name for entry in path.iterdir()}
+    if CONFIG in names:
+        fix = f"continue it with `fedblocks resume {path}`, or choose another folder with --out"
+        raise RunFolderError(f"{path} already holds a run", fix)
+    if names - BEFORE_CONFIG:
+        raise RunFolderError(f"{path} is not empty and not a run", "choose another folder with --out")
+
+
+def _refuse_no_run(path: Path) -> None:
+    fix = "name a folder that `fedblocks run --out FOLDER` made"
+    if not path.is_dir():
+        raise RunFolderError(f"{path} is not a folder" if path.exists() else f"{path} does not exist", fix)
+    names = {entry.name for entry in path.iterdir()}
+    if not names:
+        raise RunFolderError(f"{path} is empty, not a run", fix)
+    if CONFIG not in names and STORE in names and names <= BEFORE_CONFIG:
+        raise RunFolderError(f"{path} is a run that was stopped before it began", "start it again with the same --out")
+    if not {CONFIG, STORE} <= names:
+        missing = " and ".join(sorted({CONFIG, STORE} - names))
+        raise RunFolderError(f"{path} is not a run: it has no {missing}", fix)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"cannot read {path / CONFIG}: {error}", "restore the file from a copy") from error
