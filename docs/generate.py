@@ -25,7 +25,7 @@ from fedblocks.core.plan import plan
 from fedblocks.data.federation import Federation
 from fedblocks.data.partitions import iid
 from fedblocks.engines.close_round import Report
-from fedblocks.engines.round import Setting, run_round
+from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
 from fedblocks.recipes.page import reproduction_page
@@ -61,7 +61,7 @@ def federation(tags: tuple[str, ...]) -> Federation:
 
 def measured(method: Method) -> tuple[int, int]:
     """(bytes, floating-point operations) of one round."""
-    setting = Setting.of(method, federation(type(method).tags))
+    setting = Experiment.of(method, federation(type(method).tags))
     with FlopCounterMode(display=False) as counter:
         _, report = run_round(setting, setting.start(), range(CLIENTS), Sequential())
     return traffic(report), counter.get_total_flops()

@@ -21,7 +21,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower.client.host import start_client
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.federation import job_for, new_run
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
 from fedblocks.flower.server.watching import watch
 from fedblocks.methods import METHODS
@@ -57,7 +57,7 @@ def farthest(ours: RunResult, theirs: RunResult) -> float:
     return max((float((a.double() - b.double()).abs().max()) for a, b in pairs if b.numel()), default=0.0)
 
 
-def compared(name: str, base: Path, crew: Crew, federation: str) -> dict[str, Any]:
+def compared(name: str, base: Path, crew: ProcessGroup, federation: str) -> dict[str, Any]:
     """One method in both ways."""
     config = Config.of({**TABLE, "method": {"name": name, **TRAINING, **OPTIONS.get(name, {})}})
     simulated = run(config, base / f"{name}-simulated")
@@ -86,7 +86,7 @@ def main() -> None:
         set_up(base / "f", "127.0.0.1", {"a": [0], "b": [1]}, launch.free_port(), launch.free_port(), data=DATA)
         server = base / "f" / "server"
         variables = {**launch.environment(server), launch.SERVER: str(server), "OMP_NUM_THREADS": "1"}
-        with Crew(base / "logs", variables) as crew:
+        with ProcessGroup(base / "logs", variables) as crew:
             host = running.start_server(crew, server, print)
             for name in ("a", "b"):
                 start_client(crew, base / "f" / name, name)

@@ -23,7 +23,7 @@ from fedblocks.config.model import Config
 from fedblocks.flower.client.host import start_client
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.federation import job_for, new_run
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
 from fedblocks.flower.server.watching import watch
 from fedblocks.runs.result import RunResult
@@ -49,7 +49,7 @@ class Place:
         self.base, self.server = base, base / "server"
         set_up(base, "127.0.0.1", {"one": [0], "two": [1]}, launch.free_port(), launch.free_port(), data=DATA)
         variables = {**launch.environment(self.server), launch.SERVER: str(self.server), "OMP_NUM_THREADS": "1"}
-        self.crew = Crew(base / "logs", variables)
+        self.crew = ProcessGroup(base / "logs", variables)
 
     def start(self, ours: bool) -> None:
         self.host = running.start_server(self.crew, self.server, print)

@@ -27,7 +27,7 @@ from fedblocks.data import dataset
 from fedblocks.data.federation import Federation
 from fedblocks.data.partitions import iid
 from fedblocks.data.shifts import joint
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
@@ -78,7 +78,7 @@ def run(job: tuple[str, dict[str, Any], int], rounds: int = 60) -> dict[str, Any
     name, options, seed = job
     torch.set_num_threads(1)
     data = federation(seed)
-    setting = Setting.of(make(name, options), data, seed)
+    setting = Experiment.of(make(name, options), data, seed)
     state, everybody, engine = setting.start(), range(CLIENTS), Vectorised()
     for _ in range(rounds):
         state, _ = run_round(setting, state, everybody, engine)
@@ -96,7 +96,7 @@ def accuracies(counts: Mapping[int, tuple[float, float, float]]) -> list[float]:
     return [counts[c][0] / counts[c][1] for c in range(CLIENTS)]
 
 
-def describe(name: str, setting: Setting, state: State) -> np.ndarray | None:
+def describe(name: str, setting: Experiment, state: State) -> np.ndarray | None:
     """What a method knows of each client: mixture weights, branch weights, gates, membership: [clients, numbers]."""
     block = {"pfedmb": "alpha", "fedem": "mixture"}.get(name)
     method = setting.methods["all"]

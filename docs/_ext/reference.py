@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import fedblocks
 from fedblocks.cli.app import app as commands
 from fedblocks.config import catalogue
-from fedblocks.config.model import Checkpoint, Cohort, Config, Data, Evaluation, Group
+from fedblocks.config.model import Checkpoint, CohortSection, Config, Data, Evaluation, Group
 from fedblocks.config.presets import PRESETS
 from fedblocks.config.registry import kinds
 
@@ -25,7 +25,7 @@ WIDTH = 96  # columns of help texts
 SECTIONS = {
     "Top of the file": Config,
     "[data]": Data,
-    "[cohort]": Cohort,
+    "[cohort]": CohortSection,
     "[evaluation]": Evaluation,
     "[checkpoint]": Checkpoint,
     "[groups.NAME]": Group,

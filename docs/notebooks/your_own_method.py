@@ -17,6 +17,7 @@ from fedblocks import (
     CHECKS,
     METHODS,
     AtLeast,
+    Experiment,
     Help,
     Method,
     Paper,
@@ -24,7 +25,6 @@ from fedblocks import (
     Private,
     Pull,
     Sequential,
-    Setting,
     Shared,
     check_method,
     compare,
@@ -131,7 +131,7 @@ assert not verdict.passed and "strength" in verdict.detail
 # The last proof does without the library: one client, its ten rows as one batch, two gradient steps in plain torch.
 
 # %%
-setting = Setting.of(SoftHead(example.options["net"], lr=0.2, batch_size=10), example.federation, seed=0)
+setting = Experiment.of(SoftHead(example.options["net"], lr=0.2, batch_size=10), example.federation, seed=0)
 start = setting.start()
 after, _ = run_round(setting, start, [0], Sequential())
 

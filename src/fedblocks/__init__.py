@@ -79,10 +79,10 @@ if TYPE_CHECKING:
     from fedblocks.data import Partition as Partition
     from fedblocks.data import partitions as partitions
     from fedblocks.data import shifts as shifts
-    from fedblocks.data.pools import Pool as _RowPool
+    from fedblocks.data.pools import DataPool as DataPool
     from fedblocks.engines.processes.engine import Processes as Processes
     from fedblocks.engines.round import Engine as Engine
-    from fedblocks.engines.round import Setting as Setting
+    from fedblocks.engines.round import Experiment as Experiment
     from fedblocks.engines.round import evaluate as evaluate
     from fedblocks.engines.round import run_round as run_round
     from fedblocks.engines.sequential import Sequential as Sequential
@@ -150,8 +150,6 @@ if TYPE_CHECKING:
     from fedblocks.testing import small_federation as small_federation
     from fedblocks.testing import small_net as small_net
 
-    DataPool = _RowPool
-
 _NAMES = {  # module -> the names that are taken from it
     "core.aggregate": "Upload",
     "core.arithmetic": "distance2 each flat mix pick unflat",
@@ -170,7 +168,8 @@ _NAMES = {  # module -> the names that are taken from it
     "core.server": "Cohort",
     "core.state": "State",
     "data": "DATASETS IGNORE DataSet Federation Partition",
-    "engines.round": "Engine Setting evaluate run_round",
+    "data.pools": "DataPool",
+    "engines.round": "Engine Experiment evaluate run_round",
     "engines.processes.engine": "Processes",
     "engines.sequential": "Sequential",
     "engines.vectorised": "Vectorised",
@@ -226,7 +225,6 @@ _NAMES = {  # module -> the names that are taken from it
     ),
 }
 _HOMES = {name: (module, name) for module, names in _NAMES.items() for name in names.split()}
-_HOMES["DataPool"] = ("data.pools", "Pool")  # rows before they are divided; a Pool is a block
 _MODULES = {"partitions": "data.partitions", "rules": "core.rules", "shifts": "data.shifts"}
 
 __all__ = [*_HOMES, *_MODULES]

@@ -13,7 +13,7 @@ import torch
 from fedblocks.bench import measure as measuring
 from fedblocks.bench.jobs import J1, J4, J7, JOBS, LARGE, BenchJob, chosen
 from fedblocks.bench.materials import materials
-from fedblocks.bench.measure import Result, Side, our_flops, our_round
+from fedblocks.bench.measure import Contender, Result, our_flops, our_round
 from fedblocks.bench.plain import PlainLoop
 from fedblocks.bench.suite import run_job, run_jobs
 from fedblocks.cli import main
@@ -171,5 +171,5 @@ def test_the_command_refuses_what_it_does_not_know(words, capsys) -> None:
 
 
 def test_a_side_has_the_median_and_not_the_mean() -> None:
-    assert Side("x", 10, [1.0, 2.0, 9.0], [1.0, 1.0, 1.0], 0).median_seconds == 2
+    assert Contender("x", 10, [1.0, 2.0, 9.0], [1.0, 1.0, 1.0], 0).median_seconds == 2
     assert {"speedup", "cpu_speedup", "per_operation"} <= Result.__annotations__.keys()

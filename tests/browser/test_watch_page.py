@@ -12,7 +12,7 @@ import pytest
 
 from fedblocks import read_config
 from fedblocks.runs.storage.folder import RunFolder
-from fedblocks.runs.storage.record import ClientMetric, Refusal, RoundRecord, Snapshot, Traffic
+from fedblocks.runs.storage.record import ClientMetric, RefusalRow, RoundRecord, Snapshot, Traffic
 
 from .conftest import HOSTILE, Seen
 
@@ -24,7 +24,7 @@ def record(round: int) -> RoundRecord:
     metrics = [ClientMetric("test", "personal", c, float(3 + c + round), 20.0, 1.0) for c in range(4)]
     snapshots = [Snapshot("choice", c, [float(c % 2), 1.0 - c % 2, 0.1 * round]) for c in range(4)]
     traffic = [Traffic(c, "model", "up", 1000) for c in range(4)]
-    refusals = [Refusal(1, "not finite", HOSTILE)] if round == 2 else []
+    refusals = [RefusalRow(1, "not finite", HOSTILE)] if round == 2 else []
     return RoundRecord(round, 0.5, 4, metrics, traffic, refusals, snapshots)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedblocks.core.admission import capped_weights
 from fedblocks.core.net import Net
-from fedblocks.engines.round import Setting, run_round
+from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg
@@ -62,7 +62,7 @@ class Greedy(FedAvg):
 
 
 def assert_as_if_absent(method, good, federation, engine, reason: str) -> None:
-    bad, rest = Setting.of(method, federation), Setting.of(good, federation)
+    bad, rest = Experiment.of(method, federation), Experiment.of(good, federation)
     state, report = run_round(bad, bad.start(), range(4), engine)
     expected, _ = run_round(rest, rest.start(), [0, 1, 3], engine)
     for name, block in expected.server.items():
@@ -96,14 +96,14 @@ def test_a_method_that_cannot_conclude_with_nonsense_is_not_asked_to(federation,
 
 @ENGINES
 def test_an_error_of_a_method_that_concludes_with_sound_numbers_is_raised(federation, engine):
-    setting = Setting.of(Fragile(net(), batch_size=4, by=1.0, always=True), federation)
+    setting = Experiment.of(Fragile(net(), batch_size=4, by=1.0, always=True), federation)
     with pytest.raises(ArithmeticError, match="fragile"):
         run_round(setting, setting.start(), range(4), engine)
 
 
 @ENGINES
 def test_a_round_in_which_everyone_is_refused_changes_nothing(federation, engine):
-    one = Setting.of(Spoilt(net()), federation)
+    one = Experiment.of(Spoilt(net()), federation)
     start = one.start()
     state, report = run_round(one, start, [2], engine)
     assert state.round == 1 and len(report.refusals) == 1 and not state.private
@@ -130,7 +130,7 @@ class Misfit(FedPer):
     ("change", "reason"), [(Tensor.float, "dtype"), (lambda v: v[:1], "shape")], ids=["dtype", "shape"]
 )
 def test_copies_that_do_not_fit_their_slots_are_refused_and_nothing_raises(change, reason: str, federation) -> None:
-    setting = Setting.of(Misfit(net(), change=change), federation)
+    setting = Experiment.of(Misfit(net(), change=change), federation)
     start = setting.start()
     after, report = run_round(setting, start, range(4), Sequential())
     assert [(r.client, r.reason) for r in report.refusals] == [(c, reason) for c in range(4)]
@@ -165,7 +165,7 @@ def test_where_too_few_write_a_slot_all_count_the_same() -> None:
 
 @ENGINES
 def test_a_share_cuts_the_weights_of_a_simulated_round(engine, federation) -> None:
-    setting = Setting.of(Greedy(net(), weight=1.0), federation)
+    setting = Experiment.of(Greedy(net(), weight=1.0), federation)
     whole, _ = run_round(setting, setting.start(), range(4), engine)
     setting = replace(setting, share=0.3)
     cut, report = run_round(setting, setting.start(), range(4), engine)

@@ -11,7 +11,7 @@ from torch import nn
 from fedblocks.core.blocks import Shared
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedper import FedPer
@@ -32,9 +32,9 @@ def net(hidden: int, features: int = 4) -> Net:
     return Net.of(lambda: nn.Sequential(nn.Sequential(*layers), nn.Linear(features, 3)), head="1", dtype=torch.float64)
 
 
-def two_generations(federation, wide: Net) -> Setting:
+def two_generations(federation, wide: Net) -> Experiment:
     methods = {"old": TwoParts(net(5), generation="old"), "new": TwoParts(wide, generation="new")}
-    return Setting(methods, federation, seed=3, groups=("old", "new", "old", "new"))
+    return Experiment(methods, federation, seed=3, groups=("old", "new", "old", "new"))
 
 
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=3)], ids=lambda e: e.name)

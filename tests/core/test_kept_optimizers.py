@@ -11,7 +11,7 @@ from fedblocks.core.optimizers import SGD, Adam
 from fedblocks.core.schedules import Exponential, Milestones
 from fedblocks.data.federation import Federation
 from fedblocks.engines.batching import batches
-from fedblocks.engines.round import Setting, run_round
+from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.local import Local
@@ -24,7 +24,7 @@ def net() -> Net:
     return Net.of(lambda: nn.Linear(6, 3), dtype=torch.float64)
 
 
-def by_hand(setting: Setting, federation: Federation, client: int, rounds: list[int], make, keep: bool) -> torch.Tensor:
+def by_hand(setting: Experiment, federation: Federation, client: int, rounds: list[int], make, keep: bool) -> torch.Tensor:
     """Plain PyTorch: the same batches, one optimizer for all rounds or one for each."""
     method = setting.methods["all"]
     model = nn.Linear(6, 3, dtype=torch.float64)
@@ -52,7 +52,7 @@ def _seed() -> int:
 @pytest.mark.parametrize("optimizer", list(TORCH), ids=lambda o: type(o).__name__)
 def test_a_kept_optimizer_goes_on_where_it_was_and_a_fresh_one_does_not(federation, engine, keep, optimizer):
     method = Local(net(), lr=0.05, batch_size=4, epochs=2, optimizer=optimizer, keep_optimizer=keep)
-    setting = Setting.of(method, federation)
+    setting = Experiment.of(method, federation)
     state = setting.start()
     attendance = [[0, 1, 2, 3], [1, 3], [0, 1, 3]]  # client 2 is away twice: clients count their own steps
     for clients in attendance:
@@ -74,14 +74,14 @@ def test_schedules_are_functions_of_the_round():
 @ENGINES
 def test_a_learning_rate_may_follow_a_schedule(federation, engine):
     def train(lr) -> torch.Tensor:
-        setting = Setting.of(Local(net(), lr=lr, batch_size=4), federation)
+        setting = Experiment.of(Local(net(), lr=lr, batch_size=4), federation)
         state = setting.start()
         for _ in range(2):
             state, _ = run_round(setting, state, [0], engine)
         return state.private[0]["model"]["weight"]
 
     stopped = Milestones(0.1, rounds=(1,), factor=1e-300)  # of which no weight notices anything
-    setting = Setting.of(Local(net(), lr=0.1, batch_size=4), federation)
+    setting = Experiment.of(Local(net(), lr=0.1, batch_size=4), federation)
     once, _ = run_round(setting, setting.start(), [0], engine)
     assert torch.equal(train(stopped), once.private[0]["model"]["weight"])
     assert not torch.equal(train(0.1), once.private[0]["model"]["weight"])

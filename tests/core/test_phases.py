@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fedblocks.core.net import Net
-from fedblocks.engines.round import Setting, run_round
+from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.ditto import Ditto
@@ -42,7 +42,7 @@ class WritesElsewhere(Ditto):
 def test_a_phase_cannot_write_a_block_that_it_does_not_name(federation, engine, when):
     states = []
     for method in (Ditto(net(), batch_size=4), WritesElsewhere(net(), batch_size=4, when=when)):
-        setting = Setting.of(method, federation)
+        setting = Experiment.of(method, federation)
         states.append(run_round(setting, setting.start(), range(4), engine)[0])
     honest, other = states
     for client in range(4):

@@ -14,7 +14,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.parts import Value
 from fedblocks.core.phases import Phase
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
@@ -41,8 +41,8 @@ class ByParity(Method):
         return [Phase((self.step("pool"),), self.epochs)]
 
 
-def setting(federation) -> Setting:
-    return Setting.of(ByParity(Net.of(lambda: nn.Linear(6, 3), dtype=torch.float64), batch_size=4), federation, seed=0)
+def setting(federation) -> Experiment:
+    return Experiment.of(ByParity(Net.of(lambda: nn.Linear(6, 3), dtype=torch.float64), batch_size=4), federation, seed=0)
 
 
 @ENGINES

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
-from fedblocks.engines.round import Setting, run_round
+from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg
@@ -23,8 +23,8 @@ def net() -> Net:
     return Net.of(make, dtype=torch.float64)
 
 
-def setting(images, statistics: str) -> Setting:
-    return Setting.of(FedAvg(net(), batch_size=4, statistics=statistics), images, seed=1)
+def setting(images, statistics: str) -> Experiment:
+    return Experiment.of(FedAvg(net(), batch_size=4, statistics=statistics), images, seed=1)
 
 
 @ENGINES

@@ -14,13 +14,13 @@ from torch import Tensor
 from fedblocks.config.model import Config
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.federation import Federation
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cyclic import side_by_side
 from fedblocks.data.sets.har import COMMON
 from fedblocks.data.sets.signals import Recordings
 from fedblocks.data.testbeds import TESTBEDS, unlike
 from fedblocks.data.testbeds.modfl import modfl_clients
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg
@@ -30,11 +30,11 @@ from fedblocks.runs.run import run
 SHAPES = {"modfl_cifar": (3, 8, 9), "modfl_stl": (1, 16, 16), "modfl_hapt": (3, 7), "modfl_wisdm": (2, 5)}
 
 
-def pool(shape: tuple[int, ...], per_label: int = 12, labels: int = 3, name: str = "made_up") -> Pool:
+def pool(shape: tuple[int, ...], per_label: int = 12, labels: int = 3, name: str = "made_up") -> DataPool:
     """Noise, brighter for higher labels."""
     y = torch.arange(labels).repeat_interleave(per_label)
     noise = torch.randn(len(y), *shape, generator=torch.Generator().manual_seed(len(shape) + sum(shape)))
-    return Pool(noise + y.view(-1, *[1] * len(shape)), y, labels, about={"name": name})
+    return DataPool(noise + y.view(-1, *[1] * len(shape)), y, labels, about={"name": name})
 
 
 def larger(x: Tensor, more: int = 4) -> Tensor:
@@ -75,9 +75,9 @@ def test_a_round_beside_larger_inputs_ends_in_the_same_parameters(
 ) -> None:
     alone = federation(small)
     both = side_by_side({"small": alone, "large": federation(large)})
-    settings = [Setting.of(FedAvg(NETS[net](small, 3), lr=0.1, batch_size=4), alone, 3)]
+    settings = [Experiment.of(FedAvg(NETS[net](small, 3), lr=0.1, batch_size=4), alone, 3)]
     cutting = NETS[net](both.x.shape[1:], 3, own_shape=small)
-    settings.append(Setting.of(FedAvg(cutting, lr=0.1, batch_size=4), both, 3))
+    settings.append(Experiment.of(FedAvg(cutting, lr=0.1, batch_size=4), both, 3))
     states = [run_round(setting, setting.start(), range(3), engine)[0] for setting in settings]
     for key, value in states[0].server["model"].items():
         torch.testing.assert_close(states[1].server["model"][key], value, rtol=0, atol=1e-6)
@@ -118,7 +118,7 @@ def test_modfl_federates_operation_modules_across_two_architectures_of_a_configu
     assert not torch.equal(apart["operation"]["0.weight"], server["operation"]["0.weight"])  # the old devices' part
 
 
-def many(name: str, side: int) -> Callable[[], Pool]:
+def many(name: str, side: int) -> Callable[[], DataPool]:
     """As many rows of each class as the full configurations take."""
     return lambda: pool((3, side, side), per_label=1300 * 2, labels=10, name=name)
 

@@ -14,7 +14,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.engines.lanes.lanes import Lanes, merged, why_not
-from fedblocks.engines.round import Setting, evaluation, run_round
+from fedblocks.engines.round import Experiment, evaluation, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES
@@ -22,7 +22,7 @@ from fedblocks.testing import EXAMPLES
 RATES = (1.0, 0.5)  # times the learning rate of the example
 
 
-def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Setting]:
+def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Experiment]:
     """Two seeds, each with every learning rate; the second seed has its clients in another order."""
     example = EXAMPLES[name]()
     data = example.federation
@@ -33,7 +33,7 @@ def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Setting]:
             setting = example.setting(own)
             methods = {group: replace(m, lr=m.lr * times) for group, m in setting.methods.items()}
             groups = setting.groups if own is data else list(reversed(setting.groups))
-            found.append(Setting(methods, own, seed, groups))
+            found.append(Experiment(methods, own, seed, groups))
     return found
 
 
@@ -117,10 +117,10 @@ def test_runs_that_differ_in_more_than_seed_and_learning_rate_are_refused():
     one = example.setting(example.federation)
     methods = {group: replace(m, strength=m.strength + 1) for group, m in one.methods.items()}
     with pytest.raises(UserError, match="strength differs, and only seeds and lr may"):
-        Lanes([one, Setting(methods, one.data, 0, one.groups)])
+        Lanes([one, Experiment(methods, one.data, 0, one.groups)])
 
 
-def wild(name: str, times: float = math.inf) -> list[Setting]:
+def wild(name: str, times: float = math.inf) -> list[Experiment]:
     """Three lanes of one example, the second of which has a learning rate that no model survives."""
     example = EXAMPLES[name]()
     data = example.federation
@@ -130,11 +130,11 @@ def wild(name: str, times: float = math.inf) -> list[Setting]:
         same = any(not m.lr_in_steps_only for m in setting.methods.values())
         factor = 1.0 if same and factor == 0.5 else factor
         methods = {group: replace(m, lr=m.lr * factor) for group, m in setting.methods.items()}
-        found.append(Setting(methods, data, seed, setting.groups))
+        found.append(Experiment(methods, data, seed, setting.groups))
     return found
 
 
-def assert_every_lane_is_alone(lanes: list[Setting], cohorts: list[list[int]], rounds: int = 3) -> None:
+def assert_every_lane_is_alone(lanes: list[Experiment], cohorts: list[list[int]], rounds: int = 3) -> None:
     """Every lane ends with the numbers of its run alone: within 1e-6, and NaN where that has NaN."""
     together, engine = Lanes(lanes), Vectorised()
     states = apart = [setting.start() for setting in lanes]
@@ -170,7 +170,7 @@ def test_lanes_beside_one_that_explodes_end_as_if_they_were_alone(name: str) -> 
     assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])
 
 
-def spoiled(setting: Setting) -> Federation:
+def spoiled(setting: Experiment) -> Federation:
     """The same clients, but the first one's inputs are infinite."""
     data = setting.data
     x = data.x.clone()
@@ -211,7 +211,7 @@ def test_lanes_that_differ_in_an_option_of_steps_or_of_the_server_end_as_if_they
         usual = {group: getattr(m, option) for group, m in one.methods.items()}
         own = {group: usual[group] if usual[group] is not None else m.lr for group, m in one.methods.items()}
         methods = {group: replace(m, **{option: own[group] * times}) for group, m in one.methods.items()}
-        lanes.append(Setting(methods, one.data, 0, one.groups))
+        lanes.append(Experiment(methods, one.data, 0, one.groups))
     assert why_not(lanes) is None
     assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])
     engine, everybody = Vectorised(), range(one.data.clients)

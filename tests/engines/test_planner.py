@@ -11,7 +11,7 @@ from torch import nn
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.engines.auto import trial as planner
-from fedblocks.engines.auto.trial import Plan, fastest, planned
+from fedblocks.engines.auto.trial import TrialPlan, fastest, planned
 from fedblocks.engines.memory import bytes_of, chunk_for, client_bytes
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES
@@ -23,9 +23,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "engines"
 
 
-def plan(**changes) -> Plan:
+def plan(**changes) -> TrialPlan:
     example = EXAMPLES["fedavg"]()
-    return Plan(**{"setting": example.setting(), "clients": example.everybody, "cohort": 4, "processes": 2, **changes})
+    return TrialPlan(**{"setting": example.setting(), "clients": example.everybody, "cohort": 4, "processes": 2, **changes})
 
 
 def rigged(monkeypatch, seconds: dict[str, float]) -> list[str]:

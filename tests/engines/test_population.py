@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedblocks.core import private_state as population
-from fedblocks.core.private_state import Population, Together, merged
+from fedblocks.core.private_state import ShardedState, StackedState, merged
 from fedblocks.core.state import State
 from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
@@ -27,24 +27,24 @@ def values(found) -> dict[int, float]:
 
 
 def test_a_population_is_a_mapping_in_the_order_of_clients() -> None:
-    made = Population().updated({client: own(float(client)) for client in (700, 3, 64, 63)})
+    made = ShardedState().updated({client: own(float(client)) for client in (700, 3, 64, 63)})
     assert list(made) == [3, 63, 64, 700] and len(made) == 4
     assert values(made) == {3: 3, 63: 63, 64: 64, 700: 700}
     assert 65 not in made and made.get(65, {}) == {} and made.get(10**6) is None
-    assert made and not Population()
+    assert made and not ShardedState()
 
 
 def test_a_round_never_counts_a_whole_population(monkeypatch, packed_at_once) -> None:
     setting = EXAMPLES["fedper"]().setting()
     state, _ = run_round(setting, setting.start(), [0, 1], Sequential())
-    assert isinstance(state.private, Population)
+    assert isinstance(state.private, ShardedState)
     for name in ("__len__", "__iter__"):
-        monkeypatch.setattr(Population, name, lambda self: pytest.fail("it depends on how many clients there are"))
+        monkeypatch.setattr(ShardedState, name, lambda self: pytest.fail("it depends on how many clients there are"))
     assert run_round(setting, state, [0, 1], Sequential())[1].clients == [0, 1]
 
 
 def test_a_change_leaves_the_population_it_was_made_from_as_it_was_and_shares_the_other_shards() -> None:
-    before = Population().updated({client: own(0.0) for client in range(200)})
+    before = ShardedState().updated({client: own(0.0) for client in range(200)})
     after = before.updated({5: own(1.0), 500: own(2.0)})
     assert values(before)[5] == 0 and 500 not in before
     assert values(after) == {**values(before), 5: 1, 500: 2}
@@ -52,7 +52,7 @@ def test_a_change_leaves_the_population_it_was_made_from_as_it_was_and_shares_th
 
 
 def test_clients_with_other_blocks_live_in_the_same_shard() -> None:
-    made = Population().updated({0: own(0.0), 1: own(1.0, size=9), 2: own(2.0)})
+    made = ShardedState().updated({0: own(0.0), 1: own(1.0, size=9), 2: own(2.0)})
     made = made.updated({1: own(5.0), 2: own(6.0, size=9)})  # they have changed places
     assert values(made) == {0: 0, 1: 5, 2: 6}
     assert [made[c]["head"]["weight"].shape[1] for c in made] == [3, 3, 9]
@@ -62,21 +62,21 @@ def test_few_clients_stay_as_they_are_and_many_are_packed() -> None:
     few = merged({}, {0: own(0.0)})
     assert isinstance(few, dict)
     many = merged(few, {client: own(1.0) for client in range(1, population.MANY)})
-    assert isinstance(many, Population) and len(many) == population.MANY
-    assert isinstance(merged(many, {7: own(3.0)}), Population)
+    assert isinstance(many, ShardedState) and len(many) == population.MANY
+    assert isinstance(merged(many, {7: own(3.0)}), ShardedState)
 
 
 def test_what_all_keep_is_one_stack_until_some_take_part_without_the_others() -> None:
     setting = EXAMPLES["fedper"]().setting()
     everybody, engine = list(range(setting.data.clients)), Sequential()
     first, _ = run_round(setting, setting.start(), everybody, engine)
-    assert isinstance(first.private, Together)
+    assert isinstance(first.private, StackedState)
     assert list(first.private) == everybody and len(first.private) == len(everybody)
     assert 0 in first.private and len(everybody) not in first.private and first.private.get(-1) is None
     as_a_dict = replace(first, private=dict(first.private))
     for cohort in (everybody, [0, 2]):
         ends = [run_round(setting, state, cohort, engine)[0] for state in (first, as_a_dict)]
-        assert isinstance(ends[0].private, Together if cohort == everybody else dict)
+        assert isinstance(ends[0].private, StackedState if cohort == everybody else dict)
         leaves = [state_leaves(end) for end in ends]
         assert leaves[0].keys() == leaves[1].keys()
         assert all(torch.equal(value, leaves[1][name]) for name, value in leaves[0].items())
@@ -100,23 +100,23 @@ def test_rounds_of_packed_clients_end_where_those_of_others_end(name, monkeypatc
     plain = last()
     monkeypatch.setattr(population, "MANY", 1)
     packed = last()
-    assert isinstance(packed.private, Population) and isinstance(plain.private, dict)
+    assert isinstance(packed.private, ShardedState) and isinstance(plain.private, dict)
     ours, theirs = state_leaves(packed), state_leaves(plain)
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
 @pytest.mark.usefixtures("packed_at_once")
 def test_a_packed_state_comes_back_from_its_checkpoint(tmp_path) -> None:
-    private = Population().updated({client: own(float(client)) for client in (*range(100), 1000)})
+    private = ShardedState().updated({client: own(float(client)) for client in (*range(100), 1000)})
     state = State(1, {"model": {"w": torch.ones(1, 2)}}, {"model": {}}, private)
     checkpoint.save(tmp_path, 1, shared_tree(state), client_trees(state), None)
     again = state_of(checkpoint.load(tmp_path), "cpu")
-    assert isinstance(again.private, Population) and values(again.private) == values(private)
+    assert isinstance(again.private, ShardedState) and values(again.private) == values(private)
 
 
 def test_a_packed_checkpoint_of_few_clients_and_an_unpacked_one_of_many_are_read_as_well(tmp_path, monkeypatch) -> None:
     few = {client: own(float(client)) for client in (0, 1, 70)}
-    packed = State(1, {}, {}, Population().updated(few))
+    packed = State(1, {}, {}, ShardedState().updated(few))
     checkpoint.save(tmp_path / "packed", 1, shared_tree(packed), client_trees(packed), None)
     assert values(checkpoint.load(tmp_path / "packed").clients) == values(few)
     checkpoint.save(tmp_path / "plain", 1, {}, few, None)
@@ -126,7 +126,7 @@ def test_a_packed_checkpoint_of_few_clients_and_an_unpacked_one_of_many_are_read
 
 @pytest.mark.usefixtures("packed_at_once")
 def test_a_checkpoint_writes_the_shards_that_changed_and_links_the_others(tmp_path) -> None:
-    state = State(0, {}, {}, Population().updated({client: own(0.0) for client in range(640)}))
+    state = State(0, {}, {}, ShardedState().updated({client: own(0.0) for client in range(640)}))
     for round in range(1, 5):
         changed = {round: own(float(round))}
         state = replace(state, round=round, private=merged(state.private, changed))

@@ -13,7 +13,7 @@ from fedblocks.core.optimizers import SGD, Adam
 from fedblocks.engines.replay.recording import Recorder
 from fedblocks.engines.replay.replayed import Trusted
 from fedblocks.engines.replay.running import Machine
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES
@@ -46,7 +46,7 @@ def test_every_method_ends_where_it_ends_without_repeating(name) -> None:
     compared(example.setting(), [example.everybody] * 2)
 
 
-def small(optimizer=None, make=None, **options) -> Setting:
+def small(optimizer=None, make=None, **options) -> Experiment:
     example = EXAMPLES["fedavg"]().setting()
     x = example.data.x
     layers = lambda: nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), 8), nn.ReLU(), nn.Linear(8, 10))

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
 from fedblocks.flower.keys.certificates import public_key
 
@@ -98,7 +98,7 @@ class Door:
     @contextmanager
     def open(self) -> Iterator[Door]:
         threading.Thread(target=self.recorder.serve_forever, daemon=True).start()
-        with Crew(self.base / "logs", {}) as crew:
+        with ProcessGroup(self.base / "logs", {}) as crew:
             words = [WORKER, self.mode] if self.mode else ["-m", "fedblocks.flower.gateway.gateway"]
             self.process = crew.start("gateway", [sys.executable, *words, str(self.server)])
             launch.until(lambda: launch.is_open(self.host), 60, crew.check, "the gateway")

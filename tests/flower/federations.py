@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedblocks.engines.close_round import Report
-from fedblocks.engines.round import Setting
+from fedblocks.engines.round import Experiment
 from fedblocks.flower.client.side import ClientSide
 from fedblocks.flower.local import answers_of, exchange, sides_of
 from fedblocks.flower.server.rounds import OpenRound
@@ -32,7 +32,7 @@ def played(
     return progress, reports
 
 
-def everybody(setting: Setting, folder: Path) -> tuple[ServerSide, dict[int, ClientSide]]:
+def everybody(setting: Experiment, folder: Path) -> tuple[ServerSide, dict[int, ClientSide]]:
     return sides_of(setting, range(setting.data.clients), RUN, folder)
 
 

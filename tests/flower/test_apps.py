@@ -17,10 +17,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 
 from fedblocks.core.errors import UserError
 from fedblocks.engines.sequential import Sequential
-from fedblocks.flower.apps import Terms, client_app, server_app
+from fedblocks.flower.apps import RoundTerms, client_app, server_app
 from fedblocks.flower.local import sides_of
 from fedblocks.flower.server.enrolment import Enrolment
-from fedblocks.flower.server.registry import Roll
+from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
 from fedblocks.flower.wire.records import HEADERS
 from fedblocks.testing import EXAMPLES, Example
@@ -43,11 +43,11 @@ class Federated:
         self.rounds: list[Closed] = []
 
     def go(self, ask: Ask, **terms: object) -> Progress:
-        def begin(context: Context, roll: Roll) -> tuple[ServerSide, Progress]:
+        def begin(context: Context, roll: Registry) -> tuple[ServerSide, Progress]:
             assert roll.members == self.server.members
             return self.server, self.server.start()
 
-        wanted = Terms(**{"rounds": self.example.rounds, "minimum": 1, "seconds": 20, **terms})
+        wanted = RoundTerms(**{"rounds": self.example.rounds, "minimum": 1, "seconds": 20, **terms})
         choose = lambda progress, attempt: (self.example.cohorts()[progress.state.round], ask)
         app = server_app(begin, wanted, choose, self.rounds.append, self.example.everybody)
         app(self.grid, Context(1, 0, {}, RecordDict(), {}))
@@ -178,7 +178,7 @@ def test_a_node_that_was_away_is_asked_again_as_soon_as_it_is_back(
         return gone
 
     federation = Federated(EXAMPLES["fedper"](), tmp_path, meddle)
-    roll = Roll(federation.grid)
+    roll = Registry(federation.grid)
     roll.wait(federation.example.everybody, len(federation.example.everybody), 10.0)
     assert roll.nodes[BAD] == node_of(BAD) and roll.refused == {} and away == []
 
@@ -230,8 +230,8 @@ def lying_about(lies: dict[int, dict[str, object]]) -> Meddle:
     return meddle
 
 
-def heard(federation: Federated, **options: object) -> Roll:
-    roll = Roll(federation.grid, **options)
+def heard(federation: Federated, **options: object) -> Registry:
+    roll = Registry(federation.grid, **options)
     for _ in range(2):
         roll.look()
     return roll

@@ -11,7 +11,7 @@ from torch import nn
 from fedblocks.core.admission import capped_weights
 from fedblocks.core.blocks import Block, Shared
 from fedblocks.core.net import Net
-from fedblocks.engines.round import Setting
+from fedblocks.engines.round import Experiment
 from fedblocks.flower.local import answers_of, exchange, sides_of
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.methods.fedper import FedPer
@@ -42,7 +42,7 @@ def head_after(clients: list[int], share: float, folder: Path) -> torch.Tensor:
     data = small_federation()
     methods = {"narrow": OneHead(net(4)), "wide": OneHead(net(8), architecture="wide")}
     groups = tuple("wide" if client == 3 else "narrow" for client in range(data.clients))
-    server, sides = sides_of(Setting(methods, data, seed=3, groups=groups), range(data.clients), RUN, folder)
+    server, sides = sides_of(Experiment(methods, data, seed=3, groups=groups), range(data.clients), RUN, folder)
     server = replace(server, share=share)
     asked = OpenRound(server, server.start(), clients)
     exchange(asked, answers_of(sides))

@@ -21,7 +21,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower.client import host as client_host
 from fedblocks.flower.hosts.federation import new_run
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import address_of, join, make_server_folder, set_up
 from fedblocks.flower.keys import certificates as pki
 from fedblocks.flower.keys import key_table as registry
@@ -135,7 +135,7 @@ RUN: dict[str, Any] = {
 
 
 def test_what_processes_write_is_their_owners_alone(tmp_path: Path, careless: None) -> None:
-    with Crew(tmp_path / "logs", {}) as crew:
+    with ProcessGroup(tmp_path / "logs", {}) as crew:
         code = f"import os; os.mkdir({str(tmp_path / 'state')!r}); open({str(tmp_path / 'flower.db')!r}, 'w')"
         crew.start("one", [sys.executable, "-c", code]).wait()
         found = {path.name: mode(path) for path in (tmp_path, *tmp_path.rglob("*")) if path != tmp_path}

@@ -19,7 +19,7 @@ from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.setup import node_name, set_up
 from fedblocks.flower.keys.certificates import public_key
 from fedblocks.flower.server.enrolment import CEILING, Enrolment, EnrolmentFiles
-from fedblocks.flower.server.registry import Roll
+from fedblocks.flower.server.registry import Registry
 from fedblocks.runs.federations import federation_of
 from fedblocks.runs.result import load_run
 from fedblocks.testing import EXAMPLES
@@ -125,7 +125,7 @@ def test_an_agreed_number_is_believed_and_no_more(tmp_path: Path) -> None:
         ServerHost.read(folder).model_copy(update={"examples": {node_name(LIAR): agreed}}).write(folder)
         with pytest.raises(UserError, match=r"connected|abandoned"):  # its weights are not what it claims
             host.serve(hello, nodes=range(2), minimum=1.0, patience=0.3, seconds=1.0, attempts=1)
-        roll = Roll(host.grid, EnrolmentFiles(folder))
+        roll = Registry(host.grid, EnrolmentFiles(folder))
         roll.look()
         assert roll.nodes.keys() == there
 
@@ -140,7 +140,7 @@ def test_labels_are_those_of_the_examples(tmp_path: Path) -> None:
 def test_claims_are_looked_at_again_as_members_come(tmp_path: Path) -> None:
     federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about({5: {"size": 10**4, "limit": 1.0}}))
     late = {node: federation.grid.contexts.pop(node) for node in (100, 101, 102, 103, 104)}
-    roll = Roll(federation.grid)
+    roll = Registry(federation.grid)
     roll.look()
     assert set(roll.nodes) == {5}  # nobody to compare it with
     federation.grid.contexts.update(late)
@@ -151,7 +151,7 @@ def test_claims_are_looked_at_again_as_members_come(tmp_path: Path) -> None:
 def test_a_claim_stays_as_it_is_for_a_run(tmp_path: Path) -> None:
     lies: dict[int, dict[str, object]] = {}
     federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about(lies))
-    roll = Roll(federation.grid)
+    roll = Registry(federation.grid)
     roll.look()
     roll.fix_claims([3])
     context = federation.grid.contexts.pop(103)
@@ -226,7 +226,7 @@ def test_keys_are_enrolled_and_revoked_during_a_run(tmp_path: Path) -> None:
         whole.model_copy(update={"clients": {node_name(c): (c,) for c in numbers}}).write(server)
 
     with_clients(range(5))
-    roll = Roll(federation.grid, EnrolmentFiles(server), tell=told.append)
+    roll = Registry(federation.grid, EnrolmentFiles(server), tell=told.append)
     roll.look()
     assert set(roll.nodes) == {*range(5)}
     wanted = "not-enrolled: the key of client 5 is not in server.toml; once it is, it is taken in"

@@ -25,7 +25,7 @@ from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.client.store import PersonalStore
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.federation import check_job, job_for, new_run
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.server_host import stop_jobs
 from fedblocks.flower.hosts.setup import set_up
 from fedblocks.flower.keys.certificates import make_authority, make_client
@@ -68,7 +68,7 @@ class Deployed:
         port = launch.free_port()
         self.made = set_up(base, "127.0.0.1", {"one": [0], "two": [1]}, port, launch.free_port(), data=DATA)
         variables = {**launch.environment(self.server), launch.SERVER: str(self.server), "OMP_NUM_THREADS": "1"}
-        self.crew = Crew(base / "logs", variables)
+        self.crew = ProcessGroup(base / "logs", variables)
 
     def start(self) -> None:
         self.host = running.start_server(self.crew, self.server, print)
@@ -133,9 +133,9 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 
 
 @pytest.fixture
-def visitors(tmp_path: Path) -> Iterator[Crew]:
+def visitors(tmp_path: Path) -> Iterator[ProcessGroup]:
     """Processes of a client that does not belong to the federation."""
-    with Crew(tmp_path / "logs", {}) as crew:
+    with ProcessGroup(tmp_path / "logs", {}) as crew:
         yield crew
     assert crew.processes() == [] and living(tmp_path) == []
 
@@ -279,17 +279,17 @@ def test_jobs_go_on_side_by_side_are_taken_up_after_a_crash_and_stopped(deployed
     assert rows(path, "SELECT text FROM notes WHERE level = 'warning'") == []  # nothing such as "stopped: 0"
 
 
-def test_an_unknown_key_is_refused(deployed: Deployed, visitors: Crew, tmp_path: Path) -> None:
+def test_an_unknown_key_is_refused(deployed: Deployed, visitors: ProcessGroup, tmp_path: Path) -> None:
     make_client(visitor(deployed, tmp_path) / "client.key", tmp_path / "visitor.pub")
     assert "does not know the key of this client" in refused(visitors, tmp_path / "visitor").text
 
 
-def test_a_server_with_another_authority_is_not_believed(deployed: Deployed, visitors: Crew, tmp_path: Path) -> None:
+def test_a_server_with_another_authority_is_not_believed(deployed: Deployed, visitors: ProcessGroup, tmp_path: Path) -> None:
     make_authority(visitor(deployed, tmp_path))
     assert "not signed by the authority that this client knows" in refused(visitors, tmp_path / "visitor").text
 
 
-def refused(visitors: Crew, folder: Path) -> Standing:
+def refused(visitors: ProcessGroup, folder: Path) -> Standing:
     """What a client tells that is not let in; it goes on trying."""
     start_client(visitors, folder)
     launch.until(lambda: stands(folder, "trying"), 120, visitors.check, "the visitor's refusal")

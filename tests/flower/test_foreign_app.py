@@ -13,7 +13,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 from fedblocks.flower.client.host import start_client
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
 
 from .test_deployment import stands
@@ -74,7 +74,7 @@ class Foreign:
         (self.app / "foreign" / "server.py").write_text(SERVER.format(**paths))
         (self.app / "foreign" / "client.py").write_text(CLIENT.format(**paths))
 
-    def start(self, server: Path, crew: Crew) -> list[str]:
+    def start(self, server: Path, crew: ProcessGroup) -> list[str]:
         """Let the operator run it; what the clients answered."""
         launch.ask(server, "run", str(self.app))
         launch.until(self.answers.exists, 120, crew.check, "the end of the app")
@@ -95,7 +95,7 @@ def test_nothing_of_a_foreign_app_runs_on_a_client(tmp_path: Path) -> None:
     data = {"name": "digits", "clients": 1}
     set_up(tmp_path / "f", "127.0.0.1", {"one": [0]}, launch.free_port(), launch.free_port(), data=data)
     variables = {**launch.environment(server), launch.SERVER: str(server)}
-    with Crew(tmp_path / "logs", variables) as crew:
+    with ProcessGroup(tmp_path / "logs", variables) as crew:
         running.start_server(crew, server, print)
         start_client(crew, folder, "one")
         launch.until(lambda: stands(folder, "connected"), 60, crew.check, "the client")

@@ -23,7 +23,7 @@ from fedblocks.flower.gateway.gateway import PASSED, REFUSED, ROUTES, UNKEYED
 from fedblocks.flower.gateway.limits import MIB
 from fedblocks.flower.gateway.superlink import owner_of
 from fedblocks.flower.hosts import launch
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
 from fedblocks.flower.keys.certificates import make_client, public_key
 
@@ -305,7 +305,7 @@ def test_the_log_is_short_and_holds_nothing_that_strangers_wrote(tmp_path: Path)
 def test_a_superlink_that_is_away_is_told_as_something_that_passes(tmp_path: Path) -> None:
     with Door(tmp_path / "f").open() as door:
         door.write(inner_port=launch.free_port())
-        with Crew(tmp_path / "logs", {}) as crew:
+        with ProcessGroup(tmp_path / "logs", {}) as crew:
             door.write(port=(port := launch.free_port()))
             crew.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(door.server)])
             door.host = door.host.model_copy(update={"port": port})
@@ -352,7 +352,7 @@ def test_commands_on_the_inner_port_are_for_the_servers_own_user(defended: bool,
     if not defended:
         command = ["flower-superlink", *command[3:]]
     trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-    with Crew(tmp_path / "logs", launch.environment(folder)) as crew:
+    with ProcessGroup(tmp_path / "logs", launch.environment(folder)) as crew:
         crew.start("superlink", command)
         launch.until(lambda: launch.healthy(host, folder), 60, crew.check, "the SuperLink")
         others = [as_another_user(port, trust, path) for path in COMMANDS]

@@ -16,7 +16,7 @@ from fedblocks.config.model import Config
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.folders import ClientHost, ServerHost, is_loopback
-from fedblocks.flower.hosts.process_group import Crew, marked
+from fedblocks.flower.hosts.process_group import ProcessGroup, marked
 from fedblocks.flower.hosts.setup import set_up
 from fedblocks.runs.run import REAL, resume
 from fedblocks.runs.storage.folder import RunFolder
@@ -116,7 +116,7 @@ time.sleep(600)
 
 def test_no_process_is_left_however_stubborn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedblocks.flower.hosts.process_group.GRACE", 0.2)
-    with Crew(tmp_path, {}) as crew:
+    with ProcessGroup(tmp_path, {}) as crew:
         crew.start("stubborn", [sys.executable, "-c", STUBBORN])
         launch.until(lambda: "ready" in crew.log("stubborn").read_text(), 30, crew.check, "it")
         assert len(crew.processes()) == 2
@@ -140,7 +140,7 @@ print("ready", flush=True); time.sleep(600)
 
 
 def test_a_process_that_ended_is_started_again_a_few_times(tmp_path: Path) -> None:
-    with Crew(tmp_path, {}) as crew:
+    with ProcessGroup(tmp_path, {}) as crew:
         crew.start("short", [sys.executable, "-c", "print('bye')"])
         for _ in range(2):
             crew.running["short"].wait()

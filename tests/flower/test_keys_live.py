@@ -21,7 +21,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedblocks.flower.hosts import launch, running
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.keys import certificates as pki
 from fedblocks.flower.keys import key_table as registry
 from fedblocks.flower.keys import public_keys as keys
@@ -68,14 +68,14 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
     """A server that runs, without the key of its authority and without a client."""
     made = Federation(tmp_path, f"127.0.0.1:{launch.free_port()}", launch.free_port())
     shutil.rmtree(made.secret.parent)
-    with Crew(tmp_path / "logs", {**launch.environment(made.server), launch.SERVER: str(made.server)}) as crew:
+    with ProcessGroup(tmp_path / "logs", {**launch.environment(made.server), launch.SERVER: str(made.server)}) as crew:
         running.start_server(crew, made.server, print)
         made.crew = crew  # type: ignore[attr-defined]
         yield made
 
 
 def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
-    crew: Crew = federation.crew  # type: ignore[attr-defined]
+    crew: ProcessGroup = federation.crew  # type: ignore[attr-defined]
     said: list[str] = []
     server = KeyWatch(federation.server, said.append)
     one, two = federation.joined("one", 0), federation.joined("two", 1)

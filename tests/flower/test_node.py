@@ -24,7 +24,7 @@ from fedblocks.flower.client.host import start_client, watch_client
 from fedblocks.flower.client.node import Node
 from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts.federation import job_for, new_run
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
 from fedblocks.flower.server.registry import HELLO
 from fedblocks.flower.wire.records import with_terms
@@ -285,7 +285,7 @@ def test_what_a_client_cannot_begin_with_ends_it_with_the_reason(tmp_path: Path,
     place, told = Place(tmp_path, server), list[str]()
     path = place.folder / "client.toml"
     path.write_text(path.read_text().replace("[allow]\n", '[allow]\nmethods = ["fedpr"]\n'))
-    with Crew(tmp_path / "logs", {}) as crew:
+    with ProcessGroup(tmp_path / "logs", {}) as crew:
         start_client(crew, place.folder)
         with pytest.raises(UserError, match='methods: "fedpr" is not installed') as raised:
             watch_client(crew, place.folder, told.append)
@@ -310,7 +310,7 @@ def test_a_process_tells_what_it_holds_connects_and_leaves(tmp_path: Path, serve
         if text.startswith("connected"):
             raise KeyboardInterrupt
 
-    with Crew(tmp_path / "logs", {}) as crew, pytest.raises(KeyboardInterrupt):
+    with ProcessGroup(tmp_path / "logs", {}) as crew, pytest.raises(KeyboardInterrupt):
         start_client(crew, place.folder)
         watch_client(crew, place.folder, tell)
     assert "examples, which stay here" in told[0] and told[-1].startswith("connected")

@@ -14,7 +14,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
-from fedblocks.engines.round import Setting
+from fedblocks.engines.round import Experiment
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.client.side import ClientSide
 from fedblocks.flower.hosts.federation import job_for, new_run
@@ -23,8 +23,8 @@ from fedblocks.flower.hosts.setup import set_up
 from fedblocks.flower.local import member_of, sides_of
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask
-from fedblocks.flower.wire.messages import Malformed, Upload, header_of
-from fedblocks.flower.wire.run_spec import RunTerms, sides_at
+from fedblocks.flower.wire.messages import Malformed, UploadHeader, header_of
+from fedblocks.flower.wire.run_spec import RunSpec, sides_at
 from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing import small_federation, small_net
@@ -44,13 +44,13 @@ class Machine:
         host = ClientHost.read(self.folder)
         host.model_copy(update={"allow": Allow(**table)}).write(self.folder)
 
-    def terms(self, method: dict[str, Any], **changes: Any) -> RunTerms:
+    def terms(self, method: dict[str, Any], **changes: Any) -> RunSpec:
         net = {"name": "mlp", "hidden": [8]}
         config = Config.of({"rounds": 1, "data": DATA, "net": net, "method": method, **changes})
         path = new_run(config, self.base / f"run-{len([*self.base.iterdir()])}", [])
         return job_for(path, "f", kind="train", seconds=1.0, patience=1.0).terms
 
-    def refusal(self, terms: RunTerms) -> str:
+    def refusal(self, terms: RunSpec) -> str:
         with pytest.raises(Malformed) as raised:
             sides_at(self.folder, terms)
         assert raised.value.reason == "not-allowed"
@@ -130,7 +130,7 @@ def played(
 ) -> tuple[Any, OpenRound]:
     """What client 0 answers in a round, and the round."""
     options: dict[str, Any] = {"branches": 2} if method is PFedMB else {}
-    setting = Setting.of(method(small_net(), batch_size=4, **options), small_federation(), seed=0)
+    setting = Experiment.of(method(small_net(), batch_size=4, **options), small_federation(), seed=0)
     server, sides = sides_of(setting, range(2), "r", folder)
     asked = OpenRound(server, server.start(), [0], ask)
     side = sides[0]
@@ -145,9 +145,9 @@ BOTH = Ask(score="test", evaluate=("validation",))
 
 def test_scores_that_may_not_leave_are_left_out_and_the_update_counts(tmp_path: Path) -> None:
     header, asked = played(tmp_path / "a", {"updates", "scores"}, BOTH)
-    assert isinstance(header, Upload) and header.counts and asked.admitted == 1
+    assert isinstance(header, UploadHeader) and header.counts and asked.admitted == 1
     header, asked = played(tmp_path / "b", {"updates"}, BOTH)
-    assert isinstance(header, Upload) and header.counts == {} and asked.admitted == 1
+    assert isinstance(header, UploadHeader) and header.counts == {} and asked.admitted == 1
     assert asked.close(1).abandoned == ""
 
 
@@ -164,7 +164,7 @@ def test_without_updates_a_client_is_evaluated_and_not_trained(tmp_path: Path) -
     assert (header.kind, header.reason) == ("apology", "not-allowed")
     assert [(r.client, r.reason) for r in asked.close(0).report.refusals] == [(0, "not-allowed")]
     header, _ = played(tmp_path / "b", {"scores"}, Ask(train=False, evaluate=("validation",)))
-    assert isinstance(header, Upload) and header.counts
+    assert isinstance(header, UploadHeader) and header.counts
     assert not any((tmp_path / "a").rglob("personal"))  # nothing was trained
 
 

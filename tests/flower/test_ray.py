@@ -14,7 +14,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedblocks[
 from fedblocks.config.model import Config
 from fedblocks.flower import simulation
 from fedblocks.flower.hosts.federation import new_run
-from fedblocks.flower.hosts.process_group import Crew, marked
+from fedblocks.flower.hosts.process_group import ProcessGroup, marked
 from fedblocks.runs.run import run
 from fedblocks.runs.storage.folder import RunFolder
 
@@ -39,7 +39,7 @@ def scores(path: Path) -> dict[Any, float]:
 def test_nodes_on_ray_end_as_a_simulated_run_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulation, "Crew", partial(Crew, mark="ray-test"))
+    monkeypatch.setattr(simulation, "Crew", partial(ProcessGroup, mark="ray-test"))
     config = Config.of(TABLE)
     path = new_run(config, tmp_path / "ray", [])
     rounds: list[int] = []

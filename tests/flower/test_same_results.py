@@ -12,7 +12,7 @@ from torch import nn
 
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
-from fedblocks.engines.round import Setting, evaluate
+from fedblocks.engines.round import Experiment, evaluate
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.local import answers_of, exchange
 from fedblocks.flower.server.rounds import OpenRound
@@ -81,9 +81,9 @@ def test_architectures_differ_between_clients(tmp_path: Path) -> None:
         layers = lambda: nn.Sequential(nn.Linear(6, width), nn.Tanh(), nn.Linear(width, 5), nn.Tanh(), nn.Linear(5, 4))
         return Net.of(layers, dtype=torch.float64)
 
-    def setting() -> Setting:
+    def setting() -> Experiment:
         methods = {g: ModFL(body(w), operations=2, configuration=g, batch_size=4) for g, w in (("a", 3), ("b", 7))}
-        return Setting(methods, small_federation(tags=ModFL.tags), 0, ["a", "b", "b", "a", "b", "a"])
+        return Experiment(methods, small_federation(tags=ModFL.tags), 0, ["a", "b", "b", "a", "b", "a"])
 
     assert_the_same(setting, [[0, 1, 2, 3], [1, 2, 4], [0, 5]], tmp_path)
 

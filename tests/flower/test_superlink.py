@@ -32,7 +32,7 @@ from fedblocks.flower.gateway.limits import MIB
 from fedblocks.flower.gateway.superlink import WAIT
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
 
 FLOWERS = 5000  # ms that Flower's writers wait
@@ -49,13 +49,13 @@ class Federation:
         self.host = ServerHost.read(self.server)
 
     @contextmanager
-    def open(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
+    def open(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessGroup]:
         self.monkeypatch = monkeypatch
         if self.wait is not None:
             code = f"from fedblocks.flower import superlink; superlink.WAIT = {self.wait}; superlink.main()"
             command = [sys.executable, "-c", code, *launch.superlink(self.host, self.server)[3:]]
             monkeypatch.setattr(launch, "superlink", lambda host, folder: command)
-        with Crew(self.base / "logs", launch.environment(self.server)) as crew:
+        with ProcessGroup(self.base / "logs", launch.environment(self.server)) as crew:
             running.start_server(crew, self.server, print)
             yield crew
 

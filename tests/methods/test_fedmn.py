@@ -16,7 +16,7 @@ from fedblocks.core.random import uniform
 from fedblocks.core.schedules import at
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedmn.method import FedMN
@@ -40,14 +40,14 @@ def biased(state: State, bias: Tensor) -> State:
 
 
 def one_round(method: FedMN, bias: Tensor | None = None) -> tuple[State, State, Report]:
-    setting = Setting.of(method, small_federation())
+    setting = Experiment.of(method, small_federation())
     before = setting.start() if bias is None else biased(setting.start(), bias)
     return before, *run_round(setting, before, EVERYBODY, Sequential())
 
 
 def client_blocks(method: FedMN, gates: Tensor) -> Blocks:
     """What a client with every module would hold."""
-    server = Setting.of(method, small_federation()).start().server
+    server = Experiment.of(method, small_federation()).start().server
     return {name: server[name] for name in method.layers} | {"gates": {"value": gates.double()}}
 
 
@@ -83,7 +83,7 @@ def test_modules_that_are_not_reached_change_no_logit_and_get_no_gradient() -> N
 
 
 def test_modules_of_a_pool_start_different_and_share_no_memory() -> None:
-    server = Setting.of(small(modules=(3, 3, 3)), small_federation()).start().server
+    server = Experiment.of(small(modules=(3, 3, 3)), small_federation()).start().server
     for name in POOLS:
         for value in server[name].values():
             assert value.is_contiguous()
@@ -96,7 +96,7 @@ def test_open_gates_average_every_module_like_fedavg() -> None:
     _, printed, _ = one_round(small(normalise_blocks=False), open_gates)
     before, after, report = one_round(small(), open_gates)
     assert not differences(state_leaves(printed), state_leaves(after), 1e-12)
-    setting = Setting.of(small(), small_federation())
+    setting = Experiment.of(small(), small_federation())
     apart = [run_round(setting, before, [client], Sequential())[0] for client in EVERYBODY]
     for name in POOLS:
         for key, value in after.server[name].items():
@@ -180,7 +180,7 @@ def sizes_of(method: FedMN) -> Mapping[str, int]:
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=4)], ids=lambda e: e.name)
 def test_exactly_the_active_modules_the_encoders_and_the_router_travel(engine: Sequential | Vectorised) -> None:
     method = small(modules=(2, 4, 3))
-    setting = Setting.of(method, small_federation())
+    setting = Experiment.of(method, small_federation())
     state = setting.start()
     _, report = run_round(setting, state, EVERYBODY, engine)
     job = setting.job("all", EVERYBODY, state, method.phases(), True, "train")
@@ -202,14 +202,14 @@ def test_soft_gates_bring_every_module() -> None:
 
 def test_gates_differ_between_clients_in_training_and_are_the_same_twice_in_evaluation() -> None:
     method = small()
-    setting = Setting.of(method, small_federation())
+    setting = Experiment.of(method, small_federation())
     state = setting.start()
     job = setting.job("all", EVERYBODY, state, method.phases(), True, "train")
     wanted = Vectorised().train(job).wanted
     assert len({tuple(row.tolist()) for row in torch.cat(list(wanted.values()), 1)}) > 1
     later = replace(state, round=9)  # other noise
     for gate, same in (("mode", True), ("soft", True), ("sample", False)):
-        setting = Setting.of(small(eval_gate=gate), small_federation())
+        setting = Experiment.of(small(eval_gate=gate), small_federation())
         scores = [evaluate(setting, s, EVERYBODY, Sequential()) for s in (state, later)]
         assert (scores[0] == scores[1]) is same
     assert evaluate(setting, state, EVERYBODY, Sequential()) == evaluate(setting, state, EVERYBODY, Sequential())
@@ -217,7 +217,7 @@ def test_gates_differ_between_clients_in_training_and_are_the_same_twice_in_eval
 
 def test_a_new_client_has_the_gates_of_any_other_evaluation() -> None:
     method = small()
-    setting = Setting.of(method, small_federation())
+    setting = Experiment.of(method, small_federation())
     _, state, _ = one_round(method)
     usual, joining = (evaluate(setting, state, EVERYBODY, Sequential(), joining=j) for j in (False, True))
     assert usual == joining

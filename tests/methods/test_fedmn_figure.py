@@ -11,7 +11,7 @@ from fedblocks.core.state import count_bytes
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
 from fedblocks.engines.close_round import Report
-from fedblocks.engines.round import Setting, run_round
+from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedmn.method import FedMN
@@ -69,7 +69,7 @@ def round_of(method: FedMN | FedAvg, images: str) -> Report:
     x = torch.from_numpy(draw.standard_normal((len(rows), *shape))).float()
     y = torch.from_numpy(draw.integers(0, classes, len(rows)))
     parts = Rows.of(np.split(rows, CLIENTS)), Rows.none(CLIENTS), Rows.none(CLIENTS)
-    setting = Setting.of(method, Federation(x, y, *parts, classes=classes))
+    setting = Experiment.of(method, Federation(x, y, *parts, classes=classes))
     return run_round(setting, setting.start(), range(CLIENTS), Sequential())[1]
 
 

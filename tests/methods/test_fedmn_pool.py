@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedblocks.core.errors import UserError
 from fedblocks.core.modular_net import ModularNet, modular, started_from
 from fedblocks.core.net import Net
-from fedblocks.engines.round import Setting, run_round
+from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg
@@ -58,7 +58,7 @@ def test_any_net_with_a_dense_last_layer_is_an_encoder_and_engines_agree(net: Ne
     method = small(net=net, dropout=0.3)
     states = []
     for engine in (Sequential(), Vectorised(chunk=4)):
-        setting = Setting.of(method, small_federation())
+        setting = Experiment.of(method, small_federation())
         state = setting.start()
         for _ in range(2):
             state, report = run_round(setting, state, EVERYBODY, engine)
@@ -69,12 +69,12 @@ def test_any_net_with_a_dense_last_layer_is_an_encoder_and_engines_agree(net: Ne
 
 def test_pre_trained_weights_start_every_encoder_and_the_router_but_for_their_last_layers() -> None:
     net, data = small_net(), small_federation()
-    setting = Setting.of(FedAvg(net, lr=0.2), data)
+    setting = Experiment.of(FedAvg(net, lr=0.2), data)
     state = setting.start()
     for _ in range(2):
         state, _ = run_round(setting, state, EVERYBODY, Sequential())
     trained = {k: v[0] for k, v in state.server["model"].items()}
-    start = Setting.of(small(net=started_from(net, trained)), data).start().server
+    start = Experiment.of(small(net=started_from(net, trained)), data).start().server
     for key in ("0.weight", "0.bias"):
         for encoder in start["encoders"][f"0.0.{key}"]:
             assert torch.equal(encoder, trained[key])
@@ -89,7 +89,7 @@ def test_weights_of_another_net_are_refused() -> None:
 
 
 def test_the_blocks_first_weights_can_be_drawn_as_the_released_code_draws_them() -> None:
-    server = Setting.of(small(spread=0.01, widths=(60, 50)), small_federation()).start().server
+    server = Experiment.of(small(spread=0.01, widths=(60, 50)), small_federation()).start().server
     weight, bias = server["modules.2"]["1.0.weight"], server["modules.2"]["1.0.bias"]
     assert float(weight.std()) == pytest.approx(0.01, rel=0.05) and not bias.any()
 

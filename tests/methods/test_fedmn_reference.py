@@ -7,7 +7,7 @@ import torch
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.modular_net import modular
-from fedblocks.engines.round import Setting, run_round
+from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods.fedmn.parts import edges
 from fedblocks.methods.fedmn.reference import FedMNReference
@@ -24,7 +24,7 @@ def small(**options: object) -> FedMNReference:
 def test_two_outputs_with_gates_of_a_twelfth_add_up_to_three_and_a_half() -> None:
     """((0 + h/12) / (1/6) + h/12) / (1/6) = 3 h + h/2: the division stood inside the loop."""
     method = small()
-    server = Setting.of(method, small_federation()).start().server
+    server = Experiment.of(method, small_federation()).start().server
     x = small_federation().x
     plain = method.path({k: v[0] for name in method.layers for k, v in server[name].items()}, x)
     logits = method.forward(server, torch.full((10,), 1 / 12, dtype=torch.float64), x)
@@ -33,7 +33,7 @@ def test_two_outputs_with_gates_of_a_twelfth_add_up_to_three_and_a_half() -> Non
 
 def test_gates_are_never_closed_and_only_rescale_the_logits() -> None:
     method = small(modules=(2, 3, 2))
-    server = Setting.of(method, small_federation()).start().server
+    server = Experiment.of(method, small_federation()).start().server
     x = small_federation().x
     plain = method.path({k: v[0] for name in method.layers for k, v in server[name].items()}, x)
     for key in range(20):
@@ -44,14 +44,14 @@ def test_gates_are_never_closed_and_only_rescale_the_logits() -> None:
 
 
 def test_every_module_travels_and_the_router_does_not() -> None:
-    setting = Setting.of(small(), small_federation())
+    setting = Experiment.of(small(), small_federation())
     state, report = run_round(setting, setting.start(), EVERYBODY, Sequential())
     assert state.server.keys() == report.bytes_down.keys() == {"encoder", "module.2", "output"}
     assert set(report.bytes_down["module.2"].values()) == {8 * (6 * 5 + 5)}
 
 
 def test_clients_count_alike_whatever_they_hold() -> None:
-    setting = Setting.of(small(), small_federation())
+    setting = Experiment.of(small(), small_federation())
     start = setting.start()
     together, _ = run_round(setting, start, EVERYBODY, Sequential())
     apart = [run_round(setting, start, [client], Sequential())[0] for client in EVERYBODY]

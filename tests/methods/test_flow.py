@@ -17,7 +17,7 @@ from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.recurrent_net import Unrolled
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.flow.dynamic_routing import DynamicRouting
@@ -129,7 +129,7 @@ def test_a_hard_route_is_one_of_the_branches_even_when_they_are_equal() -> None:
 @each_flow
 @each_net
 def test_clients_keep_nothing_after_a_round(kind: type[Method], name: str) -> None:
-    setting = Setting.of(made(kind, NETS[name]), data(name))
+    setting = Experiment.of(made(kind, NETS[name]), data(name))
     state, report = run_round(setting, setting.start(), [0, 1, 2], Sequential())
     assert state.private == {} and report.refusals == []
     assert not setting.methods["all"].stateful
@@ -142,7 +142,7 @@ def test_inference_trains_the_local_copy_and_then_the_router_alone(kind: type[Me
     method = made(kind, NETS[name])
     assert [phase.train for phase in method.adaptation()] == [("local",), tuple(method.routers)]
     assert method.joining()[0].train == ("local",)  # the same for clients that never took part
-    setting = Setting.of(method, data(name))
+    setting = Experiment.of(method, data(name))
     state, _ = run_round(setting, setting.start(), [0, 1], Sequential())
     before = {n: {k: v.clone() for k, v in block.items()} for n, block in state.server.items()}
     found = evaluate(setting, state, [0, 1, 2], Sequential(), joining=True)
@@ -156,7 +156,7 @@ def test_engines_agree(kind: type[Method], name: str) -> None:
     own = {} if kind is DynamicRouting else {"router_epochs": 1}
     states, found = [], []
     for engine in (Sequential(), Vectorised(chunk=2)):
-        setting = Setting.of(made(kind, NETS[name], **own), data(name))
+        setting = Experiment.of(made(kind, NETS[name], **own), data(name))
         state, _ = run_round(setting, setting.start(), [0, 1, 2], engine)
         states.append(state)
         found.append(evaluate(setting, state, [0, 1, 2], engine))
@@ -235,7 +235,7 @@ def test_dropout_of_the_step_policy_is_off_at_test() -> None:
 def test_the_regulariser_rewards_the_shared_branch_in_every_layer() -> None:
     """One strong step on the reward alone: p_global rises everywhere, whatever the layer."""
     method = made(FlowV2, NETS["text"], strength=100.0, policy_dropout=0.0, local_epochs=0)
-    setting = Setting.of(method, data("text"))
+    setting = Experiment.of(method, data("text"))
     start = setting.start()
     state, _ = run_round(setting, start, [0, 1], Sequential())
     found = []

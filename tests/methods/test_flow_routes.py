@@ -12,7 +12,7 @@ from fedblocks.data import partitions, shifts
 from fedblocks.data.digits import digits
 from fedblocks.data.federation import Federation
 from fedblocks.engines.batching import steps_of_one
-from fedblocks.engines.round import Setting, run_round
+from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods.flow.flow import Flow
 from fedblocks.nets import mlp
@@ -20,7 +20,7 @@ from fedblocks.nets import mlp
 CLIENTS, GROUPS, ROUNDS = 12, 3, 5
 
 
-def adapted(setting: Setting, state: State, method: Flow, client: int) -> Blocks:
+def adapted(setting: Experiment, state: State, method: Flow, client: int) -> Blocks:
     """What a client holds when it is evaluated."""
     job = setting.job("all", [client], state, method.adaptation(), False, "adapt")
     local, blocks = job.one(0), {n: {k: v[0] for k, v in b.items()} for n, b in job.sent.blocks.items()}
@@ -43,7 +43,7 @@ def gaps(router_epochs: int) -> list[float]:
     net = mlp((1, 8, 8), 10, hidden=(32,))
     options = {"router_scope": "local_reinit", "local_epochs": 3, "router_epochs": router_epochs}
     method = Flow(net, lr=0.1, batch_size=8, **options)
-    setting, group = Setting.of(method, data), data.tags["group"]
+    setting, group = Experiment.of(method, data), data.tags["group"]
     state = setting.start()
     for _ in range(ROUNDS):
         state, _ = run_round(setting, state, range(CLIENTS), Sequential())

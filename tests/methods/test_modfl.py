@@ -13,7 +13,7 @@ from fedblocks.data.digits import digits
 from fedblocks.data.federation import Federation
 from fedblocks.data.partitions import iid
 from fedblocks.data.shifts import joint
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.modfl import ModFL
 from fedblocks.nets import mlp
@@ -34,7 +34,7 @@ def modfl(hidden: tuple[int, ...] = (32, 16), **options: Any) -> ModFL:
     return ModFL(net, lr=0.1, epochs=2, batch_size=16, operations=GROUPS, cohorts="found", warmup=4, **options)
 
 
-def play(setting: Setting, cohorts: list[list[int]]) -> State:
+def play(setting: Experiment, cohorts: list[list[int]]) -> State:
     state = setting.start()
     for clients in cohorts:
         state, _ = run_round(setting, state, clients, ENGINE)
@@ -52,12 +52,12 @@ def as_hidden(found: np.ndarray, hidden: np.ndarray) -> bool:
 
 
 def test_cohorts_are_the_hidden_groups(shifted: Federation) -> None:
-    state = play(Setting.of(modfl(), shifted, 0), [list(range(CLIENTS))] * 4)
+    state = play(Experiment.of(modfl(), shifted, 0), [list(range(CLIENTS))] * 4)
     assert as_hidden(members(state), shifted.tags["group"])
 
 
 def test_a_client_that_missed_the_warm_up_takes_the_module_of_lowest_loss(shifted: Federation) -> None:
-    setting = Setting.of(modfl(), shifted, 0)
+    setting = Experiment.of(modfl(), shifted, 0)
     late = CLIENTS - 1
     state = play(setting, [list(range(late))] * 8)
     assert members(state)[late] == -1
@@ -78,7 +78,7 @@ def test_a_client_that_missed_the_warm_up_takes_the_module_of_lowest_loss(shifte
 def test_another_architecture_joins_the_cohorts_that_the_first_has_found(shifted: Federation) -> None:
     methods = {"small": modfl(configuration="small"), "large": modfl((48, 16), configuration="large")}
     groups = ["small" if client < 8 else "large" for client in range(CLIENTS)]
-    setting = Setting(methods, shifted, 0, groups)
+    setting = Experiment(methods, shifted, 0, groups)
     state = play(setting, [list(range(CLIENTS))] * 4)
     assert (members(state)[:8] >= 0).all() and (members(state)[8:] == -1).all()
     state, _ = run_round(setting, state, range(CLIENTS), ENGINE)
@@ -89,7 +89,7 @@ def test_found_cohorts_do_better_than_one_model_for_all(shifted: Federation) -> 
     """One operation module for everybody cannot serve groups that mean other things by the same label."""
     right = {}
     for operations in (1, GROUPS):
-        setting = Setting.of(replace(modfl((64,)), operations=operations), shifted, 0)
+        setting = Experiment.of(replace(modfl((64,)), operations=operations), shifted, 0)
         found = evaluate(setting, play(setting, [list(range(CLIENTS))] * 12), range(CLIENTS), ENGINE)["personal"]
         right[operations] = np.mean([correct / scored for correct, scored, _ in found.values()])
     assert right[GROUPS] > right[1] + 0.2

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedblocks.core.net import Net
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
@@ -97,7 +97,7 @@ def leaves(tree: Any, path: str = "") -> dict[str, Tensor]:
 def test_a_method_runs_on_a_module_of_ones_own(name: str, module: str) -> None:
     net = Net.of(MODULES[module](), head="fc", dtype=torch.float64)
     method = METHODS[name](net=net, lr=0.1, batch_size=4, **OPTIONS[name])
-    setting = Setting.of(method, federation(), seed=2)
+    setting = Experiment.of(method, federation(), seed=2)
     start, ends, scores = setting.start(), [], []
     for engine in (Sequential(), Vectorised(chunk=2)):
         state = start

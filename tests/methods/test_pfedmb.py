@@ -21,7 +21,7 @@ from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
 from fedblocks.engines.close_round import Report
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg
@@ -60,7 +60,7 @@ def pfedmb(net: Net | None = None, **options: Any) -> PFedMB:
 
 
 def play(method: PFedMB | FedAvg, rounds: int = 2, engine: Any = ENGINES[0], **at: Any) -> tuple[State, Report]:
-    setting = Setting.of(method, at.get("data") or federation(method.net.dtype), seed=1)
+    setting = Experiment.of(method, at.get("data") or federation(method.net.dtype), seed=1)
     state = at.get("start") or setting.start()
     for _ in range(rounds):
         state, report = run_round(setting, state, range(setting.data.clients), engine)
@@ -136,7 +136,7 @@ def test_a_compressed_upload_gives_the_same_server_state(optimizer: SGD, dtype: 
 
 def test_a_compressed_upload_skips_branches_that_nobody_uses() -> None:
     options: dict[str, Any] = {"alpha_param": "projection", "alpha_epochs": 0, "branches": 2}
-    start = Setting.of(pfedmb(**options), federation(), 1).start()
+    start = Experiment.of(pfedmb(**options), federation(), 1).start()
     one_hot = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(len(SIZES), 2, 2)
     full, _ = play(pfedmb(**options), start=with_alpha(start, one_hot))
     small, _ = play(pfedmb(compressed_upload=True, **options), start=with_alpha(start, one_hot))
@@ -148,7 +148,7 @@ def test_a_compressed_upload_skips_branches_that_nobody_uses() -> None:
 def test_a_step_moves_the_merged_weight_by_the_squared_norm_of_alpha() -> None:
     method = pfedmb(epochs=1, batch_size=20, alpha_epochs=0)
     data = federation(sizes=(9,))
-    start = Setting.of(method, data, 1).start()
+    start = Experiment.of(method, data, 1).start()
     logits = torch.tensor([[[0.5, -1.0, 2.0], [0.0, 0.3, 0.1]]], dtype=torch.float64)
     state, _ = play(method, 1, data=data, start=with_alpha(start, logits))
     alpha = method.alpha({"alpha": {"value": logits[0]}})
@@ -181,10 +181,10 @@ def test_alpha_stays_on_the_simplex(param: str, lr: float, scope: str) -> None:
 def test_one_hot_alphas_are_clustered_averaging() -> None:
     """Clients 0 and 2 rely on branch 0, clients 1 and 3 on branch 1: each branch is FedAvg among its own."""
     method = pfedmb(dense_net(), alpha_param="projection", alpha_epochs=0, branches=2, batch_size=20)
-    start = Setting.of(method, federation(), 1).start()
+    start = Experiment.of(method, federation(), 1).start()
     relies = torch.eye(2, dtype=torch.float64)[[0, 1, 0, 1]][:, None]  # [clients, layers, branches]
     branches, _ = play(method, start=with_alpha(start, relies))
-    setting = Setting.of(FedAvg(dense_net(), lr=0.1, epochs=2, batch_size=20), federation(), 1)
+    setting = Experiment.of(FedAvg(dense_net(), lr=0.1, epochs=2, batch_size=20), federation(), 1)
     for branch, members in enumerate(([0, 2], [1, 3])):
         first = {k: v[branch][None] for k, v in start.server["layers.1"].items()}
         alone = replace(setting.start(), server={"model": first})
@@ -197,7 +197,7 @@ def test_one_hot_alphas_are_clustered_averaging() -> None:
 @pytest.mark.parametrize("param", ["softmax", "projection"])
 def test_equal_branches_never_separate(param: str) -> None:
     method = pfedmb(alpha_param=param)
-    start = Setting.of(method, federation(), 1).start()
+    start = Experiment.of(method, federation(), 1).start()
     alike = {n: {k: v[:1].expand_as(v).clone() for k, v in block.items()} for n, block in start.server.items()}
     state, _ = play(method, start=replace(start, server=alike))
     found = alphas(method, state)
@@ -205,7 +205,7 @@ def test_equal_branches_never_separate(param: str) -> None:
 
 
 def test_branches_start_apart() -> None:
-    start = Setting.of(pfedmb(), federation(), 1).start().server["layers.0"]["0.weight"]
+    start = Experiment.of(pfedmb(), federation(), 1).start().server["layers.0"]["0.weight"]
     assert not torch.allclose(start[0], start[1]) and not torch.allclose(start[1], start[2])
 
 
@@ -217,7 +217,7 @@ def test_only_the_named_layers_have_branches() -> None:
     states = [play(method, engine=engine)[0] for engine in ENGINES]
     for name, value in states[0].server["rest"].items():
         torch.testing.assert_close(value, states[1].server["rest"][name], rtol=0, atol=1e-12)
-    start = Setting.of(method, federation(), 1).start()
+    start = Experiment.of(method, federation(), 1).start()
     assert not torch.equal(states[0].server["rest"]["0.weight"], start.server["rest"]["0.weight"])
     assert states[0].private[0]["alpha"]["value"].shape == (1, 3)
 
@@ -234,7 +234,7 @@ def test_dropping_changes_evaluations_and_not_training() -> None:
     found = []
     for drop in (0.0, 0.2):
         method = pfedmb(drop_below=drop, finetune="none")
-        setting = Setting.of(method, data, 1)
+        setting = Experiment.of(method, data, 1)
         state, _ = play(method, start=with_alpha(setting.start(), logits))
         found.append((state, evaluate(setting, state, range(4), ENGINES[0])["personal"][0]))
     assert torch.equal(found[0][0].server["layers.0"]["0.weight"], found[1][0].server["layers.0"]["0.weight"])

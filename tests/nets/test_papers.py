@@ -16,7 +16,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg
@@ -166,7 +166,7 @@ def test_a_round_is_the_same_on_both_engines(name: str) -> None:
     net = double(NETS[name](shape, classes))
     data = federation(shape, classes)
     data = Federation(data.x.double(), data.y, data.train, data.validation, data.test, classes)
-    setting = Setting.of(FedAvg(net, lr=0.001, batch_size=4), data)
+    setting = Experiment.of(FedAvg(net, lr=0.001, batch_size=4), data)
     states = [run_round(setting, setting.start(), [0, 1], engine)[0] for engine in (Sequential(), Vectorised())]
     for key, value in states[0].server["model"].items():
         torch.testing.assert_close(states[1].server["model"][key], value, rtol=1e-7, atol=1e-9)
@@ -181,7 +181,7 @@ def test_two_generations_of_devices_share_an_operation_module() -> None:
     """The paper's HAR nets: other sensors, other lengths are other federations; here both see 6 channels."""
     nets = {name: NETS[name]((6, 9), 5) for name in ("modfl_hapt", "modfl_rwhar")}
     methods = {name: ModFL(net, configuration=name, operations=1, batch_size=4) for name, net in nets.items()}
-    setting = Setting(methods, federation((6, 9), 5, operation=np.zeros(2, np.int64)), 0, groups=list(nets))
+    setting = Experiment(methods, federation((6, 9), 5, operation=np.zeros(2, np.int64)), 0, groups=list(nets))
     state, report = run_round(setting, setting.start(), [0, 1], Sequential())
     assert state.server.keys() == {"configuration/modfl_hapt", "configuration/modfl_rwhar", "operation"}
     assert report.bytes_down["operation"] == {0: 4 * 357, 1: 4 * 357}

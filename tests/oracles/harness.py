@@ -17,7 +17,7 @@ from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
 from fedblocks.engines.batching import batches
-from fedblocks.engines.round import Engine, Setting, evaluate, run_round
+from fedblocks.engines.round import Engine, Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
@@ -90,9 +90,9 @@ def play(
     data: Federation | None = None,
     cohorts: tuple[tuple[int, ...], ...] = COHORTS,
     start: State | None = None,
-) -> tuple[Setting, State]:
+) -> tuple[Experiment, State]:
     """Some rounds of the library; nobody may be refused."""
-    setting = Setting.of(method, data or federation(), SEED)
+    setting = Experiment.of(method, data or federation(), SEED)
     state = start or setting.start()
     for cohort in cohorts:
         state, report = run_round(setting, state, cohort, engine)

@@ -12,7 +12,7 @@ import torch
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.random import derive, fold, uniform
 from fedblocks.data.rows import Rows
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.methods.fedfomo import FedFomo, epsilon_greedy
 from fedblocks.methods.local import Local
 
@@ -69,7 +69,7 @@ def test_with_identical_models_a_client_keeps_its_own(engine: Any) -> None:
 def test_a_model_that_helps_nobody_is_not_mixed_in() -> None:
     """All peers replaced by one with a loss of about 1000: gains are negative, and clients keep their own."""
     method = FedFomo(**COMMON, baseline="last")
-    setting = Setting.of(method, validated(), SEED)
+    setting = Experiment.of(method, validated(), SEED)
     state = setting.start()
     bad = {k: torch.full_like(v, 10.0) for k, v in state.server["peers"].items()}
     bad["4.bias"] = torch.tensor([1000.0, 0, 0, -1000], dtype=torch.double).expand(6, 4).clone()
@@ -103,7 +103,7 @@ def test_chance_and_ties_spread_choices_over_everybody() -> None:
 
 
 def test_only_peers_travel_down() -> None:
-    setting = Setting.of(FedFomo(**COMMON, peers=3), validated(), SEED)
+    setting = Experiment.of(FedFomo(**COMMON, peers=3), validated(), SEED)
     _, report = run_round(setting, setting.start(), [0, 1], ENGINES["vectorised"])
     one = 8 * setting.methods["all"].net.size()
     assert report.bytes_down == {"peers": {0: 3 * one, 1: 3 * one}, "gains": {0: 0, 1: 0}}
@@ -126,21 +126,21 @@ def test_a_client_that_is_alone_trains_alone() -> None:
 
 def test_the_test_is_of_the_model_after_training() -> None:
     setting, state = play(FedFomo(**COMMON), ENGINES["vectorised"], data=validated(), cohorts=LONGER)
-    plain = Setting.of(Local(**COMMON), validated(), SEED)
+    plain = Experiment.of(Local(**COMMON), validated(), SEED)
     ours, theirs = (evaluate(s, state, range(4), ENGINES["vectorised"])["personal"] for s in (setting, plain))
     assert ours == theirs
 
 
 def test_without_a_validation_part_it_is_refused() -> None:
     with pytest.raises(DataError, match="client-0 and 4 other clients have none"):
-        Setting.of(FedFomo(**COMMON), federation(), SEED)
+        Experiment.of(FedFomo(**COMMON), federation(), SEED)
 
 
 def test_one_client_without_validation_rows_is_named_and_one_without_any_rows_is_not() -> None:
     data = validated()
     lacking = replace(data, validation=Rows.of([rows if i not in (3, 4) else [] for i, rows in enumerate(data.test)]))
     with pytest.raises(DataError, match="client-3 has none"):
-        Setting.of(FedFomo(**COMMON), lacking, SEED)
+        Experiment.of(FedFomo(**COMMON), lacking, SEED)
 
 
 @pytest.mark.parametrize("options", [{"peers": 0}, {"epsilon": 1.5}, {"baseline": "best"}])

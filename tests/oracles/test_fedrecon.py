@@ -13,7 +13,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
 from fedblocks.data.rows import Rows
-from fedblocks.engines.round import Engine, Setting
+from fedblocks.engines.round import Engine, Experiment
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedopt import FedYogi
 from fedblocks.methods.fedrecon import FedRecon
@@ -74,7 +74,7 @@ def test_with_nothing_local_the_halves_leave_fedavg_on_the_query_examples(engine
 @each_engine
 def test_a_client_weighs_as_much_as_the_tokens_of_its_query_half(engine: Engine) -> None:
     data, method, clients = texts(), FedRecon(text_net(), batch_size=BATCH), [0, 1, 3]
-    setting = Setting.of(method, data)
+    setting = Experiment.of(method, data)
     job = setting.job("all", clients, setting.start(), method.phases(), True, "train")
     y, halves = data.y.numpy(), [data.train[i][(len(data.train[i]) + 1) // 2 :] for i in clients]
     assert engine.train(job).weights["shared"].flatten().tolist() == [np.sum(y[rows] != IGNORE) for rows in halves]

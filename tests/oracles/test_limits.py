@@ -16,7 +16,7 @@ from fedblocks.core.mode import mode
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.state import State
-from fedblocks.engines.round import Engine, Setting, evaluate
+from fedblocks.engines.round import Engine, Experiment, evaluate
 from fedblocks.methods.ditto import Ditto
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedavg_ft import FedAvgFT
@@ -118,7 +118,7 @@ def test_fine_tuning_leaves_no_trace(engine: Engine) -> None:
 @each_engine
 def test_fedem_mixtures_are_column_means_of_responsibilities_whose_rows_sum_to_1(engine: Engine) -> None:
     method, data = FedEM(NET, components=3, lr=0.1, batch_size=BATCH), federation()
-    setting = Setting.of(method, data, 7)
+    setting = Experiment.of(method, data, 7)
     start = setting.start()
     _, state = play(method, engine, cohorts=(COHORTS[0],))
     components = [{k: v[m].numpy() for k, v in start.server["components"].items()} for m in range(3)]
@@ -163,7 +163,7 @@ def test_pfedmb_mixing_weights_is_mixing_outputs_for_convolutions_and_dense_laye
         lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, CLASSES)), dtype=torch.float64
     )
     method = pfedmb(net)
-    server = Setting.of(method, federation((1, 4, 4))).start().server
+    server = Experiment.of(method, federation((1, 4, 4))).start().server
     blocks, x = {**server, "alpha": {"value": drawn(0, 2, 3)}}, drawn(1, 6, 1, 4, 4)
     first, last = torch.softmax(blocks["alpha"]["value"], -1)
     conv, dense = server["layers.0"], server["layers.3"]
@@ -195,7 +195,7 @@ def test_pfedmb_branch_weights_stay_on_the_simplex(engine: Engine) -> None:
 def test_pfedmb_a_step_of_the_branches_moves_the_merged_net_by_the_squared_norm_of_alpha(engine: Engine) -> None:
     """One step of plain descent: the merged weights of a layer step with the learning rate times |alpha|^2."""
     method = pfedmb(NET, alpha_epochs=0)
-    start = Setting.of(method, federation(), 7).start()
+    start = Experiment.of(method, federation(), 7).start()
     logits = drawn(3, 3, 3)
     _, after = play(method, engine, cohorts=((0,),), start=with_alpha(start, {0: logits}))
     alpha = torch.softmax(logits, -1)
@@ -224,7 +224,7 @@ def _merged(state: State, alpha: Tensor) -> dict[str, Tensor]:
 def test_pfedmb_all_branches_of_a_layer_move_in_one_direction(engine: Engine) -> None:
     """With momentum and weight decay too: W_b becomes s W_b + alpha_b D, one s and one D for all branches."""
     method = pfedmb(NET, alpha_epochs=0, epochs=4, optimizer=MOMENTUM)
-    start = Setting.of(method, federation(), 7).start()
+    start = Experiment.of(method, federation(), 7).start()
     logits = drawn(4, 3, 3)
     _, after = play(method, engine, cohorts=((0,),), start=with_alpha(start, {0: logits}))
     shrunk = _shrinkage(0.1, 4)
@@ -249,7 +249,7 @@ def _shrinkage(lr: float, steps: int) -> float:
 def test_pfedmb_branches_that_start_alike_never_separate(engine: Engine) -> None:
     """The gradient of alpha is the same for all branches, so its projection on the simplex is 0."""
     method = pfedmb(NET, epochs=2, alpha_lr=5.0)
-    start = Setting.of(method, federation(), 7).start()
+    start = Experiment.of(method, federation(), 7).start()
     alike = {n: {k: v[:1].expand_as(v).clone() for k, v in block.items()} for n, block in start.server.items()}
     _, after = play(method, engine, start=replace(start, server=alike))
     for client in COHORTS[0]:
@@ -264,14 +264,14 @@ def test_pfedmb_with_one_hot_alpha_is_clustered_averaging(engine: Engine) -> Non
     """Clients on branch b train and average that branch as FedAvg would; a branch of nobody stays."""
     settings = {"lr": 0.1, "epochs": 2, "batch_size": WHOLE, "optimizer": MOMENTUM}
     method = PFedMB(NET, branches=4, alpha_epochs=0, **settings)
-    start = Setting.of(method, federation(), 7).start()
+    start = Experiment.of(method, federation(), 7).start()
     groups = {0: (0, 3), 1: (2,), 2: (1, 5)}  # branch -> clients; nobody is on branch 3
     one_hot = {i: (torch.eye(4, dtype=torch.float64)[b] * 1e4).expand(3, 4) for b, g in groups.items() for i in g}
     clients = tuple(sorted(one_hot))
     _, after = play(method, engine, cohorts=(clients,), start=with_alpha(start, one_hot))
     for branch, group in groups.items():
         fedavg = FedAvg(NET, **settings)
-        alone = Setting.of(fedavg, federation(), 7).start()
+        alone = Experiment.of(fedavg, federation(), 7).start()
         model = {k: v[None] for k, v in joined(start.server, branch).items()}
         _, expected = play(fedavg, engine, cohorts=(group,), start=replace(alone, server={"model": model}))
         close(joined(after.server, branch), joined(expected.server))
@@ -283,7 +283,7 @@ def test_ifca_chooses_by_training_loss(engine: Engine) -> None:
     """A client whose data one model fits perfectly takes that one, whatever its test data say."""
     method = IFCA(NET, clusters=3, lr=1e-9, batch_size=BATCH)
     data = federation()
-    setting = Setting.of(method, data, 7)
+    setting = Experiment.of(method, data, 7)
     state = setting.start()
     for client in (0, 1, 2, 3, 5):
         x, y = data.x[data.train[client]], data.y[data.train[client]]

@@ -17,7 +17,7 @@ from fedblocks.core.plan import plan
 from fedblocks.core.random import derive
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.methods._common.clustering import alike, complete_linkage
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedper import FedPer
@@ -55,12 +55,12 @@ def made(net: Net | None = None, **options: Any) -> ModFL:
 DESCENT = Descent(0.1, momentum=0.5)
 
 
-def generations(wide: Net | None = None, **options: Any) -> Setting:
+def generations(wide: Net | None = None, **options: Any) -> Experiment:
     methods = {"old": made(configuration="old"), "new": made(wide or wide_net(), configuration="new", **options)}
-    return Setting(methods, tagged(), SEED, groups=DEVICE)
+    return Experiment(methods, tagged(), SEED, groups=DEVICE)
 
 
-def play(setting: Setting, engine: Any, cohorts: tuple[tuple[int, ...], ...] = COHORTS) -> State:
+def play(setting: Experiment, engine: Any, cohorts: tuple[tuple[int, ...], ...] = COHORTS) -> State:
     state = setting.start()
     for cohort in cohorts:
         state, report = run_round(setting, state, cohort, engine)
@@ -75,7 +75,7 @@ def same(found: dict[str, torch.Tensor], slot: int, expected: Params) -> None:
         np.testing.assert_allclose(value[slot].numpy(), wanted, rtol=0, atol=1e-10)
 
 
-def same_answers(setting: Setting, state: State, expected: modfl.Modules, engine: Any) -> None:
+def same_answers(setting: Experiment, state: State, expected: modfl.Modules, engine: Any) -> None:
     found = evaluate(setting, state, EVERYBODY, engine)["personal"]
     for client, z in expected.logits.items():
         right, scored, loss = counts(z, setting.data.y.numpy()[setting.data.test[client]])
@@ -106,7 +106,7 @@ def test_two_architectures_average_their_operation_modules_together(engine: str)
 @pytest.mark.parametrize("warmup", [1, 2])
 def test_cohorts_are_found_where_operation_modules_change_alike(warmup: int, engine: str) -> None:
     method = made(cohorts="found", operations=2, warmup=warmup)
-    setting = Setting.of(method, federation(), SEED)
+    setting = Experiment.of(method, federation(), SEED)
     expected = modfl.run_found(task_of(method), DESCENT, operations=2, warmup=warmup)
     state = play(setting, ENGINES[engine])
     same(state.server["configuration"], 0, expected.configurations[0])
@@ -125,16 +125,16 @@ def test_operation_modules_start_alike() -> None:
 
 def test_tasks_have_operation_modules_of_their_own() -> None:
     methods = {"old": made(task="braking"), "new": made(wide_net(), configuration="new", task="steering")}
-    server = Setting(methods, tagged(), SEED, groups=DEVICE).start().server
+    server = Experiment(methods, tagged(), SEED, groups=DEVICE).start().server
     assert server.keys() == {"configuration", "configuration/new", "operation/braking", "operation/steering"}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_one_configuration_and_one_operation_cohort_is_fedavg(engine: str) -> None:
     data = tagged((0,) * len(SIZES))
-    ours = play(Setting.of(made(operations=1), data, SEED), ENGINES[engine])
+    ours = play(Experiment.of(made(operations=1), data, SEED), ENGINES[engine])
     plain = FedAvg(mlp_net(), lr=0.1, epochs=2, batch_size=BATCH, optimizer=SGD(momentum=0.5))
-    theirs = play(Setting.of(plain, data, SEED), ENGINES[engine]).server["model"]
+    theirs = play(Experiment.of(plain, data, SEED), ENGINES[engine]).server["model"]
     both = {**ours.server["configuration"], **{f"4.{k}": v for k, v in ours.server["operation"].items()}}
     assert both.keys() == theirs.keys()
     for name, value in theirs.items():
@@ -144,9 +144,9 @@ def test_one_configuration_and_one_operation_cohort_is_fedavg(engine: str) -> No
 @pytest.mark.parametrize("engine", ENGINES)
 def test_one_operation_cohort_for_each_client_is_fedper(engine: str) -> None:
     data = tagged(EVERYBODY)
-    ours = play(Setting.of(made(operations=len(SIZES)), data, SEED), ENGINES[engine])
+    ours = play(Experiment.of(made(operations=len(SIZES)), data, SEED), ENGINES[engine])
     personal = FedPer(mlp_net(), lr=0.1, epochs=2, batch_size=BATCH, optimizer=SGD(momentum=0.5))
-    theirs = play(Setting.of(personal, data, SEED), ENGINES[engine])
+    theirs = play(Experiment.of(personal, data, SEED), ENGINES[engine])
     for name, value in theirs.server["body"].items():
         torch.testing.assert_close(ours.server["configuration"][name], value, rtol=0, atol=1e-12)
     for client, own in theirs.private.items():
@@ -156,7 +156,7 @@ def test_one_operation_cohort_for_each_client_is_fedper(engine: str) -> None:
 
 
 def test_a_client_is_sent_and_sends_one_configuration_and_one_operation_module() -> None:
-    setting = Setting.of(made(), tagged(), SEED)
+    setting = Experiment.of(made(), tagged(), SEED)
     _, report = run_round(setting, setting.start(), EVERYBODY, ENGINES["vectorised"])
     body, operation = 8 * (FEATURES * 7 + 7 + 7 * 6 + 6), 8 * (6 * CLASSES + CLASSES)
     assert report.bytes_down["configuration"][0] == body and report.bytes_down["operation"][0] == operation
@@ -172,7 +172,7 @@ def test_groups_keep_the_order_of_their_first_members() -> None:
 
 
 def test_an_unknown_and_an_empty_client_disturb_no_clustering() -> None:
-    setting = Setting.of(made(cohorts="found", operations=2, warmup=1), federation(), SEED)
+    setting = Experiment.of(made(cohorts="found", operations=2, warmup=1), federation(), SEED)
     with_empty = play(setting, ENGINES["sequential"], cohorts=((0, 1, 2, 3, 4),))
     without = play(setting, ENGINES["sequential"], cohorts=((0, 1, 2, 3),))
     assert torch.equal(with_empty.server["membership"]["value"], without.server["membership"]["value"])
@@ -181,7 +181,7 @@ def test_an_unknown_and_an_empty_client_disturb_no_clustering() -> None:
 
 
 def test_more_cohorts_than_clients_leave_the_others_as_they_are() -> None:
-    setting = Setting.of(made(cohorts="found", operations=4, warmup=1), federation(), SEED)
+    setting = Experiment.of(made(cohorts="found", operations=4, warmup=1), federation(), SEED)
     state = play(setting, ENGINES["sequential"], cohorts=((0, 1),))
     weight = state.server["operation"]["weight"]
     assert not torch.equal(weight[0], weight[1]) and torch.equal(weight[2], weight[3])
@@ -216,7 +216,7 @@ def test_clients_without_a_known_cohort_are_refused_by_name() -> None:
         (tagged((0, 1, 2, 3, 0, 0)), "client 3 is of operation cohort 3"),
         (tagged((0, 1, -1, 0, 0, 0)), "client 2 is of operation cohort -1"),
     ):
-        setting = Setting.of(made(), data, SEED)
+        setting = Experiment.of(made(), data, SEED)
         with pytest.raises(UserError, match=told):
             run_round(setting, setting.start(), EVERYBODY, ENGINES["sequential"])
 

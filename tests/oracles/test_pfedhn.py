@@ -11,7 +11,7 @@ from torch import nn
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.methods.pfedhn import PFedHN, generated
 
 from . import pfedhn
@@ -66,7 +66,7 @@ def test_a_round_in_which_nobody_has_data_moves_nothing_not_even_by_momentum_and
 
 def test_a_small_step_moves_what_is_made_towards_what_was_trained() -> None:
     method = PFedHN(**COMMON, server_lr=1e-4, server_momentum=0.0, server_decay=0.0)
-    setting = Setting.of(method, federation(), SEED)
+    setting = Experiment.of(method, federation(), SEED)
     before = setting.start()
     after, _ = run_round(setting, before, [0], ENGINES["sequential"])
     old, new = (generated(s.server["hypernetwork"], torch.tensor([0]))[0] for s in (before, after))
@@ -76,7 +76,7 @@ def test_a_small_step_moves_what_is_made_towards_what_was_trained() -> None:
 
 def test_the_embedding_is_a_quarter_of_the_clients_and_one() -> None:
     """1 + 6 // 4 = 2."""
-    state = Setting.of(PFedHN(**COMMON), federation(), SEED).start()
+    state = Experiment.of(PFedHN(**COMMON), federation(), SEED).start()
     assert state.server["hypernetwork"]["embeddings"].shape == (6, 2)
     assert state.server["hypernetwork"]["0.weight"].shape == (9, 2)
 
@@ -89,7 +89,7 @@ def test_clients_that_never_took_part_share_what_the_others_taught() -> None:
 
 
 def test_only_the_made_model_travels() -> None:
-    setting = Setting.of(PFedHN(**COMMON), federation(), SEED)
+    setting = Experiment.of(PFedHN(**COMMON), federation(), SEED)
     _, report = run_round(setting, setting.start(), [0], ENGINES["vectorised"])
     assert report.bytes_down == {"model": {0: 8 * setting.methods["all"].net.size()}}
 

@@ -11,7 +11,7 @@ import pytest
 from fedblocks.config.model import Config
 from fedblocks.data.federation import Federation
 from fedblocks.data.sets.text import Corpus, score_variants
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
@@ -32,9 +32,9 @@ def texts() -> Federation:
     return corpus.pool(corpus.vocabulary(WORDS, BUCKETS), 6).federation()
 
 
-def setting(texts: Federation, name: str, buckets: int | None = None, **options: Any) -> Setting:
+def setting(texts: Federation, name: str, buckets: int | None = None, **options: Any) -> Experiment:
     net = next_word((6,), texts.classes, 8, 12, 8, buckets=buckets)
-    return Setting.of(METHODS[name](net, lr=0.3, batch_size=4, **options), texts, 0)
+    return Experiment.of(METHODS[name](net, lr=0.3, batch_size=4, **options), texts, 0)
 
 
 def test_table_1_has_nine_methods_on_two_data_sets_with_one_budget() -> None:
@@ -63,7 +63,7 @@ def test_labels_that_are_no_words_are_counted_in_one_way() -> None:
 
     x, y = digits()
     data = Federation.from_arrays(x[:80], y[:80], iid(y[:80], 2))
-    own = Setting.of(METHODS["fedavg"](NETS["mlp"]((1, 8, 8), 10)), data)
+    own = Experiment.of(METHODS["fedavg"](NETS["mlp"]((1, 8, 8), 10)), data)
     assert list(evaluate(own, own.start(), range(2), Sequential())) == ["personal"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from fedblocks.core.errors import UserError
 from fedblocks.recipes.measures import MEASURES
 from fedblocks.recipes.recipe import Cell
-from fedblocks.recipes.running.process_pool import Crew, Worker
+from fedblocks.recipes.running.process_pool import ProcessPool, WorkerProcess
 from fedblocks.recipes.running.reproduce import carry_out, chosen_cells
 from fedblocks.recipes.running.results import Results
 from fedblocks.recipes.running.worker import answers
@@ -105,7 +105,7 @@ def test_a_cell_that_fails_is_recorded_and_the_others_go_on(tmp_path: Path, jobs
 def test_a_worker_process_gives_the_same_numbers_as_a_run_in_this_process(tmp_path: Path) -> None:
     recipe = tiny(Cell("digits/fedavg", DIGITS))
     (task,) = asked(recipe, tmp_path / "there", seeds=1).due(recipe.cells[0])
-    crew = Crew(1)
+    crew = ProcessPool(1)
     try:
         (found,) = crew.work(batch(task, 600.0))
     finally:
@@ -116,7 +116,7 @@ def test_a_worker_process_gives_the_same_numbers_as_a_run_in_this_process(tmp_pa
 
 def test_a_worker_that_dies_is_an_error_of_its_job_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    worker = Worker()
+    worker = WorkerProcess()
     (found,) = worker.work({"jobs": [{}], "seconds": None, "lanes": False})
     assert found["error"] == "the worker process ended with code 1"
     worker.close()

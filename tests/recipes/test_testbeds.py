@@ -9,7 +9,7 @@ import torch
 from fedblocks.config.catalogue import data
 from fedblocks.config.model import Config
 from fedblocks.core.errors import DataError, UserError
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.testbeds.fedem import fedem_cifar10
 from fedblocks.data.testbeds.pfedmb import pfedmb_pairs, thinned
 from fedblocks.recipes.recipe import merged
@@ -63,7 +63,7 @@ def test_test_beds_are_listed_with_their_options() -> None:
 
 def test_a_fraction_keeps_the_shares_of_the_classes_and_drops_the_other_rows() -> None:
     y = torch.arange(4).repeat(100)
-    pool = Pool(torch.randn(400, 3), y, 4, about={"train_rows": 320})
+    pool = DataPool(torch.randn(400, 3), y, 4, about={"train_rows": 320})
     quarter = pfedmb_pairs(pool, fraction=0.25)
     assert len(quarter.x) == quarter.train.sizes.sum() + quarter.validation.sizes.sum() + quarter.test.sizes.sum()
     assert quarter.train.sizes.tolist() == [16, 16, 16, 16]  # 80 of a class, a quarter, 4 for validation, two halves

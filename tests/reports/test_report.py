@@ -26,7 +26,7 @@ from fedblocks.reports.html.maps import label_shares
 from fedblocks.reports.html.order import by_similarity, distances, on_a_plane
 from fedblocks.reports.student import half_width
 from fedblocks.runs.storage.folder import RunFolder
-from fedblocks.runs.storage.record import ClientMetric, Refusal, RoundRecord, Snapshot, Traffic
+from fedblocks.runs.storage.record import ClientMetric, RefusalRow, RoundRecord, Snapshot, Traffic
 
 SMALL = ["rounds=2", "data.clients=8", "method.epochs=1", "evaluation.every=1"]
 needs_charts = pytest.mark.skipif(
@@ -264,7 +264,7 @@ def big(folder: Path, clients: int, rounds: int, numbers: int) -> None:
                 number, 1.0, clients,
                 metrics=[ClientMetric("test", "personal", c, float(c % 50), 50.0) for c in range(clients)],
                 traffic=[Traffic(c, "model", "up", 10) for c in range(clients)],
-                refusals=[Refusal(c, "not finite", "model") for c in range(clients)],
+                refusals=[RefusalRow(c, "not finite", "model") for c in range(clients)],
                 snapshots=[Snapshot(f"gate{n}", c, values[c]) for c in range(clients) for n in range(5)],
             )  # fmt: skip
             opened.store.record_round(record)

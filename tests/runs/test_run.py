@@ -15,7 +15,7 @@ from fedblocks.config.model import Config
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.net import Net
 from fedblocks.core.random import generator
-from fedblocks.data import DATASETS, DataSet, Pool, gaussian
+from fedblocks.data import DATASETS, DataPool, DataSet, gaussian
 from fedblocks.engines.auto.choose import choose
 from fedblocks.engines.round import evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
@@ -198,7 +198,7 @@ def test_one_client_that_does_not_fit_the_memory_is_an_error(
 def test_bad_data_are_refused_before_a_folder_is_made(
     small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spoilt(spoil: str) -> Pool:
+    def spoilt(spoil: str) -> DataPool:
         pool = gaussian(120, 3, 5)
         if spoil == "nan":
             pool.x[7, 2] = float("nan")

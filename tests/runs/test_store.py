@@ -16,7 +16,7 @@ from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.runs.storage.record import (
     ClientMetric,
     Note,
-    Refusal,
+    RefusalRow,
     RoundRecord,
     RunStore,
     Snapshot,
@@ -51,7 +51,7 @@ def record(round, shift=0):
     ]
     traffic = [Traffic(c, b, d, 100 + c) for c in range(3) for b in ("body", "head") for d in ("down", "up")]
     return RoundRecord(
-        round, 1.5, 3, metrics, traffic, [Refusal(1, "non-finite", "body: NaN")],
+        round, 1.5, 3, metrics, traffic, [RefusalRow(1, "non-finite", "body: NaN")],
         [Snapshot("alpha", c, [0.1, 0.9]) for c in range(3)], [Note("vectorised: 3 equal clients")],
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from fedblocks.bench.jobs import J1
 from fedblocks.bench.materials import materials
 from fedblocks.bench.measure import Round, taken_in_turn
 from fedblocks.engines.lanes.lanes import Lanes
-from fedblocks.engines.round import Setting, run_round
+from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.vectorised import Vectorised
 
 NAME = "J9"
@@ -35,7 +35,7 @@ def measure_lanes(device: str, repeat: int) -> dict[str, object]:
     """Both in turn, in one process, after one round of each to warm up."""
     given = materials(replace(J1, cohort=10), device)
     settings = [
-        Setting.of(replace(given.method, lr=lr), given.setting.data, seed) for seed in range(SEEDS) for lr in RATES
+        Experiment.of(replace(given.method, lr=lr), given.setting.data, seed) for seed in range(SEEDS) for lr in RATES
     ]
     rounds = {"one": _one(settings[0], given.cohort), "all": _all(settings, given.cohort)}
     sides = taken_in_turn(rounds, repeat, torch.device(device))
@@ -47,7 +47,7 @@ def measure_lanes(device: str, repeat: int) -> dict[str, object]:
     return asdict(found)
 
 
-def _one(setting: Setting, cohort: list[int]) -> Round:
+def _one(setting: Experiment, cohort: list[int]) -> Round:
     state, engine = setting.start(), Vectorised()
 
     def round() -> int:
@@ -58,7 +58,7 @@ def _one(setting: Setting, cohort: list[int]) -> Round:
     return round
 
 
-def _all(settings: list[Setting], cohort: list[int]) -> Round:
+def _all(settings: list[Experiment], cohort: list[int]) -> Round:
     lanes, engine = Lanes(settings), Vectorised(chunk=512)
     states = [setting.start() for setting in settings]
 

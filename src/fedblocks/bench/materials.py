@@ -12,11 +12,11 @@ from torch import Tensor
 from fedblocks.bench.jobs import BenchJob
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
-from fedblocks.core.private_state import CLIENTS_PER_SHARD, Pack, Population
+from fedblocks.core.private_state import CLIENTS_PER_SHARD, Pack, ShardedState
 from fedblocks.core.state import State, initial_private
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.round import Setting
+from fedblocks.engines.round import Experiment
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 
@@ -29,7 +29,7 @@ class Materials:
     """One job, ready to run."""
 
     job: BenchJob
-    setting: Setting
+    setting: Experiment
     cohort: list[int]
 
     @property
@@ -61,7 +61,7 @@ def materials(job: BenchJob, device: str) -> Materials:
     method = METHODS[job.method](net, lr=LR, batch_size=job.batch, **job.options)
     step = max(1, job.clients // job.cohort)
     cohort = [number * step for number in range(job.cohort)]
-    return Materials(job, Setting.of(method, federation(job).to(device), seed=0), cohort)
+    return Materials(job, Experiment.of(method, federation(job).to(device), seed=0), cohort)
 
 
 def federation(job: BenchJob) -> Federation:
@@ -85,7 +85,7 @@ def _pool(job: BenchJob, rows: int) -> tuple[Tensor, Tensor]:
     return torch.randn(rows, *job.shape, generator=noise), torch.arange(rows) % job.classes
 
 
-def everybody(method: Method, clients: int, seed: int) -> Population:
+def everybody(method: Method, clients: int, seed: int) -> ShardedState:
     """Every client keeps blocks of its own, as after many rounds."""
     own = initial_private(method, seed)
     shards = {}
@@ -93,4 +93,4 @@ def everybody(method: Method, clients: int, seed: int) -> Population:
         ids = tuple(range(first, min(clients, first + CLIENTS_PER_SHARD)))
         blocks = {n: {k: v.expand(len(ids), *v.shape).clone() for k, v in block.items()} for n, block in own.items()}
         shards[first // CLIENTS_PER_SHARD] = (Pack(ids, blocks),)
-    return Population(shards)
+    return ShardedState(shards)

@@ -27,7 +27,7 @@ Round = Callable[[], int]  # runs one round and says on how many examples it tra
 
 
 @dataclass(frozen=True)
-class Side:
+class Contender:
     """How one way to do a job went."""
 
     who: str  # an engine, or "plain loop"
@@ -55,8 +55,8 @@ class Result:
     cohort: int  # clients in one round
     batch: int
     start_seconds: float  # until the first round could begin
-    ours: Side
-    plain: Side
+    ours: Contender
+    plain: Contender
     speedup: float  # of the medians: above 1, we are faster
     cpu_speedup: float  # the same of processor time, which other programs disturb less
     flops_per_example: float  # of our round, forward and backward
@@ -95,7 +95,7 @@ def our_round(given: Materials, engine: Engine) -> Round:
     return round
 
 
-def taken_in_turn(rounds: dict[str, Round], repeat: int, device: torch.device) -> dict[str, Side]:
+def taken_in_turn(rounds: dict[str, Round], repeat: int, device: torch.device) -> dict[str, Contender]:
     """Each way to do a job once for warming up, ours three times on a GPU; then all of them again and again."""
     examples = {who: round() for who, round in rounds.items()}
     for who in rounds if device.type == "cuda" else ():
@@ -106,7 +106,7 @@ def taken_in_turn(rounds: dict[str, Round], repeat: int, device: torch.device) -
         for who, round in rounds.items():
             found[who].append(_timed(round, device))
     return {
-        who: Side(who, examples[who], [w for w, _, _ in f], [c for _, c, _ in f], max(b for _, _, b in f))
+        who: Contender(who, examples[who], [w for w, _, _ in f], [c for _, c, _ in f], max(b for _, _, b in f))
         for who, f in found.items()
     }
 
@@ -171,7 +171,7 @@ def _own_bytes(pid: int) -> int:
 
 
 def _result(
-    given: Materials, ours: Side, plain: Side, start_seconds: float, rate: float, flops: float, plain_flops: float
+    given: Materials, ours: Contender, plain: Contender, start_seconds: float, rate: float, flops: float, plain_flops: float
 ) -> Result:
     job, floor = given.job, flops * ours.examples / rate
     speedup = plain.median_seconds / ours.median_seconds

@@ -16,7 +16,7 @@ import torch
 
 from fedblocks.bench.jobs import BenchJob, chosen
 from fedblocks.bench.materials import LR, materials
-from fedblocks.bench.measure import Side, our_round, taken_in_turn
+from fedblocks.bench.measure import Contender, our_round, taken_in_turn
 from fedblocks.bench.plain import PlainLoop
 from fedblocks.core.errors import UserError
 from fedblocks.engines.processes.engine import Processes
@@ -153,7 +153,7 @@ def beside(name: str, job: BenchJob, repeat: int) -> dict[str, Any]:
     return compared(job, name, sides) | {"hello": peer.hello, "noted": peer.noted, "load": os.getloadavg()[0]}
 
 
-def compared(job: BenchJob, peer: str, sides: dict[str, Side]) -> dict[str, Any]:
+def compared(job: BenchJob, peer: str, sides: dict[str, Contender]) -> dict[str, Any]:
     """Medians, and how many times as fast as the peer the others are."""
     theirs, others = sides[peer], [side for who, side in sides.items() if who != peer]
     processor = {side.who: _median(theirs.cpu_seconds) / max(_median(side.cpu_seconds), 1e-9) for side in others}

@@ -16,7 +16,7 @@ from fedblocks.bench.materials import Materials, materials
 from fedblocks.bench.measure import Result, measure
 from fedblocks.core.errors import UserError
 from fedblocks.engines.auto.choose import choose
-from fedblocks.engines.auto.trial import Plan, planned
+from fedblocks.engines.auto.trial import TrialPlan, planned
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.workers import cores
 from fedblocks.engines.round import Engine
@@ -101,5 +101,5 @@ def _engine(given: Materials, name: str) -> Engine:
     device, cohort = given.setting.data.x.device, len(given.cohort)
     if device.type != "cpu":
         return choose(given.method.net, device, cohort)[0]
-    plan = Plan(given.setting, given.cohort, cohort, processes=cores(), threads=torch.get_num_threads())
+    plan = TrialPlan(given.setting, given.cohort, cohort, processes=cores(), threads=torch.get_num_threads())
     return planned(plan)[0]

@@ -39,7 +39,7 @@ _told: Any = None  # the queue of a process that trains, for what it tells of ro
 _stopped = False  # whether Ctrl-C was pressed in such a process
 
 
-class Told(NamedTuple):
+class Progress(NamedTuple):
     """A round of one method, in plain values: torch need not be imported to show it, which takes seconds."""
 
     name: str
@@ -83,7 +83,7 @@ def _new_folder(out: Path | None) -> Path:
     return out
 
 
-def _train(folder: Path, seed: int, rounds: int, tell: Callable[[Told], None]) -> None:
+def _train(folder: Path, seed: int, rounds: int, tell: Callable[[Progress], None]) -> None:
     """All runs, in as many processes as there are cores, but two at most; each has one thread."""
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
@@ -97,7 +97,7 @@ def _train(folder: Path, seed: int, rounds: int, tell: Callable[[Told], None]) -
         try:
             while not all(one.done() for one in waiting):
                 with suppress(Empty):
-                    tell(Told(*told.get(timeout=0.1)))
+                    tell(Progress(*told.get(timeout=0.1)))
             for one in waiting:
                 one.result()
         except KeyboardInterrupt as error:
@@ -110,7 +110,7 @@ def _train(folder: Path, seed: int, rounds: int, tell: Callable[[Told], None]) -
             pool.shutdown(cancel_futures=True)
             raise
     while not told.empty():
-        tell(Told(*told.get()))
+        tell(Progress(*told.get()))
 
 
 def _begin(told: Any) -> None:
@@ -180,7 +180,7 @@ class Bars:
         if self._bars is not None:
             self._bars.stop()
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Progress) -> None:
         """One round more of one method."""
         if self._bars is not None:
             more = {} if told.validation is None else {"told": f"validation {told.validation:.1%}"}

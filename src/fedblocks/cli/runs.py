@@ -14,7 +14,7 @@ from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, st
 
 if TYPE_CHECKING:
     from fedblocks.runs.progress import OnRound, RoundDone
-    from fedblocks.runs.result import Evaluated, RunResult
+    from fedblocks.runs.result import EvaluatedRound, RunResult
 
 Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the run goes; default: runs/...")]
 Reference = Annotated[
@@ -124,7 +124,7 @@ def show_run(result: RunResult, reference: RunResult | None, as_json: bool) -> N
         say(f"{below:.1%} of the clients do worse than in the reference")
 
 
-def _rows(name: str, evaluated: Evaluated | None) -> list[dict[str, object]]:
+def _rows(name: str, evaluated: EvaluatedRound | None) -> list[dict[str, object]]:
     if evaluated is None:
         return []
     return [

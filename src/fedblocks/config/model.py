@@ -93,13 +93,13 @@ class Data(Section):
         return None if self.partition is None else self.partition.name
 
 
-class Cohort(Section):
+class CohortSection(Section):
     """Who takes part in a round."""
 
     size: int | float = Field(default=1.0, description="clients a round: a number (10), or a share (0.5; 1.0 is all)")
 
     @model_validator(mode="after")
-    def _in_range(self) -> Cohort:
+    def _in_range(self) -> CohortSection:
         if self.size <= 0 or (isinstance(self.size, float) and self.size > 1):
             raise ValueError(f"size: {self.size} is neither a number of clients nor a share in 0..1")
         return self
@@ -160,7 +160,7 @@ class Config(Section):
     data: Data
     net: Choice
     method: Choice
-    cohort: Cohort = Cohort()
+    cohort: CohortSection = CohortSection()
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     groups: dict[str, Group] = Field(default={}, description="groups of clients with another net or other options")

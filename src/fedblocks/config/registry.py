@@ -19,7 +19,7 @@ from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.schedules import Exponential, Milestones, Schedule
 from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
-from fedblocks.data.pools import DataSet, Pool
+from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.storage import read_arrays
 from fedblocks.data.testbeds import TESTBEDS
 from fedblocks.methods import METHODS
@@ -144,7 +144,7 @@ def npz(
     y: Annotated[str, Help("the array of labels")] = "y",
     user: Annotated[str, Help("the array of user ids, for the partition by_user")] = "user",
     classes: Annotated[int | None, AtLeast(1), Help("default: the largest label and one")] = None,
-) -> Pool:
+) -> DataPool:
     """Arrays of an npz file."""
     from fedblocks.data.arrays import as_inputs, as_targets
 
@@ -154,7 +154,7 @@ def npz(
         raise UserError(f'{path} has no array "{missing[0]}"', f"it holds {', '.join(sorted(arrays))}")
     targets = as_targets(arrays[y])
     found = classes if classes is not None else int(targets.max()) + 1
-    return Pool(as_inputs(arrays[x]), targets, found, users=arrays.get(user), about={"name": "npz", "path": path})
+    return DataPool(as_inputs(arrays[x]), targets, found, users=arrays.get(user), about={"name": "npz", "path": path})
 
 
 def remote(
@@ -164,7 +164,7 @@ def remote(
         tuple[int, ...], AtLeast(1), Help("of the labels of one example: [] is a single label")
     ] = (),
     tokens: Annotated[bool, Help("whether inputs are whole numbers, as words are")] = False,
-) -> Pool:
+) -> DataPool:
     """Data that stay with the clients of a real federation; its server knows their shape and no more."""
     raise UserError("the clients of a federation hold these data", "start it with `fedblocks federation run`")
 

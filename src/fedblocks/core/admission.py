@@ -27,7 +27,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, eq=False)
-class Check:
+class UploadCheck:
     """One thing that was looked at."""
 
     reason: str
@@ -39,12 +39,12 @@ class Check:
 class Examination:
     """Everything that was looked at in some clients' uploads; a GPU may still be busy with it."""
 
-    checks: list[Check]
+    checks: list[UploadCheck]
     ids: Tensor  # [clients]
     passed: Tensor  # [checks, clients]
 
     @staticmethod
-    def of(checks: list[Check], ids: Tensor) -> Examination:
+    def of(checks: list[UploadCheck], ids: Tensor) -> Examination:
         everybody = torch.ones(1, len(ids), dtype=torch.bool, device=ids.device)
         return Examination(checks, ids, torch.stack([c.passed for c in checks]) if checks else everybody)
 
@@ -89,18 +89,18 @@ def examined(
     If that is known it is looked at in the place of the uploads: should a block not be finite everybody fails who wrote
     it, and `admit` finds out who is to blame.
     """
-    checks: list[Check] = []
+    checks: list[UploadCheck] = []
     for name, upload in uploads.items():
         wrong = None if slots is None else misfit(name, upload, slots[upload.name])
         if wrong is not None:
-            checks.append(Check(*wrong, torch.zeros_like(ids, dtype=torch.bool)))
+            checks.append(UploadCheck(*wrong, torch.zeros_like(ids, dtype=torch.bool)))
             continue
         checks += weight_checks(name, upload.weights, limits)
         if upload.copies:
             finite = _finite(upload.copies) if sums is None or upload.own else sums[upload.name]
-            checks.append(Check("not-finite", f'block "{name}" holds a NaN or an infinity', finite))
+            checks.append(UploadCheck("not-finite", f'block "{name}" holds a NaN or an infinity', finite))
     for name, block in ((name, block) for name, block in private.items() if block):
-        checks.append(Check("not-finite", f'private block "{name}" holds a NaN or an infinity', _finite(block)))
+        checks.append(UploadCheck("not-finite", f'private block "{name}" holds a NaN or an infinity', _finite(block)))
     return Examination.of(checks, ids)
 
 
@@ -125,13 +125,13 @@ def misfit(name: str, upload: Upload, slots: Params) -> tuple[str, str] | None:
     return None
 
 
-def weight_checks(name: str, weights: Tensor, limits: Tensor | None) -> list[Check]:
+def weight_checks(name: str, weights: Tensor, limits: Tensor | None) -> list[UploadCheck]:
     """Weights [clients, slots] are finite, not negative, and not above what each client may ask for."""
     sound = torch.isfinite(weights).all(1) & (weights >= 0).all(1)
-    found = [Check("bad-weight", f'weights of block "{name}" are negative or not finite', sound)]
+    found = [UploadCheck("bad-weight", f'weights of block "{name}" are negative or not finite', sound)]
     if limits is not None:
         modest = (weights <= limits[:, None]).all(1)
-        found.append(Check("bad-weight", f'block "{name}" asks for more weight than the client has labels', modest))
+        found.append(UploadCheck("bad-weight", f'block "{name}" asks for more weight than the client has labels', modest))
     return found
 
 

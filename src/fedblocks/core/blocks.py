@@ -92,13 +92,13 @@ class Selection:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class Generated:
     """Each client is sent values that the server made for it."""
 
     values: Params  # [clients, ...]
 
 
-Read = Mixture | Selection | Made
+Read = Mixture | Selection | Generated
 
 
 def server_name(block_name: str, block: Block) -> str:

@@ -18,7 +18,7 @@ Each = Callable[[Mapped], Mapped]  # turns a function of one client into one of 
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class RowSource:
     """The examples of all clients, on the device once."""
 
     x: Tensor  # [rows, ...]
@@ -29,7 +29,7 @@ class Source:
 class Client:
     """One client as its method sees it. Its data are looked up only when a method asks for them."""
 
-    source: Source
+    source: RowSource
     rows: Tensor  # [examples], rows of the source; padding repeats one
     size: Tensor  # [], how many of them are real
     validation_rows: Tensor  # [examples]
@@ -38,7 +38,7 @@ class Client:
     key: Tensor  # [], the source of noise in this round
     steps: Tensor  # [], batches that it trains on in this round, over all phases
     tags: dict[str, Tensor]  # integers that the data say of a client: its cohort, its device
-    local: Local
+    local: ClientStack
 
     @property
     def round(self) -> int | Tensor:
@@ -93,16 +93,16 @@ class Step:
     active: int | None = None  # None: one client
 
 
-Caller = Callable[["Local", Callable[..., Any], tuple[Any, ...]], Any]  # clients, a hook, what it is given
+Caller = Callable[["ClientStack", Callable[..., Any], tuple[Any, ...]], Any]  # clients, a hook, what it is given
 
 _DEFAULTS = (Method.prepare, Method.finish, Method.portrait, Method.writes, Method.wants)
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class ClientStack:
     """One client, or a stack of clients along the first dimension, in one round."""
 
-    source: Source
+    source: RowSource
     tensors: dict[str, Any]  # the tensor fields of Client
     round: int | Tensor
     training: bool
@@ -133,7 +133,7 @@ class Local:
 
         return self.each(with_client)(self.tensors, *args)
 
-    def first(self, count: int | None) -> Local:
+    def first(self, count: int | None) -> ClientStack:
         """The first clients of a stack."""
         if count is None or count == len(self.tensors["size"]):
             return self

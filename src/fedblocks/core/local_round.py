@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core import mode
-from fedblocks.core.client import Local, Mapped, Step, first
+from fedblocks.core.client import ClientStack, Mapped, Step, first
 from fedblocks.core.method import Method
 from fedblocks.core.optimizers import Count, Memory, Rate, each_client
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
@@ -22,23 +22,23 @@ Orders = Sequence[Sequence[Step]]  # the steps of each phase
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
+class PhaseRun:
     """One phase at work, on working copies that its steps write to."""
 
     phase: Phase
     number: int  # of the phase in the round
     blocks: Blocks  # the trained ones are copies of our own
     start: Blocks  # as they were when training began
-    local: Local
+    local: ClientStack
     memories: list[Memory]  # of the optimizers, one for each update
     rates: list[Rate]  # learning rates, one for each update, and then the strengths of their pulls
 
 
-Runner = Callable[[Stretch, Sequence[Step]], None]  # a stretch and its steps
+StepRunner = Callable[[PhaseRun, Sequence[Step]], None]  # a stretch and its steps
 
 
 def local_round(
-    method: Method, phases: Sequence[Phase], blocks: Blocks, local: Local, orders: Orders, runner: Runner
+    method: Method, phases: Sequence[Phase], blocks: Blocks, local: ClientStack, orders: Orders, runner: StepRunner
 ) -> tuple[Blocks, dict[str, Tensor]]:
     """What one client (or a stack of them) does in one round: its blocks afterwards, and its weights."""
     start = local.call(method.prepare, blocks)
@@ -46,7 +46,7 @@ def local_round(
     return blocks, local.call(method.writes, blocks)
 
 
-def train(phases: Sequence[Phase], start: Blocks, local: Local, orders: Orders, runner: Runner) -> Blocks:
+def train(phases: Sequence[Phase], start: Blocks, local: ClientStack, orders: Orders, runner: StepRunner) -> Blocks:
     """Run the phases on working copies of the blocks that they move."""
     blocks = start
     for number, (phase, order) in enumerate(zip(phases, orders, strict=True)):
@@ -58,7 +58,7 @@ def train(phases: Sequence[Phase], start: Blocks, local: Local, orders: Orders, 
         memories = [_memory(update, blocks, name, local) for update, name in zip(phase.updates, names, strict=True)]
         usual = enumerate(rates_of(phase, local.round))
         rates: list[Rate] = [local.rates.get((number, place), rate) for place, rate in usual]
-        runner(Stretch(phase, number, blocks, start, local, memories, rates), order)
+        runner(PhaseRun(phase, number, blocks, start, local, memories, rates), order)
         if local.keep_optimizer:
             blocks |= {name: _packed(memory) for name, memory in zip(names, memories, strict=True)}
     return blocks
@@ -70,7 +70,7 @@ def rates_of(phase: Phase, round: Any) -> list[Rate]:
     return [*(at(update.lr, round) for update in phase.updates), *pulls]
 
 
-def step_by_step(stretch: Stretch, order: Sequence[Step]) -> None:
+def step_by_step(stretch: PhaseRun, order: Sequence[Step]) -> None:
     """The plain way to run a phase: one step after another."""
     if not order:
         return
@@ -82,22 +82,22 @@ def step_by_step(stretch: Stretch, order: Sequence[Step]) -> None:
         run_step(part, step, count, key if step.active is None else key[: step.active])
 
 
-def active_part(stretch: Stretch, active: int | None) -> Stretch:
+def active_part(stretch: PhaseRun, active: int | None) -> PhaseRun:
     """The clients of a stack that still have batches, as views."""
     if active is None:
         return stretch
     memories = [{k: [v[:active] for v in values] for k, values in memory.items()} for memory in stretch.memories]
     blocks, start = first(stretch.blocks, active), first(stretch.start, active)
     rates = [r[:active] if isinstance(r, Tensor) and r.dim() else r for r in stretch.rates]
-    return Stretch(stretch.phase, stretch.number, blocks, start, stretch.local.first(active), memories, rates)
+    return PhaseRun(stretch.phase, stretch.number, blocks, start, stretch.local.first(active), memories, rates)
 
 
-def step_key(stretch: Stretch, count: Count) -> Tensor:
+def step_key(stretch: PhaseRun, count: Count) -> Tensor:
     """The source of noise in a step."""
     return fold(fold(stretch.local.tensors["key"], stretch.number), count)
 
 
-def run_step(stretch: Stretch, step: Step, count: Count, key: Tensor) -> None:
+def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
     """One batch: every update of the phase in turn. Steps count from 1; a captured graph counts with a tensor."""
     batch, updates = _batch(stretch, step, key), stretch.phase.updates
     rates, pulls = stretch.rates[: len(updates)], stretch.rates[len(updates) :]
@@ -106,7 +106,7 @@ def run_step(stretch: Stretch, step: Step, count: Count, key: Tensor) -> None:
             _apply(update, stretch, batch, step, memory, (rate, pull), (count - 1) * update.repeat + turn + 1)
 
 
-def _batch(stretch: Stretch, step: Step, key: Tensor) -> dict[str, Tensor]:
+def _batch(stretch: PhaseRun, step: Step, key: Tensor) -> dict[str, Tensor]:
     index, source, tensors = step.index, stretch.local.source, stretch.local.tensors
     real = index if step.full else index.clamp(min=0)
     rows = tensors["rows"]
@@ -122,7 +122,7 @@ def _picked(values: Tensor, where: Tensor) -> Tensor:
 
 def _apply(
     update: Update,
-    stretch: Stretch,
+    stretch: PhaseRun,
     batch: dict[str, Tensor],
     step: Step,
     memory: Memory,
@@ -143,7 +143,7 @@ def _apply(
             _copy(blocks, {name: projected[name] for name in update.train})
 
 
-def _gradients(update: Update, blocks: Blocks, batch: dict[str, Tensor], local: Local, step: Step) -> list[Tensor]:
+def _gradients(update: Update, blocks: Blocks, batch: dict[str, Tensor], local: ClientStack, step: Step) -> list[Tensor]:
     params = _trained(update, blocks)
     if update.loss is None:
         return [torch.zeros_like(p) for _, _, p in params]
@@ -157,7 +157,7 @@ def _gradients(update: Update, blocks: Blocks, batch: dict[str, Tensor], local: 
     return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, grads, strict=True)]
 
 
-def _loss_of(update: Update, local: Local, step: Step) -> Mapped:
+def _loss_of(update: Update, local: ClientStack, step: Step) -> Mapped:
     """The loss and the statistics that the forward pass left behind, as a function of one client."""
 
     def loss(blocks: Blocks, batch: dict[str, Tensor], client: dict[str, Any]) -> tuple[Tensor, Blocks]:
@@ -176,7 +176,7 @@ def _trained(update: Update, blocks: Blocks) -> list[tuple[str, str, Tensor]]:
     return [(n, k, v) for n in update.train for k, v in blocks[n].items() if not is_statistic(k)]
 
 
-def _memory(update: Update, blocks: Blocks, name: str, local: Local) -> Memory:
+def _memory(update: Update, blocks: Blocks, name: str, local: ClientStack) -> Memory:
     """What an optimizer remembers at the start of a phase: nothing, or what the client kept, with its own count."""
     params = [p for _, _, p in _trained(update, blocks)]
     memory = update.optimizer.memory(params)

@@ -10,7 +10,7 @@ import torch
 from fedblocks.core.blocks import (
     Block,
     Fresh,
-    Made,
+    Generated,
     Mixture,
     PerClient,
     Pool,
@@ -113,7 +113,7 @@ def _sees(block: Block, read: Read | None) -> str:
             return "its initial value"
         case _, None:
             return "-"
-        case _, Made(values=values):
+        case _, Generated(values=values):
             return "1 copy, made for it" if values else "nothing"
 
 

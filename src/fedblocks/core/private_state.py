@@ -39,7 +39,7 @@ class Pack:
 
 
 @dataclass(frozen=True, eq=False)
-class Together(Mapping[int, Blocks]):
+class StackedState(Mapping[int, Blocks]):
     """What all clients of a small federation keep, as the one stack that a round left; rows are made when asked for."""
 
     pack: Pack
@@ -63,7 +63,7 @@ Shard = tuple[Pack, ...]  # one pack, or several where groups of clients differ
 
 
 @dataclass(frozen=True, eq=False)
-class Population(Mapping[int, Blocks]):
+class ShardedState(Mapping[int, Blocks]):
     """Client -> its private blocks. A change makes another population, which shares the shards that stay the same."""
 
     shards: Mapping[int, Shard] = field(default_factory=dict)  # ascending
@@ -88,18 +88,18 @@ class Population(Mapping[int, Blocks]):
         """The clients of a shard, ascending."""
         return sorted(client for pack in self.shards[number] for client in pack.ids)
 
-    def updated(self, changes: Mapping[int, Blocks]) -> Population:
+    def updated(self, changes: Mapping[int, Blocks]) -> ShardedState:
         """The same with other blocks for some clients."""
         touched = {
             number: self._repacked(number, {client: changes[client] for client in clients})
             for number, clients in groupby(sorted(changes), lambda client: client // CLIENTS_PER_SHARD)
         }
         shards = {**self.shards, **touched}
-        return Population(shards if touched.keys() <= self.shards.keys() else dict(sorted(shards.items())))
+        return ShardedState(shards if touched.keys() <= self.shards.keys() else dict(sorted(shards.items())))
 
-    def on(self, device: torch.device | str) -> Population:
+    def on(self, device: torch.device | str) -> ShardedState:
         """The same on a device."""
-        return Population({number: tuple(pack.on(device) for pack in shard) for number, shard in self.shards.items()})
+        return ShardedState({number: tuple(pack.on(device) for pack in shard) for number, shard in self.shards.items()})
 
     def _repacked(self, number: int, changes: Mapping[int, Blocks]) -> Shard:
         packs = self.shards.get(number, ())
@@ -119,12 +119,12 @@ def packed(private: Mapping[int, Blocks]) -> Shard:
 
 def merged(private: Mapping[int, Blocks], changes: Mapping[int, Blocks]) -> Mapping[int, Blocks]:
     """What clients keep after a round; packed once they are many."""
-    if isinstance(private, Population):
+    if isinstance(private, ShardedState):
         return private.updated(changes)
-    if isinstance(changes, Together) and len(changes) < MANY and all(client in changes for client in private):
+    if isinstance(changes, StackedState) and len(changes) < MANY and all(client in changes for client in private):
         return changes
     together = {**private, **changes}
-    return together if len(together) < MANY else Population().updated(together)
+    return together if len(together) < MANY else ShardedState().updated(together)
 
 
 def _replaced(pack: Pack, changes: Mapping[int, Blocks]) -> Pack:

@@ -73,7 +73,7 @@ class Adaptive(Checked):
 
 
 @dataclass(frozen=True)
-class Adam(Adaptive):
+class ServerAdam(Adaptive):
     """v <- beta2 v + (1 - beta2) d^2."""
 
     def second_moment(self, old: Tensor, square: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ class Adam(Adaptive):
 
 
 @dataclass(frozen=True)
-class Adagrad(Adaptive):
+class ServerAdagrad(Adaptive):
     """v <- v + d^2; no first moment by default."""
 
     beta1: Annotated[Kept, Help("how much of the first moment is kept")] = 0.0
@@ -91,7 +91,7 @@ class Adagrad(Adaptive):
 
 
 @dataclass(frozen=True)
-class Yogi(Adaptive):
+class ServerYogi(Adaptive):
     """v <- v - (1 - beta2) d^2 sign(v - d^2)."""
 
     def second_moment(self, old: Tensor, square: Tensor) -> Tensor:

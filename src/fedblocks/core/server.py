@@ -13,7 +13,7 @@ from fedblocks.core.blocks import (
     Block,
     Federated,
     Fresh,
-    Made,
+    Generated,
     Mixture,
     PerClient,
     Pool,
@@ -25,7 +25,7 @@ from fedblocks.core.blocks import (
 )
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
-from fedblocks.core.private_state import Together
+from fedblocks.core.private_state import StackedState
 from fedblocks.core.state import State, count_bytes, initial_copy, initial_private, stack, statistics_name, to_device
 
 
@@ -45,7 +45,7 @@ class Cohort:
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
+class Download:
     """What a group of clients is given at the start of a round."""
 
     blocks: Blocks  # [clients, ...]
@@ -60,7 +60,7 @@ def requested(slots: Params, wanted: Tensor) -> Params:
     return {k: torch.where(mask.view(*mask.shape, *[1] * (v.dim() - 1)), v, 0) for k, v in slots.items()}
 
 
-def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Sent:
+def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Download:
     """What each client of a cohort is sent, together with what it kept."""
     layout = method.blocks()
     reads = method.reads(own_server(layout, state.server), cohort)
@@ -86,7 +86,7 @@ def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Sent:
                 blocks[name] = sent_copies(slots, reads[name])
                 down[name] = _bytes_down(method, slots, reads[name], cohort)
     blocks |= _kept_optimizers(kept)
-    return Sent(_with_own_statistics(blocks, fresh, kept), reads, on_request, down)
+    return Download(_with_own_statistics(blocks, fresh, kept), reads, on_request, down)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ class Kept:
         if not private:
             return Kept([{}] * len(ids), {}, ids.device)  # without asking a device who they are
         wanted = tuple(ids.tolist())
-        if isinstance(private, Together) and private.pack.ids == wanted:
+        if isinstance(private, StackedState) and private.pack.ids == wanted:
             return Kept([], private.pack.blocks, ids.device)
         return Kept([private.get(i, {}) for i in wanted], {}, ids.device)
 
@@ -138,7 +138,7 @@ def default_read(block: Block, cohort: Cohort) -> Read:
 def sent_copies(slots: Params, read: Read) -> Params:
     """[slots, ...] -> what each client sees: [clients, ...], or [clients, how many, ...] side by side."""
     match read:
-        case Made():
+        case Generated():
             return read.values
         case Mixture():
             return {k: torch.einsum("cs,s...->c...", read.weights.to(v.dtype), v) for k, v in slots.items()}
@@ -171,7 +171,7 @@ def bytes_per_slot(method: Method, state: State) -> dict[str, int]:
 
 def _bytes_down(method: Method, slots: Params, read: Read, cohort: Cohort) -> Tensor:
     copies = read.slots.shape[1] if isinstance(read, Selection) and read.slots.dim() == 2 else 1
-    sent = read.values if isinstance(read, Made) else slots
+    sent = read.values if isinstance(read, Generated) else slots
     one = count_bytes(sent, method.statistics == "local", _rows(sent))
     return torch.full((len(cohort),), copies * one, device=cohort.ids.device)
 

@@ -10,13 +10,13 @@ from fedblocks.data.digits import digits, digits_pool
 from fedblocks.data.federation import IGNORE, Federation, Parts, Rows
 from fedblocks.data.partition import Partition
 from fedblocks.data.partitions import PARTITIONS, alike
-from fedblocks.data.pools import DataSet, Pool
+from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets import SETS
 from fedblocks.data.shifts import SHIFTS, hidden_groups, joint_pool
 from fedblocks.data.synthetic import gaussian, markov, next_token_windows, waves
 
 # A function that returns a Pool or a Federation may be added as it is: DATASETS["trucks"] = load_trucks.
-DATASETS: dict[str, DataSet | Callable[..., Pool | Federation]] = {
+DATASETS: dict[str, DataSet | Callable[..., DataPool | Federation]] = {
     "digits": DataSet("digits", digits_pool, 10, "images", "1,797 handwritten digits of UCI, 8 x 8 pixels, CC BY 4.0"),
     "gaussian": DataSet("gaussian", gaussian, None, "features", "synthetic: a cloud of points per class"),
     "waves": DataSet("waves", waves, None, "signals", "synthetic: sine waves of a frequency per class"),
@@ -32,7 +32,7 @@ def dataset(name: str) -> DataSet:
     found = DATASETS[name]
     if isinstance(found, DataSet):
         return found
-    return DataSet(name, cast(Callable[..., Pool], found), None, "features", (found.__doc__ or "").strip())
+    return DataSet(name, cast(Callable[..., DataPool], found), None, "features", (found.__doc__ or "").strip())
 
 
 __all__ = [
@@ -40,11 +40,11 @@ __all__ = [
     "IGNORE",
     "PARTITIONS",
     "SHIFTS",
+    "DataPool",
     "DataSet",
     "Federation",
     "Partition",
     "Parts",
-    "Pool",
     "Rows",
     "alike",
     "dataset",

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 
 SOURCE = "UCI Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, 1998), CC BY 4.0"
 
@@ -24,7 +24,7 @@ def digits() -> tuple[Tensor, Tensor]:
     return torch.from_numpy(x.astype(np.float32)[:, None] / 16), torch.from_numpy(y.astype(np.int64))
 
 
-def digits_pool() -> Pool:
+def digits_pool() -> DataPool:
     """The digits as a pool."""
     x, y = digits()
-    return Pool(x, y, classes=10, about={"name": "digits", "source": SOURCE})
+    return DataPool(x, y, classes=10, about={"name": "digits", "source": SOURCE})

@@ -20,7 +20,7 @@ from fedblocks.data.dividing import How, count_classes, made_for, recipe_of, row
 from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
 from fedblocks.data.partition import names_arrays, names_from, names_header
 from fedblocks.data.partitions import by_user
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Ints, Numbered, Rows, read_only, take_names
 from fedblocks.data.splits import Fractions, split_rows, split_rows_stratified
 from fedblocks.data.storage import content_hash, read_arrays, read_npz, verify, write_npz
@@ -133,7 +133,7 @@ class Federation:
         return cls.from_pool(image_folder(str(path), side), partition, "USER/CLASS folders", **options)
 
     @classmethod
-    def from_pool(cls, pool: Pool, partition: How | None, user: str, **options: Any) -> Federation:
+    def from_pool(cls, pool: DataPool, partition: How | None, user: str, **options: Any) -> Federation:
         """The rows of a pool, by its users unless a partition is given."""
         if partition is None and pool.users is None:
             fix = "give a partition, e.g. partition=lambda y: fedblocks.partitions.iid(y, clients=10)"

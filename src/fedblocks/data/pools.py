@@ -16,7 +16,7 @@ Kind = Literal["images", "signals", "features", "tokens"]
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class DataPool:
     """Inputs and labels, with what a partition may need besides."""
 
     x: Tensor  # [rows, ...]
@@ -33,7 +33,7 @@ class DataSet:
     """A data set by name."""
 
     name: str
-    load: Callable[..., Pool]
+    load: Callable[..., DataPool]
     classes: int | None  # None: set by the arguments of `load`
     kind: Kind
     about: str  # one line: what it is, where it is from

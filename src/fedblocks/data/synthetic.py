@@ -13,7 +13,7 @@ from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.random import generator
 from fedblocks.data.options import Seed
 from fedblocks.data.partition import positive
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Floats, Ints
 from fedblocks.data.summary import IGNORE
 
@@ -24,7 +24,7 @@ def gaussian(
     features: Annotated[int, AtLeast(1), Help("numbers in a row")] = 20,
     spread: Annotated[float, Positive(), Help("width of a cloud")] = 1.0,
     seed: Seed = 0,
-) -> Pool:
+) -> DataPool:
     """Features [rows, features]: a cloud of width `spread` around a centre per class."""
     positive(rows=rows, classes=classes, features=features, spread=spread)
     rng = generator(seed, "gaussian")
@@ -32,7 +32,7 @@ def gaussian(
     centres = rng.normal(size=(classes, features))
     x = centres[y] + spread * rng.normal(size=(rows, features))
     about = {"name": "gaussian", "rows": rows, "features": features, "spread": spread, "seed": seed}
-    return Pool(torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y), classes, about=about)
+    return DataPool(torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y), classes, about=about)
 
 
 def waves(
@@ -42,7 +42,7 @@ def waves(
     steps: Annotated[int, AtLeast(1), Help("time steps of a signal")] = 64,
     noise: Annotated[float, AtLeast(0), Help("standard deviation of what is added")] = 0.3,
     seed: Seed = 0,
-) -> Pool:
+) -> DataPool:
     """Signals [rows, channels, steps]: sine waves of a frequency per class, at random phases."""
     positive(rows=rows, classes=classes, channels=channels, steps=steps)
     rng = generator(seed, "waves")
@@ -51,7 +51,7 @@ def waves(
     time = np.arange(steps) / steps
     x = np.sin(2 * np.pi * (1 + y)[:, None, None] * time + phase) + noise * rng.normal(size=(rows, channels, steps))
     about = {"name": "waves", "rows": rows, "channels": channels, "steps": steps, "noise": noise, "seed": seed}
-    return Pool(torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y), classes, about=about)
+    return DataPool(torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y), classes, about=about)
 
 
 def markov(
@@ -61,7 +61,7 @@ def markov(
     vocabulary: Annotated[int, AtLeast(1), Help("tokens that there are")] = 50,
     topics: Annotated[int, AtLeast(1), Help("Markov chains, one for each user")] = 4,
     seed: Seed = 0,
-) -> Pool:
+) -> DataPool:
     """Token sequences [rows, steps] of users who each write on one topic, a topic being a Markov chain of its own."""
     positive(users=users, rows=rows, steps=steps, vocabulary=vocabulary, topics=topics)
     rng = generator(seed, "markov")
@@ -73,7 +73,7 @@ def markov(
     padding = np.arange(steps) >= length[:, None]
     x, y = np.where(padding, 0, tokens[:, :-1]), np.where(padding, IGNORE, tokens[:, 1:])
     about = {"name": "markov", "users": users, "steps": steps, "topics": topics, "seed": seed}
-    return Pool(torch.from_numpy(x), torch.from_numpy(y), vocabulary, users=user, topics=topic, about=about)
+    return DataPool(torch.from_numpy(x), torch.from_numpy(y), vocabulary, users=user, topics=topic, about=about)
 
 
 def walk(rng: np.random.Generator, chains: Floats, topic: Ints, steps: int) -> Ints:

@@ -18,7 +18,7 @@ from fedblocks.core.admission import Examination, Refusal, admit, capped, examin
 from fedblocks.core.aggregate import Uploads, aggregate, conclude, private_of, reduced, uploads_of
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params
-from fedblocks.core.private_state import Pack, Together, merged
+from fedblocks.core.private_state import Pack, StackedState, merged
 from fedblocks.core.server import Cohort
 from fedblocks.core.state import State
 from fedblocks.engines.job import Job, Trained
@@ -36,7 +36,7 @@ class Report:
 
 
 @dataclass(frozen=True, eq=False)
-class Offer:
+class ClientResults:
     """What a group of clients ends a round with, before anybody looked at it."""
 
     job: Job
@@ -46,11 +46,11 @@ class Offer:
     private: Blocks
 
     @staticmethod
-    def of(job: Job, trained: Trained, share: float = 1.0) -> Offer:
+    def of(job: Job, trained: Trained, share: float = 1.0) -> ClientResults:
         uploads = uploads_of(job.method, trained.blocks, trained.weights, job.sent.reads, trained.wanted, job.cohort)
         uploads = capped(uploads, share)
         up = {name: upload.bytes_up() for name, upload in uploads.items()}
-        return Offer(job, trained, uploads, up, private_of(job.method, trained.blocks))
+        return ClientResults(job, trained, uploads, up, private_of(job.method, trained.blocks))
 
     @property
     def limits(self) -> Tensor:
@@ -59,7 +59,7 @@ class Offer:
 
 
 @dataclass(frozen=True, eq=False)
-class Hope:
+class Speculation:
     """What a round leads to if everybody is admitted; queued behind the training, before anybody looks at it."""
 
     state: State | None  # nothing if a method could not conclude with numbers that nobody had looked at
@@ -68,7 +68,7 @@ class Hope:
 
 
 def concluded(
-    methods: Mapping[str, Method], state: State, offers: Mapping[str, Offer], hope: Hope | None
+    methods: Mapping[str, Method], state: State, offers: Mapping[str, ClientResults], hope: Speculation | None
 ) -> tuple[State, Report]:
     """The server's side of a round: admit what clients offer, aggregate it."""
     report = Report(sorted(i for offer in offers.values() for i in offer.job.ids), {}, {}, [], {})
@@ -84,38 +84,38 @@ def concluded(
     return replace(after, private=merged(state.private, private)), report
 
 
-def hopeful(methods: Mapping[str, Method], state: State, offers: Mapping[str, Offer]) -> Hope | None:
+def speculate(methods: Mapping[str, Method], state: State, offers: Mapping[str, ClientResults]) -> Speculation | None:
     """The hope for a round; nothing if uploads are not even of the right shape."""
     if not all(fitting(offer.uploads, state.server) for offer in offers.values()):
         return None
     after = reduced(state, {group: offer.uploads for group, offer in offers.items()})
     examinations = {group: _examined(offer, state, after.server) for group, offer in offers.items()}
-    return hope_of(methods, state, offers, after, examinations)
+    return speculation_of(methods, state, offers, after, examinations)
 
 
-def hope_of(
+def speculation_of(
     methods: Mapping[str, Method],
     state: State,
-    offers: Mapping[str, Offer],
+    offers: Mapping[str, ClientResults],
     after: State,
     examinations: dict[str, Examination],
-) -> Hope:
+) -> Speculation:
     """The hope for a round whose blocks are reduced."""
     end: State | None = None
     with suppress(Exception):  # if everybody turns out to be sound it is met again, and raised
         uploads = {group: offer.uploads for group, offer in offers.items()}
         cohorts = {group: offer.job.cohort for group, offer in offers.items()}
         end = conclude(methods, state, after, uploads, cohorts)
-    return Hope(end, examinations, _private_by_client(offers, set()))
+    return Speculation(end, examinations, _private_by_client(offers, set()))
 
 
-def _examined(offer: Offer, state: State, after: Mapping[str, Params]) -> Examination:
+def _examined(offer: ClientResults, state: State, after: Mapping[str, Params]) -> Examination:
     count = [len(offer.job.ids)]
     sums = {u.name: sound([after[u.name]], count) for u in offer.uploads.values() if u.copies and not u.own}
     return examined(offer.uploads, offer.private, offer.job.cohort.ids, offer.limits, state.server, sums)
 
 
-def _judged(offer: Offer, state: State, examination: Examination | None) -> tuple[Tensor, list[Refusal]]:
+def _judged(offer: ClientResults, state: State, examination: Examination | None) -> tuple[Tensor, list[Refusal]]:
     """Who is admitted, [clients], and why the others are not; if anything is wrong, each is looked at alone."""
     if examination is not None:
         good, refusals = examination.judged()
@@ -124,7 +124,7 @@ def _judged(offer: Offer, state: State, examination: Examination | None) -> tupl
     return admit(offer.uploads, offer.private, offer.job.cohort.ids, offer.limits, state.server)
 
 
-def _admitted(offer: Offer, good: Tensor, refusals: list[Refusal], report: Report) -> tuple[Uploads, Cohort]:
+def _admitted(offer: ClientResults, good: Tensor, refusals: list[Refusal], report: Report) -> tuple[Uploads, Cohort]:
     """The uploads that are used, with what travelled written to the report."""
     job, trained, uploads = offer.job, offer.trained, offer.uploads
     report.refusals.extend(refusals)
@@ -141,13 +141,13 @@ def _kept_cohort(cohort: Cohort, good: Tensor) -> Cohort:
     return replace(cohort, ids=cohort.ids[good], sizes=cohort.sizes[good], tags=tags)
 
 
-def _private_by_client(offers: Mapping[str, Offer], refused: set[int]) -> Mapping[int, Blocks]:
+def _private_by_client(offers: Mapping[str, ClientResults], refused: set[int]) -> Mapping[int, Blocks]:
     """What each client keeps after the round: one stack if that is everybody."""
     found: dict[int, Blocks] = {}
     for offer in offers.values():
         ids, private = offer.job.ids, offer.private
         if private and not refused and len(ids) == offer.job.cohort.population:
-            return Together(Pack(tuple(ids), _each_tensor(private, torch.clone)))
+            return StackedState(Pack(tuple(ids), _each_tensor(private, torch.clone)))
         apart = _each_tensor(private, _apart)
         for m, i in enumerate(ids):
             if private and i not in refused:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedblocks.core.client import Local, Step
-from fedblocks.core.local_round import Stretch, active_part, run_step, step_key
+from fedblocks.core.client import ClientStack, Step
+from fedblocks.core.local_round import PhaseRun, active_part, run_step, step_key
 from fedblocks.core.method import Method
 
 _WARM_UP = 3  # steps before recording: lazy initialisation and kernel choice happen there
@@ -26,11 +26,11 @@ class Graph:
     """One recorded step with the memory it works on."""
 
     recording: torch.cuda.CUDAGraph
-    stretch: Stretch
+    stretch: PhaseRun
     step: Step
     counter: Tensor
 
-    def run(self, stretch: Stretch, steps: Sequence[Step], count: int) -> None:
+    def run(self, stretch: PhaseRun, steps: Sequence[Step], count: int) -> None:
         """Steps of this shape: values in, replays, trained values out."""
         _fill(_values(self.stretch), _values(stretch))
         self.counter.fill_(count)
@@ -45,11 +45,11 @@ class HookGraph:
     """One recorded hook with the memory it works on."""
 
     recording: torch.cuda.CUDAGraph
-    local: Local
+    local: ClientStack
     args: tuple[Any, ...]
     results: Any
 
-    def run(self, local: Local, args: tuple[Any, ...]) -> Any:
+    def run(self, local: ClientStack, args: tuple[Any, ...]) -> Any:
         """Values in, a replay, copies of the results out; what the hook handed through is not copied."""
         _fill([self.args, self.local.tensors, self.local.round], [args, local.tensors, local.round])
         self.recording.replay()
@@ -69,14 +69,14 @@ class Captured:
     short: set[Hashable] = field(default_factory=set)  # hooks that are not worth it
     pool: Any = field(default_factory=torch.cuda.graph_pool_handle)  # memory of all graphs, which run one at a time
 
-    def __call__(self, stretch: Stretch, order: Sequence[Step]) -> None:
+    def __call__(self, stretch: PhaseRun, order: Sequence[Step]) -> None:
         count = 1
         for (active, full), found in groupby(order, key=lambda step: (step.active, step.full)):
             steps = list(found)
             self._run(active_part(stretch, active), steps, full, count)
             count += len(steps)
 
-    def _run(self, stretch: Stretch, steps: Sequence[Step], full: bool, count: int) -> None:
+    def _run(self, stretch: PhaseRun, steps: Sequence[Step], full: bool, count: int) -> None:
         key = _signature(stretch, steps[0], full)
         self.met[key] += len(steps)
         graph = self._graph(key, _WORTH, lambda: record(stretch, steps[0], self.pool))
@@ -86,7 +86,7 @@ class Captured:
         for offset, step in enumerate(steps):
             run_step(stretch, step, count + offset, step_key(stretch, count + offset))
 
-    def hook(self, local: Local, hook: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def hook(self, local: ClientStack, hook: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """What a hook gives for a stack of clients."""
         source = local.source.x.data_ptr()
         key = (hook.__name__, local.training, source, _shapes(args), _shapes(local.tensors))
@@ -116,7 +116,7 @@ class Captured:
         return self.graphs.get(key)
 
 
-def record(stretch: Stretch, step: Step, pool: Any) -> Graph:
+def record(stretch: PhaseRun, step: Step, pool: Any) -> Graph:
     """One step recorded on copies of its own."""
     device = step.index.device
     shapes = [r.shape if isinstance(r, Tensor) else () for r in stretch.rates]
@@ -141,7 +141,7 @@ def record(stretch: Stretch, step: Step, pool: Any) -> Graph:
     return Graph(_recorded(body, pool), own, one, counter)
 
 
-def record_hook(local: Local, hook: Callable[..., Any], args: tuple[Any, ...], pool: Any) -> HookGraph:
+def record_hook(local: ClientStack, hook: Callable[..., Any], args: tuple[Any, ...], pool: Any) -> HookGraph:
     """One hook recorded on copies of its own."""
     round = torch.zeros((), device=local.source.x.device, dtype=torch.float32)
     own = replace(local, tensors=_copied(local.tensors), round=round, caller=None)  # which would hold us, and we it
@@ -167,7 +167,7 @@ def _recorded(body: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
     return recording
 
 
-def _signature(stretch: Stretch, step: Step, full: bool) -> Hashable:
+def _signature(stretch: PhaseRun, step: Step, full: bool) -> Hashable:
     """Everything that a recording depends on besides values."""
     shapes = tuple(_shapes(tree) for tree in (stretch.blocks, stretch.start, stretch.local.tensors))
     shapes += tuple(isinstance(rate, Tensor) for rate in stretch.rates)
@@ -192,12 +192,12 @@ def _copied(tree: Any) -> Any:
     return tree[:1].clone().expand_as(tree) if tree.dim() and tree.stride(0) == 0 else tree.clone()
 
 
-def _values(stretch: Stretch) -> list[Any]:
+def _values(stretch: PhaseRun) -> list[Any]:
     local = stretch.local
     return [stretch.blocks, stretch.start, local.tensors, local.round, stretch.memories, stretch.rates]
 
 
-def _trained(stretch: Stretch) -> list[Any]:
+def _trained(stretch: PhaseRun) -> list[Any]:
     return [{name: stretch.blocks[name] for name in stretch.phase.train}, stretch.memories]
 
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Federated, Private
-from fedblocks.core.client import Each, Local, Source
+from fedblocks.core.client import ClientStack, Each, RowSource
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
 from fedblocks.core.random import derive
-from fedblocks.core.server import Cohort, Sent
+from fedblocks.core.server import Cohort, Download
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.data.sets.text import scores_of
 from fedblocks.engines.batching import Positions, batches
@@ -35,7 +35,7 @@ class Job:
     method: Method
     phases: Sequence[Phase]
     cohort: Cohort
-    sent: Sent
+    sent: Download
     bytes_per_slot: Mapping[str, int]
     data: Federation
     seed: int
@@ -56,8 +56,8 @@ class Job:
         return np.array([len(self.data.train[i]) for i in self.ids], dtype=np.int64)
 
     @cached_property
-    def source(self) -> Source:
-        return Source(self.data.x, self.data.y)
+    def source(self) -> RowSource:
+        return RowSource(self.data.x, self.data.y)
 
     @property
     def words(self) -> Mapping[str, Any]:
@@ -97,15 +97,15 @@ class Job:
             for number, phase in enumerate(self.phases)
         ]
 
-    def one(self, member: int) -> Local:
+    def one(self, member: int) -> ClientStack:
         """One client, its data as they are."""
         return self._local([member], lambda fn: fn, lambda t: t[0])
 
-    def several(self, members: Sequence[int], each: Each) -> Local:
+    def several(self, members: Sequence[int], each: Each) -> ClientStack:
         """A stack of clients, their data padded to the longest."""
         return self._local(members, each, lambda t: t)
 
-    def _local(self, members: Sequence[int], each: Each, shape: Callable[[Tensor], Tensor]) -> Local:
+    def _local(self, members: Sequence[int], each: Each, shape: Callable[[Tensor], Tensor]) -> ClientStack:
         ids = [self.ids[m] for m in members]
         where = slice(members[0], members[0] + 1) if len(members) == 1 else torch.as_tensor(members, device=self.device)
         rows, sizes = padded(self.data.train, ids, self.device, self.method.net.dtype)
@@ -127,7 +127,7 @@ class Job:
         }
         keep = self.method.keep_optimizer and self.training
         rates = {key: values[where] for key, values in self.rates.items()}
-        return Local(self.source, tensors, self.cohort.round, self.training, each, keep, rates)
+        return ClientStack(self.source, tensors, self.cohort.round, self.training, each, keep, rates)
 
 
 def padded(rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedblocks.core import mode
-from fedblocks.core.client import Local, Mapped
-from fedblocks.core.local_round import Orders, Runner, local_round, step_by_step, train
+from fedblocks.core.client import ClientStack, Mapped
+from fedblocks.core.local_round import Orders, StepRunner, local_round, step_by_step, train
 from fedblocks.core.method import View
 from fedblocks.core.parts import OPTIMIZER, Blocks
 from fedblocks.core.phases import IGNORE, summed_losses
@@ -20,11 +20,11 @@ from fedblocks.engines.job import Counts, Evaluated, Job, Trained
 
 PIECE = 512  # test examples in one forward pass
 
-Piece = tuple[Tensor, Tensor]  # rows [..., examples] of the source, and which of them are real
+EvalChunk = tuple[Tensor, Tensor]  # rows [..., examples] of the source, and which of them are real
 
 
 def train_locally(
-    job: Job, local: Local, sent: Blocks, orders: Orders, pieces: Sequence[Piece], runner: Runner = step_by_step
+    job: Job, local: ClientStack, sent: Blocks, orders: Orders, pieces: Sequence[EvalChunk], runner: StepRunner = step_by_step
 ) -> Trained:
     """One round of one client or of a stack; with pieces of test data, also how the models did before aggregation."""
     blocks, wanted, down = _second_download(job, local, sent)
@@ -35,7 +35,7 @@ def train_locally(
 
 
 def evaluate_locally(
-    job: Job, local: Local, sent: Blocks, orders: Orders, pieces: Sequence[Piece], runner: Runner = step_by_step
+    job: Job, local: ClientStack, sent: Blocks, orders: Orders, pieces: Sequence[EvalChunk], runner: StepRunner = step_by_step
 ) -> Evaluated:
     """Every view of the models, after adaptation."""
     blocks = adapted(job, local, sent, orders, runner)
@@ -46,13 +46,13 @@ def evaluate_locally(
     return Evaluated(counts, local.call(job.method.portrait, blocks))
 
 
-def adapted(job: Job, local: Local, sent: Blocks, orders: Orders, runner: Runner = step_by_step) -> Blocks:
+def adapted(job: Job, local: ClientStack, sent: Blocks, orders: Orders, runner: StepRunner = step_by_step) -> Blocks:
     """The blocks that evaluation uses: what was sent and kept, after `prepare` and adaptation."""
     blocks, _, _ = _second_download(job, local, sent)
     return train(job.phases, local.call(job.method.prepare, blocks), local, orders, runner)
 
 
-def _second_download(job: Job, local: Local, blocks: Blocks) -> tuple[Blocks, dict[str, Tensor], dict[str, Tensor]]:
+def _second_download(job: Job, local: ClientStack, blocks: Blocks) -> tuple[Blocks, dict[str, Tensor], dict[str, Tensor]]:
     """The pools that wait for a request: what a client asks for, and what that costs."""
     if not job.sent.on_request:
         return blocks, {}, {}
@@ -63,7 +63,7 @@ def _second_download(job: Job, local: Local, blocks: Blocks) -> tuple[Blocks, di
 
 
 @torch.no_grad()
-def score(view: View, blocks: Blocks, local: Local, pieces: Sequence[Piece], words: Mapping[str, Any]) -> Tensor:
+def score(view: View, blocks: Blocks, local: ClientStack, pieces: Sequence[EvalChunk], words: Mapping[str, Any]) -> Tensor:
     """[scores, 3] or [clients, scores, 3]: correct answers, scored labels, sum of losses; three scores of words."""
     shape = (*local.tensors["size"].shape, len(scores_of(words)), 3)
     totals = torch.zeros(shape, dtype=torch.double, device=local.source.x.device)
@@ -72,7 +72,7 @@ def score(view: View, blocks: Blocks, local: Local, pieces: Sequence[Piece], wor
     return totals
 
 
-def _counts(view: View, local: Local, words: Mapping[str, Any]) -> Mapped:
+def _counts(view: View, local: ClientStack, words: Mapping[str, Any]) -> Mapped:
     def counts(blocks: Blocks, rows: Tensor, real: Tensor) -> Tensor:
         x, y = local.source.x[rows], local.source.y[rows]
         with mode.mode(training=False, mapped=local.mapped, mask=real if local.mapped else None):
@@ -90,7 +90,7 @@ def _counted(logits: Tensor, y: Tensor, real: Tensor) -> Tensor:
     return torch.stack([value.sum() for value in counted])
 
 
-def pieces_of(rows: Tensor, sizes: Tensor) -> list[Piece]:
+def pieces_of(rows: Tensor, sizes: Tensor) -> list[EvalChunk]:
     """Padded test rows, [..., examples], cut into pieces that one forward pass takes."""
     real = (torch.arange(rows.shape[-1], device=rows.device) < sizes[..., None]).double()
     return list(zip(torch.split(rows, PIECE, -1), torch.split(real, PIECE, -1), strict=True))

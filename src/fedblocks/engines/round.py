@@ -18,7 +18,7 @@ from fedblocks.core.server import Cohort, bytes_per_slot, gather
 from fedblocks.core.state import State, initial_state
 from fedblocks.data.federation import Federation
 from fedblocks.engines.batching import batches
-from fedblocks.engines.close_round import Offer, Report, concluded, counts_by_client, hopeful
+from fedblocks.engines.close_round import ClientResults, Report, concluded, counts_by_client, speculate
 from fedblocks.engines.job import Evaluated, Job, Trained
 
 
@@ -34,7 +34,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class Experiment:
     """All that a round needs besides the state: methods by group of clients, data, seed."""
 
     methods: Mapping[str, Method]
@@ -64,8 +64,8 @@ class Setting:
             )
 
     @staticmethod
-    def of(method: Method, data: Federation, seed: int = 0) -> Setting:
-        return Setting({"all": method}, data, seed)
+    def of(method: Method, data: Federation, seed: int = 0) -> Experiment:
+        return Experiment({"all": method}, data, seed)
 
     def start(self) -> State:
         """The state before the first round."""
@@ -117,7 +117,7 @@ def _who(data: Federation, clients: Sequence[int]) -> Who:
 
 
 def run_round(
-    setting: Setting,
+    setting: Experiment,
     state: State,
     clients: Sequence[int],
     engine: Engine,
@@ -128,17 +128,17 @@ def run_round(
 
     `score` names a part of the data to try trained models on, `coming` the clients of the next round if they are known.
     """
-    offers: dict[str, Offer] = {}
+    offers: dict[str, ClientResults] = {}
     for group, ids in setting.members(clients).items():
         job = setting.job(group, ids, state, setting.methods[group].phases(), True, "train")
-        offers[group] = Offer.of(job, engine.train(job, score), setting.share)
-    hope = hopeful(setting.methods, state, offers)
+        offers[group] = ClientResults.of(job, engine.train(job, score), setting.share)
+    hope = speculate(setting.methods, state, offers)
     setting.foresee(coming, state.round + 1)
     return concluded(setting.methods, state, offers, hope)
 
 
 def evaluate(
-    setting: Setting, state: State, clients: Sequence[int], engine: Engine, part: str = "test", joining: bool = False
+    setting: Experiment, state: State, clients: Sequence[int], engine: Engine, part: str = "test", joining: bool = False
 ) -> dict[str, dict[int, tuple[float, float, float]]]:
     """How each client's models do on a part of its data: view -> client -> (correct, scored labels, sum of losses).
 
@@ -154,7 +154,7 @@ Evaluation = tuple[Scores, Portraits]
 
 
 def evaluation(
-    setting: Setting, state: State, clients: Sequence[int], engine: Engine, part: str = "test", joining: bool = False
+    setting: Experiment, state: State, clients: Sequence[int], engine: Engine, part: str = "test", joining: bool = False
 ) -> Evaluation:
     """What `evaluate` says, and the portraits of the clients' models: name -> client -> numbers."""
     found: Scores = {}
@@ -172,7 +172,7 @@ def by_client(evaluated: Evaluated, ids: list[int], scores: Scores, portraits: P
         portraits.setdefault(name, {}).update(zip(ids, values.flatten(1).tolist(), strict=True))
 
 
-def evaluation_jobs(setting: Setting, state: State, clients: Sequence[int], joining: bool) -> Iterator[Job]:
+def evaluation_jobs(setting: Experiment, state: State, clients: Sequence[int], joining: bool) -> Iterator[Job]:
     """What clients do before they are evaluated, a job for each group."""
     state = replace(state, private={}) if joining else state  # who never took part has kept nothing
     for group, ids in setting.members(clients).items():

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedblocks.core.client import Local, Step
-from fedblocks.core.local_round import Runner, step_by_step
+from fedblocks.core.client import ClientStack, Step
+from fedblocks.core.local_round import StepRunner, step_by_step
 from fedblocks.core.parts import Blocks
 from fedblocks.engines.batching import steps_of_one
 from fedblocks.engines.job import Evaluated, Job, Trained, padded
-from fedblocks.engines.local_work import Piece, adapted, evaluate_locally, pieces_of, train_locally
+from fedblocks.engines.local_work import EvalChunk, adapted, evaluate_locally, pieces_of, train_locally
 from fedblocks.engines.replay.replayed import Replayed
 
 
@@ -25,7 +25,7 @@ class Sequential:
     worth: int = 8  # steps of one kind in a round before they are written down
     known: dict[tuple[int, str], Replayed] = field(default_factory=dict, compare=False, repr=False)
 
-    def runner(self, job: Job) -> Runner:
+    def runner(self, job: Job) -> StepRunner:
         """How the steps of a job are run."""
         if not self.replay or job.device.type != "cpu":
             return step_by_step
@@ -60,7 +60,7 @@ def adapted_blocks(job: Job, member: int) -> Blocks:
     return adapted(job, *_one(job, member))
 
 
-def _one(job: Job, member: int) -> tuple[Local, Blocks, list[list[Step]]]:
+def _one(job: Job, member: int) -> tuple[ClientStack, Blocks, list[list[Step]]]:
     blocks = {name: {k: v[member] for k, v in block.items()} for name, block in job.sent.blocks.items()}
     return job.one(member), blocks, [steps_of_one(found, job.device) for found in job.batches[member]]
 
@@ -78,7 +78,7 @@ def _put(stack: Blocks, blocks: Blocks, member: int, count: int) -> None:
             into[key][member].copy_(value.detach())
 
 
-def _pieces(job: Job, member: int, part: str | None) -> list[Piece]:
+def _pieces(job: Job, member: int, part: str | None) -> list[EvalChunk]:
     if part is None:
         return []
     rows, sizes = padded(job.data.parts[part], [job.ids[member]], job.device, torch.double)

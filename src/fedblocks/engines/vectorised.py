@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedblocks.core.client import Local, Step
+from fedblocks.core.client import ClientStack, Step
 from fedblocks.core.errors import UserError
-from fedblocks.core.local_round import Runner, step_by_step
+from fedblocks.core.local_round import StepRunner, step_by_step
 from fedblocks.core.parts import Blocks
 from fedblocks.engines.batching import steps_of_stack
 from fedblocks.engines.cuda_graphs import Captured
 from fedblocks.engines.job import Evaluated, Job, Trained, padded
-from fedblocks.engines.local_work import Piece, evaluate_locally, pieces_of, train_locally
+from fedblocks.engines.local_work import EvalChunk, evaluate_locally, pieces_of, train_locally
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Vectorised:
     graphs: bool = True  # on a GPU, record steps and replay them
     recorded: dict[int, Captured] = field(default_factory=dict, compare=False, repr=False)  # by the method's identity
 
-    def runner(self, job: Job) -> Runner:
+    def runner(self, job: Job) -> StepRunner:
         """How the phases of a job are run: as recorded graphs where there is a GPU."""
         if not self.graphs or job.device.type != "cuda":
             return step_by_step
@@ -78,7 +78,7 @@ def _back(chunks: Sequence[Sequence[int]], device: torch.device) -> Tensor | Non
     return None if order == sorted(order) else torch.tensor(order, device=device).argsort()
 
 
-def _stack(job: Job, members: Sequence[int], runner: Runner) -> tuple[Local, Blocks, list[list[Step]]]:
+def _stack(job: Job, members: Sequence[int], runner: StepRunner) -> tuple[ClientStack, Blocks, list[list[Step]]]:
     if job.method.net.unmappable:
         layer = job.method.net.unmappable[0]
         raise UserError(f'layer "{layer}" of the net cannot be mapped over clients', 'use engine = "sequential"')
@@ -98,7 +98,7 @@ def _rows(value: Tensor, where: Tensor) -> Tensor:
     return value[: len(where)] if value.stride(0) == 0 else value[where]
 
 
-def _pieces(job: Job, members: Sequence[int], part: str | None) -> list[Piece]:
+def _pieces(job: Job, members: Sequence[int], part: str | None) -> list[EvalChunk]:
     if part is None:
         return []
     return pieces_of(*padded(job.data.parts[part], [job.ids[m] for m in members], job.device, torch.double))

@@ -17,7 +17,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
 from fedblocks.data import Federation
-from fedblocks.engines.round import Setting, evaluation_jobs
+from fedblocks.engines.round import Experiment, evaluation_jobs
 from fedblocks.engines.sequential import adapted_blocks
 from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.python import Methods
@@ -82,7 +82,7 @@ def personal(
 
 
 def personal_of(
-    setting: Setting, state: State, client: int, clients: list[int] | None = None, joining: bool = False
+    setting: Experiment, state: State, client: int, clients: list[int] | None = None, joining: bool = False
 ) -> Personal:
     """The same from a state in hand; `clients` are those that are evaluated together, by default all.
 

@@ -17,7 +17,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower.client.side import ClientSide
 from fedblocks.flower.local import member_of
 from fedblocks.flower.server.enrolment import Enrolment
-from fedblocks.flower.server.registry import PAUSE, UNANSWERED, Roll, pull, refuse_lasting
+from fedblocks.flower.server.registry import PAUSE, UNANSWERED, Registry, pull, refuse_lasting
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
 from fedblocks.flower.wire.messages import Malformed, Wire
@@ -29,7 +29,7 @@ OnRound = Callable[[Closed], None]
 LOST = {3, 4}  # Flower's errors: a message, or the answer to it, did not arrive whole; its node is there
 RETRY = 2.0  # seconds until what was lost is sent again
 log = logging.getLogger(__name__)
-Begin = Callable[[Context, Roll], tuple[ServerSide, Progress]]  # anew, or where a run stopped
+Begin = Callable[[Context, Registry], tuple[ServerSide, Progress]]  # anew, or where a run stopped
 
 
 def client_app(sides_of: Callable[[Context], Sides]) -> ClientApp:
@@ -121,7 +121,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Terms:
+class RoundTerms:
     """When rounds end, and when a run does."""
 
     rounds: int
@@ -177,7 +177,7 @@ def _taken(open_round: OpenRound, clients: Sequence[int], message: Message) -> d
 
 
 def run_rounds(
-    roll: Roll, side: ServerSide, terms: Terms, choose: Choose, progress: Progress, on_round: OnRound
+    roll: Registry, side: ServerSide, terms: RoundTerms, choose: Choose, progress: Progress, on_round: OnRound
 ) -> Progress:
     """All rounds that are left. Abandoned ones are tried again, with the clients that `choose` names then."""
     attempt, link = 0, Link(roll.grid, roll.nodes, roll.terms)
@@ -199,7 +199,7 @@ def run_rounds(
 
 def server_app(
     begin: Begin,
-    terms: Terms,
+    terms: RoundTerms,
     choose: Choose,
     on_round: OnRound,
     clients: Sequence[int],
@@ -209,7 +209,7 @@ def server_app(
     """The app of a server: wait for these clients, and go through the rounds. `labels` are those of one example."""
 
     def main(grid: Grid, context: Context) -> None:
-        roll = Roll(grid, enrolled, labels)
+        roll = Registry(grid, enrolled, labels)
         roll.wait(clients, len(clients), terms.patience)
         side, progress = begin(context, roll)
         run_rounds(roll, side, terms, choose, progress, on_round)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fedblocks.engines.round import Setting
+from fedblocks.engines.round import Experiment
 from fedblocks.flower.client.side import ClientSide
 from fedblocks.flower.client.store import PersonalStore
 from fedblocks.flower.server.rounds import OpenRound
@@ -26,7 +26,7 @@ def member_of(side: ClientSide, group: str = "all") -> Member:
 
 
 def sides_of(
-    setting: Setting, clients: Sequence[int], run: str, folder: Path
+    setting: Experiment, clients: Sequence[int], run: str, folder: Path
 ) -> tuple[ServerSide, dict[int, ClientSide]]:
     """Both sides of a federation whose data lie here; each client is given its own rows and no others."""
     groups = {c: group for group, ids in setting.members(clients).items() for c in ids}

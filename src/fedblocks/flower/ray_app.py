@@ -16,12 +16,12 @@ from fedblocks.flower.hosts.setup import node_name
 from fedblocks.flower.server import service
 from fedblocks.flower.server.jobs import load_job
 from fedblocks.flower.simulation import Resources
-from fedblocks.flower.wire.run_spec import RunTerms, sides_at
+from fedblocks.flower.wire.run_spec import RunSpec, sides_at
 
 
 @cache  # a worker of Ray serves many messages, and loads data and nets once
 def _sides(folder: Path, terms: str) -> apps.Sides:
-    told = RunTerms.model_validate_json(terms)
+    told = RunSpec.model_validate_json(terms)
     torch.set_num_threads(told.threads or 1)
     return sides_at(folder, told)
 

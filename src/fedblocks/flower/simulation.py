@@ -12,7 +12,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.federation import Choices, dealt_out, job_for, stopped
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.hosts.process_group import Crew, ended_politely
+from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
 from fedblocks.flower.server.jobs import add_job
 from fedblocks.flower.server.watching import watch
 from fedblocks.runs.progress import OnNote, OnRound
@@ -55,7 +55,7 @@ def simulate(
     job = add_job(server, job_for(path, ServerHost.read(server).federation, kind="train", **choices)).name
     told = Resources(cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), job=job)
     try:
-        with ended_politely(), Crew(base / "logs", launch.environment(server)) as crew:
+        with ended_politely(), ProcessGroup(base / "logs", launch.environment(server)) as crew:
             on_note(Note(f"starting Ray and {len(held)} nodes"))
             crew.start(PROCESS, [sys.executable, "-c", APP, told.model_dump_json()])
             return watch(path, on_round, on_note, crew.check)

@@ -30,7 +30,7 @@ class _Pooled(torch.autograd.Function):
         return *(grad if needed else None for grad, needed in zip(grads, asked, strict=True)), None, None
 
 
-class _Stacked(_Pooled):
+class _StackedPool(_Pooled):
     """Of a stack of clients; a further dimension of copies is folded into the clients."""
 
     @staticmethod
@@ -40,12 +40,12 @@ class _Stacked(_Pooled):
     @staticmethod
     def backward(ctx, dy, unused):
         winner, x, w = ctx.saved_tensors
-        return _Stacked.given(ctx, gradients(dy, x, w, ctx.pad, ctx.needs_input_grad[:2], winner))
+        return _StackedPool.given(ctx, gradients(dy, x, w, ctx.pad, ctx.needs_input_grad[:2], winner))
 
     @staticmethod
     def vmap(info, in_dims, x, w, bias, pad, rectified):
         full = [stacked(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)]
-        y, winner = _Stacked.apply(*(None if t is None else t.flatten(0, 1) for t in full), pad, rectified)
+        y, winner = _StackedPool.apply(*(None if t is None else t.flatten(0, 1) for t in full), pad, rectified)
         return (y.unflatten(0, full[1].shape[:2]), winner.unflatten(0, full[1].shape[:2])), (0, 0)
 
 
@@ -68,7 +68,7 @@ class ClientPooling(_Pooled):
     @staticmethod
     def vmap(info, in_dims, x, w, bias, pad, rectified):
         full = [stacked(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)]
-        return _Stacked.apply(*full, pad, rectified), (0, 0)
+        return _StackedPool.apply(*full, pad, rectified), (0, 0)
 
 
 class PooledGradients(torch.autograd.Function):

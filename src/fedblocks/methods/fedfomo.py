@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedblocks.core.aggregate import Uploads
 from fedblocks.core.arithmetic import each, flat, unflat
-from fedblocks.core.blocks import Block, Made, PerClient, Private, Read, Selection, ServerOnly
+from fedblocks.core.blocks import Block, Generated, PerClient, Private, Read, Selection, ServerOnly
 from fedblocks.core.client import Client
 from fedblocks.core.method import Method, Paper
 from fedblocks.core.options import AtLeast, AtMost, Conflict, Help
@@ -64,7 +64,7 @@ class FedFomo(Method):
         }
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
-        return {"peers": Selection(self.chosen(server, cohort)), "gains": Made({})}
+        return {"peers": Selection(self.chosen(server, cohort)), "gains": Generated({})}
 
     def chosen(self, server: Blocks, cohort: Cohort) -> Tensor:
         """The peers that each client is sent: [clients, how many]; itself only if there is nobody else."""

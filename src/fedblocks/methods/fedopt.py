@@ -9,7 +9,7 @@ from fedblocks.core.blocks import Block, Shared
 from fedblocks.core.method import Paper
 from fedblocks.core.optimizers import Kept
 from fedblocks.core.options import AtLeast, Help, Positive
-from fedblocks.core.rules import Adagrad, Adam, Rule, Yogi
+from fedblocks.core.rules import Rule, ServerAdagrad, ServerAdam, ServerYogi
 from fedblocks.methods.fedavg import FedAvg
 
 
@@ -49,7 +49,7 @@ class FedYogi(FedOpt):
     beta2: Annotated[Kept, Help("how much of the second moment is kept", usual="0.99")] = 0.99
 
     def rule(self) -> Rule:
-        return Yogi(self.server_lr, self.beta1, self.beta2, self.tau)
+        return ServerYogi(self.server_lr, self.beta1, self.beta2, self.tau)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class FedAdam(FedOpt):
     beta2: Annotated[Kept, Help("how much of the second moment is kept", usual="0.99")] = 0.99
 
     def rule(self) -> Rule:
-        return Adam(self.server_lr, self.beta1, self.beta2, self.tau)
+        return ServerAdam(self.server_lr, self.beta1, self.beta2, self.tau)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,4 +69,4 @@ class FedAdagrad(FedOpt):
     beta1: Annotated[Kept, Help("how much of the server's momentum is kept", usual="0")] = 0.0
 
     def rule(self) -> Rule:
-        return Adagrad(self.server_lr, self.beta1, tau=self.tau)
+        return ServerAdagrad(self.server_lr, self.beta1, tau=self.tau)

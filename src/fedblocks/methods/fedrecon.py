@@ -18,10 +18,10 @@ from fedblocks.core.net import Piece
 from fedblocks.core.options import AtLeast, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import IGNORE, Phase
-from fedblocks.core.rules import Adagrad, Adam, Average, MovingAverage, Rule, Yogi
+from fedblocks.core.rules import Average, MovingAverage, Rule, ServerAdagrad, ServerAdam, ServerYogi
 from fedblocks.core.schedules import Schedule
 
-RULES: dict[str, type] = {"average": MovingAverage, "yogi": Yogi, "adam": Adam, "adagrad": Adagrad}
+RULES: dict[str, type] = {"average": MovingAverage, "yogi": ServerYogi, "adam": ServerAdam, "adagrad": ServerAdagrad}
 
 
 @dataclass(frozen=True, eq=False)

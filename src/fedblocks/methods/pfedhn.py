@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import vjp
 
 from fedblocks.core.aggregate import Uploads
-from fedblocks.core.blocks import Block, Made, Private, Read, ServerOnly, Shared
+from fedblocks.core.blocks import Block, Generated, Private, Read, ServerOnly, Shared
 from fedblocks.core.method import Method, Paper, join
 from fedblocks.core.optimizers import SGD, Kept
 from fedblocks.core.options import AtLeast, Help, Positive
@@ -78,7 +78,7 @@ class PFedHN(Method):
         return Hypernetwork(clients, widths, self.net.dtype)
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
-        return {"model": Made(self.cut(generated(server["hypernetwork"], cohort.ids)))}
+        return {"model": Generated(self.cut(generated(server["hypernetwork"], cohort.ids)))}
 
     def cut(self, rows: Tensor) -> Params:
         """[clients, parameters] -> the net's tensors."""

@@ -17,11 +17,11 @@ from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.data import Federation
 from fedblocks.engines.auto.choose import choose
-from fedblocks.engines.auto.trial import Plan, planned
+from fedblocks.engines.auto.trial import TrialPlan, planned
 from fedblocks.engines.memory import bytes_of, chunk_for
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.workers import cores
-from fedblocks.engines.round import Engine, Setting
+from fedblocks.engines.round import Engine, Experiment
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.federations import hold_out, placed
@@ -36,7 +36,7 @@ class Prepared:
     """A run that could start."""
 
     config: Config
-    setting: Setting
+    setting: Experiment
     clients: list[int]  # that are trained on
     unseen: list[int]  # that never are
     cohort: int  # clients a round
@@ -90,7 +90,7 @@ def device_of(config: Config) -> tuple[torch.device, str]:
 
 
 def engine_of(
-    config: Config, setting: Setting, cohort: int, device: torch.device, clients: Sequence[int]
+    config: Config, setting: Experiment, cohort: int, device: torch.device, clients: Sequence[int]
 ) -> tuple[Engine, str]:
     """The engine, and why this one."""
     chunk, processes = _chunk(config, setting), config.processes or config.threads or cores()
@@ -103,10 +103,10 @@ def engine_of(
     largest = max((method.net for method in setting.methods.values()), key=Net.size)
     if device.type != "cpu" or _is_short(config, setting, cohort):
         return choose(largest, device, cohort // len(setting.methods), chunk)
-    return planned(Plan(setting, clients, cohort, chunk, processes, config.threads or torch.get_num_threads()))
+    return planned(TrialPlan(setting, clients, cohort, chunk, processes, config.threads or torch.get_num_threads()))
 
 
-def _is_short(config: Config, setting: Setting, cohort: int) -> bool:
+def _is_short(config: Config, setting: Experiment, cohort: int) -> bool:
     """Whether a run takes seconds, so that trying engines would not pay."""
     method = max(setting.methods.values(), key=lambda method: Net.size(method.net))
     epochs = sum(phase.epochs for phase in method.phases())
@@ -114,7 +114,7 @@ def _is_short(config: Config, setting: Setting, cohort: int) -> bool:
     return 6 * examples * Net.size(method.net) < WORTH_A_TRIAL
 
 
-def _chunk(config: Config, setting: Setting) -> int:
+def _chunk(config: Config, setting: Experiment) -> int:
     """Clients that are trained at once: as configured, or as many as the memory allows."""
     if config.memory is None:
         return config.chunk
@@ -146,7 +146,7 @@ def _tried(net: Net, name: str, federation: Federation) -> Net:
     return net
 
 
-def _setting(config: Config, federation: Federation) -> Setting:
+def _setting(config: Config, federation: Federation) -> Experiment:
     groups = [ALL] * federation.clients
     for name, group in config.groups.items():
         for client in _members(config, name, group, federation):
@@ -154,7 +154,7 @@ def _setting(config: Config, federation: Federation) -> Setting:
     tables = {ALL: (config.net, config.method)} | {name: (g.net, g.method) for name, g in config.groups.items()}
     used = {name: tables[name] for name in dict.fromkeys(groups)}
     methods = {name: _method(config, name, *choices, federation) for name, choices in used.items()}
-    return Setting(methods, federation, config.seed, groups if config.groups else ())
+    return Experiment(methods, federation, config.seed, groups if config.groups else ())
 
 
 def _method(config: Config, group: str, net: Choice, method: Choice, federation: Federation) -> Method:
@@ -211,7 +211,7 @@ def _members(config: Config, name: str, group: Group, federation: Federation) ->
     return found
 
 
-def _check_batches(config: Config, setting: Setting) -> None:
+def _check_batches(config: Config, setting: Experiment) -> None:
     largest = int(setting.data.train.sizes.max())  # 0: the clients of a real federation hold their rows
     smallest = min(method.batch_size for method in setting.methods.values())
     if 0 < largest < smallest:

@@ -15,11 +15,11 @@ from fedblocks.config.registry import SAVED
 from fedblocks.config.sources import Key
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.random import generator
-from fedblocks.data import PARTITIONS, SHIFTS, Federation, Partition, Pool, hidden_groups
+from fedblocks.data import PARTITIONS, SHIFTS, DataPool, Federation, Partition, hidden_groups
 from fedblocks.data.sets.divided import DividedPool
 from fedblocks.data.testbeds import TESTBEDS
 
-Read = Callable[[Config], Pool | Federation]  # how the data set of a configuration is read
+Read = Callable[[Config], DataPool | Federation]  # how the data set of a configuration is read
 
 
 def federation_of(config: Config, read: Read | None = None) -> Federation:
@@ -106,11 +106,11 @@ def _as_it_is(config: Config, federation: Federation) -> Federation:
     return federation
 
 
-def pool_of(config: Config) -> Pool | Federation:
+def pool_of(config: Config) -> DataPool | Federation:
     """The data set of a configuration."""
     with placed(config, ("data", "options")):
         found = make("data", {"name": config.data.name, **config.data.options})
-        if not isinstance(found, Pool | Federation):
+        if not isinstance(found, DataPool | Federation):
             message = f'the data set "{config.data.name}" is a {type(found).__name__}'
             raise DataError(message, "return a fedblocks.Pool or a fedblocks.Federation from its function")
         return found
@@ -126,7 +126,7 @@ def _testbed(config: Config, chosen: Choice, read: Read) -> Federation:
         return found
 
 
-def _partition(data: Data, pool: Pool) -> Partition:
+def _partition(data: Data, pool: DataPool) -> Partition:
     assert data.partition is not None  # a configuration without one has a test-bed
     table, target = data.partition.table, PARTITIONS[data.partition.name]
     given = {"clients": data.clients, "users": pool.users, "coarse": pool.coarse, "seed": data.seed}
@@ -155,7 +155,7 @@ def _accepted(target: Callable[..., Any], values: Mapping[str, Any]) -> dict[str
     return {name: value for name, value in values.items() if name in inspect.signature(target).parameters}
 
 
-def _tags(data: Data, pool: Pool, clients: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+def _tags(data: Data, pool: DataPool, clients: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
     """The hidden group of every user, where the data set knows it."""
     if pool.topics is None or data.partition_name != "by_user" or len(pool.topics) != clients:
         return {}

@@ -22,7 +22,7 @@ from fedblocks.runs.tables import Rows, SummaryTable
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedRound:
     """One evaluation."""
 
     round: int
@@ -40,8 +40,8 @@ class RunResult:
     seconds: float  # of all rounds, evaluations included
     bytes_down: int
     bytes_up: int
-    last: Evaluated | None
-    best: Evaluated | None  # by the mean validation accuracy; never chosen on test data
+    last: EvaluatedRound | None
+    best: EvaluatedRound | None  # by the mean validation accuracy; never chosen on test data
     notes: list[dict[str, Any]] = field(default_factory=list)
 
     def state(self) -> State:
@@ -99,7 +99,7 @@ class RunResult:
         written: Path = reports.write_report(self.folder, Path(path) if path is not None else None)
         return written
 
-    def _shown(self, evaluated: Evaluated | None) -> Rows:
+    def _shown(self, evaluated: EvaluatedRound | None) -> Rows:
         rows = [
             {"part": part, "model": view, "mean": n["mean"], "worst decile": n["bottom_decile"], "worst": n["worst"],
              "clients": n["clients"]}
@@ -180,18 +180,18 @@ def _column(part: str, view: str) -> str:
     return part if view == "personal" else f"{part} ({view})"
 
 
-def _evaluated(store: RunStore, round: int | None) -> Evaluated | None:
+def _evaluated(store: RunStore, round: int | None) -> EvaluatedRound | None:
     if round is None:
         return None
     found: dict[str, dict[str, Summary]] = {}
     for row in store.rows("SELECT part, view FROM means WHERE round = ? ORDER BY part, view", round):
         found.setdefault(row["part"], {})[row["view"]] = store.summary(round, row["part"], row["view"])
-    return Evaluated(round, found)
+    return EvaluatedRound(round, found)
 
 
 def _last_evaluated(store: RunStore) -> int:
     return int(store.rows("SELECT MAX(round) AS round FROM means")[0]["round"] or 0)
 
 
-def _plain(evaluated: Evaluated | None) -> dict[str, Any] | None:
+def _plain(evaluated: EvaluatedRound | None) -> dict[str, Any] | None:
     return None if evaluated is None else {"round": evaluated.round, **evaluated.summaries}

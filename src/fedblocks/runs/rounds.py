@@ -18,7 +18,7 @@ from fedblocks.engines.round import evaluate, evaluation, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.storage.environment import now
-from fedblocks.runs.storage.record import ClientMetric, Note, Part, Refusal, RoundRecord, Snapshot, Traffic
+from fedblocks.runs.storage.record import ClientMetric, Note, Part, RefusalRow, RoundRecord, Snapshot, Traffic
 from fedblocks.runs.storage.states import settled
 
 SMALL = 256  # numbers that a private block may have to be kept for plots: branch weights, mixtures
@@ -77,7 +77,7 @@ def record(
         clients=len(report.clients),
         metrics=[*metrics_of("test", report.counts), *metrics],
         traffic=[*traffic_of("down", report.bytes_down), *traffic_of("up", report.bytes_up)],
-        refusals=[Refusal(r.client, r.reason, r.detail) for r in report.refusals],
+        refusals=[RefusalRow(r.client, r.reason, r.detail) for r in report.refusals],
         snapshots=_snapshots(after, portraits) if portraits is not None else [],
         notes=[*notes, *_remarks(report)],
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.config.model import Config
-from fedblocks.data import Federation, Pool
+from fedblocks.data import DataPool, Federation
 from fedblocks.runs.federations import federation_of, pool_of
 
 POOLS, FEDERATIONS = 2, 6  # that are kept
@@ -24,10 +24,10 @@ POOLS, FEDERATIONS = 2, 6  # that are kept
 class Shelf:
     """What was read last; files that change meanwhile are not read again."""
 
-    pools: OrderedDict[str, Pool | Federation] = field(default_factory=OrderedDict)
+    pools: OrderedDict[str, DataPool | Federation] = field(default_factory=OrderedDict)
     federations: OrderedDict[str, tuple[Federation, Federation]] = field(default_factory=OrderedDict)  # read, placed
 
-    def pool(self, config: Config) -> Pool | Federation:
+    def pool(self, config: Config) -> DataPool | Federation:
         """The data set of a configuration."""
         key = json.dumps([config.data.name, config.data.options], sort_keys=True)
         if key not in self.pools:

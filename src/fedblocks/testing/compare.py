@@ -10,7 +10,7 @@ from torch import Tensor
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
-from fedblocks.engines.round import Engine, Setting, evaluate
+from fedblocks.engines.round import Engine, Experiment, evaluate
 
 Leaves = dict[str, Tensor]  # a place in words -> the tensor there
 
@@ -32,7 +32,7 @@ def _leaves(where: str, blocks: Blocks) -> Leaves:
     return {f'{where} block "{b}", tensor "{k}"': v for b, block in blocks.items() for k, v in block.items()}
 
 
-def judged(setting: Setting, state: State, engine: Engine, clients: list[int] | None = None) -> Leaves:
+def judged(setting: Experiment, state: State, engine: Engine, clients: list[int] | None = None) -> Leaves:
     """How all models of all clients do, for clients that took part and for clients that join."""
     who = list(range(setting.data.clients)) if clients is None else clients
     found: Leaves = {}
@@ -79,7 +79,7 @@ def _difference(place: str, a: Tensor, b: Tensor, tolerance: float) -> str:
     return f"{place}: differs by up to {gap.max().item():.2g}, at {at}: {values}"
 
 
-def close(setting: Setting) -> float:
+def close(setting: Experiment) -> float:
     """How far two right answers may lie apart in this setting's precision."""
     return max(CLOSE.get(method.net.dtype, 1e-5) for method in setting.methods.values())
 

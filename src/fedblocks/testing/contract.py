@@ -11,7 +11,7 @@ import torch
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.testing import learning, movement, participation, reductions, repeatability, traffic
 from fedblocks.testing.example import Example
-from fedblocks.testing.problems import Problem
+from fedblocks.testing.problems import LearningProblem
 
 SHOWN = 6  # problems that a verdict tells; the others are counted
 
@@ -23,7 +23,7 @@ class Invariant:
     number: int
     name: str
     says: str
-    find: Callable[[Example], list[Problem]]
+    find: Callable[[Example], list[LearningProblem]]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def run_check(invariant: Invariant, example: Example) -> Check:
     return Check(invariant.number, invariant.name, invariant.says, not left, _brief(told))
 
 
-def _found(invariant: Invariant, example: Example) -> list[Problem]:
+def _found(invariant: Invariant, example: Example) -> list[LearningProblem]:
     """The problems; an error is one too, because a method that cannot be run keeps no invariant."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # nets of examples are so small that more threads only wait for each other
@@ -91,7 +91,7 @@ def _found(invariant: Invariant, example: Example) -> list[Problem]:
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{frame.filename}:{frame.lineno}"
-        return [Problem(f"{type(error).__name__}: {error} (at {where})")]
+        return [LearningProblem(f"{type(error).__name__}: {error} (at {where})")]
     finally:
         torch.set_num_threads(threads)
 

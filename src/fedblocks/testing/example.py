@@ -11,7 +11,7 @@ import numpy as np
 from fedblocks.core.method import Method
 from fedblocks.core.random import generator
 from fedblocks.data.federation import Federation
-from fedblocks.engines.round import Setting
+from fedblocks.engines.round import Experiment
 
 Make = Callable[..., Method]  # a method's class, or a function of its options
 
@@ -58,11 +58,11 @@ class Example:
         """The method of each group, with some options changed."""
         return {group: self.method(**{**self.options, **own, **changes}) for group, own in self.groups.items()}
 
-    def setting(self, federation: Federation | None = None, origins: Sequence[int] = (), **changes: Any) -> Setting:
+    def setting(self, federation: Federation | None = None, origins: Sequence[int] = (), **changes: Any) -> Experiment:
         """A setting of its own, so that nothing can hide on an object; `origins` names whom each client stands for."""
         chosen = self.federation if federation is None else federation
         members = [self.members[i] for i in origins] if origins and self.members else self.members
-        return Setting(self.methods(**changes), chosen, self.seed, members)
+        return Experiment(self.methods(**changes), chosen, self.seed, members)
 
     @property
     def everybody(self) -> list[int]:

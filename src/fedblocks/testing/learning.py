@@ -11,13 +11,13 @@ from fedblocks.core.blocks import Federated
 from fedblocks.core.checks import Option, options_of
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.state import State
-from fedblocks.engines.round import Setting, evaluate, run_round
+from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.compare import Leaves, differences, judged
 from fedblocks.testing.example import Example
 from fedblocks.testing.federations import with_other_data_elsewhere
-from fedblocks.testing.problems import Problem
+from fedblocks.testing.problems import LearningProblem
 from fedblocks.testing.rounds import run
 
 FELT = 1e-6  # a loss that changes by less than this share has not changed
@@ -27,10 +27,10 @@ TRAFFIC = "traffic"
 FALL = 0.9  # of the loss at the start
 
 
-def learn_from_each_other(example: Example) -> list[Problem]:
+def learn_from_each_other(example: Example) -> list[LearningProblem]:
     """Other people's data change my predictions exactly if something is shared."""
     shares = any(isinstance(b, Federated) for m in example.methods().values() for b in m.blocks().values())
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     for client in example.everybody[:2]:
         scores = []
         for federation in (example.federation, with_other_data_elsewhere(example.federation, client)):
@@ -39,18 +39,18 @@ def learn_from_each_other(example: Example) -> list[Problem]:
             scores.append(judged(setting, state, Sequential(), [client]))
         changed = differences(scores[1], scores[0], FELT)
         if shares and not changed:
-            found.append(Problem(f"other data elsewhere change nothing for client {client}, yet blocks are shared"))
+            found.append(LearningProblem(f"other data elsewhere change nothing for client {client}, yet blocks are shared"))
         if not shares:
             told = differences(scores[1], scores[0])
-            found += [Problem(f"nothing is shared, yet other data elsewhere change {text}") for text in told]
+            found += [LearningProblem(f"nothing is shared, yet other data elsewhere change {text}") for text in told]
     return found
 
 
-def no_dead_knobs(example: Example) -> list[Problem]:
+def no_dead_knobs(example: Example) -> list[LearningProblem]:
     """Every numeric hyper-parameter, sizes of pools included, changes how the models do."""
     usual = _outcome(example, {})
     return [
-        Problem(f"{name} = {value} {told}", name)
+        LearningProblem(f"{name} = {value} {told}", name)
         for name, value in _knobs(example).items()
         if (told := _deadness(example, name, value, usual))
     ]
@@ -109,7 +109,7 @@ def _other(value: Any, option: Option) -> Any:
     return 3 if value is None and "int" in kind else None
 
 
-def training_helps(example: Example) -> list[Problem]:
+def training_helps(example: Example) -> list[LearningProblem]:
     """The personal loss on the test data falls."""
     setting, engine = example.setting(), Vectorised()
     state = setting.start()
@@ -120,9 +120,9 @@ def training_helps(example: Example) -> list[Problem]:
             lowest = min(lowest, _loss(example, setting, state))
         if lowest < FALL * start:
             return []
-    return [Problem(f"the personal loss was {start:.4g} at the start and at best {lowest:.4g} in {ROUNDS} rounds")]
+    return [LearningProblem(f"the personal loss was {start:.4g} at the start and at best {lowest:.4g} in {ROUNDS} rounds")]
 
 
-def _loss(example: Example, setting: Setting, state: State) -> float:
+def _loss(example: Example, setting: Experiment, state: State) -> float:
     scores = evaluate(setting, state, example.everybody, Vectorised())["personal"].values()
     return sum(loss for _, _, loss in scores) / sum(scored for _, scored, _ in scores)

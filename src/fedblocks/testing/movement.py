@@ -16,17 +16,17 @@ from fedblocks.core.phases import Phase
 from fedblocks.core.plan import plan
 from fedblocks.core.state import State
 from fedblocks.engines.job import Job
-from fedblocks.engines.round import Engine, Setting
+from fedblocks.engines.round import Engine, Experiment
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.example import Example
-from fedblocks.testing.problems import Problem, problems
+from fedblocks.testing.problems import LearningProblem, problems
 from fedblocks.testing.rounds import run
 
 
-def named_blocks_move(example: Example) -> list[Problem]:
+def named_blocks_move(example: Example) -> list[LearningProblem]:
     """Every tensor of every named block moves in each phase of each client with data, and no other does."""
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     setting = example.setting()
     states = [setting.start(), run(setting, Vectorised(), [example.everybody]).last]
     with_data = [c for c in example.everybody if len(setting.data.train[c])]
@@ -38,7 +38,7 @@ def named_blocks_move(example: Example) -> list[Problem]:
                 for state in states:
                     moved = _moves(_Place(setting, state, engine, group, clients, purpose), phases)
                     where = f"{purpose}, round {state.round}, {engine.name}"
-                    found += [Problem(f"{text} ({where})", block) for block, text in moved]
+                    found += [LearningProblem(f"{text} ({where})", block) for block, text in moved]
     return found
 
 
@@ -50,7 +50,7 @@ def _stretches(method: Method) -> list[tuple[str, list[Phase]]]:
 class _Place:
     """Who trains, where, and what for."""
 
-    setting: Setting
+    setting: Experiment
     state: State
     engine: Engine
     group: str
@@ -96,13 +96,13 @@ def _wrong_move(now: Tensor, then: Tensor, named: bool) -> str:
     return "did not move, and the phase names it" if named and not moved else ""
 
 
-def reviewed_plan(example: Example) -> list[Problem]:
+def reviewed_plan(example: Example) -> list[LearningProblem]:
     """The plan, printed from the code, is the text that somebody has read and compared with the paper."""
     text = plan_text(example)
     if plan_text(example) != text:
-        return [Problem("the plan is printed differently the second time")]
+        return [LearningProblem("the plan is printed differently the second time")]
     if example.plan is None:
-        return [Problem(f"no reviewed plan is given; read this one and give it as `plan`:\n{text}")]
+        return [LearningProblem(f"no reviewed plan is given; read this one and give it as `plan`:\n{text}")]
     lines = unified_diff(example.plan.splitlines(), text.splitlines(), "reviewed", "now", lineterm="", n=0)
     told = "\n".join(lines)
     return problems([f"the plan is not the reviewed one:\n{told}"] if told else [])

@@ -10,22 +10,22 @@ import torch
 from fedblocks.core.blocks import Pool, Shared, server_name
 from fedblocks.core.state import State
 from fedblocks.engines.job import Job, Trained
-from fedblocks.engines.round import Engine, Setting, run_round
+from fedblocks.engines.round import Engine, Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.compare import Leaves, close, differences, judged, state_leaves
 from fedblocks.testing.example import Example
 from fedblocks.testing.federations import with_broken_inputs, with_rows_doubled, without_training_rows
-from fedblocks.testing.problems import Problem, problems
+from fedblocks.testing.problems import LearningProblem, problems
 from fedblocks.testing.rigged import Rigged, recast
 from fedblocks.testing.rounds import ENGINES, run
 
 Tamper = Callable[[Job, Trained], Trained]
 
 
-def absent_clients(example: Example) -> list[Problem]:
+def absent_clients(example: Example) -> list[LearningProblem]:
     """Who does not take part keeps its private blocks to the last bit, and is given none."""
-    found = [] if example.cohort < example.federation.clients else [Problem("nobody is ever absent in this example")]
+    found = [] if example.cohort < example.federation.clients else [LearningProblem("nobody is ever absent in this example")]
     for engine in ENGINES:
         setting = example.setting()
         for start in (setting.start(), run(setting, engine, [example.everybody]).last):
@@ -44,12 +44,12 @@ def _private(state: State, clients: list[int]) -> Leaves:
     return state_leaves(State(0, {}, {}, own))
 
 
-def empty_client(example: Example) -> list[Problem]:
+def empty_client(example: Example) -> list[LearningProblem]:
     """A client without training data changes nothing for the others, and can be evaluated."""
     origins = [example.everybody[0], *example.everybody]
     federation = without_training_rows(example.federation.subset(origins), 0)
     cohorts = [[c + 1 for c in clients] for clients in example.cohorts()]
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     for engine in ENGINES:
         setting = example.setting(federation, origins)
         absent = run(setting, engine, cohorts)
@@ -72,9 +72,9 @@ def _of_others(state: State, client: int) -> Leaves:
     return state_leaves(replace(state, private={c: b for c, b in state.private.items() if c != client}))
 
 
-def broken_client(example: Example) -> list[Problem]:
+def broken_client(example: Example) -> list[LearningProblem]:
     """A client that sends NaN, an infinity or a bad weight is refused, and as good as absent."""
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     first = example.everybody[0]
     setting = example.setting(with_broken_inputs(example.federation, first))
     for engine in ENGINES:
@@ -88,13 +88,13 @@ def broken_client(example: Example) -> list[Problem]:
     return found
 
 
-def _without(setting: Setting, engine: Engine, client: int) -> Leaves:
+def _without(setting: Experiment, engine: Engine, client: int) -> Leaves:
     """A round of everybody else, and another."""
     others = [c for c in range(setting.data.clients) if c != client]
     return state_leaves(run(setting, engine, [others] * 2).last)
 
 
-def _as_if_absent(setting: Setting, engine: Engine, client: int, absent: Leaves) -> list[str]:
+def _as_if_absent(setting: Experiment, engine: Engine, client: int, absent: Leaves) -> list[str]:
     there = run(setting, engine, [list(range(setting.data.clients))] * 2)
     told = differences(state_leaves(there.last), absent, close(setting))
     for number, report in enumerate(there.reports):
@@ -103,7 +103,7 @@ def _as_if_absent(setting: Setting, engine: Engine, client: int, absent: Leaves)
     return told
 
 
-def _tampers(setting: Setting, client: int) -> dict[str, Tamper]:
+def _tampers(setting: Experiment, client: int) -> dict[str, Tamper]:
     """A way to break each thing that the client sends or keeps."""
     group = next(iter(setting.members([client])))
     job = setting.job(group, [client], setting.start(), setting.methods[group].phases(), True, "train")
@@ -140,9 +140,9 @@ def _weight_broken(client: int, name: str, value: float) -> Tamper:
     return tamper
 
 
-def statelessness(example: Example) -> list[Problem]:
+def statelessness(example: Example) -> list[LearningProblem]:
     """Clients keep exactly what is private: without it, a client seen before is like one never seen."""
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     stateful = any(method.stateful for method in example.methods().values())
     for engine in ENGINES:
         used = run(example.setting(), engine, [example.everybody] * 2)
@@ -161,25 +161,25 @@ def statelessness(example: Example) -> list[Problem]:
     return found
 
 
-def _next(setting: Setting, state: State, engine: Engine, example: Example) -> Leaves:
+def _next(setting: Experiment, state: State, engine: Engine, example: Example) -> Leaves:
     """The next round and the scores after it, without what clients keep."""
     after, _ = run_round(setting, state, example.everybody, engine)
     scores = judged(setting, state, engine)
     return {**state_leaves(replace(after, private={})), **scores}
 
 
-def _joining(setting: Setting, state: State, engine: Engine) -> Leaves:
+def _joining(setting: Experiment, state: State, engine: Engine) -> Leaves:
     return {place: v for place, v in judged(setting, state, engine).items() if "joining" in place}
 
 
-def client_twice(example: Example) -> list[Problem]:
+def client_twice(example: Example) -> list[LearningProblem]:
     """Two clients with the same data and luck are one client with twice the data, trained on whole batches."""
     last = example.everybody[-1]
     origins = [*example.everybody, last]
     federation = example.federation.subset(origins)
     sizes, found = federation.train.sizes, []
     if sizes[last] % 2:
-        return [Problem(f"client {last} needs an even number of examples, so that its halves double")]
+        return [LearningProblem(f"client {last} needs an even number of examples, so that its halves double")]
     for engine in ENGINES:
         changes = {"batch_size": int(2 * sizes.max())}
         twins = example.setting(federation, origins, **changes)
@@ -195,7 +195,7 @@ def client_twice(example: Example) -> list[Problem]:
     return found
 
 
-def _shared(setting: Setting, state: State) -> Leaves:
+def _shared(setting: Experiment, state: State) -> Leaves:
     """What the clients share: a client's own slots are not compared."""
     layouts = [method.blocks().items() for method in setting.methods.values()]
     names = {server_name(n, block) for layout in layouts for n, block in layout if isinstance(block, Shared | Pool)}

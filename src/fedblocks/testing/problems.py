@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Problem(NamedTuple):
+class LearningProblem(NamedTuple):
     """One thing that does not hold; `part` names the knob or block, so that an exception can name it too."""
 
     text: str
     part: str = ""
 
 
-def problems(told: Iterable[str], context: str = "", part: str = "") -> list[Problem]:
+def problems(told: Iterable[str], context: str = "", part: str = "") -> list[LearningProblem]:
     """The same context before every sentence."""
-    return [Problem(f"{context}: {text}" if context else text, part) for text in told]
+    return [LearningProblem(f"{context}: {text}" if context else text, part) for text in told]

@@ -18,19 +18,19 @@ from fedblocks.core.random import derive
 from fedblocks.core.schedules import at
 from fedblocks.core.state import State
 from fedblocks.engines.batching import batches
-from fedblocks.engines.round import Engine, Setting
+from fedblocks.engines.round import Engine, Experiment
 from fedblocks.testing.compare import Leaves, close, differences
 from fedblocks.testing.example import Alone, Example, Reduction
-from fedblocks.testing.problems import Problem, problems
+from fedblocks.testing.problems import LearningProblem, problems
 from fedblocks.testing.rigged import Rigged, recast
 from fedblocks.testing.rounds import ENGINES, run
 
 
-def reductions(example: Example) -> list[Problem]:
+def reductions(example: Example) -> list[LearningProblem]:
     """Every reduction that the example knows of holds, to the precision of its numbers."""
     if not example.reductions:
-        return [Problem("no reduction is given: with which options is this method a simpler one?")]
-    found: list[Problem] = []
+        return [LearningProblem("no reduction is given: with which options is this method a simpler one?")]
+    found: list[LearningProblem] = []
     for reduction in example.reductions:
         for plain in ENGINES:
             engine = Rigged(plain, recast({}, phases_alike=True))
@@ -44,7 +44,7 @@ def reductions(example: Example) -> list[Problem]:
 
 def _reduced(example: Example, reduction: Reduction, engine: Engine) -> list[str]:
     ours = example.setting(**reduction.options)
-    theirs = Setting.of(_with_common_options(example, reduction), example.federation, example.seed)
+    theirs = Experiment.of(_with_common_options(example, reduction), example.federation, example.seed)
     last = [run(setting, engine, example.cohorts()).last for setting in (ours, theirs)]
     told: list[str] = []
     for own, other in reduction.blocks.items():
@@ -60,7 +60,7 @@ def _with_common_options(example: Example, reduction: Reduction) -> Method:
     return reduction.equals(**{**common, **reduction.theirs})
 
 
-def _held(setting: Setting, state: State, name: str) -> Leaves:
+def _held(setting: Experiment, state: State, name: str) -> Leaves:
     """The copies of a block: on the server its first slot, on clients one each."""
     method = next(iter(setting.methods.values()))
     block = method.blocks()[name]
@@ -82,7 +82,7 @@ def _alone(example: Example, alone: Alone, engine: Engine) -> list[str]:
     return differences(ours, expected, close(setting))
 
 
-def plain_training(method: Method, setting: Setting, rounds: int) -> Params:
+def plain_training(method: Method, setting: Experiment, rounds: int) -> Params:
     """The method's net, trained on client 0 with `torch.optim.SGD` in an ordinary loop."""
     module = method.net.make().to(method.net.dtype).train()
     module.load_state_dict(method.net.init(derive(setting.seed, "init", 0)), strict=False)
@@ -94,7 +94,7 @@ def plain_training(method: Method, setting: Setting, rounds: int) -> Params:
     return {name: state[name] for name in method.net.names}
 
 
-def _order(method: Method, setting: Setting, number: int, count: int) -> Sequence[Any]:
+def _order(method: Method, setting: Experiment, number: int, count: int) -> Sequence[Any]:
     return batches(method, method.phases()[-1], 0, count, setting.seed, number, 0, "train")
 
 

@@ -6,22 +6,22 @@ import torch
 
 from fedblocks.core.blocks import PerClient, Pool, ServerOnly, server_name
 from fedblocks.core.state import State
-from fedblocks.engines.round import Engine, Setting, run_round
+from fedblocks.engines.round import Engine, Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.compare import Leaves, close, copied, differences, judged, report_leaves, state_leaves
 from fedblocks.testing.example import Example
 from fedblocks.testing.federations import with_junk_first
-from fedblocks.testing.problems import Problem, problems
+from fedblocks.testing.problems import LearningProblem, problems
 from fedblocks.testing.rigged import Rigged, padded_with, recast
 from fedblocks.testing.rounds import ENGINES, run
 from fedblocks.testing.storage import from_bytes, to_bytes
 
 
-def engines_agree(example: Example) -> list[Problem]:
+def engines_agree(example: Example) -> list[LearningProblem]:
     """States, bytes, refusals and scores are the same in every engine and for every chunk size."""
     expected, tolerance = _everything(example, Sequential()), close(example.setting())
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     for chunk in (1, 4, 64):
         other = _everything(example, Vectorised(chunk=chunk))
         found += problems(differences(other, expected, tolerance), f"vectorised (chunk={chunk}) against sequential")
@@ -37,9 +37,9 @@ def _everything(example: Example, engine: Engine) -> Leaves:
     return found
 
 
-def resume(example: Example) -> list[Problem]:
+def resume(example: Example) -> list[LearningProblem]:
     """Stopping after every round, through bytes and with new objects, changes no bit."""
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     for engine in ENGINES:
         straight = run(example.setting(), engine, example.cohorts())
         state = example.setting().start()
@@ -52,9 +52,9 @@ def resume(example: Example) -> list[Problem]:
     return found
 
 
-def client_order(example: Example) -> list[Problem]:
+def client_order(example: Example) -> list[LearningProblem]:
     """Neither the order in which clients are named matters, nor which number each of them has."""
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     for engine in ENGINES:
         expected = run(example.setting(), engine, example.cohorts())
         shuffled = run(example.setting(), engine, [[*clients[1:], clients[0]] for clients in example.cohorts()])
@@ -79,7 +79,7 @@ def _renumbered(example: Example, engine: Engine, expected: State) -> list[str]:
     )  # fmt: skip
 
 
-def _known(setting: Setting, state: State, number: dict[int, int]) -> Leaves:
+def _known(setting: Experiment, state: State, number: dict[int, int]) -> Leaves:
     """What can be compared under new numbers: a pool's slots may be numbered by its clients, so only scores tell."""
     server = dict(state.server)
     for method in setting.methods.values():
@@ -101,9 +101,9 @@ def _ordered(scores: Leaves, number: dict[int, int]) -> Leaves:
     return {place.replace(told, old[told]): v for place, v in scores.items() for told in old if told in place}
 
 
-def input_unchanged(example: Example) -> list[Problem]:
+def input_unchanged(example: Example) -> list[LearningProblem]:
     """Rounds and evaluations leave every state that they were given, and the data, as they were."""
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     for engine in ENGINES:
         setting = example.setting()
         data = {"inputs": setting.data.x.clone(), "labels": setting.data.y.clone()}
@@ -121,7 +121,7 @@ def input_unchanged(example: Example) -> list[Problem]:
     return found
 
 
-def padding(example: Example) -> list[Problem]:
+def padding(example: Example) -> list[LearningProblem]:
     """What stands in padded rows reaches nothing: 0 or 1000, the first label or the last."""
     plain = example.setting()
     reference = run(plain, Sequential(), example.cohorts()).last
@@ -137,9 +137,9 @@ def padding(example: Example) -> list[Problem]:
     return found + problems(differences(zeros, expected, close(plain)), "padded against not padded")
 
 
-def evaluation_changes_nothing(example: Example) -> list[Problem]:
+def evaluation_changes_nothing(example: Example) -> list[LearningProblem]:
     """Evaluating twice gives the same, and training goes on as if nobody had looked."""
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     for engine in ENGINES:
         unseen = run(example.setting(), engine, example.cohorts()[:2])
         setting = example.setting()

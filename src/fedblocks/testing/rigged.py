@@ -8,7 +8,7 @@ from functools import cached_property
 
 import torch
 
-from fedblocks.core.client import Each, Local
+from fedblocks.core.client import ClientStack, Each
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Loss, Phase
 from fedblocks.core.random import derive
@@ -65,12 +65,12 @@ class CastJob(Job):
             for number, phase in enumerate(self.phases)
         ]  # fmt: skip
 
-    def one(self, member: int) -> Local:
+    def one(self, member: int) -> ClientStack:
         local = super().one(member)
         local.tensors["key"] = self._keys([member])[0]
         return local
 
-    def several(self, members: Sequence[int], each: Each) -> Local:
+    def several(self, members: Sequence[int], each: Each) -> ClientStack:
         local = super().several(members, each)
         local.tensors["key"] = self._keys(members)
         return local
@@ -93,7 +93,7 @@ def recast(cast: Mapping[int, int], phases_alike: bool = False) -> Callable[[Job
 class JunkJob(Job):
     """A job whose padded rows are all row 0 of the pool, which should then belong to nobody."""
 
-    def several(self, members: Sequence[int], each: Each) -> Local:
+    def several(self, members: Sequence[int], each: Each) -> ClientStack:
         local = super().several(members, each)
         for rows, size in (("rows", "size"), ("validation_rows", "validation_size")):
             table = local.tensors[rows]

@@ -9,7 +9,7 @@ from fedblocks.core.aggregate import Uploads, uploads_of
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
 from fedblocks.engines.job import Job, Trained
-from fedblocks.engines.round import Engine, Setting, run_round
+from fedblocks.engines.round import Engine, Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
@@ -20,7 +20,7 @@ ENGINES: tuple[Engine, ...] = (Sequential(), Vectorised())
 class Run:
     """The states before, between and after some rounds."""
 
-    setting: Setting
+    setting: Experiment
     states: list[State]
     reports: list[Report]
 
@@ -30,7 +30,7 @@ class Run:
 
 
 def run(
-    setting: Setting, engine: Engine, cohorts: Sequence[Sequence[int]], state: State | None = None,
+    setting: Experiment, engine: Engine, cohorts: Sequence[Sequence[int]], state: State | None = None,
     score: str | None = None,
 ) -> Run:  # fmt: skip
     """Some rounds, one for each cohort."""
@@ -51,7 +51,7 @@ class Sendings:
     uploads: Uploads
 
 
-def trained_groups(setting: Setting, state: State, clients: Sequence[int], engine: Engine) -> dict[str, Sendings]:
+def trained_groups(setting: Experiment, state: State, clients: Sequence[int], engine: Engine) -> dict[str, Sendings]:
     """The clients' half of a round, by group."""
     found = {}
     for group, ids in setting.members(clients).items():

@@ -9,24 +9,24 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.aggregate import Upload, aggregate, reduce_slots
-from fedblocks.core.blocks import Federated, Made, Mixture, PerClient, Pool, Read, Selection
+from fedblocks.core.blocks import Federated, Generated, Mixture, PerClient, Pool, Read, Selection
 from fedblocks.core.method import Method
 from fedblocks.core.parts import is_statistic
 from fedblocks.core.rules import Average
 from fedblocks.core.server import own_server
 from fedblocks.core.state import State
-from fedblocks.engines.round import Engine, Setting, run_round
+from fedblocks.engines.round import Engine, Experiment, run_round
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.example import Example
-from fedblocks.testing.problems import Problem, problems
+from fedblocks.testing.problems import LearningProblem, problems
 from fedblocks.testing.rounds import ENGINES, Sendings, run, trained_groups
 
 WEIGHT = 8  # bytes of one weight on the wire
 
 
-def planned_bytes(example: Example) -> list[Problem]:
+def planned_bytes(example: Example) -> list[LearningProblem]:
     """Only the plan's blocks travel, and the bytes both ways are those of the plan and the weights."""
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     for engine in ENGINES:
         setting = example.setting()
         state = setting.start()
@@ -63,7 +63,7 @@ def _down(group: Sendings, state: State) -> dict[str, dict[int, int]]:
             copies = [int(row.count_nonzero()) for row in group.trained.wanted[name]]
         else:
             copies = [_copies_seen(block, reads.get(name))] * len(job.ids)
-        one = _made_bytes(read) if isinstance(read := reads.get(name), Made) else _slot_bytes(method, block)
+        one = _made_bytes(read) if isinstance(read := reads.get(name), Generated) else _slot_bytes(method, block)
         found[name] = {client: many * one for client, many in zip(job.ids, copies, strict=True)}
     return found
 
@@ -74,7 +74,7 @@ def _copies_seen(block: Federated, read: Read | None) -> int:
     return block.size if isinstance(block, Pool) and read is None else 1
 
 
-def _made_bytes(read: Made) -> int:
+def _made_bytes(read: Generated) -> int:
     return sum(v[0].numel() * v.element_size() for v in read.values.values())
 
 
@@ -91,7 +91,7 @@ def _up(group: Sendings, state: State) -> dict[str, dict[int, int]]:
     for name, block in _federated(method):
         weights = _weights(block, name, reads.get(name), group)  # [clients, slots]
         read = reads.get(name)
-        apart = isinstance(block, Pool) and block.of is None and not isinstance(read, Mixture | Made)
+        apart = isinstance(block, Pool) and block.of is None and not isinstance(read, Mixture | Generated)
         apart = apart and (read is None or (isinstance(read, Selection) and read.slots.dim() == 2))
         copies = [int(row.count_nonzero()) if apart else int(row.any()) for row in weights]
         row_bytes = weights.shape[1] * WEIGHT
@@ -125,9 +125,9 @@ def _federated(method: Method) -> list[tuple[str, Federated]]:
     return [(name, block) for name, block in method.blocks().items() if isinstance(block, Federated)]
 
 
-def unwritten_slots(example: Example) -> list[Problem]:
+def unwritten_slots(example: Example) -> list[LearningProblem]:
     """A slot whose weights are all 0 keeps its value and its rule's memory, and disturbs no other."""
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     for engine in ENGINES:
         setting = example.setting()
         state = run(setting, engine, [example.everybody]).last
@@ -136,7 +136,7 @@ def unwritten_slots(example: Example) -> list[Problem]:
         for name in sorted({upload.name for sent in groups.values() for upload in sent.uploads.values()}):
             slots = range(len(next(iter(state.server[name].values()))))
             moved = any(_row_changed(base, state, name, slot) for slot in slots)
-            found += [] if moved else [Problem(f'no slot of "{name}" is ever written, {engine.name}', name)]
+            found += [] if moved else [LearningProblem(f'no slot of "{name}" is ever written, {engine.name}', name)]
             for slot in slots:
                 after = _aggregated(setting, state, groups, {name: slot})
                 told = ["it changed"] if _row_changed(after, state, name, slot) else []
@@ -151,7 +151,7 @@ def _concludes(method: Method) -> bool:
     return type(method).conclude is not Method.conclude
 
 
-def _aggregated(setting: Setting, state: State, groups: Mapping[str, Sendings], silent: Mapping[str, int]) -> State:
+def _aggregated(setting: Experiment, state: State, groups: Mapping[str, Sendings], silent: Mapping[str, int]) -> State:
     """The server's half of a round in which nobody writes some slots."""
     uploads = {
         group: {name: _silenced(upload, silent.get(upload.name)) for name, upload in sent.uploads.items()}
@@ -191,9 +191,9 @@ def _disturbed(after: State, base: State, name: str, slot: int) -> list[str]:
     return differences(state_leaves(rest(after)), state_leaves(rest(base)))
 
 
-def weights(example: Example) -> list[Problem]:
+def weights(example: Example) -> list[LearningProblem]:
     """Weights are finite and not negative, and every written slot is the weighted mean of its uploads."""
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     for engine in ENGINES:
         setting = example.setting()
         state = setting.start()
@@ -222,12 +222,12 @@ def _wrong_weights(upload: Upload, state: State) -> list[str]:
 
 
 def _wrong_means(
-    setting: Setting, state: State, clients: list[int], groups: Mapping[str, Sendings], engine: Engine
-) -> list[Problem]:
+    setting: Experiment, state: State, clients: list[int], groups: Mapping[str, Sendings], engine: Engine
+) -> list[LearningProblem]:
     """Plain averages, computed slot by slot and client by client, against what a round makes of them."""
     names = [upload.name for sent in groups.values() for upload in sent.uploads.values()]
     after = run_round(setting, state, clients, engine)[0]
-    found: list[Problem] = []
+    found: list[LearningProblem] = []
     for group, sent in groups.items():
         for name, upload in sent.uploads.items():
             plain = isinstance(upload.rule, Average) and not upload.own and names.count(upload.name) == 1

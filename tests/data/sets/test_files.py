@@ -20,12 +20,12 @@ from fedblocks.data.sets import cache
 from fedblocks.data.sets.cache import decoded
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.download import download
-from fedblocks.data.sets.files import File, FileSet, Found, Source, find, look, verify
+from fedblocks.data.sets.files import File, FileSet, FileSource, Found, find, look, verify
 
 TEXT = b"0123456789"
 SHA = hashlib.sha256(TEXT).hexdigest()
-TWO = FileSet("pair", "https://example.org", (Source("plain", (File("a.bin", 10, SHA), File("b.bin"))),))
-ONE = FileSet("pair", "https://example.org", (Source("packed", (File("all.tar.gz"),)),))
+TWO = FileSet("pair", "https://example.org", (FileSource("plain", (File("a.bin", 10, SHA), File("b.bin"))),))
+ONE = FileSet("pair", "https://example.org", (FileSource("packed", (File("all.tar.gz"),)),))
 
 
 def put(folder: Path, **files: bytes) -> None:
@@ -86,7 +86,7 @@ def test_a_file_that_is_not_the_official_one_is_refused_and_nothing_is_kept(
 
 
 def test_an_unpacked_file_is_taken_for_its_gz_without_the_packed_size(data_folder: Path) -> None:
-    files = FileSet("pair", "", (Source("gz", (File("a.bin.gz", 999),)),))
+    files = FileSet("pair", "", (FileSource("gz", (File("a.bin.gz", 999),)),))
     put(data_folder / "pair", a=TEXT)
     found = find(files)
     verify(found)
@@ -108,7 +108,7 @@ def test_archives_are_read_in_place(data_folder: Path, ending: str) -> None:
             info = tarfile.TarInfo("inner/a.bin.gz")
             info.size = len(gzip.compress(TEXT))
             packed.addfile(info, io.BytesIO(gzip.compress(TEXT)))
-    found = find(FileSet("pair", "", (Source("packed", (File(path.name),)),)))
+    found = find(FileSet("pair", "", (FileSource("packed", (File(path.name),)),)))
     assert contents(found, "a.*") == {"a.bin": TEXT}
     with pytest.raises(DataError, match=r"there is no b\.bin"):
         contents(found, "b.bin")
@@ -134,7 +134,7 @@ def test_what_was_decoded_is_kept_mapped_and_read_only(data_folder: Path) -> Non
 
 
 def test_exchanged_files_are_decoded_again(data_folder: Path) -> None:
-    files = FileSet("pair", "", (Source("plain", (File("a.bin"),)),))
+    files = FileSet("pair", "", (FileSource("plain", (File("a.bin"),)),))
     put(data_folder / "pair", a=b"old")
     assert bytes(decoded(files, numbers)["x"]) == b"old"
     put(data_folder / "pair", a=b"newer")
@@ -228,7 +228,7 @@ def site() -> str:
 
 
 def offered(url: str, sha256: str = SHA) -> FileSet:
-    return FileSet("fetched", "https://example.org", (Source("plain", (File("a.bin", 10, sha256, url),)),))
+    return FileSet("fetched", "https://example.org", (FileSource("plain", (File("a.bin", 10, sha256, url),)),))
 
 
 def test_an_official_file_is_fetched_under_its_name(data_folder: Path, site: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from fedblocks.core.errors import DataError
-from fedblocks.data import DATASETS, Pool, dataset
+from fedblocks.data import DATASETS, DataPool, dataset
 from fedblocks.data.sets import cifar, describe_sets, fetch, idx, stl10
 from fedblocks.data.sets.files import FileSet, StoredSet
 from fedblocks.data.sets.python_batches import read_batch
@@ -258,7 +258,7 @@ def test_femnist_keeps_pixels_exactly_and_knows_the_writers(data_folder: Path) -
     for part, users in {"train": {"f1": (a, [0, 61]), "f2": (b, [10])}, "test": {"f1": (c, [5])}}.items():
         (data_folder / "femnist" / "data" / part).mkdir(parents=True)
         (data_folder / "femnist" / "data" / part / "all_data_0.json").write_text(leaf(users))
-    pool: Pool = DATASETS["femnist"].load()
+    pool: DataPool = DATASETS["femnist"].load()
     pixels = np.concatenate([a, b, c]).reshape(-1, 1, 28, 28)
     torch.testing.assert_close(pool.x, scaled(pixels, (0.1307,), (0.3081,)))
     assert pool.users.tolist() == ["f1", "f1", "f2", "f1"] and pool.y.tolist() == [0, 61, 10, 5]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedblocks.core.errors import DataError
-from fedblocks.data import Federation, Pool
+from fedblocks.data import DataPool, Federation
 from fedblocks.data.testbeds.camera import other_camera
 from fedblocks.data.testbeds.fedem import (
     fedem_cifar10,
@@ -31,22 +31,22 @@ from fedblocks.data.testbeds.pfedmb import (
 )
 
 
-def made_up(classes: int, rows: int = 60_000, train: int = 50_000, name: str = "cifar10") -> Pool:
+def made_up(classes: int, rows: int = 60_000, train: int = 50_000, name: str = "cifar10") -> DataPool:
     """As many rows of every class in the train and in the test part; the input of a row is its number."""
     y = torch.arange(rows) % classes
     coarse = y.numpy() // 5 if classes == 100 else None
     about = {"name": name, "train_rows": train}
-    return Pool(torch.arange(rows, dtype=torch.float32)[:, None], y, classes, coarse=coarse, about=about)
+    return DataPool(torch.arange(rows, dtype=torch.float32)[:, None], y, classes, coarse=coarse, about=about)
 
 
 TEN, HUNDRED = made_up(10), made_up(100)
 
 
-def writers() -> Pool:
+def writers() -> DataPool:
     """Writer w of 40 has w rows."""
     users = np.repeat([f"w{number:02d}" for number in range(40)], np.arange(40))
     y = torch.arange(len(users)) % 62
-    return Pool(torch.zeros(len(users), 1), y, 62, users=users)
+    return DataPool(torch.zeros(len(users), 1), y, 62, users=users)
 
 
 def held(federation: Federation, part: str) -> np.ndarray:
@@ -236,7 +236,7 @@ def test_fewer_clients_of_modfl_have_more_each(clients: int, train: int, test: i
 
 def test_signals_of_modfl_would_have_the_published_totals_on_the_same_circle() -> None:
     # 200 training and 50 test windows of five activities over 20 clients; here 3/4 of 200 and 50 of 200
-    pool = Pool(torch.zeros(1000, 1), torch.arange(5).repeat_interleave(200), 5)
+    pool = DataPool(torch.zeros(1000, 1), torch.arange(5).repeat_interleave(200), 5)
     assert [int(modfl_clients(pool, 20, per_group).test.sizes.sum()) for per_group in (2, 4, 5)] == [240, 240, 200]
 
 
@@ -271,7 +271,7 @@ def test_modfl_needs_known_classes_and_a_whole_number_of_clients_per_group() -> 
 
 def test_another_camera_sees_larger_warmer_softer_noisier_images() -> None:
     checks = (torch.arange(8)[:, None] + torch.arange(8)) % 2  # [height, width]
-    pool = Pool(checks.float().expand(4, 3, 8, 8).clone(), torch.zeros(4, dtype=torch.int64), 1, about={"name": "c"})
+    pool = DataPool(checks.float().expand(4, 3, 8, 8).clone(), torch.zeros(4, dtype=torch.int64), 1, about={"name": "c"})
     seen = other_camera(pool, side=24, blur=3.0, noise=0.1)
     assert seen.x.shape == (4, 3, 24, 24) and seen.about["name"] == "c_other_camera"
     red, green, blue = seen.x.mean((0, 2, 3)).tolist()

@@ -20,7 +20,7 @@ from fedblocks.data.sets.text import (
     set_aside,
 )
 from fedblocks.data.synthetic import markov
-from fedblocks.engines.round import Setting, evaluate
+from fedblocks.engines.round import Experiment, evaluate
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.nets import lstm
@@ -67,7 +67,7 @@ def test_three_counts_leave_out_oov_and_eos() -> None:
 def test_an_engine_counts_the_three_scores_on_the_three_variants() -> None:
     federation = corpus().pool(corpus().vocabulary(100), steps=5).federation()
     method = FedAvg(lstm((5,), federation.classes, units=4, embedding=3), lr=0.1)
-    setting = Setting.of(method, federation, 0)
+    setting = Experiment.of(method, federation, 0)
     state = setting.start()
     rows = federation.test[0]
     model = {name: value[0] for name, value in state.server["model"].items()}

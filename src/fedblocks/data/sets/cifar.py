@@ -8,10 +8,10 @@ import numpy as np
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
-from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
 from fedblocks.data.sets.pixels import Bytes, Part, picture, pool_of, square
 from fedblocks.data.sets.python_batches import read_batch
 from fedblocks.data.storage import read_arrays
@@ -33,8 +33,8 @@ CIFAR10 = FileSet(
     "cifar10",
     HOME,
     (
-        Source("binary", tuple(File(f"{batch}.bin", 30_730_000) for batch in (*BATCHES, "test_batch"))),
-        Source(
+        FileSource("binary", tuple(File(f"{batch}.bin", 30_730_000) for batch in (*BATCHES, "test_batch"))),
+        FileSource(
             "binary",
             archive(
                 "cifar-10-binary.tar.gz",
@@ -42,8 +42,8 @@ CIFAR10 = FileSet(
                 "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
             ),
         ),
-        Source("python", tuple(File(f"cifar-10-batches-py/{batch}") for batch in (*BATCHES, "test_batch"))),
-        Source(
+        FileSource("python", tuple(File(f"cifar-10-batches-py/{batch}") for batch in (*BATCHES, "test_batch"))),
+        FileSource(
             "python",
             archive(
                 "cifar-10-python.tar.gz",
@@ -51,7 +51,7 @@ CIFAR10 = FileSet(
                 "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
             ),
         ),
-        Source(
+        FileSource(
             "compact",
             (File("cifar10.npz", 45_320_252, "fd424e520f9448148af14abbaa085bc41e1e0bf91ce7a3cb8fe7f6dd0db722ca"),),
         ),
@@ -61,8 +61,8 @@ CIFAR100 = FileSet(
     "cifar100",
     HOME,
     (
-        Source("binary", (File("train.bin", 153_700_000), File("test.bin", 30_740_000))),
-        Source(
+        FileSource("binary", (File("train.bin", 153_700_000), File("test.bin", 30_740_000))),
+        FileSource(
             "binary",
             archive(
                 "cifar-100-binary.tar.gz",
@@ -70,8 +70,8 @@ CIFAR100 = FileSet(
                 "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
             ),
         ),
-        Source("python", (File("cifar-100-python/train"), File("cifar-100-python/test"))),
-        Source(
+        FileSource("python", (File("cifar-100-python/train"), File("cifar-100-python/test"))),
+        FileSource(
             "python",
             archive(
                 "cifar-100-python.tar.gz",
@@ -79,7 +79,7 @@ CIFAR100 = FileSet(
                 "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
             ),
         ),
-        Source(
+        FileSource(
             "compact",
             (File("cifar100.npz", 46_206_352, "2b7434731daeebe684596005b73565556d03485d403ab89fb68664389e26c3dd"),),
         ),
@@ -89,7 +89,7 @@ CIFAR100 = FileSet(
 
 def cifar10(
     part: Annotated[Part, Help("all, train or test")] = "all",
-) -> Pool:
+) -> DataPool:
     """Images [rows, 3, 32, 32] of ten classes, normalised; 50,000 to train and 10,000 to test."""
     arrays = decoded(CIFAR10, decode10)
     return pool_of(arrays, part, MEAN, STD, 10, {"name": "cifar10", "source": HOME, "class_names": list(NAMES)})
@@ -97,7 +97,7 @@ def cifar10(
 
 def cifar100(
     part: Annotated[Part, Help("all, train or test")] = "all",
-) -> Pool:
+) -> DataPool:
     """Images [rows, 3, 32, 32] of 100 classes in 20 coarse ones, normalised; 50,000 to train and 10,000 to test."""
     return pool_of(decoded(CIFAR100, decode100), part, MEAN, STD, 100, {"name": "cifar100", "source": HOME})
 

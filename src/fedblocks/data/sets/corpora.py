@@ -13,7 +13,7 @@ from fedblocks.core.options import AtLeast, AtMost, Help
 from fedblocks.data.options import Buckets, Seed, SequenceSteps, Unit, Words
 from fedblocks.data.partition import positive
 from fedblocks.data.sets.divided import DividedPool, kept
-from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
 from fedblocks.data.sets.leaf_text import steps_of, units
 from fedblocks.data.sets.text import Corpus, Texts, choose_users
 from fedblocks.data.splits import Fractions
@@ -23,7 +23,7 @@ REDDIT = FileSet(
     "reddit_2006",
     ABOUT,
     (
-        Source(
+        FileSource(
             "compact",
             (
                 File(
@@ -39,7 +39,7 @@ SHAKESPEARE = FileSet(
     "shakespeare_roles",
     ABOUT,
     (
-        Source(
+        FileSource(
             "compact",
             (
                 File(

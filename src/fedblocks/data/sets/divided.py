@@ -12,7 +12,7 @@ import torch
 
 from fedblocks.core.errors import DataError
 from fedblocks.data.federation import Federation
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Ints, Rows
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.files import FileSet, Found
@@ -21,7 +21,7 @@ TRAIN, VALIDATION, TEST = 0, 1, 2
 
 
 @dataclass(frozen=True, eq=False)
-class DividedPool(Pool):
+class DividedPool(DataPool):
     """A pool that says which rows of a user are for training, validation and test."""
 
     part: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # [rows]: TRAIN, VALIDATION or TEST

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays, decoded
-from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
 from fedblocks.data.sets.idx import MEAN, STD
 from fedblocks.data.sets.pixels import Bytes, Part, pool_of
 
@@ -23,8 +23,8 @@ FEMNIST = FileSet(
     "femnist",
     HOME,
     (
-        Source("json", (File("train/*.json"), File("test/*.json"))),
-        Source("json", (File("all_data/*.json"),)),
+        FileSource("json", (File("train/*.json"), File("test/*.json"))),
+        FileSource("json", (File("all_data/*.json"),)),
     ),
 )
 
@@ -33,7 +33,7 @@ def femnist(
     part: Annotated[
         Part, Help("all, train or test; files that LEAF has not split are all train")
     ] = "all",
-) -> Pool:
+) -> DataPool:
     """Images [rows, 1, 28, 28] of 62 classes with their writer as the user; the background is white (1) as in LEAF."""
     about = {"name": "femnist", "source": HOME}
     return pool_of(decoded(FEMNIST, decode), part, MEAN, STD, 62, about)

@@ -45,7 +45,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Source:
+class FileSource:
     """One form in which a data set is published; all of its files are needed."""
 
     form: str  # short name of the format, such as binary, idx, compact; a packed and an unpacked source may share it
@@ -58,7 +58,7 @@ class FileSet:
 
     folder: str  # subfolder of FEDBLOCKS_DATA
     home: str  # the official page, for people
-    sources: tuple[Source, ...]
+    sources: tuple[FileSource, ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Found:
     """The files of one source, as they lie on this disk."""
 
     files: FileSet
-    source: Source
+    source: FileSource
     paths: tuple[Path, ...]  # in the order of the source's files, families sorted by name
 
 
@@ -103,7 +103,7 @@ def look(files: FileSet) -> Found | None:
     return None
 
 
-def folders(root: Path, files: FileSet, source: Source) -> list[Path]:
+def folders(root: Path, files: FileSet, source: FileSource) -> list[Path]:
     """Where a source may stand: one single file has an unmistakable name, also in a folder of many data sets."""
     alone = len(source.files) == 1 and not set("*/") & set(source.files[0].name)
     return [root / files.folder, root] if alone else [root / files.folder]

@@ -16,7 +16,7 @@ from fedblocks.data.rows import Ints
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.divided import DividedPool
-from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
 from fedblocks.data.sets.signals import Recordings, window_pool
 from fedblocks.data.storage import read_arrays
 
@@ -32,10 +32,10 @@ HAPT = FileSet(
     "hapt",
     "https://archive.ics.uci.edu/dataset/341",
     (
-        Source("raw", tuple(File(f"RawData/{name}") for name in ("acc_exp*.txt", "gyro_exp*.txt", "labels.txt"))),
-        Source("raw", (File(ARCHIVE, url=f"https://archive.ics.uci.edu/static/public/341/{ARCHIVE}"),)),
-        Source("raw", (File("HAPT Data Set.zip"),)),  # its older name
-        Source(
+        FileSource("raw", tuple(File(f"RawData/{name}") for name in ("acc_exp*.txt", "gyro_exp*.txt", "labels.txt"))),
+        FileSource("raw", (File(ARCHIVE, url=f"https://archive.ics.uci.edu/static/public/341/{ARCHIVE}"),)),
+        FileSource("raw", (File("HAPT Data Set.zip"),)),  # its older name
+        FileSource(
             "compact",
             (File("hapt_raw.npz", 8_513_124, "ef35a56494b08daf0ef3738c2744b76a51d457c6a9cd1a2fab6714e261a4451e"),),
         ),
@@ -45,7 +45,7 @@ WATCH = FileSet(
     "wisdm51_watch",
     "docs/data-sets.md, compact files; the whole set is https://archive.ics.uci.edu/dataset/507",
     (
-        Source(
+        FileSource(
             "compact",
             (
                 File(

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
-from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
 from fedblocks.data.sets.pixels import Bytes, Part, pool_of
 from fedblocks.data.storage import read_arrays
 
@@ -30,9 +30,9 @@ EMNIST_ZIP = File(
 )
 
 
-def idx_files(site: str, known: dict[str, tuple[int, str]]) -> tuple[Source, ...]:
+def idx_files(site: str, known: dict[str, tuple[int, str]]) -> tuple[FileSource, ...]:
     """The four files of MNIST and its likes, with size and SHA-256."""
-    return (Source("idx", tuple(File(name, *about, site + name) for name, about in known.items())),)
+    return (FileSource("idx", tuple(File(name, *about, site + name) for name, about in known.items())),)
 
 
 MNIST = FileSet(
@@ -74,7 +74,7 @@ FASHION = FileSet(
     ),
 )
 WRITERS_FILE = File("mnist_writers.npz", 9_496_003, "1a1e2f8debaf538fe0b8b7da1ed075268d6b184f0595b8498600d4c76efae85d")
-WRITERS = FileSet("mnist_writers", WRITERS_HOME, (Source("compact", (WRITERS_FILE,)),))
+WRITERS = FileSet("mnist_writers", WRITERS_HOME, (FileSource("compact", (WRITERS_FILE,)),))
 LETTERS_FILE = File(
     "emnist_byclass.npz", 22_630_936, "66abbad0f46ba3b1e12d80192f257375ade517f4649ce3aeaaa32df1c7ed1f26"
 )
@@ -86,17 +86,17 @@ def emnist_files(split: Split) -> FileSet:
         raise DataError(f'EMNIST has no split "{split}"', f"choose from {', '.join(SPLITS)}")
     kinds = [f"{part}-{what}-ubyte" for part in ("train", "test") for what in ("images-idx3", "labels-idx1")]
     sources = [
-        Source("idx", tuple(File(f"emnist-{split}-{kind}.gz") for kind in kinds)),
-        Source("idx", (EMNIST_ZIP,)),
-        Source("mat", (File(f"emnist-{split}.mat"),)),
+        FileSource("idx", tuple(File(f"emnist-{split}-{kind}.gz") for kind in kinds)),
+        FileSource("idx", (EMNIST_ZIP,)),
+        FileSource("mat", (File(f"emnist-{split}.mat"),)),
     ]
-    compact = [Source("compact", (LETTERS_FILE,))] if split == "byclass" else []
+    compact = [FileSource("compact", (LETTERS_FILE,))] if split == "byclass" else []
     return FileSet("emnist", EMNIST_HOME, (*sources, *compact))
 
 
 def mnist(
     part: Annotated[Part, Help("all, train or test")] = "all",
-) -> Pool:
+) -> DataPool:
     """Handwritten digits [rows, 1, 28, 28], normalised; 60,000 to train and 10,000 to test."""
     about = {"name": "mnist", "source": MNIST.home}
     return pool_of(decoded(MNIST, decode_mnist), part, MEAN, STD, 10, about)
@@ -104,7 +104,7 @@ def mnist(
 
 def fashion_mnist(
     part: Annotated[Part, Help("all, train or test")] = "all",
-) -> Pool:
+) -> DataPool:
     """Pictures of clothes [rows, 1, 28, 28], normalised like MNIST; 60,000 to train and 10,000 to test."""
     about = {"name": "fashion_mnist", "source": FASHION.home}
     return pool_of(decoded(FASHION, decode_mnist), part, MEAN, STD, 10, about)
@@ -112,7 +112,7 @@ def fashion_mnist(
 
 def mnist_writers(
     part: Annotated[Part, Help("all, train (539 writers) or test (297 others)")] = "all",
-) -> Pool:
+) -> DataPool:
     """MNIST with who wrote each digit as the user, from the published NIST writer ids."""
     about = {"name": "mnist_writers", "source": WRITERS_HOME}
     return pool_of(decoded(WRITERS, decode_compact), part, MEAN, STD, 10, about)
@@ -123,7 +123,7 @@ def emnist(
         Split, Help("byclass, bymerge, balanced, letters, digits or mnist")
     ] = "byclass",
     part: Annotated[Part, Help("all, train or test")] = "all",
-) -> Pool:
+) -> DataPool:
     """Handwritten digits and letters [rows, 1, 28, 28], upright and normalised."""
     arrays = decoded(emnist_files(split), decode_emnist, split=split)
     if part != "test" and not int(arrays["train_rows"]):

@@ -11,7 +11,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.data.options import Buckets, Seed, Unit, Words
 from fedblocks.data.sets.divided import DividedPool, kept
-from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
 from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import words_of
 
@@ -21,9 +21,9 @@ LEAF = "https://leaf.cmu.edu"
 TRAIN, VALIDATION, TEST = File("train/*.json"), File("val/*.json"), File("test/*.json")
 
 
-def sources() -> tuple[Source, ...]:
+def sources() -> tuple[FileSource, ...]:
     """LEAF's folders, with or without a validation part."""
-    return Source("leaf", (TRAIN, VALIDATION, TEST)), Source("leaf", (TRAIN, TEST))
+    return FileSource("leaf", (TRAIN, VALIDATION, TEST)), FileSource("leaf", (TRAIN, TEST))
 
 
 REDDIT = FileSet("reddit", f"{LEAF} (data/reddit: the subsampled data that its README links)", sources())

@@ -13,7 +13,7 @@ import torch
 
 from fedblocks.core.errors import DataError, nearest
 from fedblocks.core.options import AtLeast, Help
-from fedblocks.data.pools import DataSet, Pool
+from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.pixels import Bytes, picture, pillow
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
@@ -27,7 +27,7 @@ def image_folder(
         int | None, AtLeast(1),
         Help("resize to side x side pixels; default: all images must have one size"),
     ] = None,
-) -> Pool:
+) -> DataPool:
     """Colour images [rows, 3, height, width] in 0..1 from CLASS/ or USER/CLASS/; classes in order of their names."""
     files = image_files(Path(path))
     by_user = {len(file.relative_to(path).parts) == 3 for file in files}  # USER, CLASS, file
@@ -42,7 +42,7 @@ def image_folder(
     names = class_folders(Path(path), by_user == {True})
     y = torch.tensor([names.index(file.parent.name) for file in files])
     users = np.array([file.parent.parent.name for file in files]) if by_user == {True} else None
-    return Pool(x, y, len(names), users, about={"name": "image_folder", "path": path, "class_names": names})
+    return DataPool(x, y, len(names), users, about={"name": "image_folder", "path": path, "class_names": names})
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -67,7 +67,7 @@ def csv_table(
     label: Annotated[str, Help("the column of labels: whole numbers or words")] = "label",
     user: Annotated[str, Help("the column of user ids, if there is one")] = "user",
     columns: Annotated[tuple[str, ...], Help("the columns of features; default: all others")] = (),
-) -> Pool:
+) -> DataPool:
     """Features [rows, columns] of a CSV file; words as labels are numbered in order of the alphabet."""
     names, lines = read_table(path)
     chosen = columns or tuple(name for name in names if name not in (label, user))
@@ -85,7 +85,7 @@ def csv_table(
     users = np.array([line[at[user]] for line in lines]) if user in names else None
     about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
     inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
-    return Pool(inputs, torch.from_numpy(y), len(classes) or int(y.max()) + 1, users=users, about=about)
+    return DataPool(inputs, torch.from_numpy(y), len(classes) or int(y.max()) + 1, users=users, about=about)
 
 
 def read_table(path: str) -> tuple[list[str], list[list[str]]]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays
 
 Bytes = npt.NDArray[np.uint8]
@@ -22,7 +22,7 @@ STRETCH = 2048  # rows converted at a time
 
 def pool_of(
     arrays: Arrays, part: Part, mean: Sequence[float], std: Sequence[float], classes: int, about: dict[str, Any]
-) -> Pool:
+) -> DataPool:
     """One official part of decoded images as a pool; `train_rows` in `about` says how many rows are for training."""
     train, total = int(arrays["train_rows"]), len(arrays["y"])
     rows = rows_of(part, train, total)
@@ -31,7 +31,7 @@ def pool_of(
     coarse = arrays["coarse"][rows].astype(np.int64) if "coarse" in arrays else None
     users = np.array(arrays["user"][rows]) if "user" in arrays else None
     x = normalised(arrays["x"], mean, std, rows)
-    return Pool(x, labels_of(arrays["y"], rows), classes, users=users, coarse=coarse, about=about)
+    return DataPool(x, labels_of(arrays["y"], rows), classes, users=users, coarse=coarse, about=about)
 
 
 def normalised(pixels: npt.NDArray[Any], mean: Sequence[float], std: Sequence[float], rows: slice) -> Tensor:

@@ -23,7 +23,7 @@ MARK = object()
 
 
 @dataclass
-class Made:
+class MadeObject:
     """An array, or its type, on the way: what it is called and what it was given."""
 
     name: str
@@ -97,7 +97,7 @@ def text(value: Any) -> str:
 
 def plain(value: Any) -> Any:
     """A value of the batch, with an array put together."""
-    if not isinstance(value, Made):
+    if not isinstance(value, MadeObject):
         return value
     _, shape, kind, by_column, data = value.state
     if value.name not in ARRAY or kind.name != TYPE or text(kind.given[0]) != "u1" or not isinstance(data, bytes):
@@ -136,17 +136,17 @@ def named(reader: Reader) -> str:
     return name
 
 
-def call(reader: Reader) -> Made:
+def call(reader: Reader) -> MadeObject:
     """What would be a call in a pickle is only written down."""
     name, given = reader.last(2)
     if name not in (*ARRAY, TYPE):
         raise ValueError(f"it calls {name}")
-    return Made(name, given)
+    return MadeObject(name, given)
 
 
 def build(reader: Reader) -> None:
     (state,) = reader.last(1)
-    if not isinstance(reader.stack[-1], Made):
+    if not isinstance(reader.stack[-1], MadeObject):
         raise ValueError("it changes something that is not an array")
     reader.stack[-1].state = state
 

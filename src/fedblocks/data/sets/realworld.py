@@ -21,7 +21,7 @@ from fedblocks.data.options import Overlap, Seed, Shares, Stretch, WindowSteps
 from fedblocks.data.rows import Floats, Ints
 from fedblocks.data.sets.contents import DAMAGE
 from fedblocks.data.sets.divided import DividedPool
-from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
 from fedblocks.data.sets.har import STRETCH, kept_recordings
 from fedblocks.data.sets.signals import Recordings, window_pool
 
@@ -44,10 +44,10 @@ FILES = FileSet(
     "realworld",
     HOME,
     (
-        Source("zip", (File("realworld2016_dataset.zip", url=f"{SITE}/realworld2016_dataset.zip"),)),
-        Source("zips", (File("proband*/data/acc_*_csv.zip"), File("proband*/data/gyr_*_csv.zip"))),
-        Source("csv", (File("proband*/data/acc_*.csv"), File("proband*/data/[gG]yr*_*.csv"))),
-        Source("csv", (File("proband*/data/acc_*_csv/*.csv"), File("proband*/data/gyr_*_csv/*.csv"))),
+        FileSource("zip", (File("realworld2016_dataset.zip", url=f"{SITE}/realworld2016_dataset.zip"),)),
+        FileSource("zips", (File("proband*/data/acc_*_csv.zip"), File("proband*/data/gyr_*_csv.zip"))),
+        FileSource("csv", (File("proband*/data/acc_*.csv"), File("proband*/data/[gG]yr*_*.csv"))),
+        FileSource("csv", (File("proband*/data/acc_*_csv/*.csv"), File("proband*/data/gyr_*_csv/*.csv"))),
     ),
 )
 TABLE = re.compile(r"proband(\d+)/.*?(acc|gyr)[a-z]*_([a-z]+)(?:_(\d+))?_waist\.csv$", re.IGNORECASE)

@@ -8,10 +8,10 @@ import numpy as np
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
-from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
 from fedblocks.data.sets.pixels import Part, pool_of, square
 
 HOME = "https://cs.stanford.edu/~acoates/stl10/"
@@ -30,12 +30,12 @@ UNPACKED = (
     File("test_X.bin", 221_184_000),
     File("test_y.bin", 8_000),
 )
-STL10 = FileSet("stl10", HOME, (Source("binary", UNPACKED), Source("binary", (TARBALL,))))
+STL10 = FileSet("stl10", HOME, (FileSource("binary", UNPACKED), FileSource("binary", (TARBALL,))))
 
 
 def stl10(
     part: Annotated[Part, Help("all, train or test")] = "all",
-) -> Pool:
+) -> DataPool:
     """Images [rows, 3, 96, 96] of ten classes, normalised; 5,000 to train and 8,000 to test."""
     about = {"name": "stl10", "source": HOME, "class_names": list(NAMES)}
     return pool_of(decoded(STL10, decode), part, MEAN, STD, 10, about)

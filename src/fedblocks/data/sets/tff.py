@@ -14,7 +14,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.data.options import Buckets, Seed, SequenceSteps, Words
 from fedblocks.data.sets.divided import DividedPool, kept
-from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
 from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import Vocabulary
 
@@ -25,10 +25,10 @@ FILES = FileSet(
     home="https://www.tensorflow.org/federated/api_docs/python/tff/simulation/datasets/stackoverflow"
     f" (unpack {SITE}/stackoverflow.sqlite.lzma or {SITE}/stackoverflow.tar.bz2)",
     sources=(
-        Source("sqlite", (File("stackoverflow.sqlite"), COUNTS)),
-        Source("sqlite", (File("stackoverflow.sqlite"),)),
-        Source("h5", (File("stackoverflow_train.h5"), File("stackoverflow_test.h5"), COUNTS)),
-        Source("h5", (File("stackoverflow_train.h5"), File("stackoverflow_test.h5"))),
+        FileSource("sqlite", (File("stackoverflow.sqlite"), COUNTS)),
+        FileSource("sqlite", (File("stackoverflow.sqlite"),)),
+        FileSource("h5", (File("stackoverflow_train.h5"), File("stackoverflow_test.h5"), COUNTS)),
+        FileSource("h5", (File("stackoverflow_train.h5"), File("stackoverflow_test.h5"))),
     ),
 )
 Dated = tuple[bytes, list[str]]  # when a sentence was written, and its words

@@ -15,7 +15,7 @@ from fedblocks.data.rows import Ints, Rows
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.divided import TRAIN, DividedPool
-from fedblocks.data.sets.files import File, FileSet, Found, Source, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
 from fedblocks.data.sets.har import STRETCH, compact, kept_recordings
 from fedblocks.data.sets.signals import Recordings, window_pool
 from fedblocks.data.splits import Fractions, cut_parts
@@ -31,16 +31,16 @@ FILES = FileSet(
     "wisdm",
     HOME,
     (
-        Source("raw", (File(RAW),)),
-        Source("raw", (File(f"WISDM_ar_v1.1/{RAW}"),)),
-        Source("raw", (File("WISDM_ar_latest.tar.gz", url=f"{SITE}/includes/datasets/latest/WISDM_ar_latest.tar.gz"),)),
+        FileSource("raw", (File(RAW),)),
+        FileSource("raw", (File(f"WISDM_ar_v1.1/{RAW}"),)),
+        FileSource("raw", (File("WISDM_ar_latest.tar.gz", url=f"{SITE}/includes/datasets/latest/WISDM_ar_latest.tar.gz"),)),
     ),
 )
 FEATURES = FileSet(
     "wisdm_features",
     f"docs/data-sets.md, compact files; they are from {HOME}",
     (
-        Source(
+        FileSource(
             "compact",
             (
                 File(

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from fedblocks.core.random import derive
 from fedblocks.data.partition import positive
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 
 CAST = (1.15, 1.0, 0.8)  # red, green and blue gain: a warm lamp
 
 
-def other_camera(pool: Pool, side: int = 96, blur: float = 1.0, noise: float = 0.1, seed: int = 0) -> Pool:
+def other_camera(pool: DataPool, side: int = 96, blur: float = 1.0, noise: float = 0.1, seed: int = 0) -> DataPool:
     """Images [rows, 3, side, side]: enlarged, blurred (pixels), with a colour cast and noise (both of one spread)."""
     positive(side=side, blur=blur)
     key = torch.Generator().manual_seed(derive(seed, "other_camera"))

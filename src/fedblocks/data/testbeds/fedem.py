@@ -18,7 +18,7 @@ from fedblocks.data.federation import Federation
 from fedblocks.data.options import Alpha, Clients, Validation
 from fedblocks.data.partition import Partition
 from fedblocks.data.partitions import by_user
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Ints, Rows, take_names
 from fedblocks.data.testbeds.parts import federation_of, labels_of
 
@@ -27,7 +27,7 @@ TRAIN = 0.8  # share of each client's rows
 
 
 def fedem_cifar10(
-    pool: Pool,
+    pool: DataPool,
     clients: Clients = 80,
     clusters: Annotated[int, AtLeast(1), Help("groups of labels")] = 3,
     alpha: Alpha = 0.4,
@@ -40,7 +40,7 @@ def fedem_cifar10(
 
 
 def fedem_emnist(
-    pool: Pool,
+    pool: DataPool,
     clients: Clients = 100,
     alpha: Alpha = 0.4,
     fraction: Annotated[float, Positive(), AtMost(1), Help("of the rows that is used")] = 0.1,
@@ -53,7 +53,7 @@ def fedem_emnist(
 
 
 def fedem_cifar100(
-    pool: Pool,
+    pool: DataPool,
     clients: Clients = 100,
     alpha: Annotated[float, Positive(), Help("of the draw over coarse labels", usual="0.4")] = 0.4,
     beta: Annotated[
@@ -70,7 +70,7 @@ def fedem_cifar100(
 
 
 def fedem_femnist(
-    pool: Pool,
+    pool: DataPool,
     share: Annotated[float, Positive(), AtMost(1), Help("of the writers")] = 0.15,
     more_than: Annotated[
         int, AtLeast(0), Help("a writer takes part with more images than this")
@@ -92,7 +92,7 @@ def fedem_femnist(
     return split_like_fedem(pool, made, validation, seed).compact()
 
 
-def split_like_fedem(pool: Pool, made: Partition, validation: float, seed: int) -> Federation:
+def split_like_fedem(pool: DataPool, made: Partition, validation: float, seed: int) -> Federation:
     """Train and test rows of each client, and validation rows out of the training ones; empty clients are left out."""
     if not 0 <= validation < 1:
         raise DataError(f"validation is {validation}", "give the share of the training rows, from 0 to below 1")

@@ -14,7 +14,7 @@ from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.random import generator
 from fedblocks.data.federation import Federation
 from fedblocks.data.partition import rows_of_classes
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Ints
 from fedblocks.data.sets.cyclic import cyclic
 from fedblocks.data.storage import content_hash
@@ -27,7 +27,7 @@ TRAIN = 0.75  # share of them
 
 
 def modfl_images(
-    pool: Pool,
+    pool: DataPool,
     clients: Annotated[
         int, AtLeast(1), Help("of this data set; the paper's N is twice as many")
     ] = 36,
@@ -47,7 +47,7 @@ def modfl_images(
     return modfl_clients(own, clients, per_group, seed)
 
 
-def modfl_clients(pool: Pool, clients: int, per_group: int, seed: int = 0) -> Federation:
+def modfl_clients(pool: DataPool, clients: int, per_group: int, seed: int = 0) -> Federation:
     """A pool with equally many rows of each label over clients in groups, three quarters of each label for training."""
     drawn = rows_of_classes(labels_of(pool), generator(seed, "modfl_split"))
     cuts = [int(TRAIN * len(rows)) for rows in drawn]
@@ -58,13 +58,13 @@ def modfl_clients(pool: Pool, clients: int, per_group: int, seed: int = 0) -> Fe
     return replace(made, about={**about, "partition_hash": rows_hash(made.train, made.validation, made.test)})
 
 
-def pairs(pool: Pool, rows: Ints) -> tuple[torch.Tensor, torch.Tensor]:
+def pairs(pool: DataPool, rows: Ints) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs and labels of some rows."""
     chosen = torch.from_numpy(rows)
     return pool.x[chosen], pool.y[chosen]
 
 
-def sample(pool: Pool, labels: Sequence[int], per_label: int, skip: int = 0, seed: int = 0) -> Pool:
+def sample(pool: DataPool, labels: Sequence[int], per_label: int, skip: int = 0, seed: int = 0) -> DataPool:
     """`per_label` random rows of each of some labels, which become 0, 1, 2, ...; `skip` leaves out the first drawn."""
     rows = rows_of_classes(labels_of(pool), generator(seed, "modfl_sample"))
     short = [label for label in labels if label >= len(rows) or len(rows[label]) < skip + per_label]
@@ -75,4 +75,4 @@ def sample(pool: Pool, labels: Sequence[int], per_label: int, skip: int = 0, see
     about = {**pool.about, "labels": list(labels), "per_label": per_label, "skip": skip, "train_rows": 0}
     about["sample_hash"] = content_hash(rows=chosen)  # which rows of the whole pool these are
     y = torch.arange(len(labels)).repeat_interleave(per_label)
-    return Pool(pool.x[torch.from_numpy(chosen)], y, len(labels), about=about)
+    return DataPool(pool.x[torch.from_numpy(chosen)], y, len(labels), about=about)

@@ -9,17 +9,17 @@ import numpy as np
 from fedblocks.core.errors import DataError
 from fedblocks.data.federation import Federation
 from fedblocks.data.partition import one_label_per_row
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Ints, Rows
 from fedblocks.data.storage import content_hash
 
 
-def labels_of(pool: Pool) -> Ints:
+def labels_of(pool: DataPool) -> Ints:
     """One label per row of a pool."""
     return one_label_per_row(pool.y)
 
 
-def official_parts(pool: Pool) -> tuple[Ints, Ints]:
+def official_parts(pool: DataPool) -> tuple[Ints, Ints]:
     """The official training and test rows of a pool that holds both."""
     train = int(pool.about.get("train_rows", 0))
     if not 0 < train < len(pool.y):
@@ -29,7 +29,7 @@ def official_parts(pool: Pool) -> tuple[Ints, Ints]:
 
 
 def federation_of(
-    pool: Pool,
+    pool: DataPool,
     train: Rows,
     test: Rows,
     recipe: dict[str, Any],

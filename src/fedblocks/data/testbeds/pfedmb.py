@@ -16,7 +16,7 @@ from fedblocks.data.federation import Federation
 from fedblocks.data.options import Alpha, ClassesEach, Clients, Fraction, High, Low, Tries
 from fedblocks.data.partition import Partition, deal, rows_of_classes
 from fedblocks.data.partitions import alike, classes, classes_unequal
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Ints
 from fedblocks.data.testbeds.parts import federation_of, labels_of, official_parts
 
@@ -24,7 +24,7 @@ VALIDATION = 0.2  # share of the official training rows, the same of every class
 
 
 def pfedmb_two_classes(
-    pool: Pool,
+    pool: DataPool,
     clients: Clients = 15,
     per_client: ClassesEach = 2,
     fraction: Fraction = 1.0,
@@ -35,7 +35,7 @@ def pfedmb_two_classes(
 
 
 def pfedmb_dirichlet(
-    pool: Pool,
+    pool: DataPool,
     clients: Clients = 15,
     alpha: Alpha = 0.4,
     seed: int = 0,
@@ -53,7 +53,7 @@ def pfedmb_dirichlet(
 
 
 def pfedmb_twenty_classes(
-    pool: Pool,
+    pool: DataPool,
     clients: Clients = 15,
     per_client: ClassesEach = 20,
     low: Low = 0.3,
@@ -67,7 +67,7 @@ def pfedmb_twenty_classes(
 
 
 def pfedmb_pairs(
-    pool: Pool,
+    pool: DataPool,
     fraction: Fraction = 1.0,
     seed: int = 0,
 ) -> Federation:
@@ -87,7 +87,7 @@ def pairs(labels: Ints, seed: int = 0) -> Partition:
 
 
 def alike_in_all_parts(
-    pool: Pool, partition: Callable[[Ints], Partition], seed: int, fraction: float = 1.0
+    pool: DataPool, partition: Callable[[Ints], Partition], seed: int, fraction: float = 1.0
 ) -> Federation:
     """Divide the training rows, and validation and test rows by the same shares of every class."""
     labels = labels_of(pool)

@@ -16,7 +16,7 @@ from fedblocks.core.errors import DataError, nearest
 from fedblocks.core.options import AtLeast, Help, Length
 from fedblocks.data.digits import digits_pool
 from fedblocks.data.federation import Federation
-from fedblocks.data.pools import Pool
+from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cifar import cifar10
 from fedblocks.data.sets.cyclic import side_by_side
 from fedblocks.data.sets.har import hapt_recordings, wisdm51_recordings
@@ -31,13 +31,13 @@ from fedblocks.data.testbeds.modfl import COMMON, PER_LABEL, modfl_clients, modf
 MEAN, DEVIATION = 0.3053, 0.3761  # of the 8 x 8 digits' pixels
 
 
-def scaled_digits() -> Pool:
+def scaled_digits() -> DataPool:
     """The 8 x 8 digits normalised as MNIST is: a deep net hardly learns from pixels of one sign."""
     pool = digits_pool()
     return replace(pool, x=(pool.x - MEAN) / DEVIATION)
 
 
-READERS: Mapping[str, Callable[[], Pool]] = {"mnist_writers": mnist_writers, "digits": scaled_digits}
+READERS: Mapping[str, Callable[[], DataPool]] = {"mnist_writers": mnist_writers, "digits": scaled_digits}
 
 
 def modfl_photographs(
@@ -63,7 +63,7 @@ def modfl_photographs(
     return together(sets, makers)
 
 
-def seen_otherwise(per_label: int, side: int, seed: int) -> Pool:
+def seen_otherwise(per_label: int, side: int, seed: int) -> DataPool:
     """Images of CIFAR-10 that `modfl_images` does not take, from another camera."""
     return other_camera(sample(cifar10(), COMMON["cifar10"], per_label, skip=per_label, seed=seed), side, seed=seed)
 
@@ -82,7 +82,7 @@ def modfl_readers(
 ) -> Federation:
     """Two generations of digit readers: MNIST's 28 x 28 pixels, and UCI's 8 x 8."""
 
-    def made(load: Callable[[], Pool]) -> Federation:
+    def made(load: Callable[[], DataPool]) -> Federation:
         return modfl_clients(sample(load(), range(10), per_label, seed=seed), clients, per_group, seed)
 
     return together(sets, {name: partial(made, load) for name, load in READERS.items()})

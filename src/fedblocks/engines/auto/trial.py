@@ -19,7 +19,7 @@ from fedblocks.core.net import Net
 from fedblocks.engines.job import Job
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.workers import available, cores
-from fedblocks.engines.round import Engine, Setting
+from fedblocks.engines.round import Engine, Experiment
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
@@ -33,10 +33,10 @@ BETTER = {"vectorised": 1.1, "processes": 1.0, "sequential": 1.0}  # how many ti
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrialPlan:
     """What is to be decided: a cohort of a setting on some cores."""
 
-    setting: Setting
+    setting: Experiment
     clients: Sequence[int]  # of which cohorts are drawn
     cohort: int
     chunk: int = 64
@@ -67,7 +67,7 @@ class Plan:
         return sha256(json.dumps([*about, self.cohort, self.chunk, *machine]).encode()).hexdigest()[:32]
 
 
-def planned(plan: Plan) -> tuple[Engine, str]:
+def planned(plan: TrialPlan) -> tuple[Engine, str]:
     """The engine that was fastest, and by how much."""
     found = _remembered(plan.key()) or _remember(plan.key(), tried(plan))
     engines = plan.engines()
@@ -80,7 +80,7 @@ def fastest(seconds: Mapping[str, float]) -> str:
     return min(seconds, key=lambda name: (seconds[name] * BETTER[name], name != "sequential"))
 
 
-def tried(plan: Plan) -> dict[str, float]:
+def tried(plan: TrialPlan) -> dict[str, float]:
     """Seconds that each engine takes for the same few steps."""
     before = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
@@ -90,7 +90,7 @@ def tried(plan: Plan) -> dict[str, float]:
         torch.set_num_threads(before)
 
 
-def _tried(plan: Plan, engines: dict[str, Engine]) -> dict[str, float]:
+def _tried(plan: TrialPlan, engines: dict[str, Engine]) -> dict[str, float]:
     first = min(timed(engines["sequential"], _job(plan, 1)) for _ in range(2))
     if first > LONG:
         engines.pop("vectorised", None)
@@ -122,7 +122,7 @@ def timed(engine: Engine, job: Job) -> float:
     return time.perf_counter() - began
 
 
-def _job(plan: Plan, count: int, steps: int = STEPS) -> Job:
+def _job(plan: TrialPlan, count: int, steps: int = STEPS) -> Job:
     """The first steps of some clients."""
     setting, group = plan.setting, plan.group
     members = setting.members(plan.clients)[group]

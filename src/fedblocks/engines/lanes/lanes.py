@@ -21,13 +21,13 @@ from fedblocks.core.local_round import rates_of
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Update
-from fedblocks.core.server import Sent
+from fedblocks.core.server import Download
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation, Rows
-from fedblocks.engines.close_round import Offer, Report, concluded
+from fedblocks.engines.close_round import ClientResults, Report, concluded
 from fedblocks.engines.job import Evaluated, Job, Origin, Rates, Trained
-from fedblocks.engines.lanes.side_by_side import hopes
-from fedblocks.engines.round import Evaluation, Setting, by_client, evaluation_jobs
+from fedblocks.engines.lanes.side_by_side import speculate_lanes
+from fedblocks.engines.round import Evaluation, Experiment, by_client, evaluation_jobs
 from fedblocks.engines.vectorised import Vectorised
 
 
@@ -35,7 +35,7 @@ from fedblocks.engines.vectorised import Vectorised
 class Lanes:
     """Runs that are done together, and their data as one federation."""
 
-    settings: Sequence[Setting]
+    settings: Sequence[Experiment]
 
     def __post_init__(self) -> None:
         reason = why_not(self.settings)
@@ -62,15 +62,15 @@ class Lanes:
         coming: Sequence[Sequence[int]] = (),
     ) -> list[tuple[State, Report]]:
         """One round of every lane, each with its own cohort; `coming` are those of the next round, where known."""
-        offers: list[dict[str, Offer]] = [{} for _ in states]
+        offers: list[dict[str, ClientResults]] = [{} for _ in states]
         for group in self.settings[0].methods:
             jobs = self._training_jobs(group, states, clients)
             if jobs:
                 found = engine.train(joined(self, jobs), score)
                 for (lane, job), trained in zip(jobs.items(), _apart(found, list(jobs.values())), strict=True):
-                    offers[lane][group] = Offer.of(job, trained, self.settings[lane].share)
+                    offers[lane][group] = ClientResults.of(job, trained, self.settings[lane].share)
         methods = [setting.methods for setting in self.settings]
-        hoped = hopes(methods, states, offers)  # queued before any wait
+        hoped = speculate_lanes(methods, states, offers)  # queued before any wait
         for setting, state, ids in zip(self.settings, states, coming, strict=False):
             setting.foresee(ids, state.round + 1)
         return [concluded(*given) for given in zip(methods, states, offers, hoped, strict=True)]
@@ -143,14 +143,14 @@ def joined(lanes: Lanes, jobs: Mapping[int, Job]) -> Job:
     return whole
 
 
-def _sent(jobs: Sequence[Job]) -> Sent:
+def _sent(jobs: Sequence[Job]) -> Download:
     first = jobs[0].sent
     blocks: Blocks = {
         name: {k: torch.cat([job.sent.blocks[name][k] for job in jobs]) for k in block}
         for name, block in first.blocks.items()
     }
     down = {name: torch.cat([job.sent.bytes_down[name] for job in jobs]) for name in first.bytes_down}
-    return Sent(blocks, {}, {}, down)
+    return Download(blocks, {}, {}, down)
 
 
 def _apart(found: Trained, jobs: Sequence[Job]) -> list[Trained]:
@@ -220,7 +220,7 @@ def _side_by_side(rows: Sequence[Rows], starts: Sequence[int]) -> Rows:
     return Rows(index, np.concatenate([[0], np.cumsum(sizes)]))
 
 
-def why_not(settings: Sequence[Setting]) -> str | None:
+def why_not(settings: Sequence[Experiment]) -> str | None:
     """What keeps runs from being lanes of one, or nothing."""
     first = settings[0]
     for other in settings[1:]:

@@ -17,16 +17,16 @@ from fedblocks.core.aggregate import Upload, Uploads, reduced
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
-from fedblocks.engines.close_round import Hope, Offer, hope_of, hopeful
+from fedblocks.engines.close_round import ClientResults, Speculation, speculate, speculation_of
 
-Offers = Mapping[str, Offer]  # of one lane, by group
+Offers = Mapping[str, ClientResults]  # of one lane, by group
 Methods = Mapping[str, Method]
 
 
-def hopes(methods: Sequence[Methods], states: Sequence[State], offers: Sequence[Offers]) -> list[Hope | None]:
+def speculate_lanes(methods: Sequence[Methods], states: Sequence[State], offers: Sequence[Offers]) -> list[Speculation | None]:
     """What `hopeful` says of every lane."""
     if not _alike(states, offers):
-        return [hopeful(*given) for given in zip(methods, states, offers, strict=True)]
+        return [speculate(*given) for given in zip(methods, states, offers, strict=True)]
     names = {upload.name for offer in offers[0].values() for upload in offer.uploads.values()}
     servers = [{name: state.server[name] for name in names} for state in states]
     whole = replace(
@@ -39,7 +39,7 @@ def hopes(methods: Sequence[Methods], states: Sequence[State], offers: Sequence[
     ends = _apart(after, states, servers)
     found = [_examined([own[group] for own in offers], groups[group], ends) for group in groups]
     examinations = [dict(zip(groups, own, strict=True)) for own in zip(*found, strict=True)]
-    return [hope_of(*given) for given in zip(methods, states, offers, ends, examinations, strict=True)]
+    return [speculation_of(*given) for given in zip(methods, states, offers, ends, examinations, strict=True)]
 
 
 def _alike(states: Sequence[State], offers: Sequence[Offers]) -> bool:
@@ -48,7 +48,7 @@ def _alike(states: Sequence[State], offers: Sequence[Offers]) -> bool:
     return len(offers) > 1 and right and bool(offers[0]) and all(own.keys() == offers[0].keys() for own in offers)
 
 
-def _uploads(offers: Sequence[Offer]) -> Uploads:
+def _uploads(offers: Sequence[ClientResults]) -> Uploads:
     populations = [offer.job.cohort.population for offer in offers]
     starts = [sum(populations[:lane]) for lane in range(len(offers))]
     return {name: _upload([offer.uploads[name] for offer in offers], starts) for name in offers[0].uploads}
@@ -62,7 +62,7 @@ def _upload(found: Sequence[Upload], starts: Sequence[int]) -> Upload:
     return replace(found[0], ids=torch.cat(ids), copies=copies, weights=weights, lanes=lanes)
 
 
-def _examined(offers: Sequence[Offer], uploads: Uploads, ends: Sequence[State]) -> list[Examination]:
+def _examined(offers: Sequence[ClientResults], uploads: Uploads, ends: Sequence[State]) -> list[Examination]:
     """What is to be looked at in a group of clients, for each lane; that shapes are right is known."""
     ids = torch.cat([offer.job.cohort.ids for offer in offers])
     limits = torch.cat([offer.limits for offer in offers])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NoReturn
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.server import Sent
+from fedblocks.core.server import Download
 from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.processes.shared_memory import Room, SharedTree, Tree, opened, put, shapes_of, share
 from fedblocks.engines.processes.workers import Channel, Message, Worker, WorkerError, Workers, cores
@@ -23,7 +23,7 @@ class Processes:
 
     name: str = "processes"
     count: int = field(default_factory=cores)  # worker processes
-    crew: Crew = field(default_factory=lambda: Crew(), compare=False, repr=False)
+    crew: WorkerGroup = field(default_factory=lambda: WorkerGroup(), compare=False, repr=False)
 
     def train(self, job: Job, score: str | None = None) -> Trained:
         """Local training of every client; `score` names a part of the data to try the trained models on."""
@@ -39,7 +39,7 @@ class Processes:
         self.crew.close()
 
 
-class Crew:
+class WorkerGroup:
     """Workers that know some kinds of job; for a job of a new kind they are forked again."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Crew:
         key = (id(job.method), id(job.data), job.purpose, job.training, job.seed)
         if key not in self.kinds:
             self.close()
-            self.kinds[key] = replace(job, sent=Sent({}, {}, {}, {}))
+            self.kinds[key] = replace(job, sent=Download({}, {}, {}, {}))
         return list(self.kinds).index(key)
 
     def _started(self, count: int) -> Workers:
@@ -185,7 +185,7 @@ def _job(kind: Job, message: Message, request: SharedTree) -> Job:
     request.close()
     tree = request.tree
     cohort = replace(kind.cohort, ids=tree["ids"], sizes=tree["sizes"], tags=tree["tags"], **message["cohort"])
-    return replace(kind, cohort=cohort, sent=Sent(tree["blocks"], {}, tree["on_request"], {}))
+    return replace(kind, cohort=cohort, sent=Download(tree["blocks"], {}, tree["on_request"], {}))
 
 
 def _part(job: Job, member: int) -> Job:

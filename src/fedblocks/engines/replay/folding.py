@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedblocks.engines.replay.recording import Layout, Operation, Program, Ref, Slot, arranged, reads
+from fedblocks.engines.replay.recording import Layout, Program, RecordedCall, Ref, Slot, arranged, reads
 from fedblocks.engines.replay.running import ready, run
 
 aten = torch.ops.aten
@@ -34,11 +34,11 @@ def folded(program: Program) -> Program:
     return arranged(whole, [operation for operation in visited if operation is not None], folder.known)
 
 
-def renamed(operation: Operation, names: Mapping[Slot, Slot]) -> Operation:
+def renamed(operation: RecordedCall, names: Mapping[Slot, Slot]) -> RecordedCall:
     """An operation on other slots."""
     args = tuple(_renamed(value, names) for value in operation.args)
     kwargs = tuple((name, _renamed(value, names)) for name, value in operation.kwargs)
-    return Operation(operation.call, args, kwargs, tuple(names.get(slot, slot) for slot in operation.outs))
+    return RecordedCall(operation.call, args, kwargs, tuple(names.get(slot, slot) for slot in operation.outs))
 
 
 def _renamed(value: Any, names: Mapping[Slot, Slot]) -> Any:
@@ -47,7 +47,7 @@ def _renamed(value: Any, names: Mapping[Slot, Slot]) -> Any:
     return tuple(_renamed(v, names) for v in value) if isinstance(value, tuple) else value
 
 
-def written(operation: Operation) -> set[Slot]:
+def written(operation: RecordedCall) -> set[Slot]:
     """The tensors that an operation changes."""
     schema: Any = operation.call._schema  # type: ignore[attr-defined]
     given = {**dict(zip((a.name for a in schema.arguments), operation.args, strict=False)), **dict(operation.kwargs)}
@@ -66,7 +66,7 @@ class _Folder:
         operations = (*program.first, *program.operations)
         self.written = {self.storages[slot] for operation in operations for slot in written(operation)}
 
-    def visit(self, operation: Operation) -> Operation | None:
+    def visit(self, operation: RecordedCall) -> RecordedCall | None:
         """The operation as it is to be; nothing if its results are known."""
         operation = renamed(operation, self.names)
         if not operation.outs or self.written & {self.storages[slot] for slot in operation.outs}:
@@ -77,7 +77,7 @@ class _Folder:
             self.picked[operation.outs[0]] = self.known[operation.args[0].slot]
         return self._loss_slope(operation) if operation.call is aten.nll_loss_backward.default else operation
 
-    def _filled(self, operation: Operation) -> bool:
+    def _filled(self, operation: RecordedCall) -> bool:
         """Ones and zeros; they depend on the shape of another tensor, never on its numbers."""
         if operation.call not in _FILLED:
             return False
@@ -85,7 +85,7 @@ class _Folder:
         self.known[out] = self.layouts[out].empty().fill_(_FILLED[operation.call])
         return True
 
-    def _computed(self, operation: Operation) -> bool:
+    def _computed(self, operation: RecordedCall) -> bool:
         """What follows from constants alone."""
         large = any(torch.Size(self.layouts[out].shape).numel() > _LARGEST for out in operation.outs)
         if large or not reads(operation) <= self.known.keys():
@@ -94,7 +94,7 @@ class _Folder:
             run([ready(operation)], self.known)
         return True
 
-    def _differs(self, operation: Operation) -> bool:
+    def _differs(self, operation: RecordedCall) -> bool:
         """Numbers out of a constant that differ from one that is not in it at all: labels that are never left out."""
         if operation.call is not aten.ne.Scalar or operation.args[0].slot not in self.picked:
             return False
@@ -104,7 +104,7 @@ class _Folder:
         self.known[out] = self.layouts[out].empty().fill_(1)
         return True
 
-    def _same(self, operation: Operation) -> bool:
+    def _same(self, operation: RecordedCall) -> bool:
         """A product with ones."""
         if operation.call is not aten.mul.Tensor or not all(isinstance(a, Ref) for a in operation.args):
             return False
@@ -121,7 +121,7 @@ class _Folder:
         self.names[slot] = name
         self.storages = [theirs if storage == ours else storage for storage in self.storages]
 
-    def _loss_slope(self, operation: Operation) -> Operation:
+    def _loss_slope(self, operation: RecordedCall) -> RecordedCall:
         """The gradient of losses that are not averaged: out of a table if all examples weigh the same."""
         (out,), (slope, scores, labels, weights, reduction, ignored, total) = operation.outs, operation.args
         if reduction != 0:
@@ -131,7 +131,7 @@ class _Folder:
         plain = weights is None and len(self.layouts[scores.slot].shape) == 2 and classes**2 <= _LARGEST
         if plain and factor is not None and source is not None and _uniform(factor) and bool((source != ignored).all()):
             table = torch.zeros(classes, classes, dtype=factor.dtype).fill_diagonal_(-float(factor[0]))
-            return Operation(aten.index_select.default, (self._constant(table), 0, labels), (), (out,))
+            return RecordedCall(aten.index_select.default, (self._constant(table), 0, labels), (), (out,))
         # The sum of the weights is not looked at, and the operation that gives it can go.
         none = self._constant(torch.zeros((), dtype=self.layouts[total.slot].dtype))
         return replace(operation, args=(*operation.args[:6], none))

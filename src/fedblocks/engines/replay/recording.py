@@ -21,7 +21,7 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class Operation:
+class RecordedCall:
     """One call of a kernel."""
 
     call: Callable[..., Any]
@@ -51,8 +51,8 @@ class Layout(NamedTuple):
 class Program:
     """Operations on inputs that are bound anew, on constants, and on buffers that keep their place."""
 
-    first: tuple[Operation, ...]  # views of what is bound once for many runs
-    operations: tuple[Operation, ...]  # of every run
+    first: tuple[RecordedCall, ...]  # views of what is bound once for many runs
+    operations: tuple[RecordedCall, ...]  # of every run
     inputs: tuple[Slot, ...]
     steady: int  # inputs, the first ones, that stay the same for many runs
     constants: dict[Slot, Tensor]
@@ -73,7 +73,7 @@ class Program:
         return theirs is not None and ours.shape == theirs.shape and torch.equal(ours, theirs)
 
 
-def arranged(program: Program, operations: Sequence[Operation], constants: dict[Slot, Tensor]) -> Program:
+def arranged(program: Program, operations: Sequence[RecordedCall], constants: dict[Slot, Tensor]) -> Program:
     """A program of other operations: views that need be made only once come first, what nobody needs is left out."""
     kept = needed(operations)
     used = {slot for operation in kept for slot in reads(operation)}
@@ -91,7 +91,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.tensors: list[Tensor] = []  # kept alive meanwhile, so that an identity means one tensor
         self.slots: dict[int, Slot] = {}
-        self.operations: list[Operation] = []
+        self.operations: list[RecordedCall] = []
         self.made: set[Slot] = set()
         self.repeatable = True
         self.inputs = tuple(self._slot(tensor) for tensor in inputs)
@@ -114,7 +114,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         new = [r for r in results if id(r) not in self.slots]
         outs = tuple(self._slot(r) for r in results)
         self.made |= {self._slot(r) for r in new}
-        self.operations.append(Operation(func, refs, named, outs))
+        self.operations.append(RecordedCall(func, refs, named, outs))
         return found
 
     def program(self, steady: int) -> Program | None:
@@ -155,7 +155,7 @@ def _depends_on_numbers(func: Any, args: Any) -> bool:
     return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
 
 
-def reads(operation: Operation) -> set[Slot]:
+def reads(operation: RecordedCall) -> set[Slot]:
     """The tensors that an operation is given."""
     found: set[Slot] = set()
     waiting = [*operation.args, *(value for _, value in operation.kwargs)]
@@ -168,9 +168,9 @@ def reads(operation: Operation) -> set[Slot]:
     return found
 
 
-def needed(operations: Sequence[Operation]) -> list[Operation]:
+def needed(operations: Sequence[RecordedCall]) -> list[RecordedCall]:
     """Without operations whose results nobody reads and which change nothing."""
-    kept: list[Operation] = []
+    kept: list[RecordedCall] = []
     read: set[Slot] = set()
     for operation in reversed(operations):
         schema: Any = operation.call._schema  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ def needed(operations: Sequence[Operation]) -> list[Operation]:
     return kept[::-1]
 
 
-def _split(operations: Sequence[Operation], steady: set[Slot]) -> tuple[tuple[Operation, ...], list[Operation]]:
+def _split(operations: Sequence[RecordedCall], steady: set[Slot]) -> tuple[tuple[RecordedCall, ...], list[RecordedCall]]:
     """Views of what stays in its place need be made only once; all other operations."""
     first, others = [], []
     steady = set(steady)
@@ -194,9 +194,9 @@ def _split(operations: Sequence[Operation], steady: set[Slot]) -> tuple[tuple[Op
     return tuple(first), others
 
 
-def _freeing(operations: Sequence[Operation], keep: set[Slot]) -> tuple[Operation, ...]:
+def _freeing(operations: Sequence[RecordedCall], keep: set[Slot]) -> tuple[RecordedCall, ...]:
     """With what each operation is the last to use."""
-    found: list[Operation] = []
+    found: list[RecordedCall] = []
     later = set(keep)
     for operation in reversed(operations):
         here = reads(operation) | set(operation.outs)

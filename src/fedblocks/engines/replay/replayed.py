@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.client import Step
-from fedblocks.core.local_round import Stretch, run_step, step_key
+from fedblocks.core.local_round import PhaseRun, run_step, step_key
 from fedblocks.engines.replay.recording import Program, Recorder
 from fedblocks.engines.replay.rewriting import fastest
 from fedblocks.engines.replay.running import Arena, Machine
@@ -40,7 +40,7 @@ class Replayed:
     arena: Arena = field(default_factory=dict)
     programs: dict[Signature, Trusted | None] = field(default_factory=dict)  # None: cannot be repeated
 
-    def __call__(self, stretch: Stretch, order: Sequence[Step]) -> None:
+    def __call__(self, stretch: PhaseRun, order: Sequence[Step]) -> None:
         if not order:
             return
         if stretch.local.round != self.round:  # numbers that depend on the round are part of a program
@@ -104,7 +104,7 @@ class Replayed:
 class _Visit:
     """The steps of one client in a phase."""
 
-    stretch: Stretch
+    stretch: PhaseRun
     order: Sequence[Step]
 
     @cached_property

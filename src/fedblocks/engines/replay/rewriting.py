@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.engines.replay.folding import folded, is_closed, renamed
-from fedblocks.engines.replay.recording import Layout, Operation, Program, Ref, Slot, arranged, reads
+from fedblocks.engines.replay.recording import Layout, Program, RecordedCall, Ref, Slot, arranged, reads
 from fedblocks.engines.replay.running import Arena, Machine
 
 aten = torch.ops.aten
@@ -34,7 +34,7 @@ def in_place(program: Program) -> Program:
     """Results overwrite the arguments that nobody needs afterwards."""
     storages, names = list(program.storages), dict[Slot, Slot]()
     last, fixed = _last_uses(program), {program.storages[s] for s in (*program.inputs, *program.constants)}
-    operations: list[Operation] = []
+    operations: list[RecordedCall] = []
     for number, operation in enumerate(_all(program)):
         operation = renamed(operation, names)
         if operation.call in _IN_PLACE:
@@ -52,7 +52,7 @@ def with_buffers(program: Program) -> Program:
     """Results go to buffers that are made once; one whose content is not needed any more serves again."""
     last, free = _last_uses(program), dict[Layout, list[Slot]]()
     names, ends = dict[Slot, Slot](), dict[int, list[Slot]]()
-    operations: list[Operation] = []
+    operations: list[RecordedCall] = []
     buffers: set[Slot] = set()
     for number, operation in enumerate(_all(program)):
         variant = _writing(operation.call)
@@ -70,7 +70,7 @@ def with_buffers(program: Program) -> Program:
     return arranged(whole, operations, program.constants)
 
 
-def _all(program: Program) -> Iterator[Operation]:
+def _all(program: Program) -> Iterator[RecordedCall]:
     return (replace(operation, done=()) for operation in (*program.first, *program.operations))
 
 
@@ -96,7 +96,7 @@ def _outs(call: Any) -> list[str]:
     return [a.name for a in call._schema.arguments if a.is_out]
 
 
-def _are_new(program: Program, operation: Operation, variant: Any) -> bool:
+def _are_new(program: Program, operation: RecordedCall, variant: Any) -> bool:
     """Whether all results of an operation are there, in memory of their own without gaps."""
     empties = [program.layouts[out].empty() for out in operation.outs]
     dense = all(t.untyped_storage().nbytes() == t.numel() * t.itemsize for t in empties)

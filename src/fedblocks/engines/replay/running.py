@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedblocks.engines.replay.recording import Layout, Operation, Program, Ref, Slot, reads
+from fedblocks.engines.replay.recording import Layout, Program, RecordedCall, Ref, Slot, reads
 
 Thunk = Callable[[], Any]
 Arena = dict[tuple[Layout, int], Tensor]  # memory that programs share, since only one of them runs at a time
@@ -54,7 +54,7 @@ class Machine:
         """Whether it reads one of the other inputs."""
         return self.places[other] is not None
 
-    def _part(self, part: Operation | list[Call], moves: set[Slot]) -> _Open | Thunk:
+    def _part(self, part: RecordedCall | list[Call], moves: set[Slot]) -> _Open | Thunk:
         """A call with all its tensors, if they are known already."""
         if isinstance(part, list):
             return _Open(lambda memory: partial(run, part, memory))
@@ -85,7 +85,7 @@ class _Open:
         return self.close(memory)
 
 
-def _moves(operation: Operation, moves: set[Slot]) -> bool:
+def _moves(operation: RecordedCall, moves: set[Slot]) -> bool:
     """Whether a view is of something that moves; if so it moves, too."""
     found = bool(reads(operation) & moves)
     if found:
@@ -93,7 +93,7 @@ def _moves(operation: Operation, moves: set[Slot]) -> bool:
     return found
 
 
-def _complete(operation: Operation, kernel: Callable[..., Any], memory: list[Any]) -> Thunk:
+def _complete(operation: RecordedCall, kernel: Callable[..., Any], memory: list[Any]) -> Thunk:
     args = [_filled(value, memory) for value in operation.args]
     kwargs = {name: _filled(value, memory) for name, value in operation.kwargs}
     return partial(kernel, *args, **kwargs)
@@ -132,11 +132,11 @@ def run(calls: Sequence[Call], memory: Any) -> None:
             memory[slot] = None
 
 
-def _parts(program: Program) -> list[Operation | list[Call]]:
+def _parts(program: Program) -> list[RecordedCall | list[Call]]:
     """Operations on tensors that stay where they are; calls, in a row, that look into the memory."""
     stays = {*program.inputs, *program.constants, *program.buffers}
     stays |= {out for operation in program.first for out in operation.outs}
-    found: list[Operation | list[Call]] = []
+    found: list[RecordedCall | list[Call]] = []
     for operation in program.operations:
         if reads(operation) | set(operation.outs) <= stays:
             found.append(operation)
@@ -153,7 +153,7 @@ def _filled(value: Any, memory: list[Any]) -> Any:
     return [_filled(v, memory) for v in value] if isinstance(value, tuple) else value
 
 
-def ready(operation: Operation) -> Call:
+def ready(operation: RecordedCall) -> Call:
     """An operation as a call."""
     args = operation.args
     tensors = tuple((position, a.slot) for position, a in enumerate(args) if isinstance(a, Ref))

@@ -11,7 +11,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.folders import ClientHost
-from fedblocks.flower.hosts.process_group import Crew, ended_politely
+from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
 from fedblocks.flower.keys.private_files import refuse_open
 
 Tell = Callable[[str], None]
@@ -20,7 +20,7 @@ PROGRAM = ("-m", "fedblocks.flower.client.node")
 TEND = 0.5  # seconds between two looks at the process
 
 
-def start_client(crew: Crew, folder: Path, name: str = NAME, program: Sequence[str] = PROGRAM) -> None:
+def start_client(crew: ProcessGroup, folder: Path, name: str = NAME, program: Sequence[str] = PROGRAM) -> None:
     """The process of one machine with clients."""
     crew.start(name, [sys.executable, *program, str(folder)], **launch.environment(folder))
 
@@ -31,7 +31,7 @@ def host_client(folder: Path, tell: Tell) -> None:
     folder = folder.resolve()
     host = ClientHost.read(folder)
     check_client(folder)
-    with ended_politely(), Crew(folder / "logs", {}) as crew:
+    with ended_politely(), ProcessGroup(folder / "logs", {}) as crew:
         try:
             tell(f"starting; the server is {host.server}")
             start_client(crew, folder)
@@ -49,7 +49,7 @@ def check_client(folder: Path) -> None:
         pki.load_authority(folder / "ca.crt")
 
 
-def watch_client(crew: Crew, folder: Path, tell: Tell) -> None:
+def watch_client(crew: ProcessGroup, folder: Path, tell: Tell) -> None:
     """Tell what is new, each thing once, and keep the process alive; ends with what it cannot go on from."""
     told: Standing | None = None
     while True:

@@ -171,7 +171,7 @@ class Node:
 @lru_cache(maxsize=2)  # a run, and beside it an adaptation; what the owner changes counts from the next message
 def _sides(folder: Path, run: str, settings: str) -> apps.Sides:
     try:
-        told = terms.RunTerms.model_validate_json(run)
+        told = terms.RunSpec.model_validate_json(run)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -19,27 +19,27 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params
 from fedblocks.core.phases import Phase
-from fedblocks.core.server import Sent
+from fedblocks.core.server import Download
 from fedblocks.core.state import initial_copy, initial_private, statistics_name, to_device
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.engines.batching import steps_of_one
 from fedblocks.engines.job import Evaluated, Job
 from fedblocks.engines.local_work import adapted
-from fedblocks.engines.round import Setting
+from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.client.store import PersonalStore
 from fedblocks.flower.wire.messages import (
-    Apology,
+    ApologyHeader,
     Counts,
-    Download,
+    DownloadHeader,
     Envelope,
     Malformed,
-    More,
+    MoreHeader,
     Picture,
-    Request,
+    RequestHeader,
     Slots,
-    Upload,
+    UploadHeader,
     Wire,
     blocks_from,
     blocks_schema,
@@ -73,14 +73,14 @@ class ClientSide:
 
     client: int
     run: str
-    setting: Setting  # of this client alone
+    setting: Experiment  # of this client alone
     store: PersonalStore
     sends: frozenset[str] = frozenset(Allow().send)  # what may leave, by the names in client.toml
 
     @staticmethod
     def of(method: Method, data: Federation, client: int, seed: int, run: str, store: PersonalStore) -> ClientSide:
         """The side of a client that holds these data, a federation of one."""
-        return ClientSide(client, run, Setting.of(method, alone(data, client), seed), store)
+        return ClientSide(client, run, Experiment.of(method, alone(data, client), seed), store)
 
     @property
     def method(self) -> Method:
@@ -105,18 +105,18 @@ class ClientSide:
         try:
             self._check(header)
             match header:
-                case Download():
+                case DownloadHeader():
                     if header.refused:
                         log.warning("the last answer of client %d was not used: %s", self.client, header.refused)
                     return self._first(header, message)
-                case More():
+                case MoreHeader():
                     return self._second(header, message)
                 case _:
                     raise Malformed("envelope", f'a client is not sent "{header.kind}"')
         except Malformed as error:
-            return wire(Apology(**reply(header), reason=error.reason, detail=error.detail))
+            return wire(ApologyHeader(**reply(header), reason=error.reason, detail=error.detail))
         except UserError as error:
-            return wire(Apology(**reply(header), reason="client-error", detail=error.message))
+            return wire(ApologyHeader(**reply(header), reason="client-error", detail=error.message))
 
     def _check(self, header: Envelope) -> None:
         if header.run != self.run:
@@ -125,10 +125,10 @@ class ClientSide:
             raise Malformed("wrong-client", f"this is client {self.client}")
         if header.plan != self.plan:
             raise Malformed("plan-mismatch", "server and client have another version, method, options, net or seed")
-        if isinstance(header, Download) and header.train and "updates" not in self.sends:
+        if isinstance(header, DownloadHeader) and header.train and "updates" not in self.sends:
             raise Malformed("not-allowed", "this client sends no updates; it can be evaluated, and given a model")
 
-    def _first(self, header: Download, message: Wire) -> Wire:
+    def _first(self, header: DownloadHeader, message: Wire) -> Wire:
         """Do everything, or ask for slots first."""
         received = self._received(header, message)
         pools = {n: b for n, b in self.method.blocks().items() if isinstance(b, Pool) and b.on_request}
@@ -138,13 +138,13 @@ class ClientSide:
         train = self._wanted(header, held, self.method.phases(), True, "train") if header.train else {}
         tried = self._wanted(header, held, *self._trial(header)) if header.evaluate else {}
         self.store.put_aside(header.round, {"header": header.model_dump_json(), "blocks": received})
-        return wire(Request(**reply(header), train=train, evaluate=tried))
+        return wire(RequestHeader(**reply(header), train=train, evaluate=tried))
 
-    def _second(self, header: More, message: Wire) -> Wire:
+    def _second(self, header: MoreHeader, message: Wire) -> Wire:
         """Go on with the slots that were asked for."""
         aside = self.store.aside(header.round)
         first = header_of(Wire(aside["header"], {}))
-        if not isinstance(first, Download) or first.nonce != header.nonce:
+        if not isinstance(first, DownloadHeader) or first.nonce != header.nonce:
             raise Malformed("lost-download", "the first download of this attempt at the round is gone")
         layout = {n: b for n, b in self.method.blocks().items() if isinstance(b, Pool) and b.on_request}
         if header.slots.keys() != layout.keys():
@@ -166,13 +166,13 @@ class ClientSide:
         where = torch.tensor(slots, dtype=torch.long, device=self._device)
         return {k: v.index_copy(0, where, some[k]) if some else v for k, v in empty.items()}
 
-    def _received(self, header: Download, message: Wire) -> Blocks:
+    def _received(self, header: DownloadHeader, message: Wire) -> Blocks:
         if unknown := header.copies.keys() - self.specs.keys():
             raise Malformed("names", f'the method has no block "{min(unknown)}"')
         blocks = {name: several(self.specs[name], copies) for name, copies in header.copies.items()}
         return blocks_from(tensors_of(message.arrays, blocks_schema(blocks), self._device), blocks)
 
-    def _held(self, header: Download, received: Blocks) -> Blocks:
+    def _held(self, header: DownloadHeader, received: Blocks) -> Blocks:
         """Everything that the client starts with: what came, what it kept, what starts anew."""
         seed, fresh = self.setting.seed, self._fresh
         kept = self.store.load(header.kept) if self.method.stateful else {}
@@ -190,31 +190,31 @@ class ClientSide:
                     held[name] = {**received.get(name, {}), **own}
         return {name: to_device(block, self._device) for name, block in held.items()}
 
-    def _wanted(self, header: Download, held: Blocks, phases: list[Phase], training: bool, purpose: str) -> Slots:
+    def _wanted(self, header: DownloadHeader, held: Blocks, phases: list[Phase], training: bool, purpose: str) -> Slots:
         job = self._job(header, held, {}, phases, training, purpose)
         wanted: dict[str, Tensor] = job.one(0).call(self.method.wants, held)
         return {name: tuple(torch.nonzero(mask).flatten().tolist()) for name, mask in wanted.items()}
 
     def _job(
-        self, header: Download, held: Blocks, more: Blocks, phases: list[Phase], training: bool, purpose: str
+        self, header: DownloadHeader, held: Blocks, more: Blocks, phases: list[Phase], training: bool, purpose: str
     ) -> Job:
         """A cohort of one."""
-        sent = Sent({n: {k: v[None] for k, v in b.items()} for n, b in held.items()}, {}, more, {})
+        sent = Download({n: {k: v[None] for k, v in b.items()} for n, b in held.items()}, {}, more, {})
         cohort, setting = self.setting.cohort([self.client], header.round), self.setting
         sizes = dict.fromkeys(more, 0)  # bytes are counted where they are sent
         return Job(self.method, phases, cohort, sent, sizes, setting.data, setting.seed, training, purpose)
 
-    def _trial(self, header: Download) -> tuple[list[Phase], bool, str]:
+    def _trial(self, header: DownloadHeader) -> tuple[list[Phase], bool, str]:
         """How models are tried: after adaptation, or as a client that joins gets its own."""
         return (self.method.joining(), True, "join") if header.joining else (self.method.adaptation(), False, "adapt")
 
-    def _keep_model(self, job: Job, header: Download) -> None:
+    def _keep_model(self, job: Job, header: DownloadHeader) -> None:
         """The model of a client that joins lies on its disk, all blocks of it."""
         sent = {name: {k: v[0] for k, v in block.items()} for name, block in job.sent.blocks.items()}
         steps = [steps_of_one(found, job.device) for found in job.batches[0]]
         self.store.keep_model(header.round, adapted(job, job.one(0), sent, steps))
 
-    def _work(self, header: Download, received: Blocks, more: Blocks) -> Wire:
+    def _work(self, header: DownloadHeader, received: Blocks, more: Blocks) -> Wire:
         """Evaluate and train, keep what is personal, and only then send the rest."""
         held = self._held(header, received)
         counts: dict[str, Counts] = {}
@@ -227,13 +227,13 @@ class ClientSide:
         if header.joining:
             self._keep_model(self._job(header, held, more, *self._trial(header)), header)
         if not header.train:
-            return wire(Upload(**reply(header), counts=self._shown(counts), pictures=pictures))
+            return wire(UploadHeader(**reply(header), counts=self._shown(counts), pictures=pictures))
         job = self._job(header, held, more, self.method.phases(), True, "train")
         trained = Sequential().train(job, header.score)
         counts |= {view: _three(values[0]) for view, values in trained.counts.items()}
         self._keep(header, private_of(self.method, trained.blocks), job.cohort.ids)
         arrays, given = upload_arrays(self.method, trained, header.copies, float(job.cohort.sizes[0]))
-        return wire(Upload(**reply(header), given=given, counts=self._shown(counts), pictures=pictures), arrays)
+        return wire(UploadHeader(**reply(header), given=given, counts=self._shown(counts), pictures=pictures), arrays)
 
     def _shown(self, counts: dict[str, Counts]) -> dict[str, Counts]:
         """How models did, if the server may know."""
@@ -247,7 +247,7 @@ class ClientSide:
         small = {name: value.flatten().tolist() for name, value in drawn.items() if value.numel() <= SMALL}
         return {name: tuple(map(float, numbers)) for name, numbers in small.items()}
 
-    def _keep(self, header: Download, private: Blocks, ids: Tensor) -> None:
+    def _keep(self, header: DownloadHeader, private: Blocks, ids: Tensor) -> None:
         """Commit the personal blocks of this round; those that went wrong count as never made."""
         _, refusals = admit({}, private, ids)
         if refusals:

@@ -11,12 +11,12 @@ from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 from fedblocks.flower.client.host import start_client
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.hosts.process_group import Crew, ended_politely
+from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
 from fedblocks.flower.hosts.setup import node_name, set_up
 from fedblocks.flower.keys.private_files import private_folder
 from fedblocks.flower.server.jobs import Job, load_job
 from fedblocks.flower.server.watching import watch
-from fedblocks.flower.wire.run_spec import RunTerms, shape_of
+from fedblocks.flower.wire.run_spec import RunSpec, shape_of
 from fedblocks.runs.build import device_of, prepare
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, config_of
@@ -48,7 +48,7 @@ def job_for(path: Path, federation: str, **choices: Any) -> Job:
         run, config = folder.store.meta(REAL), config_of(folder)
     if run is None:
         raise RunFolderError(f"{path} is a simulated run", "go on with it by: fedblocks resume FOLDER")
-    terms = RunTerms.of(config, shape_of(config), federation, run)
+    terms = RunSpec.of(config, shape_of(config), federation, run)
     return Job(folder=str(path), terms=terms, **choices)
 
 
@@ -70,7 +70,7 @@ def local(
     held = dealt_out(path, base, nodes, port or launch.free_port())
     variables = {**launch.environment(server), launch.SERVER: str(server)}
     try:
-        with ended_politely(), Crew(base / "logs", variables) as crew:
+        with ended_politely(), ProcessGroup(base / "logs", variables) as crew:
             host = running.start_server(crew, server, tell)
             for name in held:
                 start_client(crew, base / name, name)
@@ -114,7 +114,7 @@ def _forget_connections(server: Path) -> None:
         stale.unlink()
 
 
-def _tend(crew: Crew, server: Path, job: str, tell: Callable[[str], None]) -> None:
+def _tend(crew: ProcessGroup, server: Path, job: str, tell: Callable[[str], None]) -> None:
     """Keep everybody alive, and the run going."""
     running.look_after(crew, server, tell)
     check_job(server, job)

@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(eq=False)
-class Crew:
+class ProcessGroup:
     """Processes with names; at the end of a `with` none of them is left, however it ended."""
 
     logs: Path
@@ -106,7 +106,7 @@ class Crew:
         for process in self.running.values():
             process.poll()
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ProcessGroup:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

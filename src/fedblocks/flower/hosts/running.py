@@ -11,7 +11,7 @@ from typing import Any
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.keys.private_files import locked
 from fedblocks.flower.server.jobs import (
     Job,
@@ -32,7 +32,7 @@ OVER = ("finished", "unknown")  # what Flower says then
 READY = 60.0  # seconds that a SuperLink may take to start on a busy machine
 
 
-def start_server(crew: Crew, folder: Path, tell: Tell) -> ServerHost:
+def start_server(crew: ProcessGroup, folder: Path, tell: Tell) -> ServerHost:
     """SuperLink, the process that starts apps, and a gateway that lets clients in and nobody else."""
     host = ServerHost.read(folder)
     for address, port in ((host.bind, host.port), ("127.0.0.1", host.inner_port)):
@@ -121,7 +121,7 @@ def _settle(path: Path) -> None:
             folder.set_status("interrupted")
 
 
-def look_after(crew: Crew, server: Path, tell: Tell) -> None:
+def look_after(crew: ProcessGroup, server: Path, tell: Tell) -> None:
     """Keep all processes alive and all jobs going."""
     for name in crew.revive():
         tell(f"{name} had ended and was started again")

@@ -10,7 +10,7 @@ from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.federation import job_for
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.hosts.process_group import Crew, ended_politely
+from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
 from fedblocks.flower.keys.watch import KeyWatch, check_server
 from fedblocks.flower.server.jobs import JobRecord, all_jobs, is_worked_on, load_job, unfinished_jobs, update_job
 from fedblocks.runs.storage.folder import RunFolder
@@ -26,7 +26,7 @@ def host_server(folder: Path, tell: Tell) -> None:
     folder = folder.resolve()
     variables = {**launch.environment(folder), launch.SERVER: str(folder)}
     tell = _unrepeated(tell)
-    with ended_politely(), Crew(folder / "logs", variables) as crew:
+    with ended_politely(), ProcessGroup(folder / "logs", variables) as crew:
         try:
             check_server(folder, tell)
             keys = KeyWatch(folder, tell)  # before the keys are read: no change is missed

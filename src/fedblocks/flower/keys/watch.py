@@ -9,7 +9,7 @@ from pathlib import Path
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts import running
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.hosts.process_group import Crew
+from fedblocks.flower.hosts.process_group import ProcessGroup
 
 Tell = Callable[[str], None]
 AGAIN = 30.0  # seconds until keys that Flower did not take are tried again
@@ -37,7 +37,7 @@ class KeyWatch:
     def __post_init__(self) -> None:
         self._seen = self._state()
 
-    def follow(self, crew: Crew) -> None:
+    def follow(self, crew: ProcessGroup) -> None:
         """Tell Flower what changed; if that fails, say so and try again later."""
         if (state := self._state()) == self._seen and not (self._failed and crew.due("keys", AGAIN)):
             return

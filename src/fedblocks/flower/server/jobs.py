@@ -15,7 +15,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower.wire.run_spec import RunTerms
+from fedblocks.flower.wire.run_spec import RunSpec
 from fedblocks.runs.storage.folder import write_atomically
 
 MODULE = "fedblocks.flower.deploy"
@@ -29,7 +29,7 @@ class Job(BaseModel):
 
     kind: Literal["train", "adapt"]
     folder: str  # of the run
-    terms: RunTerms
+    terms: RunSpec
     seconds: float = Field(gt=0)  # that a round may take
     patience: float = Field(gt=0)  # seconds to wait for clients that are not there
     minimum: float = Field(default=0.8, gt=0, le=1)  # share of the clients asked for whose updates make a round

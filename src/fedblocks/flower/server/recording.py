@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fedblocks.flower.server.side import Closed
 from fedblocks.runs.rounds import metrics_of, traffic_of
-from fedblocks.runs.storage.record import ClientMetric, Note, Refusal, RoundRecord, RunStore, Snapshot, Traffic
+from fedblocks.runs.storage.record import ClientMetric, Note, RefusalRow, RoundRecord, RunStore, Snapshot, Traffic
 
 
 def recorded(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
@@ -20,7 +20,7 @@ def recorded(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
         clients=len(report.clients),
         metrics=metrics_of("test", report.counts),
         traffic=[*traffic_of("down", report.bytes_down), *traffic_of("up", report.bytes_up)],
-        refusals=[Refusal(r.client, r.reason, r.detail) for r in report.refusals],
+        refusals=[RefusalRow(r.client, r.reason, r.detail) for r in report.refusals],
         started_at=started_at,
     )
 
@@ -42,7 +42,7 @@ def with_metrics(store: RunStore, round: int, more: Sequence[ClientMetric], pict
         clients=found[0]["clients"],
         metrics=list({(m.part, m.view, m.client): m for m in (*known, *more)}.values()),
         traffic=[Traffic(**r) for r in store.rows(keyed.format("client, block, direction, bytes", "traffic"), round)],
-        refusals=[Refusal(**r) for r in store.rows(query.format("client, reason, detail", "refusals"), round)],
+        refusals=[RefusalRow(**r) for r in store.rows(query.format("client, reason, detail", "refusals"), round)],
         snapshots=list({(s.name, s.client): s for s in (*kept, *pictures)}.values()),
         notes=[Note(row["text"], row["level"]) for row in store.rows(query.format("text, level", "notes"), round)],
         started_at=found[0]["started_at"],

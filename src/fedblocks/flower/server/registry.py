@@ -32,7 +32,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(eq=False)
-class Roll:
+class Registry:
     """The clients that are connected, with their nodes; kept up to date by `look`."""
 
     grid: Grid

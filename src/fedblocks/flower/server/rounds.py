@@ -15,20 +15,20 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.server import Cohort, gather
 from fedblocks.core.state import count_bytes
 from fedblocks.engines.close_round import Report
-from fedblocks.flower.server.side import Ask, Closed, Evaluated, Progress, ServerSide
+from fedblocks.flower.server.side import Ask, Closed, EvaluatedClients, Progress, ServerSide
 from fedblocks.flower.wire.admission import SLACK, Expected, admit_request, admit_upload, check_envelope
 from fedblocks.flower.wire.downloads import payload_of, read_of_one, sent_to_one, slots_of, union
 from fedblocks.flower.wire.messages import (
-    Apology,
+    ApologyHeader,
     Counts,
-    Download,
+    DownloadHeader,
     Envelope,
     Header,
     Malformed,
-    More,
+    MoreHeader,
     Picture,
-    Request,
-    Upload,
+    RequestHeader,
+    UploadHeader,
     Wire,
     arrays_of,
     header_of,
@@ -56,7 +56,7 @@ class OpenRound:
         lacking = {client: side.lacking(client) for client in clients}
         self.waiting = {client for client, why in lacking.items() if not why}
         self._expected: dict[int, Expected] = {}
-        self._requests: dict[int, Request] = {}
+        self._requests: dict[int, RequestHeader] = {}
         self._uploads: dict[int, Uploads] = {}
         self._counts: dict[str, dict[int, Counts]] = {}
         self._pictures: dict[str, dict[int, Picture]] = {}
@@ -82,7 +82,7 @@ class OpenRound:
             )
             kept = self.progress.kept.get(client, 0)
             before = self.side.refused.pop(client, "")
-            header = Download(**reply(envelope), copies=copies, kept=kept, refused=before, **vars(self.ask))
+            header = DownloadHeader(**reply(envelope), copies=copies, kept=kept, refused=before, **vars(self.ask))
             self.downloads[client] = wire(header, arrays_of(blocks))
             self._note_down(client, {n: blocks.get(n, {}) for n in sent.bytes_down})
 
@@ -144,29 +144,29 @@ class OpenRound:
     def _take(self, client: int, header: Header, message: Wire) -> Wire | None:
         expected = self._expected[client]
         match header:
-            case Request() if client not in self._requests:
+            case RequestHeader() if client not in self._requests:
                 admit_request(header, expected)
                 self._requests[client] = header
                 return self._more(client, header)
-            case Upload():
+            case UploadHeader():
                 self._admit(client, header, message, expected)
-            case Apology():
+            case ApologyHeader():
                 known = header.reason in FROM_CLIENTS
                 raise Malformed(header.reason if known else "client-error", header.detail)
             case _:
                 raise Malformed("envelope", f'"{header.kind}" was not to be sent now')
         return None
 
-    def _more(self, client: int, header: Request) -> Wire:
+    def _more(self, client: int, header: RequestHeader) -> Wire:
         """The second download: the slots asked for, for training or for an evaluation."""
         method, state = self._expected[client].method, self.progress.state
         slots = union(header.train, header.evaluate)
         pools, specs = slots_of(method, state), self._expected[client].specs
         blocks = {n: {k: pools[n][k][list(chosen)] for k in specs[n]} for n, chosen in slots.items()}
         self._note_down(client, blocks)
-        return wire(More(**reply(header), slots=slots), arrays_of({n: b for n, b in blocks.items() if slots[n]}))
+        return wire(MoreHeader(**reply(header), slots=slots), arrays_of({n: b for n, b in blocks.items() if slots[n]}))
 
-    def _admit(self, client: int, header: Upload, message: Wire, expected: Expected) -> None:
+    def _admit(self, client: int, header: UploadHeader, message: Wire, expected: Expected) -> None:
         if self.ask.train:
             uploads = admit_upload(header, message, expected, self._wanted(client, expected))
             for name in uploads:
@@ -209,7 +209,7 @@ class OpenRound:
         local = {name: found for name, found in self._counts.items() if "/" not in name}
         self.report.counts.update(local)
         counts = {name: found for name, found in self._counts.items() if name not in local}
-        evaluated = Evaluated(counts, self._pictures)
+        evaluated = EvaluatedClients(counts, self._pictures)
         lost = {r.client for r in self.report.refusals if r.reason == "lost-state"}
         kept = {client: done for client, done in self.progress.kept.items() if client not in lost}
         before = replace(self.progress, kept=kept) if lost else self.progress

@@ -15,12 +15,12 @@ from flwr.serverapp import Grid
 from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import generator
-from fedblocks.flower.apps import Link, Terms, play_round, run_rounds
+from fedblocks.flower.apps import Link, RoundTerms, play_round, run_rounds
 from fedblocks.flower.server import progress as progresses
 from fedblocks.flower.server.enrolment import CEILING, EnrolmentFiles
 from fedblocks.flower.server.jobs import Job, load_job, working_on
 from fedblocks.flower.server.recording import recorded, with_metrics
-from fedblocks.flower.server.registry import Roll
+from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
 from fedblocks.flower.wire.messages import Part
@@ -76,7 +76,7 @@ class Service:
     folder: RunFolder
     prepared: Prepared
     side: ServerSide
-    roll: Roll
+    roll: Registry
     began: float = field(default_factory=time.perf_counter)
     started_at: str = field(default_factory=now)
 
@@ -95,7 +95,7 @@ class Service:
         largest = job.largest_examples if job.kind == "train" else CEILING  # newcomers weigh nothing
         claims = {int(client): size for client, size in json.loads(folder.store.meta(CLAIMS) or "{}").items()}
         terms = job.terms.model_dump_json()
-        roll = Roll(grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), terms, tell, claims)
+        roll = Registry(grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), terms, tell, claims)
         run = job.terms.run
         side = ServerSide(methods, roll.members, data.clients, config.seed, run, data.x.device, job.share)
         return Service(job, folder, prepared, side, roll)
@@ -105,7 +105,7 @@ class Service:
         config, progress = self.prepared.config, progresses.load(self.folder.checkpoints, self.side)
         self.roll.wait(self.prepared.clients, self._minimum(), self.job.patience)
         goal, job = self.prepared.cohort if self.job.more > 1 else None, self.job
-        terms = Terms(config.rounds, self._minimum(), job.seconds, goal, job.attempts, job.patience)
+        terms = RoundTerms(config.rounds, self._minimum(), job.seconds, goal, job.attempts, job.patience)
         self._restart_clock()
         last = run_rounds(self.roll, self.side, terms, self._choose, progress, self._closed)
         self._evaluate(last)

@@ -45,7 +45,7 @@ class Ask:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluated:
+class EvaluatedClients:
     """What clients told of their models."""
 
     counts: dict[str, dict[int, Counts]] = field(default_factory=dict)  # "part/view" -> client -> correct, scored, loss
@@ -58,7 +58,7 @@ class Closed:
 
     progress: Progress
     report: Report
-    evaluated: Evaluated
+    evaluated: EvaluatedClients
     ignored: list[Refusal]  # messages that changed nothing: late ones, duplicates, replays
     abandoned: str = ""  # why the round did not count; then the progress is what it was
 

@@ -18,9 +18,9 @@ from fedblocks.flower.wire.messages import (
     WEIGHTS,
     Envelope,
     Malformed,
-    Request,
+    RequestHeader,
     Schema,
-    Upload,
+    UploadHeader,
     Wire,
     blocks_from,
     blocks_schema,
@@ -98,7 +98,7 @@ def check_envelope(found: Envelope, wanted: Envelope) -> None:
         raise Malformed("replayed", "it answers another attempt at this round")
 
 
-def admit_request(header: Request, expected: Expected) -> None:
+def admit_request(header: RequestHeader, expected: Expected) -> None:
     """Refuse slots that do not exist."""
     pools = {n: b for n, b in expected.method.blocks().items() if isinstance(b, Pool) and b.on_request}
     for slots, needed in ((header.train, expected.train), (header.evaluate, False)):
@@ -109,7 +109,7 @@ def admit_request(header: Request, expected: Expected) -> None:
                 raise Malformed("shape", f'"{name}" has slots 0 to {pools[name].size - 1}, each once and in order')
 
 
-def admit_upload(header: Upload, message: Wire, expected: Expected, wanted: Mapping[str, Tensor]) -> Uploads:
+def admit_upload(header: UploadHeader, message: Wire, expected: Expected, wanted: Mapping[str, Tensor]) -> Uploads:
     """What one client sent, if all of it is as the plan says; [1, ...]. `wanted` are the slots that it asked for."""
     if message.payload() > SLACK * expected.limit():
         raise Malformed("too-large", f"{message.payload()} bytes, and the plan has at most {expected.limit()}")
@@ -127,7 +127,7 @@ def admit_upload(header: Upload, message: Wire, expected: Expected, wanted: Mapp
     return uploads
 
 
-def _rows(header: Upload, message: Wire, expected: Expected) -> dict[str, Tensor]:
+def _rows(header: UploadHeader, message: Wire, expected: Expected) -> dict[str, Tensor]:
     """The weights [slots] of every block."""
     decided = {name for name in expected.federated if type(expected.method).writes is not Method.writes}
     if unknown := {*header.given} - decided:
@@ -158,7 +158,7 @@ def _check_weights(
 
 
 def _copies(
-    header: Upload, message: Wire, expected: Expected, rows: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+    header: UploadHeader, message: Wire, expected: Expected, rows: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
 ) -> Blocks:
     """The copies that came, under the names and in the shapes that they have after training: [1, ...]."""
     which = {

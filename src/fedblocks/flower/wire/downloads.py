@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedblocks.core.blocks import Federated, Made, Mixture, Read, Selection, server_name
+from fedblocks.core.blocks import Federated, Generated, Mixture, Read, Selection, server_name
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
-from fedblocks.core.server import Sent
+from fedblocks.core.server import Download
 from fedblocks.core.state import State
 from fedblocks.flower.wire.messages import BLOCKS, WEIGHTS, Slots, Wire, named
 from fedblocks.flower.wire.plans import Specs
@@ -18,13 +18,13 @@ def slots_of(method: Method, state: State) -> Blocks:
     return {n: state.server[server_name(n, b)] for n, b in method.blocks().items() if isinstance(b, Federated)}
 
 
-def sent_to_one(specs: Mapping[str, Specs], sent: Sent, member: int) -> tuple[Blocks, dict[str, int]]:
+def sent_to_one(specs: Mapping[str, Specs], sent: Download, member: int) -> tuple[Blocks, dict[str, int]]:
     """What one client of a cohort is sent at first, and how many copies of it side by side (0: a single one)."""
     blocks: Blocks = {}
     copies: dict[str, int] = {}
     for name in sent.bytes_down:
         read = sent.reads[name]
-        if not (isinstance(read, Made) and not read.values):
+        if not (isinstance(read, Generated) and not read.values):
             blocks[name] = {k: sent.blocks[name][k][member] for k in specs[name]}
             copies[name] = read.slots.shape[1] if isinstance(read, Selection) and read.slots.dim() == 2 else 0
     return blocks, copies
@@ -34,8 +34,8 @@ def read_of_one(read: Read, member: int) -> Read:
     """How one client of a cohort reads a block."""
     one = slice(member, member + 1)
     match read:
-        case Made():
-            return Made({k: v[one] for k, v in read.values.items()})
+        case Generated():
+            return Generated({k: v[one] for k, v in read.values.items()})
         case Mixture():
             return Mixture(read.weights[one])
         case Selection():

@@ -61,7 +61,7 @@ class Envelope(BaseModel):
     plan: str  # hash of the method, its options and its tensors
 
 
-class Download(Envelope):
+class DownloadHeader(Envelope):
     """To a client, at the start of a round: its blocks, but for the pools that wait for a request."""
 
     kind: Literal["download"] = "download"
@@ -74,7 +74,7 @@ class Download(Envelope):
     refused: str = ""  # why the client's last answer was not used
 
 
-class Request(Envelope):
+class RequestHeader(Envelope):
     """From a client: the slots of pools that it needs, to train and to be evaluated."""
 
     kind: Literal["request"] = "request"
@@ -82,14 +82,14 @@ class Request(Envelope):
     evaluate: Slots
 
 
-class More(Envelope):
+class MoreHeader(Envelope):
     """To a client: the slots that it asked for, in their order."""
 
     kind: Literal["more"] = "more"
     slots: Slots
 
 
-class Upload(Envelope):
+class UploadHeader(Envelope):
     """From a client, at the end of a round: what it learnt, and with what weight each slot is written."""
 
     kind: Literal["upload"] = "upload"
@@ -98,7 +98,7 @@ class Upload(Envelope):
     pictures: dict[Name, Picture] = Field(default={}, max_length=16)  # of an evaluated model, if its owner shows them
 
 
-class Apology(Envelope):
+class ApologyHeader(Envelope):
     """From a client that has nothing to send, and why."""
 
     kind: Literal["apology"] = "apology"
@@ -106,7 +106,7 @@ class Apology(Envelope):
     detail: str
 
 
-Header = Download | Request | More | Upload | Apology
+Header = DownloadHeader | RequestHeader | MoreHeader | UploadHeader | ApologyHeader
 Kind = TypeVar("Kind", bound=Envelope)
 _HEADERS: TypeAdapter[Header] = TypeAdapter(Header)
 

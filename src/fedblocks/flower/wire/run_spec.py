@@ -30,7 +30,7 @@ from fedblocks.runs.build import net_of
 from fedblocks.runs.federations import federation_of
 
 
-class RunTerms(BaseModel):
+class RunSpec(BaseModel):
     """One run, as clients need to know it; it names things that are installed and holds no code."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -48,11 +48,11 @@ class RunTerms(BaseModel):
     groups: dict[str, dict[str, Any]] = {}
 
     @staticmethod
-    def of(config: Config, data: Federation, federation: str, run: str) -> RunTerms:
+    def of(config: Config, data: Federation, federation: str, run: str) -> RunSpec:
         """The terms of a run that a configuration describes."""
         full = config.resolved()
         told = {name: full[name] for name in ("seed", "net", "method")}
-        return RunTerms(
+        return RunSpec(
             version=__version__,
             federation=federation,
             run=run,
@@ -105,7 +105,7 @@ def shape_of(config: Config) -> Federation:
     return Federation(x, y, nobody, nobody, nobody, told["classes"])
 
 
-def sides_at(folder: Path, terms: RunTerms) -> dict[int, tuple[ClientSide, str]]:
+def sides_at(folder: Path, terms: RunSpec) -> dict[int, tuple[ClientSide, str]]:
     """The clients that a machine holds, ready for a run; or why it cannot take part."""
     host = ClientHost.read(folder)
     if terms.version != __version__:
@@ -122,7 +122,7 @@ def sides_at(folder: Path, terms: RunTerms) -> dict[int, tuple[ClientSide, str]]
     return {c: (replace(side, sends=frozenset(host.allow.send)), groups[c]) for c, side in found.items()}
 
 
-def _permit(allow: Allow, terms: RunTerms, group: str) -> None:
+def _permit(allow: Allow, terms: RunSpec, group: str) -> None:
     """Refuse what the owner of this machine does not allow."""
     name = str(terms.tables(group)["method"]["name"])
     if not allow.runs(name):
@@ -149,7 +149,7 @@ def data_of(host: ClientHost, folder: Path) -> Federation:
     return found.subset(list(host.clients))
 
 
-def _held(host: ClientHost, folder: Path, terms: RunTerms) -> Federation:
+def _held(host: ClientHost, folder: Path, terms: RunSpec) -> Federation:
     """The data of the clients here, if they fit the run."""
     found = data_of(host, folder)
     shape, labels = tuple(found.x.shape[1:]), found.y[found.y != IGNORE]
@@ -162,7 +162,7 @@ def _held(host: ClientHost, folder: Path, terms: RunTerms) -> Federation:
     return replace(found.to(host.device), classes=terms.classes, tags=tags)
 
 
-def _side(folder: Path, terms: RunTerms, own: Federation, group: str, client: int) -> ClientSide:
+def _side(folder: Path, terms: RunSpec, own: Federation, group: str, client: int) -> ClientSide:
     try:
         method = terms.made(group, own)
         store = PersonalStore.of(folder / "state", terms.federation, terms.run, client)

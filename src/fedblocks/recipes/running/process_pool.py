@@ -15,7 +15,7 @@ GRACE = 15.0  # seconds that a worker may take to end its round when the time is
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-class Worker:
+class WorkerProcess:
     """One process, started with its first job and again after a crash."""
 
     def __init__(self) -> None:
@@ -63,12 +63,12 @@ class Worker:
         return self._process
 
 
-class Crew:
+class ProcessPool:
     """A few workers; a batch waits until one of them is free."""
 
     def __init__(self, size: int) -> None:
-        self._workers = [Worker() for _ in range(size)]
-        self._free: SimpleQueue[Worker] = SimpleQueue()
+        self._workers = [WorkerProcess() for _ in range(size)]
+        self._free: SimpleQueue[WorkerProcess] = SimpleQueue()
         for worker in self._workers:
             self._free.put(worker)
 

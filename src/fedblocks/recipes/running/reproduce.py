@@ -19,7 +19,7 @@ from fedblocks.core.errors import Interrupted, UserError, nearest
 from fedblocks.recipes.presence import missing
 from fedblocks.recipes.recipe import Cell, Recipe, Values, merged
 from fedblocks.recipes.running.halving import Rung, best_first, rungs
-from fedblocks.recipes.running.process_pool import Crew
+from fedblocks.recipes.running.process_pool import ProcessPool
 from fedblocks.recipes.running.results import Results
 from fedblocks.recipes.running.worker import Answer
 
@@ -176,7 +176,7 @@ def carry_out(asked: Reproduction, tell: Callable[[str], None] = lambda text: No
     """Do what is due, as far as the data are there and the time allows; whether everything was done."""
     cells = [cell for cell in asked.cells if not missing(cell)]
     ready = [task for cell in cells for task in asked.due(cell)]
-    crew, running = Crew(asked.jobs), dict[Future[list[Answer]], list[Task]]()
+    crew, running = ProcessPool(asked.jobs), dict[Future[list[Answer]], list[Task]]()
     with ThreadPoolExecutor(asked.jobs) as pool:
         try:
             while ready or running:
@@ -198,7 +198,7 @@ def carry_out(asked: Reproduction, tell: Callable[[str], None] = lambda text: No
 
 def _start(
     asked: Reproduction,
-    crew: Crew,
+    crew: ProcessPool,
     pool: ThreadPoolExecutor,
     ready: list[Task],
     running: dict[Future[list[Answer]], list[Task]],

@@ -13,7 +13,7 @@ import tomli_w
 from fedblocks.core.errors import UserError
 from fedblocks.reports.compare import leaderboard_of, verdict_on
 from fedblocks.reports.html.figures import Cells
-from fedblocks.reports.html.gather import Story, Told
+from fedblocks.reports.html.gather import Facts, Story
 from fedblocks.reports.html.results import client_name, worst_clients
 from fedblocks.reports.html.sharing import Picture, picture_of
 from fedblocks.runs.grids.grid import PLAN
@@ -100,11 +100,11 @@ def _again(story: Story) -> str:
     return "\n".join(shlex.join(["fedblocks", "run", str(path), "--out", f"NEW_{path.parent.name}"]) for path in runs)
 
 
-def _all(story: Story) -> list[Told]:
+def _all(story: Story) -> list[Facts]:
     return [told for _, told in _named(story)]
 
 
-def _named(story: Story) -> list[tuple[str, Told]]:
+def _named(story: Story) -> list[tuple[str, Facts]]:
     return [(name, told) for name, by in story.runs.items() for told in by.values()]
 
 

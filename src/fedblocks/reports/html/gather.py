@@ -40,7 +40,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class Facts:
     """One run."""
 
     result: RunResult
@@ -69,7 +69,7 @@ class Story:
     """Everything that a report shows."""
 
     folder: Path
-    runs: Mapping[str, Mapping[int, Told]]  # method (or folder, where a method has two runs of a seed) -> seed -> run
+    runs: Mapping[str, Mapping[int, Facts]]  # method (or folder, where a method has two runs of a seed) -> seed -> run
     problems: list[str] = field(default_factory=list)  # what could not be read, what is not finished
     is_comparison: bool = False
     data: Federation | None = None  # of this very partition, if they were made before
@@ -80,12 +80,12 @@ class Story:
         return {name: {seed: told.result for seed, told in by.items()} for name, by in self.runs.items()}
 
     @property
-    def firsts(self) -> dict[str, Told]:
+    def firsts(self) -> dict[str, Facts]:
         """The first run of every method: pictures of single clients are of these."""
         return {name: by[min(by)] for name, by in self.runs.items()}
 
     @property
-    def first(self) -> Told:
+    def first(self) -> Facts:
         """The run whose data pictures of clients show."""
         return min(self.firsts.values(), key=lambda told: told.result.config.seed)
 
@@ -137,7 +137,7 @@ def _gathered(path: Path) -> Story:
 
 
 def _story(path: Path, folders: list[Path], problems: list[str], is_comparison: bool = False) -> Story:
-    told: list[Told] = []
+    told: list[Facts] = []
     for folder in folders:
         try:
             told.append(_told(folder))
@@ -156,7 +156,7 @@ def _unfinished(run: RunResult) -> str:
     return f"{run.folder.name} is {run.status}: {run.rounds} of {run.config.rounds} rounds are on record"
 
 
-def _by_method(told: Iterable[Told], is_comparison: bool) -> dict[str, dict[int, Told]]:
+def _by_method(told: Iterable[Facts], is_comparison: bool) -> dict[str, dict[int, Facts]]:
     """Runs by method and seed; a comparison has its own names, which its folders bear."""
     runs = list(told)
     if is_comparison:
@@ -164,7 +164,7 @@ def _by_method(told: Iterable[Told], is_comparison: bool) -> dict[str, dict[int,
         by_name = {name: [one for one in runs if one.result.folder.name.rpartition("-")[0] == name] for name in names}
         return {name: {one.result.config.seed: one for one in own} for name, own in by_name.items()}
     times = Counter((one.result.config.method.name, one.result.config.seed) for one in runs)
-    found: dict[str, dict[int, Told]] = {}
+    found: dict[str, dict[int, Facts]] = {}
     for one in runs:
         method, seed = one.result.config.method.name, one.result.config.seed
         name = method if max(times.values()) == 1 else one.result.folder.name
@@ -172,13 +172,13 @@ def _by_method(told: Iterable[Told], is_comparison: bool) -> dict[str, dict[int,
     return found
 
 
-def _told(path: Path) -> Told:
+def _told(path: Path) -> Facts:
     result = load_run(path)
     part: Part = "test" if "test" in result.config.evaluation.parts else result.config.evaluation.parts[0]
     with RunFolder.open(path) as folder:
         store = folder.store
         last = store.rows("SELECT MAX(round) AS round FROM means WHERE part = ?", part)[0]["round"]
-        return Told(
+        return Facts(
             result=result,
             environment=folder.environment,
             partition=store.meta("federation") or "",

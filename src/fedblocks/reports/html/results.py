@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fedblocks.reports.html.figures import Cells, Chart, Look, axes, plain, quantile, rgba
-from fedblocks.reports.html.gather import Point, Story, Told
+from fedblocks.reports.html.gather import Facts, Point, Story
 from fedblocks.reports.student import half_width
 
 POINTS = 500  # more clients than this are drawn as a box without points
@@ -60,7 +60,7 @@ def _exact(x: float, axis: Axis) -> float:
     return round(x) if axis == "round" else x
 
 
-def _line(by_seed: Mapping[int, Told], axis: Axis) -> list[tuple[float, float, float]]:
+def _line(by_seed: Mapping[int, Facts], axis: Axis) -> list[tuple[float, float, float]]:
     """Where each evaluation is on the axis, its accuracy, and half of its interval; in rounds that all seeds have."""
     curves: list[dict[int, Point]] = [{point.round: point for point in told.curve} for told in by_seed.values()]
     common = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
@@ -116,7 +116,7 @@ def _gain(story: Story) -> Chart:
     return _boxes(story, "gain", "Gain over Local", note, "accuracy less Local's", found)
 
 
-def _gains(told: Told, local: Mapping[int, float]) -> list[float]:
+def _gains(told: Facts, local: Mapping[int, float]) -> list[float]:
     return [value - local[client] for client, value in told.accuracies.items() if client in local]
 
 

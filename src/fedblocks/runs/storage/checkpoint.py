@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import CheckpointError, RunFolderError
-from fedblocks.core.private_state import Population
+from fedblocks.core.private_state import ShardedState
 from fedblocks.runs.storage.environment import alive, sync
 from fedblocks.runs.storage.shards import clients_of, shards_of, stem_of, tree_of
 
@@ -154,7 +154,7 @@ def _write(
         linked |= same
         written |= {} if same else _write_tree(draft, stem, tree_of(clients, ids))
     counts = {stem: len(ids) for stem, ids in shards.items()}
-    kind = PACKED if isinstance(clients, Population) else FORMAT
+    kind = PACKED if isinstance(clients, ShardedState) else FORMAT
     manifest = {"format": kind, "round": round, "clients": counts, "files": {**linked, **written}}
     (draft / "manifest.json").write_bytes(_sealed(manifest))
     for path in [*(draft / name for name in written), draft / "manifest.json", draft / "clients", draft]:

@@ -67,7 +67,7 @@ class Traffic(NamedTuple):
     bytes: int
 
 
-class Refusal(NamedTuple):
+class RefusalRow(NamedTuple):
     """An update that was not used, and why."""
 
     client: int
@@ -99,7 +99,7 @@ class RoundRecord:
     clients: int  # that took part
     metrics: Sequence[ClientMetric] = ()
     traffic: Sequence[Traffic] = ()
-    refusals: Sequence[Refusal] = ()
+    refusals: Sequence[RefusalRow] = ()
     snapshots: Sequence[Snapshot] = ()
     notes: Sequence[Note] = ()
     started_at: str = field(default_factory=now)  # UTC, ISO 8601

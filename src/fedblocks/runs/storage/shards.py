@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedblocks.core.private_state import CLIENTS_PER_SHARD, MANY, Pack, Population, Shard, packed
+from fedblocks.core.private_state import CLIENTS_PER_SHARD, MANY, Pack, Shard, ShardedState, packed
 
 PACKS = "packs"  # the key of a packed shard; others have client numbers as keys
 # CLIENTS_PER_SHARD is part of the format: another number is another major format.
@@ -16,7 +16,7 @@ PACKS = "packs"  # the key of a packed shard; others have client numbers as keys
 
 def shards_of(clients: Mapping[int, Any]) -> dict[str, Sequence[int]]:
     """File stem -> the clients in it, ascending."""
-    if isinstance(clients, Population):
+    if isinstance(clients, ShardedState):
         return {stem_of(number * CLIENTS_PER_SHARD): clients.members(number) for number in clients.shards}
     return {stem: list(ids) for stem, ids in groupby(sorted(clients), stem_of)}
 
@@ -28,7 +28,7 @@ def stem_of(client: int) -> str:
 
 def tree_of(clients: Mapping[int, Any], ids: Sequence[int]) -> dict[str, Any]:
     """What one file holds."""
-    if not isinstance(clients, Population):
+    if not isinstance(clients, ShardedState):
         return {str(client): clients[client] for client in ids}
     packs = clients.shards[ids[0] // CLIENTS_PER_SHARD]
     return {PACKS: {str(n): {"ids": torch.tensor(p.ids), "blocks": p.blocks} for n, p in enumerate(packs)}}
@@ -39,7 +39,7 @@ def clients_of(counts: Mapping[str, int], tree: Callable[[str], dict[str, Any]])
     trees = (tree(stem) for stem in sorted(counts, key=lambda stem: int(stem.rpartition("/")[2])))
     shards = [_shard(found) for found in trees] if sum(counts.values()) >= MANY else None
     if shards is not None:
-        return Population({shard[0].ids[0] // CLIENTS_PER_SHARD: shard for shard in shards})
+        return ShardedState({shard[0].ids[0] // CLIENTS_PER_SHARD: shard for shard in shards})
     return {client: state for found in trees for client, state in sorted(_by_client(found).items())}
 
 

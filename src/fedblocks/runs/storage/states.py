@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.parts import Blocks
-from fedblocks.core.private_state import Population
+from fedblocks.core.private_state import ShardedState
 from fedblocks.core.state import State, to_device
 from fedblocks.runs.storage.checkpoint import Loaded, Tree
 
@@ -22,7 +22,7 @@ def shared_tree(state: State) -> Tree:
 
 def client_trees(state: State) -> Mapping[int, Tree]:
     """What belongs to each client."""
-    packed = isinstance(state.private, Population)  # in order already
+    packed = isinstance(state.private, ShardedState)  # in order already
     return state.private if packed else {client: state.private[client] for client in sorted(state.private)}
 
 
@@ -44,7 +44,7 @@ def settled(state: State) -> State:
 
 
 def _placed(clients: Mapping[int, Blocks], device: torch.device | str) -> Mapping[int, Blocks]:
-    if isinstance(clients, Population):
+    if isinstance(clients, ShardedState):
         return clients.on(device)
     return {client: _on(blocks, device) for client, blocks in clients.items()}
 
