@@ -24,7 +24,9 @@ def net() -> Net:
     return Net.of(lambda: nn.Linear(6, 3), dtype=torch.float64)
 
 
-def by_hand(setting: Experiment, federation: Federation, client: int, rounds: list[int], make, keep: bool) -> torch.Tensor:
+def by_hand(
+    setting: Experiment, federation: Federation, client: int, rounds: list[int], make, keep: bool
+) -> torch.Tensor:
     """Plain PyTorch: the same batches, one optimizer for all rounds or one for each."""
     method = setting.methods["all"]
     model = nn.Linear(6, 3, dtype=torch.float64)

@@ -42,7 +42,9 @@ class ByParity(Method):
 
 
 def setting(federation) -> Experiment:
-    return Experiment.of(ByParity(Net.of(lambda: nn.Linear(6, 3), dtype=torch.float64), batch_size=4), federation, seed=0)
+    return Experiment.of(
+        ByParity(Net.of(lambda: nn.Linear(6, 3), dtype=torch.float64), batch_size=4), federation, seed=0
+    )
 
 
 @ENGINES

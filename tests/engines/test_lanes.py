@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -120,7 +119,7 @@ def test_runs_that_differ_in_more_than_seed_and_learning_rate_are_refused():
         Lanes([one, Experiment(methods, one.data, 0, one.groups)])
 
 
-def wild(name: str, times: float = math.inf) -> list[Experiment]:
+def wild(name: str, times: float = 1e300) -> list[Experiment]:
     """Three lanes of one example, the second of which has a learning rate that no model survives."""
     example = EXAMPLES[name]()
     data = example.federation

@@ -25,7 +25,9 @@ def folder(tmp_path, monkeypatch):
 
 def plan(**changes) -> TrialPlan:
     example = EXAMPLES["fedavg"]()
-    return TrialPlan(**{"setting": example.setting(), "clients": example.everybody, "cohort": 4, "processes": 2, **changes})
+    return TrialPlan(
+        **{"setting": example.setting(), "clients": example.everybody, "cohort": 4, "processes": 2, **changes}
+    )
 
 
 def rigged(monkeypatch, seconds: dict[str, float]) -> list[str]:

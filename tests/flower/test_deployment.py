@@ -284,7 +284,9 @@ def test_an_unknown_key_is_refused(deployed: Deployed, visitors: ProcessGroup, t
     assert "does not know the key of this client" in refused(visitors, tmp_path / "visitor").text
 
 
-def test_a_server_with_another_authority_is_not_believed(deployed: Deployed, visitors: ProcessGroup, tmp_path: Path) -> None:
+def test_a_server_with_another_authority_is_not_believed(
+    deployed: Deployed, visitors: ProcessGroup, tmp_path: Path
+) -> None:
     make_authority(visitor(deployed, tmp_path))
     assert "not signed by the authority that this client knows" in refused(visitors, tmp_path / "visitor").text
 

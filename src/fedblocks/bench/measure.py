@@ -171,7 +171,13 @@ def _own_bytes(pid: int) -> int:
 
 
 def _result(
-    given: Materials, ours: Contender, plain: Contender, start_seconds: float, rate: float, flops: float, plain_flops: float
+    given: Materials,
+    ours: Contender,
+    plain: Contender,
+    start_seconds: float,
+    rate: float,
+    flops: float,
+    plain_flops: float,
 ) -> Result:
     job, floor = given.job, flops * ours.examples / rate
     speedup = plain.median_seconds / ours.median_seconds

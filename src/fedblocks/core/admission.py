@@ -131,7 +131,9 @@ def weight_checks(name: str, weights: Tensor, limits: Tensor | None) -> list[Upl
     found = [UploadCheck("bad-weight", f'weights of block "{name}" are negative or not finite', sound)]
     if limits is not None:
         modest = (weights <= limits[:, None]).all(1)
-        found.append(UploadCheck("bad-weight", f'block "{name}" asks for more weight than the client has labels', modest))
+        found.append(
+            UploadCheck("bad-weight", f'block "{name}" asks for more weight than the client has labels', modest)
+        )
     return found
 
 

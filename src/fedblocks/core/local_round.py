@@ -143,7 +143,9 @@ def _apply(
             _copy(blocks, {name: projected[name] for name in update.train})
 
 
-def _gradients(update: Update, blocks: Blocks, batch: dict[str, Tensor], local: ClientStack, step: Step) -> list[Tensor]:
+def _gradients(
+    update: Update, blocks: Blocks, batch: dict[str, Tensor], local: ClientStack, step: Step
+) -> list[Tensor]:
     params = _trained(update, blocks)
     if update.loss is None:
         return [torch.zeros_like(p) for _, _, p in params]

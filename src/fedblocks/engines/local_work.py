@@ -24,7 +24,12 @@ EvalChunk = tuple[Tensor, Tensor]  # rows [..., examples] of the source, and whi
 
 
 def train_locally(
-    job: Job, local: ClientStack, sent: Blocks, orders: Orders, pieces: Sequence[EvalChunk], runner: StepRunner = step_by_step
+    job: Job,
+    local: ClientStack,
+    sent: Blocks,
+    orders: Orders,
+    pieces: Sequence[EvalChunk],
+    runner: StepRunner = step_by_step,
 ) -> Trained:
     """One round of one client or of a stack; with pieces of test data, also how the models did before aggregation."""
     blocks, wanted, down = _second_download(job, local, sent)
@@ -35,7 +40,12 @@ def train_locally(
 
 
 def evaluate_locally(
-    job: Job, local: ClientStack, sent: Blocks, orders: Orders, pieces: Sequence[EvalChunk], runner: StepRunner = step_by_step
+    job: Job,
+    local: ClientStack,
+    sent: Blocks,
+    orders: Orders,
+    pieces: Sequence[EvalChunk],
+    runner: StepRunner = step_by_step,
 ) -> Evaluated:
     """Every view of the models, after adaptation."""
     blocks = adapted(job, local, sent, orders, runner)
@@ -52,7 +62,9 @@ def adapted(job: Job, local: ClientStack, sent: Blocks, orders: Orders, runner: 
     return train(job.phases, local.call(job.method.prepare, blocks), local, orders, runner)
 
 
-def _second_download(job: Job, local: ClientStack, blocks: Blocks) -> tuple[Blocks, dict[str, Tensor], dict[str, Tensor]]:
+def _second_download(
+    job: Job, local: ClientStack, blocks: Blocks
+) -> tuple[Blocks, dict[str, Tensor], dict[str, Tensor]]:
     """The pools that wait for a request: what a client asks for, and what that costs."""
     if not job.sent.on_request:
         return blocks, {}, {}
@@ -63,7 +75,9 @@ def _second_download(job: Job, local: ClientStack, blocks: Blocks) -> tuple[Bloc
 
 
 @torch.no_grad()
-def score(view: View, blocks: Blocks, local: ClientStack, pieces: Sequence[EvalChunk], words: Mapping[str, Any]) -> Tensor:
+def score(
+    view: View, blocks: Blocks, local: ClientStack, pieces: Sequence[EvalChunk], words: Mapping[str, Any]
+) -> Tensor:
     """[scores, 3] or [clients, scores, 3]: correct answers, scored labels, sum of losses; three scores of words."""
     shape = (*local.tensors["size"].shape, len(scores_of(words)), 3)
     totals = torch.zeros(shape, dtype=torch.double, device=local.source.x.device)

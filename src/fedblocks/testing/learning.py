@@ -39,7 +39,9 @@ def learn_from_each_other(example: Example) -> list[LearningProblem]:
             scores.append(judged(setting, state, Sequential(), [client]))
         changed = differences(scores[1], scores[0], FELT)
         if shares and not changed:
-            found.append(LearningProblem(f"other data elsewhere change nothing for client {client}, yet blocks are shared"))
+            found.append(
+                LearningProblem(f"other data elsewhere change nothing for client {client}, yet blocks are shared")
+            )
         if not shares:
             told = differences(scores[1], scores[0])
             found += [LearningProblem(f"nothing is shared, yet other data elsewhere change {text}") for text in told]
@@ -120,7 +122,9 @@ def training_helps(example: Example) -> list[LearningProblem]:
             lowest = min(lowest, _loss(example, setting, state))
         if lowest < FALL * start:
             return []
-    return [LearningProblem(f"the personal loss was {start:.4g} at the start and at best {lowest:.4g} in {ROUNDS} rounds")]
+    return [
+        LearningProblem(f"the personal loss was {start:.4g} at the start and at best {lowest:.4g} in {ROUNDS} rounds")
+    ]
 
 
 def _loss(example: Example, setting: Experiment, state: State) -> float:

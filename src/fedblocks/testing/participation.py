@@ -25,7 +25,11 @@ Tamper = Callable[[Job, Trained], Trained]
 
 def absent_clients(example: Example) -> list[LearningProblem]:
     """Who does not take part keeps its private blocks to the last bit, and is given none."""
-    found = [] if example.cohort < example.federation.clients else [LearningProblem("nobody is ever absent in this example")]
+    found = (
+        []
+        if example.cohort < example.federation.clients
+        else [LearningProblem("nobody is ever absent in this example")]
+    )
     for engine in ENGINES:
         setting = example.setting()
         for start in (setting.start(), run(setting, engine, [example.everybody]).last):

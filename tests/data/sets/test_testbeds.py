@@ -271,7 +271,9 @@ def test_modfl_needs_known_classes_and_a_whole_number_of_clients_per_group() -> 
 
 def test_another_camera_sees_larger_warmer_softer_noisier_images() -> None:
     checks = (torch.arange(8)[:, None] + torch.arange(8)) % 2  # [height, width]
-    pool = DataPool(checks.float().expand(4, 3, 8, 8).clone(), torch.zeros(4, dtype=torch.int64), 1, about={"name": "c"})
+    pool = DataPool(
+        checks.float().expand(4, 3, 8, 8).clone(), torch.zeros(4, dtype=torch.int64), 1, about={"name": "c"}
+    )
     seen = other_camera(pool, side=24, blur=3.0, noise=0.1)
     assert seen.x.shape == (4, 3, 24, 24) and seen.about["name"] == "c_other_camera"
     red, green, blue = seen.x.mean((0, 2, 3)).tolist()

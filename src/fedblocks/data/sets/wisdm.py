@@ -33,7 +33,9 @@ FILES = FileSet(
     (
         FileSource("raw", (File(RAW),)),
         FileSource("raw", (File(f"WISDM_ar_v1.1/{RAW}"),)),
-        FileSource("raw", (File("WISDM_ar_latest.tar.gz", url=f"{SITE}/includes/datasets/latest/WISDM_ar_latest.tar.gz"),)),
+        FileSource(
+            "raw", (File("WISDM_ar_latest.tar.gz", url=f"{SITE}/includes/datasets/latest/WISDM_ar_latest.tar.gz"),)
+        ),
     ),
 )
 FEATURES = FileSet(

@@ -23,7 +23,9 @@ Offers = Mapping[str, ClientResults]  # of one lane, by group
 Methods = Mapping[str, Method]
 
 
-def speculate_lanes(methods: Sequence[Methods], states: Sequence[State], offers: Sequence[Offers]) -> list[Speculation | None]:
+def speculate_lanes(
+    methods: Sequence[Methods], states: Sequence[State], offers: Sequence[Offers]
+) -> list[Speculation | None]:
     """What `hopeful` says of every lane."""
     if not _alike(states, offers):
         return [speculate(*given) for given in zip(methods, states, offers, strict=True)]

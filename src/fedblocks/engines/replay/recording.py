@@ -180,7 +180,9 @@ def needed(operations: Sequence[RecordedCall]) -> list[RecordedCall]:
     return kept[::-1]
 
 
-def _split(operations: Sequence[RecordedCall], steady: set[Slot]) -> tuple[tuple[RecordedCall, ...], list[RecordedCall]]:
+def _split(
+    operations: Sequence[RecordedCall], steady: set[Slot]
+) -> tuple[tuple[RecordedCall, ...], list[RecordedCall]]:
     """Views of what stays in its place need be made only once; all other operations."""
     first, others = [], []
     steady = set(steady)
