@@ -25,18 +25,18 @@ def methods() -> list[Entry]:
 def data() -> list[Entry]:
     """Data sets, with where their files are or would go, partitions, test-beds and shifts."""
     files = {entry.pop("name"): entry for entry in describe_sets()}
-    ours = {name: found for name, found in DATASETS.items() if isinstance(found, DataSet)}
-    kind = {name: found.kind for name, found in ours.items()}
-    about = {name: found.about for name, found in ours.items()}
-    found: list[Entry] = []
+    ours = {name: known for name, known in DATASETS.items() if isinstance(known, DataSet)}
+    kind = {name: known.kind for name, known in ours.items()}
+    about = {name: known.about for name, known in ours.items()}
+    entries: list[Entry] = []
     titles = {"data": "data set", "partition": "partition", "testbed": "test-bed", "shift": "shift"}
     for what, title in titles.items():
         for name in kinds()[what]:
-            found.append({"name": name, "what": title, **_about(what, name)})
+            entries.append({"name": name, "what": title, **_about(what, name)})
             if what == "data":
-                told = {"about": about[name]} if name in about else {}
-                found[-1] |= {**told, "inputs": kind.get(name, "any"), **files.get(name, {})}
-    return found
+                text = {"about": about[name]} if name in about else {}
+                entries[-1] |= {**text, "inputs": kind.get(name, "any"), **files.get(name, {})}
+    return entries
 
 
 def _about(what: str, name: str) -> Entry:

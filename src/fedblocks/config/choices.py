@@ -10,7 +10,7 @@ from torch import nn
 
 from fedblocks.config.options import Table, complete, construct, options_of
 from fedblocks.config.problems import Path, Problem
-from fedblocks.config.registry import GIVEN, kinds
+from fedblocks.config.registry import FILLED_IN, kinds
 from fedblocks.core.checks import Option, OptionError, shown
 from fedblocks.core.errors import NetError, UserError, nearest
 from fedblocks.core.method import Method
@@ -30,7 +30,7 @@ WHERE: dict[str, Path] = {
 
 def options(kind: str, name: str) -> dict[str, Option]:
     """The options of a method, a net, ... by its name."""
-    return options_of(kinds()[kind][name], GIVEN[kind])
+    return options_of(kinds()[kind][name], FILLED_IN[kind])
 
 
 def completed(table: Table, problems: list[Problem]) -> Table:
@@ -54,11 +54,11 @@ def renamed(kind: str, table: Any, name: Any) -> Any:
     return {**{k: v for k, v in table.items() if k not in left_behind}, "name": name}
 
 
-def make(kind: str, table: Mapping[str, Any], **given: Any) -> Any:
+def make(kind: str, table: Mapping[str, Any], **filled_in: Any) -> Any:
     """What a completed table describes: a net, a method, a partition, a shifted federation."""
     name = table["name"]
     values = {k: v for k, v in table.items() if k != "name"}
-    return kinds()[kind][name](**given, **construct(options(kind, name), values))
+    return kinds()[kind][name](**filled_in, **construct(options(kind, name), values))
 
 
 def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Problem]:
@@ -73,8 +73,8 @@ def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Pr
         return [Problem((*path, *named(error.message, table)), error.message, error.fix)]
     except Exception:
         return []  # a method that needs the real net: it is made, and says what is wrong, before the run starts
-    found = [] if allow_degenerate else [said for said in method.degenerate() if said in _with_another_net(table)]
-    return [Problem((*path, *named(sentence, table)), sentence, MEANT) for sentence in found]
+    sentences = [] if allow_degenerate else [said for said in method.degenerate() if said in _with_another_net(table)]
+    return [Problem((*path, *named(sentence, table)), sentence, MEANT) for sentence in sentences]
 
 
 def _with_another_net(table: Table) -> list[str]:
@@ -89,11 +89,11 @@ def _with_another_net(table: Table) -> list[str]:
 def _data(data: Any, problems: list[Problem]) -> Any:
     if not isinstance(data, dict):
         return data
-    given = data.get("options", {})
-    if not isinstance(given, dict):
+    chosen = data.get("options", {})
+    if not isinstance(chosen, dict):
         fix = "write options = {...}; `fedblocks data list --json` shows what each data set takes"
         problems.append(Problem(("data", "options"), "it is not a table", fix))
-    whole = {"name": data.get("name"), **(given if isinstance(given, dict) else {})}
+    whole = {"name": data.get("name"), **(chosen if isinstance(chosen, dict) else {})}
     done = _choice("data", whole, ("data",), problems, below=("options",))
     data = {**data, "options": {k: v for k, v in done.items() if k != "name"}}
     if "testbed" not in data:
@@ -104,12 +104,12 @@ def _data(data: Any, problems: list[Problem]) -> Any:
     return data
 
 
-def _choice(kind: str, given: Any, path: Path, problems: list[Problem], below: Path = ()) -> Any:
-    table = {"name": given} if isinstance(given, str) else given
+def _choice(kind: str, entry: Any, path: Path, problems: list[Problem], below: Path = ()) -> Any:
+    table = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(table, dict):
         known = ", ".join(sorted(kinds()[kind]))
         problems.append(Problem(path, f"name a {WORDS[kind]}", f'write {path[-1]} = {{name = "..."}}. Known: {known}'))
-        return given
+        return entry
     name, known_names = table.get("name"), kinds()[kind]
     if not isinstance(name, str) or name not in known_names:
         message = f"name a {WORDS[kind]}" if name is None else f'there is no {WORDS[kind]} "{name}"'

@@ -14,7 +14,7 @@ from fedblocks.core.errors import nearest
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 
-Found = dict[str, Any]  # one of pydantic's errors
+Details = dict[str, Any]  # of one of pydantic's errors
 Model = type[BaseModel]
 
 _TYPES: dict[str, str] = {  # pydantic's name of an error -> what the value is not
@@ -29,27 +29,27 @@ _LIMITS = {"ge": "is below", "gt": "is not above", "le": "is above", "lt": "is n
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
-def problems_of(error: ValidationError, told: set[Path], root: Model) -> list[Problem]:
+def problems_of(error: ValidationError, reported: set[Path], root: Model) -> list[Problem]:
     """A problem for each key that has none yet; `root` is the model of the whole configuration."""
-    by_key: dict[Path, list[Found]] = {}
+    by_key: dict[Path, list[Details]] = {}
     for one in error.errors():
-        path, found = _placed(dict(one))
-        if path not in told:
-            by_key.setdefault(path, []).append(found)
-    return [_problem(path, found, root) for path, found in by_key.items()]
+        path, details = _placed(dict(one))
+        if path not in reported:
+            by_key.setdefault(path, []).append(details)
+    return [_problem(path, group, root) for path, group in by_key.items()]
 
 
-def _placed(found: Found) -> tuple[Path, Found]:
+def _placed(error: Details) -> tuple[Path, Details]:
     """The key of an error; our own checks say it themselves: "field: what is wrong"."""
-    path = tuple(str(part) for part in found["loc"] if isinstance(part, str) and part not in ("int", "float"))
-    if found["type"] != "value_error":
-        return path, found
-    name, _, message = str(found["msg"]).removeprefix("Value error, ").partition(": ")
-    return (*path, name), {**found, "msg": message}
+    path = tuple(str(part) for part in error["loc"] if isinstance(part, str) and part not in ("int", "float"))
+    if error["type"] != "value_error":
+        return path, error
+    name, _, message = str(error["msg"]).removeprefix("Value error, ").partition(": ")
+    return (*path, name), {**error, "msg": message}
 
 
-def _problem(path: Path, found: list[Found], root: Model) -> Problem:
-    first, fields = found[0], _model_at(path[:-1], root).model_fields
+def _problem(path: Path, errors: list[Details], root: Model) -> Problem:
+    first, fields = errors[0], _model_at(path[:-1], root).model_fields
     kind, value = str(first["type"]), first.get("input")
     if kind in ("model_type", "model_attributes_type"):
         wrong = "it is missing" if value is None else f"{_shown(value)} is not a table"
@@ -58,16 +58,16 @@ def _problem(path: Path, found: list[Found], root: Model) -> Problem:
         home = _belongs(path[-1], root, is_table=isinstance(value, dict))
         return Problem(path, "there is no such field", home or nearest(path[-1], fields))
     if path[-1] not in fields:
-        return Problem(path, _wrong(found), "see docs/configuration.md")
+        return Problem(path, _wrong(errors), "see docs/configuration.md")
     field = fields[path[-1]]
-    return Problem(path, _wrong(found), _to_write(field.annotation, field.description or ""))
+    return Problem(path, _wrong(errors), _to_write(field.annotation, field.description or ""))
 
 
-def _wrong(found: list[Found]) -> str:
+def _wrong(errors: list[Details]) -> str:
     """What is wrong with a value; a field of two types has an error for each."""
-    first = found[0]
+    first = errors[0]
     kind, shown, limits = str(first["type"]), _shown(first.get("input")), first.get("ctx", {})
-    types = [_TYPES[one["type"]] for one in found if one["type"] in _TYPES]
+    types = [_TYPES[one["type"]] for one in errors if one["type"] in _TYPES]
     if types:
         return f"{shown} is not {' or '.join(dict.fromkeys(types))}"
     if kind == "missing":  # a list without its last values, or a whole field
@@ -114,8 +114,8 @@ def _model_at(path: Path, root: Model) -> Model:
         field = model.model_fields.get(part)
         kinds = [field.annotation, *get_args(field.annotation)] if field is not None else [model]
         model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), model)
-    found: Model = model
-    return found
+    section: Model = model
+    return section
 
 
 def _shown(value: Any) -> str:

@@ -74,13 +74,13 @@ class Data(Section):
 
     def _fits_testbed(self) -> Data:
         """A test-bed says itself how many clients there are and who holds which rows of which part."""
-        given = {
+        choices = {
             "clients": self.clients is not None,
             "partition": self.partition is not None,
             "split": self.split != SPLIT,
             "stratified": self.stratified,
         }
-        for name, said in given.items():
+        for name, said in choices.items():
             if said:
                 raise ValueError(f"{name}: the test-bed decides it; leave it out, or leave out data.testbed")
         if self.name == SAVED:
@@ -241,12 +241,12 @@ def _with_defaults(table: Table) -> Table:
     return table
 
 
-def _method_problems(table: Table, told: list[Problem]) -> list[Problem]:
+def _method_problems(table: Table, reported: list[Problem]) -> list[Problem]:
     """What the methods say of themselves, unless something else is wrong with them."""
     groups = table.get("groups")
     tables: dict[Path, Any] = {("method",): table["method"]}
     if isinstance(groups, dict):
         tables |= {("groups", name, "method"): g.get("method") for name, g in groups.items() if isinstance(g, dict)}
-    sound = {path: t for path, t in tables.items() if not any(p.path[: len(path)] == path for p in told)}
+    sound = {path: t for path, t in tables.items() if not any(p.path[: len(path)] == path for p in reported)}
     allow = table.get("allow_degenerate") is True
     return [p for path, one in sound.items() if isinstance(one, dict) for p in method_problems(one, path, allow)]

@@ -37,22 +37,22 @@ def tables_of(option: Option) -> Mapping[str, Callable[..., Any]]:
     return next((TABLES[kind] for kind in members(option.kind) if kind in TABLES), {})
 
 
-def complete(options: Mapping[str, Option], given: Table, path: Path, whose: str, problems: list[Problem]) -> Table:
+def complete(options: Mapping[str, Option], values: Table, path: Path, whose: str, problems: list[Problem]) -> Table:
     """The given values, checked, and defaults for all others; what is wrong goes to `problems`."""
-    for name in given.keys() - options.keys():
+    for name in values.keys() - options.keys():
         elsewhere = _SYNONYMS.get(name)
         hint = nearest(name, options) if options else f"leave it out: {whose} has no options"
         hint = f'here it is called "{elsewhere}"' if elsewhere in options else hint
         problems.append(Problem((*path, name), f"{whose} has no such option", hint))
-    found: Table = {}
+    completed: Table = {}
     for name, option in options.items():
-        if name in given:
-            found[name] = _checked(option, given[name], (*path, name), problems)
+        if name in values:
+            completed[name] = _checked(option, values[name], (*path, name), problems)
         elif option.default is REQUIRED:
             problems.append(Problem((*path, name), f"{whose} needs it", f"set it to {option.words}"))
         elif option.default is not None:
-            found[name] = plain(option.default)
-    return found
+            completed[name] = plain(option.default)
+    return completed
 
 
 def construct(options: Mapping[str, Option], values: Table) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _checked_table(option: Option, value: Table, path: Path, problems: list[Prob
 def _of_the_whole(option: Option, table: Table, path: Path) -> list[Problem]:
     """What is wrong with a table whose values are right one by one."""
     try:
-        found = option.wrong(_constructed(option, table))
+        wrong = option.wrong(_constructed(option, table))
     except OptionError as error:
         return [Problem((*path, error.option), error.why, error.fix, shown(table[error.option]))]
-    return [Problem(path, *found)] if found else []
+    return [Problem(path, *wrong)] if wrong else []

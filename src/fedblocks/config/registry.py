@@ -35,7 +35,7 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {"sgd": SGD, "adam": Adam, "adamw": 
 SCHEDULES: dict[str, Callable[..., Any]] = {"milestones": Milestones, "exponential": Exponential}
 TABLES: dict[Any, dict[str, Callable[..., Any]]] = {Optimizer: OPTIMIZERS, Schedule: SCHEDULES}
 
-GIVEN = {  # parameters that a run fills in by itself
+FILLED_IN = {  # parameters that a run fills in by itself
     "method": {"net"},
     "net": {"input_shape", "classes"},
     "data": set[str](),
@@ -82,16 +82,16 @@ class Named(Mapping[str, Any]):
     def _loaded(self, point: EntryPoint) -> Any:
         package = point.dist.name if point.dist is not None else "unknown"
         try:
-            found = point.load()
+            target = point.load()
         except Exception as error:  # whatever other people's code does
             raise UserError(
                 f'{self.what} "{point.name}" of package {package} cannot be imported: {type(error).__name__}: {error}',
                 f"update or remove the package {package}",
             ) from error
-        self._check(found, f'"{point.name}" of package {package}')
-        return found
+        self._check(target, f'"{point.name}" of package {package}')
+        return target
 
-    def _check(self, found: Any, called: str) -> None:
+    def _check(self, target: Any, called: str) -> None:
         raise NotImplementedError
 
 
@@ -101,8 +101,8 @@ class Methods(Named):
     group, what = "fedblocks.methods", "method"
     ours = METHODS
 
-    def _check(self, found: Any, called: str) -> None:
-        if not (isinstance(found, type) and issubclass(found, Method)):
+    def _check(self, target: Any, called: str) -> None:
+        if not (isinstance(target, type) and issubclass(target, Method)):
             raise UserError(f"{called} is not a method", "it must be a subclass of Method")
 
 
@@ -112,8 +112,8 @@ class Nets(Named):
     group, what = "fedblocks.nets", "net"
     ours = NETS
 
-    def _check(self, found: Any, called: str) -> None:
-        if not callable(found):
+    def _check(self, target: Any, called: str) -> None:
+        if not callable(target):
             raise UserError(f"{called} is not a net", "it must be a function of input_shape and classes")
 
 
@@ -124,11 +124,11 @@ class DataSets(Named):
 
     def __init__(self) -> None:
         files = {SAVED: saved, FILE: npz, REMOTE: remote}
-        loaders = {name: found.load if isinstance(found, DataSet) else found for name, found in DATASETS.items()}
+        loaders = {name: entry.load if isinstance(entry, DataSet) else entry for name, entry in DATASETS.items()}
         self.ours = {**loaders, **files}
 
-    def _check(self, found: Any, called: str) -> None:
-        if not callable(found):
+    def _check(self, target: Any, called: str) -> None:
+        if not callable(target):
             raise UserError(f"{called} is not a data set", "it must be a function that returns a Pool or a Federation")
 
 
@@ -153,8 +153,8 @@ def npz(
     if missing:
         raise UserError(f'{path} has no array "{missing[0]}"', f"it holds {', '.join(sorted(arrays))}")
     targets = as_targets(arrays[y])
-    found = classes if classes is not None else int(targets.max()) + 1
-    return DataPool(as_inputs(arrays[x]), targets, found, users=arrays.get(user), about={"name": "npz", "path": path})
+    count = classes if classes is not None else int(targets.max()) + 1
+    return DataPool(as_inputs(arrays[x]), targets, count, users=arrays.get(user), about={"name": "npz", "path": path})
 
 
 def remote(

@@ -57,22 +57,22 @@ def _is_there(kind: str, name: str) -> bool:
     return True
 
 
-def _table(name: str, target: Callable[..., Any], found: Mapping[str, Option]) -> Schema:
+def _table(name: str, target: Callable[..., Any], known: Mapping[str, Option]) -> Schema:
     return {
         "type": "object",
         "title": name,
         "description": first_line(target),
-        "properties": {"name": {"const": name}, **{key: _option(option) for key, option in found.items()}},
-        "required": ["name", *(key for key, option in found.items() if option.default is REQUIRED)],
+        "properties": {"name": {"const": name}, **{key: _option(option) for key, option in known.items()}},
+        "required": ["name", *(key for key, option in known.items() if option.default is REQUIRED)],
         "additionalProperties": False,
     }
 
 
 def _option(option: Option) -> Schema:
     kind = _type(option.kind, option.limits, option.length)
-    found = {**kind, "description": option.about} if option.about else kind
-    given = option.default is not REQUIRED and option.default is not None
-    return {**found, "default": plain(option.default)} if given else found
+    schema = {**kind, "description": option.about} if option.about else kind
+    has_default = option.default is not REQUIRED and option.default is not None
+    return {**schema, "default": plain(option.default)} if has_default else schema
 
 
 def _type(kind: Any, limits: Sequence[Limit], length: Length | None) -> Schema:
@@ -85,8 +85,8 @@ def _type(kind: Any, limits: Sequence[Limit], length: Length | None) -> Schema:
         return {"anyOf": [_table(name, target, options_of(target)) for name, target in TABLES[kind].items()]}
     inner = [one for one in get_args(kind) if one not in (Ellipsis, type(None))]
     if get_origin(kind) in (Union, types.UnionType):
-        found = [_type(one, limits, length) for one in inner]
-        return found[0] if len(found) == 1 else {} if {} in found else {"anyOf": found}
+        schemas = [_type(one, limits, length) for one in inner]
+        return schemas[0] if len(schemas) == 1 else {} if {} in schemas else {"anyOf": schemas}
     if get_origin(kind) is Literal:
         return {"enum": inner}
     if get_origin(kind) in (tuple, list, Sequence) and inner:

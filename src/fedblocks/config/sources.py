@@ -45,17 +45,17 @@ class Source:
         return self.line(path) or 0, path
 
     def _lines(self) -> dict[Key, int]:
-        found: dict[Key, int] = {}
+        lines: dict[Key, int] = {}
         table: Key = ()
         for number, line in enumerate(self.text.splitlines(), 1):
             if header := _HEADER.match(line):
                 table = _keys(header[1])
-                found.setdefault(table, number)
+                lines.setdefault(table, number)
             elif entry := _ENTRY.match(line):
                 path = (*table, *_keys(entry[1]))
                 for end in range(1, len(path) + 1):
-                    found.setdefault(path[:end], number)
-        return found
+                    lines.setdefault(path[:end], number)
+        return lines
 
 
 def _keys(text: str) -> Key:

@@ -115,11 +115,11 @@ def options_of(target: Any) -> Mapping[str, Option]:
 def _read(target: Any) -> Mapping[str, Option]:
     hints = _hints(target)
     if is_dataclass(target):
-        found = {f.name: _default_of(f) for f in fields(target) if f.init}
+        defaults = {f.name: _default_of(f) for f in fields(target) if f.init}
     else:
         variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-        found = {p.name: p.default for p in inspect.signature(target).parameters.values() if p.kind not in variable}
-    return {name: Option(name, *_split(hints.get(name, Any)), default) for name, default in found.items()}
+        defaults = {p.name: p.default for p in inspect.signature(target).parameters.values() if p.kind not in variable}
+    return {name: Option(name, *_split(hints.get(name, Any)), default) for name, default in defaults.items()}
 
 
 def members(kind: Any) -> tuple[Any, ...]:
@@ -209,8 +209,8 @@ def _check_record(record: Checked) -> None:
 
 
 def _check(owner: str, option: Option, value: Any) -> None:
-    if found := option.wrong(value):
-        why, fix = found
+    if problem := option.wrong(value):
+        why, fix = problem
         raise OptionError(f"{owner}.{option.name} = {shown(value)}: {why}", fix, option.name, why)
 
 

@@ -35,8 +35,8 @@ class ModularNet(Net):
         self.classes = dense_head(self).out_features
         empty = [str(number) for number, stage in enumerate(self.stages, 1) if not stage.names]
         if len(makers) < 2 or empty:
-            told = f"layer {', '.join(empty)} has no parameters" if empty else f"{len(makers)} layer is too few"
-            raise UserError(f"a modular net needs an encoder and an output block: {told}", "give each layer a module")
+            reason = f"layer {', '.join(empty)} has no parameters" if empty else f"{len(makers)} layer is too few"
+            raise UserError(f"a modular net needs an encoder and an output block: {reason}", "give each layer a module")
 
 
 def modular(

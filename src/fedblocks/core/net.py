@@ -82,9 +82,9 @@ class Net:
         key of a dictionary or the name of an attribute ("logits"), or a function.
         """
         if isinstance(module, nn.Module):
-            given = module
+            template = module
             again = copy.deepcopy if keep_weights else _reset
-            return Net(lambda: again(given), head, blocks, dtype, input_shape, output)
+            return Net(lambda: again(template), head, blocks, dtype, input_shape, output)
         return Net(module, head, blocks, dtype, input_shape, output)
 
     def init(self, seed: int) -> Params:
@@ -142,12 +142,12 @@ class Net:
     def layers(self) -> dict[str, Piece]:
         """The linear layers (dense, convolution, embedding, recurrent), each with its bias."""
         kinds = (*_LINEAR, nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)
-        found: dict[str, Piece] = {}
+        pieces: dict[str, Piece] = {}
         for path, module in self.template.named_modules():
-            inside = any(path.startswith(f"{outer}.") for outer in found)
+            inside = any(path.startswith(f"{outer}.") for outer in pieces)
             if isinstance(module, kinds) and not inside:
-                found[path] = self.piece(self._under([path]))
-        return found
+                pieces[path] = self.piece(self._under([path]))
+        return pieces
 
     @cached_property
     def rest(self) -> Piece:
@@ -207,11 +207,11 @@ class Net:
         ]
 
     def _under(self, paths: Iterable[str]) -> set[str]:
-        found: set[str] = set()
+        below: set[str] = set()
         for path in paths:
             self._check_module(path)
-            found |= {n for n in self.names if not path or n == path or n.startswith(f"{path}.")}
-        return found
+            below |= {n for n in self.names if not path or n == path or n.startswith(f"{path}.")}
+        return below
 
     def _under_child(self, index: int) -> list[str]:
         return [n for n in self.names if n.startswith(f"{self._children[index]}.")]
@@ -237,8 +237,8 @@ class Net:
         return stretch if self._children and covered == names else None
 
 
-def _reset(given: nn.Module) -> nn.Module:
-    module = copy.deepcopy(given)
+def _reset(template: nn.Module) -> nn.Module:
+    module = copy.deepcopy(template)
     for part in module.modules():
         for name in ("reset_parameters", "_reset_parameters"):  # the second is attention's
             reset = getattr(part, name, None)

@@ -30,10 +30,10 @@ def checked_module(make: Callable[[], nn.Module]) -> nn.Module:
 
 def take_logits(result: Any, output: Output | None) -> Tensor:
     """The logits in what a module returned."""
-    found = result if output is None else _taken(result, output)
-    if not isinstance(found, Tensor):
+    logits = result if output is None else _taken(result, output)
+    if not isinstance(logits, Tensor):
         _refuse(result, output)
-    return found
+    return logits
 
 
 def _taken(result: Any, output: Output) -> Any:

@@ -52,7 +52,7 @@ def plan(method: Method) -> Plan:
     layout, reads = method.blocks(), _reads(method)
     phases = method.phases()
     rows = [_row(method, name, block, reads.get(name), phases) for name, block in layout.items()]
-    described = [[_phase(phase) for phase in found] for found in (phases, method.adaptation(), method.joining())]
+    described = [[_phase(phase) for phase in stage] for stage in (phases, method.adaptation(), method.joining())]
     return Plan(rows, described[0], described[1], described[2], list(method.views()))
 
 
@@ -152,8 +152,8 @@ def _brief(chosen: object) -> str:
     """A record by its name and what differs from its defaults."""
     if not is_dataclass(chosen):
         return str(chosen)
-    told = {f.name: getattr(chosen, f.name) for f in fields(chosen) if getattr(chosen, f.name) != f.default}
-    return type(chosen).__name__ + (f"({', '.join(f'{k}={v}' for k, v in told.items())})" if told else "")
+    changed = {f.name: getattr(chosen, f.name) for f in fields(chosen) if getattr(chosen, f.name) != f.default}
+    return type(chosen).__name__ + (f"({', '.join(f'{k}={v}' for k, v in changed.items())})" if changed else "")
 
 
 def _table(rows: list[dict[str, str]]) -> list[str]:

@@ -29,10 +29,10 @@ def dataset(name: str) -> DataSet:
     """A data set by its name, or the nearest names."""
     if name not in DATASETS:
         raise DataError(f'there is no data set "{name}"', nearest(name, DATASETS))
-    found = DATASETS[name]
-    if isinstance(found, DataSet):
-        return found
-    return DataSet(name, cast(Callable[..., DataPool], found), None, "features", (found.__doc__ or "").strip())
+    entry = DATASETS[name]
+    if isinstance(entry, DataSet):
+        return entry
+    return DataSet(name, cast(Callable[..., DataPool], entry), None, "features", (entry.__doc__ or "").strip())
 
 
 __all__ = [

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.rows import Ints, Mask, some_names
+from fedblocks.data.rows import Ints, Mask, same_length, some_names
 from fedblocks.data.summary import IGNORE, labels_held
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ def check(federation: Federation, allow_empty: bool) -> None:
 def check_shapes(federation: Federation) -> None:
     """The parts of a federation are of one size; cheap enough for every construction."""
     rows, clients = len(federation.x), len(federation.train)
-    counts = {"labels": (len(federation.y), rows), "names": (len(federation.names), clients)}
-    counts |= {"validation": (len(federation.validation), clients), "test": (len(federation.test), clients)}
-    counts |= {f"tag {name}": (len(tag), clients) for name, tag in federation.tags.items()}
-    for what, (found, wanted) in counts.items():
-        if found != wanted:
-            raise DataError(f"{what}: {found}, expected {wanted}", "give one label per row; names and tags per client")
+    same_length(x=rows, y=len(federation.y))
+    counts = {"names": len(federation.names), "validation": len(federation.validation), "test": len(federation.test)}
+    counts |= {f"tag {name}": len(tag) for name, tag in federation.tags.items()}
+    for what, count in counts.items():
+        if count != clients:
+            raise DataError(f"there are {clients} clients, but {what} has {count} entries", "give one for each client")
     if federation.y.dtype != torch.int64 or federation.y.dim() not in (1, 2):
         fix = "labels are int64, [rows] or [rows, steps]"
         raise DataError(f"labels are {federation.y.dtype} of shape {list(federation.y.shape)}", fix)
@@ -116,8 +116,8 @@ def warnings(federation: Federation, few: int) -> list[str]:
         f"have fewer than {few} training rows": (train.sizes < few) & (train.sizes > 0),
         "have no test rows": federation.test.sizes == 0,
     }
-    found = {what: np.flatnonzero(mask) for what, mask in remarks.items()}
-    messages = [f"{len(who)} clients {what}: {some_names(names, who)}" for what, who in found.items() if len(who)]
+    clients = {what: np.flatnonzero(mask) for what, mask in remarks.items()}
+    messages = [f"{len(who)} clients {what}: {some_names(names, who)}" for what, who in clients.items() if len(who)]
     trained, tested = np.zeros((2, len(federation.x)), dtype=bool)
     trained[train.index], tested[federation.test.index] = True, True
     leaked = np.count_nonzero(trained & tested)

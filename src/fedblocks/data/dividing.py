@@ -22,22 +22,14 @@ def rows_of(values: Any) -> int:
     return len(values) if hasattr(values, "__len__") else 0
 
 
-def same_length(**rows: int) -> None:
-    """Refuse inputs, labels and users of unlike length."""
-    (first, wanted), *others = rows.items()
-    for name, found in others:
-        if found != wanted:
-            raise DataError(f"{first} has {wanted} rows and {name} has {found}", f"give one of {name} for each row")
-
-
-def made_for(partition: How, y: Tensor) -> Partition:
+def partition_of(partition: How, y: Tensor) -> Partition:
     """The partition of this pool; it must not name rows that the pool does not have."""
-    found = partition(y.numpy()) if callable(partition) else partition
-    made = found if isinstance(found, Partition) else listed(found)
-    if len(made.rows.index) and int(made.rows.index.max()) >= len(y):
-        message = f"the partition names row {made.rows.index.max()}, the pool has {len(y)} rows"
+    clients = partition(y.numpy()) if callable(partition) else partition
+    division = clients if isinstance(clients, Partition) else listed(clients)
+    if len(division.rows.index) and int(division.rows.index.max()) >= len(y):
+        message = f"the partition names row {division.rows.index.max()}, the pool has {len(y)} rows"
         raise DataError(message, "make the partition from the labels of this pool")
-    return made
+    return division
 
 
 def recipe_of(partition: Partition) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.random import generator
 from fedblocks.data import checks, overview
 from fedblocks.data.arrays import Inputs, MapDataset, as_inputs, as_targets, stack_dataset
-from fedblocks.data.dividing import How, count_classes, made_for, recipe_of, rows_of, same_length
+from fedblocks.data.dividing import How, count_classes, partition_of, recipe_of, rows_of
 from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
 from fedblocks.data.partition import names_arrays, names_from, names_header
 from fedblocks.data.partitions import by_user
 from fedblocks.data.pools import DataPool
-from fedblocks.data.rows import Ints, Numbered, Rows, read_only, take_names
+from fedblocks.data.rows import Ints, Numbered, Rows, read_only, same_length, take_names
 from fedblocks.data.splits import Fractions, split_rows, split_rows_stratified
 from fedblocks.data.storage import content_hash, read_arrays, read_npz, verify, write_npz
 from fedblocks.data.summary import IGNORE
@@ -76,12 +76,12 @@ class Federation:
         """Divide a pool over clients, and each client's rows into train, validation and test."""
         inputs, targets = as_inputs(x), as_targets(y)
         same_length(x=len(inputs), y=len(targets))
-        made = made_for(partition, targets)
+        division = partition_of(partition, targets)
         if stratified:
-            train, validation, test = split_rows_stratified(made.rows, targets.numpy(), split, seed)
+            train, validation, test = split_rows_stratified(division.rows, targets.numpy(), split, seed)
         else:
-            train, validation, test = split_rows(made.rows, split, seed)
-        recipe = {**recipe_of(made), "split": list(split), "split_seed": seed, "stratified": stratified}
+            train, validation, test = split_rows(division.rows, split, seed)
+        recipe = {**recipe_of(division), "split": list(split), "split_seed": seed, "stratified": stratified}
         federation = cls(
             x=inputs,
             y=targets,
@@ -89,7 +89,7 @@ class Federation:
             validation=validation,
             test=test,
             classes=count_classes(targets, classes),
-            names=made.names,
+            names=division.names,
             tags=tags or {},
             about={**(about or {}), **recipe},
         )
@@ -153,11 +153,13 @@ class Federation:
     ) -> Federation:
         """Arrays of an npz file, by user id unless a partition is given; options as for from_arrays."""
         arrays = read_arrays(path)
-        for name in (x, y) if partition else (x, y, user):
+        for name in (x, y, user) if partition is None else (x, y):
             if name not in arrays:
                 fix = f"it holds {', '.join(sorted(arrays))}: name the columns, or give a partition instead of a user"
                 raise DataError(f"{path} has no array {name}", fix)
-        return cls.from_arrays(arrays[x], arrays[y], partition or by_user(arrays[user]), **options)
+        if partition is None:
+            return cls.from_users(arrays[x], arrays[y], arrays[user], **options)
+        return cls.from_arrays(arrays[x], arrays[y], partition, **options)
 
     @classmethod
     def from_torch(cls, dataset: MapDataset, partition: How, **options: Any) -> Federation:
@@ -185,10 +187,10 @@ class Federation:
         allow_empty: bool = False,
     ) -> Federation:
         """Official pools: the partition divides the train pool, and the others by the same shares of every class."""
-        made = made_for(partition, as_targets(train[1]))
-        joined = join_pools(made, train, validation, test, seed)
-        about = {**recipe_of(made), "pools_seed": seed}
-        return cls.from_joined(joined, count_classes(joined.y, classes), made.names, about).check(allow_empty)
+        division = partition_of(partition, as_targets(train[1]))
+        joined = join_pools(division, train, validation, test, seed)
+        about = {**recipe_of(division), "pools_seed": seed}
+        return cls.from_joined(joined, count_classes(joined.y, classes), division.names, about).check(allow_empty)
 
     @classmethod
     def from_joined(cls, joined: Joined, classes: int, names: Sequence[str], about: dict[str, Any]) -> Federation:

@@ -55,10 +55,10 @@ def join_parts(clients: Sequence[Parts], names: Sequence[str]) -> Joined:
     if not clients:
         raise DataError("there are no clients", "give at least one")
     parts = [part.name for part in fields(Parts)]
-    given = [(part, c) for part in parts for c, own in enumerate(clients) if getattr(own, part) is not None]
-    owners = [f"{names[c]} ({part})" for part, c in given]
-    x, y, begins = join([getattr(clients[c], part) for part, c in given], owners)
-    stretch = {key: np.arange(a, b) for key, a, b in zip(given, begins, begins[1:])}
+    brought = [(part, c) for part in parts for c, own in enumerate(clients) if getattr(own, part) is not None]
+    owners = [f"{names[c]} ({part})" for part, c in brought]
+    x, y, begins = join([getattr(clients[c], part) for part, c in brought], owners)
+    stretch = {key: np.arange(a, b) for key, a, b in zip(brought, begins, begins[1:])}
     nothing = np.zeros(0, np.int64)
     train, validation, test = (Rows.of([stretch.get((p, c), nothing) for c in range(len(clients))]) for p in parts)
     return Joined(x, y, (train, validation, test))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from fedblocks.data.rows import Ints
+from fedblocks.data.rows import Ints, same_length
 
 Kind = Literal["images", "signals", "features", "tokens"]
 
@@ -26,6 +26,10 @@ class DataPool:
     coarse: Ints | None = None  # [rows]: coarse label of each row
     topics: Ints | None = None  # [users]: the hidden group of each user, where it is known
     about: dict[str, Any] = field(default_factory=dict)  # source, licence, how it was made
+
+    def __post_init__(self) -> None:
+        others = {"users": self.users, "coarse": self.coarse}
+        same_length(x=len(self.x), y=len(self.y), **{k: len(v) for k, v in others.items() if v is not None})
 
 
 @dataclass(frozen=True)

@@ -138,3 +138,11 @@ def some_names(names: Sequence[str], clients: npt.ArrayLike, most: int = 5) -> s
     chosen = np.asarray(clients, dtype=np.int64).tolist()
     shown = ", ".join(names[c] for c in chosen[:most])
     return shown + (f" and {len(chosen) - most} more" if len(chosen) > most else "")
+
+
+def same_length(**rows: int) -> None:
+    """Refuse inputs, labels and users of unlike length."""
+    (first, expected), *others = rows.items()
+    for name, count in others:
+        if count != expected:
+            raise DataError(f"{first} has {expected} rows and {name} has {count}", f"give one of {name} for each row")

@@ -36,14 +36,14 @@ def hidden_groups(clients: int, groups: Groups, seed: int = 0) -> Ints:
     values = np.asarray(groups, dtype=object)
     if not all(isinstance(value, int | np.integer) for value in values.flat):
         raise DataError(f"groups = {groups!r} are not whole numbers", "say how many groups, or one group per client")
-    given = values.astype(np.int64)
-    if given.ndim:
-        if given.shape != (clients,) or given.min(initial=0) < 0:
-            raise DataError(f"groups of shape {list(given.shape)} for {clients} clients", "give one group per client")
-        return given
-    if not 0 < given <= clients:
-        raise DataError(f"{given} groups of {clients} clients", "use 1 to as many groups as clients")
-    return generator(seed, "hidden_groups").permutation(np.arange(clients) % given)
+    numbers = values.astype(np.int64)
+    if numbers.ndim:
+        if numbers.shape != (clients,) or numbers.min(initial=0) < 0:
+            raise DataError(f"groups of shape {list(numbers.shape)} for {clients} clients", "give one group per client")
+        return numbers
+    if not 0 < numbers <= clients:
+        raise DataError(f"{numbers} groups of {clients} clients", "use 1 to as many groups as clients")
+    return generator(seed, "hidden_groups").permutation(np.arange(clients) % numbers)
 
 
 def own_rows(federation: Federation, groups: Ints) -> tuple[Federation, Ints]:
@@ -89,13 +89,13 @@ def permutations(groups: int, classes: int, seed: int = 0) -> Ints:
     """A different order of the classes for each group; the first group keeps its labels."""
     if classes < 12 and groups > factorial(classes):
         raise DataError(f"{groups} groups, but {classes} labels have {factorial(classes)} orders", "use fewer groups")
-    found: dict[bytes, Ints] = {}
+    orders: dict[bytes, Ints] = {}
     rng = generator(seed, "permutations")
     order = np.arange(classes)
-    while len(found) < groups:
-        found.setdefault(order.tobytes(), order)
+    while len(orders) < groups:
+        orders.setdefault(order.tobytes(), order)
         order = rng.permutation(classes)
-    return np.stack(list(found.values()))  # [groups, classes]
+    return np.stack(list(orders.values()))  # [groups, classes]
 
 
 def permute_labels(

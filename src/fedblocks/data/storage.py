@@ -67,13 +67,13 @@ def read_npz(path: str | Path, kind: str) -> tuple[dict[str, Any], Arrays]:
     except (KeyError, ValueError) as error:
         raise DataError(f"{path} is not a saved {kind}", f"load a file that {kind}.save wrote") from error
     if header.get("kind") != kind or header.get("format") != FORMAT:
-        found = f"{header.get('kind')} of format {header.get('format')}"
+        stored = f"{header.get('kind')} of format {header.get('format')}"
         fix = f"load it with {header.get('kind')}.load of the version that wrote it"
-        raise DataError(f"{path} holds a {found}, not a {kind} of format {FORMAT}", fix)
+        raise DataError(f"{path} holds a {stored}, not a {kind} of format {FORMAT}", fix)
     return header, arrays
 
 
-def verify(path: str | Path, header: dict[str, Any], found: str) -> None:
+def verify(path: str | Path, header: dict[str, Any], content: str) -> None:
     """Refuse a file whose content is not what was saved."""
-    if header["hash"] != found:
+    if header["hash"] != content:
         raise DataError(f"{path} is damaged: its content does not match its hash", "make the file again")

@@ -48,13 +48,13 @@ class Conv2d(nn.Conv2d):
         from fedblocks.layers.mapped_convolution import ClientConvolution
         from fedblocks.layers.mapped_pooling import convolve_and_pool
 
-        given = (input, self.weight, self.bias, int(self.padding[0]))
+        arguments = (input, self.weight, self.bias, int(self.padding[0]))
         if any(pool.is_plain() and _single(pool.kernel_size) == 2 for pool in self.pools):
-            found = convolve_and_pool(*given, self.rectified)
-            if found is not None:
-                return found
+            pooled = convolve_and_pool(*arguments, self.rectified)
+            if pooled is not None:
+                return pooled
         convolve: Callable[..., Tensor] = ClientConvolution.apply
-        return self._pooled(convolve(*given))
+        return self._pooled(convolve(*arguments))
 
     def _pooled(self, output: Tensor) -> Tensor:
         for pool in self.pools:

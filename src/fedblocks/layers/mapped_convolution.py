@@ -9,7 +9,7 @@ from fedblocks.layers.dense import stacked
 
 
 class _Convolution(torch.autograd.Function):
-    """What the convolution of one client and that of a stack have in common."""
+    """Common to the convolution of one client and that of a stack."""
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -18,8 +18,8 @@ class _Convolution(torch.autograd.Function):
         ctx.pad, ctx.has_bias = pad, bias is not None
 
     @classmethod
-    def given(cls, ctx, grads):
-        """Gradients as autograd wants them: nothing where none was asked for."""
+    def keep_wanted(cls, ctx, grads):
+        """Replace gradients that autograd did not ask for by None."""
         asked = (*ctx.needs_input_grad[:2], ctx.has_bias)
         return *(grad if needed else None for grad, needed in zip(grads, asked, strict=True)), None
 
@@ -33,7 +33,7 @@ class _Stacked(_Convolution):
 
     @staticmethod
     def backward(ctx, dy):
-        return _Stacked.given(ctx, gradients(dy, *ctx.saved_tensors, ctx.pad, ctx.needs_input_grad[:2]))
+        return _Stacked.keep_wanted(ctx, gradients(dy, *ctx.saved_tensors, ctx.pad, ctx.needs_input_grad[:2]))
 
     @staticmethod
     def vmap(info, in_dims, x, w, bias, pad):
@@ -53,7 +53,7 @@ class ClientConvolution(_Convolution):
     @staticmethod
     def backward(ctx, dy):
         grads = ClientGradients.apply(dy, *ctx.saved_tensors, ctx.pad, tuple(ctx.needs_input_grad[:2]))
-        return ClientConvolution.given(ctx, grads)
+        return ClientConvolution.keep_wanted(ctx, grads)
 
     @staticmethod
     def vmap(info, in_dims, x, w, bias, pad):
@@ -67,8 +67,8 @@ class ClientGradients(torch.autograd.Function):
     @staticmethod
     def forward(dy, x, w, pad, wanted):
         pads, ones, none, asked = [pad, pad], [1, 1], [0, 0], [*wanted, True]
-        found = torch.ops.aten.convolution_backward(dy, x, w, [len(w)], ones, pads, ones, False, none, 1, asked)
-        return tuple(x.new_empty(0) if grad is None else grad for grad in found)
+        grads = torch.ops.aten.convolution_backward(dy, x, w, [len(w)], ones, pads, ones, False, none, 1, asked)
+        return tuple(x.new_empty(0) if grad is None else grad for grad in grads)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -14,7 +14,7 @@ from fedblocks.layers.mapped_convolution import ClientGradients, second_gradient
 
 
 class _Pooled(torch.autograd.Function):
-    """What the function of one client and that of a stack have in common."""
+    """Common to the function of one client and that of a stack."""
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -24,8 +24,8 @@ class _Pooled(torch.autograd.Function):
         ctx.save_for_backward(output[1], x, w)
 
     @classmethod
-    def given(cls, ctx, grads):
-        """Gradients as autograd wants them: nothing where none was asked for."""
+    def keep_wanted(cls, ctx, grads):
+        """Replace gradients that autograd did not ask for by None."""
         asked = (*ctx.needs_input_grad[:2], ctx.has_bias)
         return *(grad if needed else None for grad, needed in zip(grads, asked, strict=True)), None, None
 
@@ -40,7 +40,7 @@ class _StackedPool(_Pooled):
     @staticmethod
     def backward(ctx, dy, unused):
         winner, x, w = ctx.saved_tensors
-        return _StackedPool.given(ctx, gradients(dy, x, w, ctx.pad, ctx.needs_input_grad[:2], winner))
+        return _StackedPool.keep_wanted(ctx, gradients(dy, x, w, ctx.pad, ctx.needs_input_grad[:2], winner))
 
     @staticmethod
     def vmap(info, in_dims, x, w, bias, pad, rectified):
@@ -63,7 +63,7 @@ class ClientPooling(_Pooled):
     def backward(ctx, dy, unused):
         winner, x, w = ctx.saved_tensors
         wanted = tuple(ctx.needs_input_grad[:2])
-        return ClientPooling.given(ctx, PooledGradients.apply(dy, winner, x, w, ctx.pad, wanted))
+        return ClientPooling.keep_wanted(ctx, PooledGradients.apply(dy, winner, x, w, ctx.pad, wanted))
 
     @staticmethod
     def vmap(info, in_dims, x, w, bias, pad, rectified):
@@ -92,8 +92,8 @@ class PooledGradients(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, dy, winner, x, w, pad, wanted):
-        given = zip((dy, winner, x, w), in_dims[:4], strict=True)
-        dy, winner, x, w = (stacked(t, d, info.batch_size) for t, d in given)
+        tensors = zip((dy, winner, x, w), in_dims[:4], strict=True)
+        dy, winner, x, w = (stacked(t, d, info.batch_size) for t, d in tensors)
         return gradients(dy, x, w, pad, wanted, winner), (0 if wanted[0] else None, 0 if wanted[1] else None, 0)
 
 
@@ -102,8 +102,8 @@ def _outputs(x: Tensor, w: Tensor, pad: int) -> tuple[int, int]:
 
 
 def convolve_and_pool(x: Tensor, w: Tensor, bias: Tensor | None, pad: int, rectified: bool) -> Tensor | None:
-    """[batch, in, h, w] of a client -> [batch, out, h' // 2, w' // 2]; nothing if no kernel is for such sizes."""
+    """[batch, in, h, w] of a client -> [batch, out, h' // 2, w' // 2]; None if no kernel fits these sizes."""
     if not narrow.Shape.of(x, w, pad, pooled=True).fits():
         return None
-    found: Tensor = ClientPooling.apply(x, w, bias, pad, rectified)[0]
-    return found
+    y: Tensor = ClientPooling.apply(x, w, bias, pad, rectified)[0]
+    return y

@@ -22,8 +22,8 @@ class FirstCorner(nn.Module):
 
 def own_inputs(net: str, input_shape: Sequence[int], own_shape: Sequence[int] | None) -> tuple[int, ...]:
     """The shape that a net works on: its own where it is given and fits into the inputs, else theirs."""
-    given, own = tuple(input_shape), tuple(own_shape or input_shape)
-    if len(own) != len(given) or any(small > large for small, large in zip(own, given)):
-        told = f'net "{net}" is to cut {list(own)} out of inputs of shape {list(given)}'
-        raise UserError(told, "give own_shape as many sizes, none of them larger, or leave it out")
+    whole, own = tuple(input_shape), tuple(own_shape or input_shape)
+    if len(own) != len(whole) or any(small > large for small, large in zip(own, whole)):
+        message = f'net "{net}" is to cut {list(own)} out of inputs of shape {list(whole)}'
+        raise UserError(message, "give own_shape as many sizes, none of them larger, or leave it out")
     return own

@@ -106,14 +106,14 @@ def _start(layer: nn.Module) -> None:
 def _loaded(path: Path, module: nn.Module) -> dict[str, Tensor]:
     """The tensors of a file for all layers but the classifier, each of the right name and shape."""
     try:
-        found = load_file(path)
+        tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise UserError(f"weights file {path} cannot be read: {error}", "give a safetensors file") from error
     wanted = {k: v for k, v in module.state_dict().items() if not k.startswith("classifier.")}
     needed = [k for k in wanted if not k.endswith("num_batches_tracked")]
-    wrong = [k for k in needed if k not in found or found[k].shape != wanted[k].shape]
+    wrong = [k for k in needed if k not in tensors or tensors[k].shape != wanted[k].shape]
     if wrong:
-        have = list(found[wrong[0]].shape) if wrong[0] in found else "missing"
-        told = f'{path}: "{wrong[0]}" is {have}, the net has {list(wanted[wrong[0]].shape)}'
-        raise UserError(told, "give a file with the tensors of torchvision's mobilenet_v2")
-    return {k: found[k] for k in needed}
+        have = list(tensors[wrong[0]].shape) if wrong[0] in tensors else "missing"
+        message = f'{path}: "{wrong[0]}" is {have}, the net has {list(wanted[wrong[0]].shape)}'
+        raise UserError(message, "give a file with the tensors of torchvision's mobilenet_v2")
+    return {k: tensors[k] for k in needed}

@@ -131,8 +131,8 @@ def _signals(
     name: str, input_shape: Sequence[int], classes: int, own_shape: Shape | None, units: int, dense: tuple[int, ...]
 ) -> Net:
     if len(input_shape) != 2:
-        told = f'net "{name}" needs signals [channels, steps], but the inputs are {list(input_shape)}'
-        raise UserError(told, 'use net.name = "modfl_cifar" for images')
+        message = f'net "{name}" needs signals [channels, steps], but the inputs are {list(input_shape)}'
+        raise UserError(message, 'use net.name = "modfl_cifar" for images')
     channels = own_inputs(name, input_shape, own_shape)[0]
 
     def configuration() -> list[nn.Module]:

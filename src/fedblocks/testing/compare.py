@@ -19,13 +19,13 @@ CLOSE = {torch.float64: 1e-9, torch.float32: 1e-5}  # what another order of addi
 
 def state_leaves(state: State) -> Leaves:
     """Every tensor of a state."""
-    found = {"round": torch.tensor(state.round)}
-    found |= _leaves("server", state.server)
+    leaves = {"round": torch.tensor(state.round)}
+    leaves |= _leaves("server", state.server)
     for name, blocks in state.memory.items():
-        found |= _leaves(f'memory of the rule of "{name}",', blocks)
+        leaves |= _leaves(f'memory of the rule of "{name}",', blocks)
     for client, blocks in state.private.items():
-        found |= _leaves(f"client {client}", blocks)
-    return found
+        leaves |= _leaves(f"client {client}", blocks)
+    return leaves
 
 
 def _leaves(where: str, blocks: Blocks) -> Leaves:
@@ -35,12 +35,12 @@ def _leaves(where: str, blocks: Blocks) -> Leaves:
 def judged(setting: Experiment, state: State, engine: Engine, clients: list[int] | None = None) -> Leaves:
     """How all models of all clients do, for clients that took part and for clients that join."""
     who = list(range(setting.data.clients)) if clients is None else clients
-    found: Leaves = {}
+    leaves: Leaves = {}
     for joining in (False, True):
         for view, scores in evaluate(setting, state, who, engine, joining=joining).items():
-            told = f'view "{view}"' + (" of a joining client" if joining else "")
-            found |= {f"{told}, client {c}: correct, scored, loss": torch.tensor(s) for c, s in scores.items()}
-    return found
+            model = f'view "{view}"' + (" of a joining client" if joining else "")
+            leaves |= {f"{model}, client {c}: correct, scored, loss": torch.tensor(s) for c, s in scores.items()}
+    return leaves
 
 
 def report_leaves(report: Report) -> Leaves:
@@ -58,10 +58,11 @@ def report_leaves(report: Report) -> Leaves:
 
 def differences(ours: Leaves, theirs: Leaves, tolerance: float = 0.0) -> list[str]:
     """One sentence for each place where two results differ; a tolerance of 0 means every bit."""
-    found = [f"{place}: only in the first" for place in ours.keys() - theirs.keys()]
-    found += [f"{place}: only in the second" for place in theirs.keys() - ours.keys()]
+    sentences = [f"{place}: only in the first" for place in ours.keys() - theirs.keys()]
+    sentences += [f"{place}: only in the second" for place in theirs.keys() - ours.keys()]
     both = [place for place in ours if place in theirs]
-    return found + [told for place in both if (told := _difference(place, ours[place], theirs[place], tolerance))]
+    unlike = [_difference(place, ours[place], theirs[place], tolerance) for place in both]
+    return sentences + [sentence for sentence in unlike if sentence]
 
 
 def _difference(place: str, a: Tensor, b: Tensor, tolerance: float) -> str:

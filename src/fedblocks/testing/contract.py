@@ -13,7 +13,7 @@ from fedblocks.testing import learning, movement, participation, reductions, rep
 from fedblocks.testing.example import Example
 from fedblocks.testing.problems import LearningProblem
 
-SHOWN = 6  # problems that a verdict tells; the others are counted
+SHOWN = 6  # problems that a verdict lists; the others are counted
 
 
 @dataclass(frozen=True)
@@ -73,17 +73,17 @@ def check_method(example: Example) -> Iterator[Check]:
 
 def run_check(invariant: Invariant, example: Example) -> Check:
     """The verdict on one invariant. An exception must be needed: one that excuses nothing fails."""
-    found = _found(invariant, example)
+    problems = _find_problems(invariant, example)
     reasons = {k: why for k, why in example.exceptions.items() if k.partition("/")[0] == invariant.name}
-    excused = {key: [p for p in found if key in (invariant.name, f"{invariant.name}/{p.part}")] for key in reasons}
-    left = [p.text for p in found if all(p not in some for some in excused.values())]
+    excused = {key: [p for p in problems if key in (invariant.name, f"{invariant.name}/{p.part}")] for key in reasons}
+    left = [p.text for p in problems if all(p not in some for some in excused.values())]
     left += [f'the exception "{key}" is not needed' for key, some in excused.items() if not some]
-    told = left or [f"excepted: {why}" for why in reasons.values()]
-    return Check(invariant.number, invariant.name, invariant.says, not left, _brief(told))
+    sentences = left or [f"excepted: {why}" for why in reasons.values()]
+    return Check(invariant.number, invariant.name, invariant.says, not left, _brief(sentences))
 
 
-def _found(invariant: Invariant, example: Example) -> list[LearningProblem]:
-    """The problems; an error is one too, because a method that cannot be run keeps no invariant."""
+def _find_problems(invariant: Invariant, example: Example) -> list[LearningProblem]:
+    """Find the problems; an error is one too, because a method that cannot be run keeps no invariant."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # nets of examples are so small that more threads only wait for each other
     try:
@@ -96,6 +96,6 @@ def _found(invariant: Invariant, example: Example) -> list[LearningProblem]:
         torch.set_num_threads(threads)
 
 
-def _brief(told: list[str]) -> str:
-    shown = [*told[:SHOWN], f"... and {len(told) - SHOWN} more"] if len(told) > SHOWN else told
+def _brief(sentences: list[str]) -> str:
+    shown = [*sentences[:SHOWN], f"... and {len(sentences) - SHOWN} more"] if len(sentences) > SHOWN else sentences
     return "\n".join(shown)

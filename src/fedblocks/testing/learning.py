@@ -30,7 +30,7 @@ FALL = 0.9  # of the loss at the start
 def learn_from_each_other(example: Example) -> list[LearningProblem]:
     """Other people's data change my predictions exactly if something is shared."""
     shares = any(isinstance(b, Federated) for m in example.methods().values() for b in m.blocks().values())
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for client in example.everybody[:2]:
         scores = []
         for federation in (example.federation, with_other_data_elsewhere(example.federation, client)):
@@ -39,22 +39,22 @@ def learn_from_each_other(example: Example) -> list[LearningProblem]:
             scores.append(judged(setting, state, Sequential(), [client]))
         changed = differences(scores[1], scores[0], FELT)
         if shares and not changed:
-            found.append(
+            failures.append(
                 LearningProblem(f"other data elsewhere change nothing for client {client}, yet blocks are shared")
             )
         if not shares:
-            told = differences(scores[1], scores[0])
-            found += [LearningProblem(f"nothing is shared, yet other data elsewhere change {text}") for text in told]
-    return found
+            message = "nothing is shared, yet other data elsewhere change"
+            failures += [LearningProblem(f"{message} {text}") for text in differences(scores[1], scores[0])]
+    return failures
 
 
 def no_dead_knobs(example: Example) -> list[LearningProblem]:
     """Every numeric hyper-parameter, sizes of pools included, changes how the models do."""
     usual = _outcome(example, {})
     return [
-        LearningProblem(f"{name} = {value} {told}", name)
+        LearningProblem(f"{name} = {value} {reason}", name)
         for name, value in _knobs(example).items()
-        if (told := _deadness(example, name, value, usual))
+        if (reason := _deadness(example, name, value, usual))
     ]
 
 

@@ -26,7 +26,7 @@ from fedblocks.testing.rounds import run
 
 def named_blocks_move(example: Example) -> list[LearningProblem]:
     """Every tensor of every named block moves in each phase of each client with data, and no other does."""
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     setting = example.setting()
     states = [setting.start(), run(setting, Vectorised(), [example.everybody]).last]
     with_data = [c for c in example.everybody if len(setting.data.train[c])]
@@ -38,8 +38,8 @@ def named_blocks_move(example: Example) -> list[LearningProblem]:
                 for state in states:
                     moved = _moves(_Place(setting, state, engine, group, clients, purpose), phases)
                     where = f"{purpose}, round {state.round}, {engine.name}"
-                    found += [LearningProblem(f"{text} ({where})", block) for block, text in moved]
-    return found
+                    failures += [LearningProblem(f"{text} ({where})", block) for block, text in moved]
+    return failures
 
 
 def _stretches(method: Method) -> list[tuple[str, list[Phase]]]:
@@ -84,9 +84,9 @@ def _moves(place: _Place, phases: Sequence[Phase]) -> Iterator[tuple[str, str]]:
         for name, block in after.items():
             for key, value in block.items():
                 for row, client in enumerate(place.clients):
-                    told = _wrong_move(value[row], before[name][key][row], name in phase.train)
-                    if told:
-                        yield name, f'phase {number}, client {client}, block "{name}", tensor "{key}": {told}'
+                    reason = _wrong_move(value[row], before[name][key][row], name in phase.train)
+                    if reason:
+                        yield name, f'phase {number}, client {client}, block "{name}", tensor "{key}": {reason}'
 
 
 def _wrong_move(now: Tensor, then: Tensor, named: bool) -> str:
@@ -104,8 +104,8 @@ def reviewed_plan(example: Example) -> list[LearningProblem]:
     if example.plan is None:
         return [LearningProblem(f"no reviewed plan is given; read this one and give it as `plan`:\n{text}")]
     lines = unified_diff(example.plan.splitlines(), text.splitlines(), "reviewed", "now", lineterm="", n=0)
-    told = "\n".join(lines)
-    return problems([f"the plan is not the reviewed one:\n{told}"] if told else [])
+    changes = "\n".join(lines)
+    return problems([f"the plan is not the reviewed one:\n{changes}"] if changes else [])
 
 
 def plan_text(example: Example) -> str:

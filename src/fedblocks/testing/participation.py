@@ -25,7 +25,7 @@ Tamper = Callable[[Job, Trained], Trained]
 
 def absent_clients(example: Example) -> list[LearningProblem]:
     """Who does not take part keeps its private blocks to the last bit, and is given none."""
-    found = (
+    failures = (
         []
         if example.cohort < example.federation.clients
         else [LearningProblem("nobody is ever absent in this example")]
@@ -37,10 +37,10 @@ def absent_clients(example: Example) -> list[LearningProblem]:
             for clients in example.cohorts():
                 after, _ = run_round(setting, before, clients, engine)
                 away = [c for c in example.everybody if c not in clients]
-                told = differences(_private(after, away), _private(before, away))
-                found += problems(told, f"absent from round {before.round}, {engine.name}")
+                sentences = differences(_private(after, away), _private(before, away))
+                failures += problems(sentences, f"absent from round {before.round}, {engine.name}")
                 before = after
-    return found
+    return failures
 
 
 def _private(state: State, clients: list[int]) -> Leaves:
@@ -53,22 +53,22 @@ def empty_client(example: Example) -> list[LearningProblem]:
     origins = [example.everybody[0], *example.everybody]
     federation = without_training_rows(example.federation.subset(origins), 0)
     cohorts = [[c + 1 for c in clients] for clients in example.cohorts()]
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for engine in ENGINES:
         setting = example.setting(federation, origins)
         absent = run(setting, engine, cohorts)
         there = run(example.setting(federation, origins), engine, [[0, *clients] for clients in cohorts])
         refused = [f"{r.detail} ({r.reason})" for report in there.reports for r in report.refusals]
-        told = [f"somebody was refused: {text}" for text in refused]
-        told += differences(_of_others(there.last, 0), _of_others(absent.last, 0), close(setting))
+        sentences = [f"somebody was refused: {text}" for text in refused]
+        sentences += differences(_of_others(there.last, 0), _of_others(absent.last, 0), close(setting))
         others = list(range(1, federation.clients))
-        told += differences(
+        sentences += differences(
             judged(setting, there.last, engine, others), judged(setting, absent.last, engine, others), close(setting)
         )
         own = judged(setting, there.last, engine, [0])
-        told += [f"{place}: not finite" for place, value in own.items() if not torch.isfinite(value).all()]
-        found += problems(told, f"with an empty client, {engine.name}")
-    return found
+        sentences += [f"{place}: not finite" for place, value in own.items() if not torch.isfinite(value).all()]
+        failures += problems(sentences, f"with an empty client, {engine.name}")
+    return failures
 
 
 def _of_others(state: State, client: int) -> Leaves:
@@ -78,18 +78,18 @@ def _of_others(state: State, client: int) -> Leaves:
 
 def broken_client(example: Example) -> list[LearningProblem]:
     """A client that sends NaN, an infinity or a bad weight is refused, and as good as absent."""
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     first = example.everybody[0]
     setting = example.setting(with_broken_inputs(example.federation, first))
     for engine in ENGINES:
-        told = _as_if_absent(setting, engine, first, _without(setting, engine, first))
-        found += problems(told, f"client {first} trains on NaN, {engine.name}")
+        sentences = _as_if_absent(setting, engine, first, _without(setting, engine, first))
+        failures += problems(sentences, f"client {first} trains on NaN, {engine.name}")
     whole, engine = example.setting(), Vectorised()
     absent = _without(whole, engine, first)
     for sends, tamper in _tampers(whole, first).items():
-        told = _as_if_absent(whole, Rigged(engine, after=tamper), first, absent)
-        found += problems(told, f"client {first} sends {sends}")
-    return found
+        sentences = _as_if_absent(whole, Rigged(engine, after=tamper), first, absent)
+        failures += problems(sentences, f"client {first} sends {sends}")
+    return failures
 
 
 def _without(setting: Experiment, engine: Engine, client: int) -> Leaves:
@@ -100,11 +100,12 @@ def _without(setting: Experiment, engine: Engine, client: int) -> Leaves:
 
 def _as_if_absent(setting: Experiment, engine: Engine, client: int, absent: Leaves) -> list[str]:
     there = run(setting, engine, [list(range(setting.data.clients))] * 2)
-    told = differences(state_leaves(there.last), absent, close(setting))
+    sentences = differences(state_leaves(there.last), absent, close(setting))
     for number, report in enumerate(there.reports):
         refused = {refusal.client for refusal in report.refusals}
-        told += [] if refused == {client} else [f"round {number} refused clients {sorted(refused)}, not [{client}]"]
-    return told
+        if refused != {client}:
+            sentences.append(f"round {number} refused clients {sorted(refused)}, not [{client}]")
+    return sentences
 
 
 def _tampers(setting: Experiment, client: int) -> dict[str, Tamper]:
@@ -113,13 +114,13 @@ def _tampers(setting: Experiment, client: int) -> dict[str, Tamper]:
     job = setting.job(group, [client], setting.start(), setting.methods[group].phases(), True, "train")
     out = Sequential().train(job)
     places = [(name, key) for name, block in out.blocks.items() for key in block]
-    found = {
+    tampers = {
         f'{value} in block "{name}", tensor "{key}"': _block_broken(client, name, key, value)
         for name, key in places
         for value in (float("nan"), float("inf"))[: 2 if key == list(out.blocks[name])[-1] else 1]
     }
     weights = [(name, value) for name in out.weights for value in (float("nan"), float("inf"), -1.0)]
-    return found | {f'a weight {v} for block "{n}"': _weight_broken(client, n, v) for n, v in weights}
+    return tampers | {f'a weight {v} for block "{n}"': _weight_broken(client, n, v) for n, v in weights}
 
 
 def _block_broken(client: int, name: str, key: str, value: float) -> Tamper:
@@ -146,23 +147,23 @@ def _weight_broken(client: int, name: str, value: float) -> Tamper:
 
 def statelessness(example: Example) -> list[LearningProblem]:
     """Clients keep exactly what is private: without it, a client seen before is like one never seen."""
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     stateful = any(method.stateful for method in example.methods().values())
     for engine in ENGINES:
         used = run(example.setting(), engine, [example.everybody] * 2)
         forgotten = replace(used.last, private={})
-        told = [] if stateful or not used.last.private else ["clients keep something, yet no block is private"]
+        sentences = [] if stateful or not used.last.private else ["clients keep something, yet no block is private"]
         remembered = _next(used.setting, used.last, engine, example)
         fresh = _next(example.setting(), forgotten, engine, example)
         changed = differences(remembered, fresh)
         if stateful and not changed:
-            told.append("private blocks change nothing: what clients keep is never used")
+            sentences.append("private blocks change nothing: what clients keep is never used")
         if not stateful:
-            told += [f"a client seen before against one never seen: {text}" for text in changed]
+            sentences += [f"a client seen before against one never seen: {text}" for text in changed]
         joining = differences(_joining(used.setting, used.last, engine), _joining(used.setting, forgotten, engine))
-        told += [f"a client joins with what it kept: {text}" for text in joining]
-        found += problems(told, engine.name)
-    return found
+        sentences += [f"a client joins with what it kept: {text}" for text in joining]
+        failures += problems(sentences, engine.name)
+    return failures
 
 
 def _next(setting: Experiment, state: State, engine: Engine, example: Example) -> Leaves:
@@ -181,7 +182,7 @@ def client_twice(example: Example) -> list[LearningProblem]:
     last = example.everybody[-1]
     origins = [*example.everybody, last]
     federation = example.federation.subset(origins)
-    sizes, found = federation.train.sizes, []
+    sizes, failures = federation.train.sizes, []
     if sizes[last] % 2:
         return [LearningProblem(f"client {last} needs an even number of examples, so that its halves double")]
     for engine in ENGINES:
@@ -191,12 +192,12 @@ def client_twice(example: Example) -> list[LearningProblem]:
         both = run(twins, rigged, [[*example.everybody, last + 1]] * 2).last
         double = example.setting(with_rows_doubled(federation, last), origins, **changes)
         one = run(double, engine, [example.everybody] * 2).last
-        told = differences(_shared(twins, both), _shared(double, one), close(twins))
-        told += differences(
+        sentences = differences(_shared(twins, both), _shared(double, one), close(twins))
+        sentences += differences(
             judged(twins, both, rigged, example.everybody), judged(double, one, engine, example.everybody), close(twins)
         )
-        found += problems(told, f"twice against double weight, {engine.name}")
-    return found
+        failures += problems(sentences, f"twice against double weight, {engine.name}")
+    return failures
 
 
 def _shared(setting: Experiment, state: State) -> Leaves:

@@ -1,4 +1,4 @@
-"""How a check says what it found."""
+"""What a check reports."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ class LearningProblem(NamedTuple):
     part: str = ""
 
 
-def problems(told: Iterable[str], context: str = "", part: str = "") -> list[LearningProblem]:
+def problems(sentences: Iterable[str], context: str = "", part: str = "") -> list[LearningProblem]:
     """The same context before every sentence."""
-    return [LearningProblem(f"{context}: {text}" if context else text, part) for text in told]
+    return [LearningProblem(f"{context}: {text}" if context else text, part) for text in sentences]

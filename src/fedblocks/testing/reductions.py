@@ -30,27 +30,27 @@ def reductions(example: Example) -> list[LearningProblem]:
     """Every reduction that the example knows of holds, to the precision of its numbers."""
     if not example.reductions:
         return [LearningProblem("no reduction is given: with which options is this method a simpler one?")]
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for reduction in example.reductions:
         for plain in ENGINES:
             engine = Rigged(plain, recast({}, phases_alike=True))
             if isinstance(reduction, Alone):
-                told = _alone(example, reduction, engine)
+                sentences = _alone(example, reduction, engine)
             else:
-                told = _reduced(example, reduction, engine)
-            found += problems(told, f"{reduction.says}, {plain.name}")
-    return found
+                sentences = _reduced(example, reduction, engine)
+            failures += problems(sentences, f"{reduction.says}, {plain.name}")
+    return failures
 
 
 def _reduced(example: Example, reduction: Reduction, engine: Engine) -> list[str]:
     ours = example.setting(**reduction.options)
     theirs = Experiment.of(_with_common_options(example, reduction), example.federation, example.seed)
     last = [run(setting, engine, example.cohorts()).last for setting in (ours, theirs)]
-    told: list[str] = []
+    sentences: list[str] = []
     for own, other in reduction.blocks.items():
         mine, reference = _held(ours, last[0], own), _held(theirs, last[1], other)
-        told += differences(mine, {place: v for place, v in reference.items() if place in mine}, close(ours))
-    return told
+        sentences += differences(mine, {place: v for place, v in reference.items() if place in mine}, close(ours))
+    return sentences
 
 
 def _with_common_options(example: Example, reduction: Reduction) -> Method:

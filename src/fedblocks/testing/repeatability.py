@@ -21,47 +21,48 @@ from fedblocks.testing.storage import from_bytes, to_bytes
 def engines_agree(example: Example) -> list[LearningProblem]:
     """States, bytes, refusals and scores are the same in every engine and for every chunk size."""
     expected, tolerance = _everything(example, Sequential()), close(example.setting())
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for chunk in (1, 4, 64):
         other = _everything(example, Vectorised(chunk=chunk))
-        found += problems(differences(other, expected, tolerance), f"vectorised (chunk={chunk}) against sequential")
-    return found
+        failures += problems(differences(other, expected, tolerance), f"vectorised (chunk={chunk}) against sequential")
+    return failures
 
 
 def _everything(example: Example, engine: Engine) -> Leaves:
     done = run(example.setting(), engine, example.cohorts(), score="test")
-    found = {**state_leaves(done.last), **judged(done.setting, done.last, engine)}
+    leaves = {**state_leaves(done.last), **judged(done.setting, done.last, engine)}
     for number, report in enumerate(done.reports):
-        found |= {f"round {number}, {place}": value for place, value in report_leaves(report).items()}
-        found[f"round {number}, refusals"] = torch.tensor([refusal.client for refusal in report.refusals])
-    return found
+        leaves |= {f"round {number}, {place}": value for place, value in report_leaves(report).items()}
+        leaves[f"round {number}, refusals"] = torch.tensor([refusal.client for refusal in report.refusals])
+    return leaves
 
 
 def resume(example: Example) -> list[LearningProblem]:
     """Stopping after every round, through bytes and with new objects, changes no bit."""
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for engine in ENGINES:
         straight = run(example.setting(), engine, example.cohorts())
         state = example.setting().start()
         for clients in example.cohorts():
             setting = example.setting()
             state = from_bytes(*to_bytes(run_round(setting, state, clients, engine)[0]))
-        told = differences(state_leaves(state), state_leaves(straight.last))
-        told += differences(judged(example.setting(), state, engine), judged(straight.setting, straight.last, engine))
-        found += problems(told, f"resumed against uninterrupted, {engine.name}")
-    return found
+        sentences = differences(state_leaves(state), state_leaves(straight.last))
+        scores, expected = judged(example.setting(), state, engine), judged(straight.setting, straight.last, engine)
+        sentences += differences(scores, expected)
+        failures += problems(sentences, f"resumed against uninterrupted, {engine.name}")
+    return failures
 
 
 def client_order(example: Example) -> list[LearningProblem]:
     """Neither the order in which clients are named matters, nor which number each of them has."""
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for engine in ENGINES:
         expected = run(example.setting(), engine, example.cohorts())
         shuffled = run(example.setting(), engine, [[*clients[1:], clients[0]] for clients in example.cohorts()])
-        told = differences(state_leaves(shuffled.last), state_leaves(expected.last))
-        found += problems(told, f"clients named in another order, {engine.name}")
-        found += problems(_renumbered(example, engine, expected.last), f"clients renumbered, {engine.name}")
-    return found
+        sentences = differences(state_leaves(shuffled.last), state_leaves(expected.last))
+        failures += problems(sentences, f"clients named in another order, {engine.name}")
+        failures += problems(_renumbered(example, engine, expected.last), f"clients renumbered, {engine.name}")
+    return failures
 
 
 def _renumbered(example: Example, engine: Engine, expected: State) -> list[str]:
@@ -98,12 +99,12 @@ def _known(setting: Experiment, state: State, number: dict[int, int]) -> Leaves:
 def _ordered(scores: Leaves, number: dict[int, int]) -> Leaves:
     """Scores under the numbers that the clients had."""
     old = {f"client {new}:": f"client {origin}:" for origin, new in number.items()}
-    return {place.replace(told, old[told]): v for place, v in scores.items() for told in old if told in place}
+    return {place.replace(label, old[label]): v for place, v in scores.items() for label in old if label in place}
 
 
 def input_unchanged(example: Example) -> list[LearningProblem]:
     """Rounds and evaluations leave every state that they were given, and the data, as they were."""
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for engine in ENGINES:
         setting = example.setting()
         data = {"inputs": setting.data.x.clone(), "labels": setting.data.y.clone()}
@@ -114,11 +115,11 @@ def input_unchanged(example: Example) -> list[LearningProblem]:
             judged(setting, state, engine)
             state, _ = run_round(setting, state, clients, engine)
         for number, (before, copies) in enumerate(kept):
-            told = differences(state_leaves(before), copies)
-            found += problems(told, f"the state that went into round {number} was changed, {engine.name}")
-        told = differences({"inputs": setting.data.x, "labels": setting.data.y}, data)
-        found += problems(told, f"the data were changed, {engine.name}")
-    return found
+            sentences = differences(state_leaves(before), copies)
+            failures += problems(sentences, f"the state that went into round {number} was changed, {engine.name}")
+        sentences = differences({"inputs": setting.data.x, "labels": setting.data.y}, data)
+        failures += problems(sentences, f"the data were changed, {engine.name}")
+    return failures
 
 
 def padding(example: Example) -> list[LearningProblem]:
@@ -133,21 +134,21 @@ def padding(example: Example) -> list[LearningProblem]:
         state = run(setting, engine, example.cohorts()).last
         results.append({**state_leaves(state), **judged(setting, state, engine)})
     zeros, thousands = results
-    found = problems(differences(thousands, zeros), "1000 instead of 0 in padded rows")
-    return found + problems(differences(zeros, expected, close(plain)), "padded against not padded")
+    failures = problems(differences(thousands, zeros), "1000 instead of 0 in padded rows")
+    return failures + problems(differences(zeros, expected, close(plain)), "padded against not padded")
 
 
 def evaluation_changes_nothing(example: Example) -> list[LearningProblem]:
     """Evaluating twice gives the same, and training goes on as if nobody had looked."""
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for engine in ENGINES:
         unseen = run(example.setting(), engine, example.cohorts()[:2])
         setting = example.setting()
         state = setting.start()
         for clients in example.cohorts()[:2]:
             first, second = judged(setting, state, engine), judged(setting, state, engine)
-            found += problems(differences(second, first), f"the second evaluation, {engine.name}")
+            failures += problems(differences(second, first), f"the second evaluation, {engine.name}")
             state, _ = run_round(setting, state, clients, engine)
-        told = differences(state_leaves(state), state_leaves(unseen.last))
-        found += problems(told, f"with evaluations between rounds, {engine.name}")
-    return found
+        sentences = differences(state_leaves(state), state_leaves(unseen.last))
+        failures += problems(sentences, f"with evaluations between rounds, {engine.name}")
+    return failures

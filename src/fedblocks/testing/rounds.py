@@ -53,11 +53,11 @@ class Sendings:
 
 def trained_groups(setting: Experiment, state: State, clients: Sequence[int], engine: Engine) -> dict[str, Sendings]:
     """The clients' half of a round, by group."""
-    found = {}
+    sendings = {}
     for group, ids in setting.members(clients).items():
         method = setting.methods[group]
         job = setting.job(group, ids, state, method.phases(), True, "train")
         out = engine.train(job)
         uploads = uploads_of(method, out.blocks, out.weights, job.sent.reads, out.wanted, job.cohort)
-        found[group] = Sendings(job, out, uploads)
-    return found
+        sendings[group] = Sendings(job, out, uploads)
+    return sendings

@@ -26,7 +26,7 @@ WEIGHT = 8  # bytes of one weight on the wire
 
 def planned_bytes(example: Example) -> list[LearningProblem]:
     """Only the plan's blocks travel, and the bytes both ways are those of the plan and the weights."""
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for engine in ENGINES:
         setting = example.setting()
         state = setting.start()
@@ -38,34 +38,35 @@ def planned_bytes(example: Example) -> list[LearningProblem]:
                 for group in groups.values():
                     for name, by_client in planned(group, state).items():
                         expected.setdefault(name, {}).update(by_client)
-                found += problems(_unequal(seen, expected), f"bytes {way}, round {state.round}, {engine.name}")
+                failures += problems(_unequal(seen, expected), f"bytes {way}, round {state.round}, {engine.name}")
             state = after
-    return found
+    return failures
 
 
 def _unequal(seen: Mapping[str, Mapping[int, int]], planned: Mapping[str, Mapping[int, int]]) -> list[str]:
-    told = [f'block "{name}" travels and is not in the plan' for name in seen.keys() - planned.keys()]
-    told += [f'block "{name}" should travel and does not' for name in planned.keys() - seen.keys()]
+    sentences = [f'block "{name}" travels and is not in the plan' for name in seen.keys() - planned.keys()]
+    sentences += [f'block "{name}" should travel and does not' for name in planned.keys() - seen.keys()]
     for name in seen.keys() & planned.keys():
         for client in seen[name].keys() | planned[name].keys():
             have, want = seen[name].get(client), planned[name].get(client)
-            told += [] if have == want else [f'block "{name}", client {client}: {have} bytes, the plan says {want}']
-    return told
+            if have != want:
+                sentences.append(f'block "{name}", client {client}: {have} bytes, the plan says {want}')
+    return sentences
 
 
 def _down(group: Sendings, state: State) -> dict[str, dict[int, int]]:
     """Bytes to each client, from the homes of the blocks and what the method says it reads."""
     job, method = group.job, group.job.method
     reads = method.reads(own_server(method.blocks(), state.server), job.cohort)
-    found = {}
+    expected = {}
     for name, block in _federated(method):
         if isinstance(block, Pool) and block.on_request:
             copies = [int(row.count_nonzero()) for row in group.trained.wanted[name]]
         else:
             copies = [_copies_seen(block, reads.get(name))] * len(job.ids)
         one = _made_bytes(read) if isinstance(read := reads.get(name), Generated) else _slot_bytes(method, block)
-        found[name] = {client: many * one for client, many in zip(job.ids, copies, strict=True)}
-    return found
+        expected[name] = {client: many * one for client, many in zip(job.ids, copies, strict=True)}
+    return expected
 
 
 def _copies_seen(block: Federated, read: Read | None) -> int:
@@ -87,7 +88,7 @@ def _up(group: Sendings, state: State) -> dict[str, dict[int, int]]:
     """Bytes from each client: a copy for each slot with a weight (one if all are the same), and the weights."""
     job, method = group.job, group.job.method
     reads = method.reads(own_server(method.blocks(), state.server), job.cohort)
-    found = {}
+    expected = {}
     for name, block in _federated(method):
         weights = _weights(block, name, reads.get(name), group)  # [clients, slots]
         read = reads.get(name)
@@ -96,16 +97,16 @@ def _up(group: Sendings, state: State) -> dict[str, dict[int, int]]:
         copies = [int(row.count_nonzero()) if apart else int(row.any()) for row in weights]
         row_bytes = weights.shape[1] * WEIGHT
         one = _slot_bytes(method, block)
-        found[name] = {client: many * one + row_bytes for client, many in zip(job.ids, copies, strict=True)}
-    return found
+        expected[name] = {client: many * one + row_bytes for client, many in zip(job.ids, copies, strict=True)}
+    return expected
 
 
 def _weights(block: Federated, name: str, read: Read | None, group: Sendings) -> Tensor:
     """[clients, slots]: what the method said; else one for everything a client with data has read."""
-    given, wanted = group.trained.weights.get(name), group.trained.wanted.get(name)
+    chosen_by_method, wanted = group.trained.weights.get(name), group.trained.wanted.get(name)
     clients = len(group.job.ids)
-    if given is not None:
-        return given.reshape(clients, -1)
+    if chosen_by_method is not None:
+        return chosen_by_method.reshape(clients, -1)
     has_data = (group.job.cohort.sizes > 0)[:, None].double()
     if isinstance(block, PerClient):
         return has_data
@@ -127,7 +128,7 @@ def _federated(method: Method) -> list[tuple[str, Federated]]:
 
 def unwritten_slots(example: Example) -> list[LearningProblem]:
     """A slot whose weights are all 0 keeps its value and its rule's memory, and disturbs no other."""
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for engine in ENGINES:
         setting = example.setting()
         state = run(setting, engine, [example.everybody]).last
@@ -136,14 +137,14 @@ def unwritten_slots(example: Example) -> list[LearningProblem]:
         for name in sorted({upload.name for sent in groups.values() for upload in sent.uploads.values()}):
             slots = range(len(next(iter(state.server[name].values()))))
             moved = any(_row_changed(base, state, name, slot) for slot in slots)
-            found += [] if moved else [LearningProblem(f'no slot of "{name}" is ever written, {engine.name}', name)]
+            failures += [] if moved else [LearningProblem(f'no slot of "{name}" is ever written, {engine.name}', name)]
             for slot in slots:
                 after = _aggregated(setting, state, groups, {name: slot})
-                told = ["it changed"] if _row_changed(after, state, name, slot) else []
+                sentences = ["it changed"] if _row_changed(after, state, name, slot) else []
                 if not any(_concludes(method) for method in setting.methods.values()):
-                    told += [f"also {text}" for text in _disturbed(after, base, name, slot)]
-                found += problems(told, f'slot {slot} of "{name}", which nobody writes, {engine.name}', name)
-    return found
+                    sentences += [f"also {text}" for text in _disturbed(after, base, name, slot)]
+                failures += problems(sentences, f'slot {slot} of "{name}", which nobody writes, {engine.name}', name)
+    return failures
 
 
 def _concludes(method: Method) -> bool:
@@ -193,7 +194,7 @@ def _disturbed(after: State, base: State, name: str, slot: int) -> list[str]:
 
 def weights(example: Example) -> list[LearningProblem]:
     """Weights are finite and not negative, and every written slot is the weighted mean of its uploads."""
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for engine in ENGINES:
         setting = example.setting()
         state = setting.start()
@@ -201,24 +202,24 @@ def weights(example: Example) -> list[LearningProblem]:
             groups = trained_groups(setting, state, clients, engine)
             for group in groups.values():
                 for name, upload in group.uploads.items():
-                    told = _wrong_weights(upload, state)
-                    found += problems(told, f'block "{name}", round {state.round}, {engine.name}', name)
-            found += _wrong_means(setting, state, clients, groups, engine)
+                    sentences = _wrong_weights(upload, state)
+                    failures += problems(sentences, f'block "{name}", round {state.round}, {engine.name}', name)
+            failures += _wrong_means(setting, state, clients, groups, engine)
             state = run_round(setting, state, clients, engine)[0]
-    return found
+    return failures
 
 
 def _wrong_weights(upload: Upload, state: State) -> list[str]:
-    told = [] if torch.isfinite(upload.weights).all() else ["a weight is not finite"]
-    told += [f"a weight is {upload.weights.min().item():.3g}"] if (upload.weights < 0).any() else []
+    sentences = [] if torch.isfinite(upload.weights).all() else ["a weight is not finite"]
+    sentences += [f"a weight is {upload.weights.min().item():.3g}"] if (upload.weights < 0).any() else []
     ones = replace(upload, copies={k: torch.ones_like(v) for k, v in upload.copies.items()})
     zeros = {k: torch.zeros_like(v) for k, v in state.server[upload.name].items()}
     sums, written = reduce_slots(zeros, ones)
     for key in upload.copies:
         off = (sums[key][written] - 1).abs()
-        told += [f"shares sum to 1 {off.max().item():+.2g}"] if off.numel() and off.max() > 1e-6 else []
-        told += ["an unwritten slot was given something"] if sums[key][~written].any() else []
-    return told
+        sentences += [f"shares sum to 1 {off.max().item():+.2g}"] if off.numel() and off.max() > 1e-6 else []
+        sentences += ["an unwritten slot was given something"] if sums[key][~written].any() else []
+    return sentences
 
 
 def _wrong_means(
@@ -227,16 +228,16 @@ def _wrong_means(
     """Plain averages, computed slot by slot and client by client, against what a round makes of them."""
     names = [upload.name for sent in groups.values() for upload in sent.uploads.values()]
     after = run_round(setting, state, clients, engine)[0]
-    found: list[LearningProblem] = []
+    failures: list[LearningProblem] = []
     for group, sent in groups.items():
         for name, upload in sent.uploads.items():
             plain = isinstance(upload.rule, Average) and not upload.own and names.count(upload.name) == 1
             if plain and not _concludes(setting.methods[group]):
                 expected = {k: _mean(v, upload, state.server[upload.name][k]) for k, v in upload.copies.items()}
                 seen = {k: after.server[upload.name][k].double() for k in expected}
-                told = differences(seen, expected, 1e-6)
-                found += problems(told, f'mean of block "{name}", round {state.round}, {engine.name}', name)
-    return found
+                sentences = differences(seen, expected, 1e-6)
+                failures += problems(sentences, f'mean of block "{name}", round {state.round}, {engine.name}', name)
+    return failures
 
 
 def _mean(copies: Tensor, upload: Upload, old: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from fedblocks.data.sets import cache
 from fedblocks.data.sets.cache import decoded
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.download import download
-from fedblocks.data.sets.files import File, FileSet, FileSource, Found, find, look, verify
+from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, find, look, verify
 
 TEXT = b"0123456789"
 SHA = hashlib.sha256(TEXT).hexdigest()
@@ -34,7 +34,7 @@ def put(folder: Path, **files: bytes) -> None:
         (folder / f"{name}.bin").write_bytes(text)
 
 
-def numbers(found: Found) -> dict[str, np.ndarray]:
+def numbers(found: LocalFiles) -> dict[str, np.ndarray]:
     return {"x": np.frombuffer(contents(found, "a.bin")["a.bin"], np.uint8)}
 
 
@@ -119,9 +119,9 @@ def test_archives_are_read_in_place(data_folder: Path, ending: str) -> None:
 
 def test_what_was_decoded_is_kept_mapped_and_read_only(data_folder: Path) -> None:
     put(data_folder / "pair", a=TEXT, b=b"")
-    calls: list[Found] = []
+    calls: list[LocalFiles] = []
 
-    def decode(found: Found) -> dict[str, np.ndarray]:
+    def decode(found: LocalFiles) -> dict[str, np.ndarray]:
         calls.append(found)
         return numbers(found)
 
@@ -173,7 +173,7 @@ def test_an_interrupted_write_leaves_nothing(data_folder: Path, monkeypatch: pyt
 def test_two_processes_that_decode_at_once_agree(data_folder: Path, recwarn: pytest.WarningsRecorder) -> None:
     put(data_folder / "pair", a=TEXT, b=b"")
 
-    def decode(found: Found) -> dict[str, np.ndarray]:
+    def decode(found: LocalFiles) -> dict[str, np.ndarray]:
         if not list(data_folder.glob(".cache/*")):
             decoded(TWO, numbers)  # the other process is done first
         return numbers(found)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.sets.files import Found
+from fedblocks.data.sets.files import LocalFiles
 from fedblocks.data.sets.har import HAPT, WATCH, hapt, hapt_compact, hapt_recordings, watch_compact, wisdm51_watch
 from fedblocks.data.sets.realworld import realworld, realworld_recordings, together
 from fedblocks.data.sets.signals import Recordings
@@ -85,10 +85,10 @@ def test_the_compact_file_holds_the_same(home: Path) -> None:
     path = home / "hapt_raw.npz"
     table = np.array(LABELS, dtype=np.int32)
     np.savez(path, S=(signal * 4).astype(np.int16), scale=np.full(6, 0.25), exp=exp.astype(np.uint8), label_table=table)
-    assert same(hapt_compact(Found(HAPT, HAPT.sources[-1], (path,))), expected)
+    assert same(hapt_compact(LocalFiles(HAPT, HAPT.sources[-1], (path,))), expected)
     np.savez(path, S=signal)
     with pytest.raises(DataError, match="has no array scale"):
-        hapt_compact(Found(HAPT, HAPT.sources[-1], (path,)))
+        hapt_compact(LocalFiles(HAPT, HAPT.sources[-1], (path,)))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_segment_of_the_watch_is_a_recording(tmp_path: Path) -> None:
     x = np.arange(30, dtype=np.float32).reshape(10, 3)
     arrays = {"segment": np.repeat([0, 1, 2], [4, 3, 3]), "user": np.repeat([5, 6], [7, 3])}
     np.savez(path, X=x, label=np.repeat([0, 3, 0], [4, 3, 3]).astype(np.uint8), **arrays)
-    own = watch_compact(Found(WATCH, WATCH.sources[0], (path,)))
+    own = watch_compact(LocalFiles(WATCH, WATCH.sources[0], (path,)))
     assert own.begin.tolist() == [0, 4, 7] and own.end.tolist() == [4, 7, 10]
     assert own.user.tolist() == [5, 5, 6] and own.label.tolist() == [0, 3, 0]
 

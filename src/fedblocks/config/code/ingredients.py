@@ -88,8 +88,8 @@ def name_of(kind: type[Method]) -> str:
 
 def net_table(net: Net) -> Table:
     """A net as a configuration records it: its tensors, and where its head begins."""
-    found = {**dict(net.template.named_parameters()), **dict(net.template.named_buffers())}
-    tensors = [f"{name} {' x '.join(map(str, found[name].shape)) or 'one number'}" for name in net.names]
+    by_name = {**dict(net.template.named_parameters()), **dict(net.template.named_buffers())}
+    tensors = [f"{name} {' x '.join(map(str, by_name[name].shape)) or 'one number'}" for name in net.names]
     cuts = {name: list(piece.names) for name, piece in net.pieces.items()}
     table = {
         "name": PYTHON,

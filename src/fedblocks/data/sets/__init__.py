@@ -28,15 +28,15 @@ SETS: dict[str, DataSet] = {
 
 def describe_sets() -> list[dict[str, Any]]:
     """Every data set that needs files: whether they are found, in which form, and where they are or would go."""
-    return [described(found) for found in SETS.values() if isinstance(found, StoredSet)]
+    return [described(entry) for entry in SETS.values() if isinstance(entry, StoredSet)]
 
 
 def described(stored: StoredSet) -> dict[str, Any]:
     """One data set: name, found, form, where, and what to do if its files are missing; as plain JSON values."""
-    found = look(stored.files)
-    where = found.paths[0].parent if found else roots()[0] / stored.files.folder
-    entry = {"name": stored.name, "found": found is not None, "where": str(where), "home": stored.files.home}
-    return {**entry, "form": found.source.form if found else None, "fix": "" if found else wanted(stored.files)}
+    local = look(stored.files)
+    where = local.paths[0].parent if local else roots()[0] / stored.files.folder
+    entry = {"name": stored.name, "found": local is not None, "where": str(where), "home": stored.files.home}
+    return {**entry, "form": local.source.form if local else None, "fix": "" if local else wanted(stored.files)}
 
 
 def fetch(name: str, form: str | None = None) -> list[Path]:

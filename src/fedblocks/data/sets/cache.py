@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedblocks.data.sets.files import CHUNK, FileSet, Found, find, roots, verify
+from fedblocks.data.sets.files import CHUNK, FileSet, LocalFiles, find, roots, verify
 
 CACHE = "FEDBLOCKS_CACHE"  # environment variable: where decoded data are kept; default .cache in FEDBLOCKS_DATA
 CONTENTS = "contents.json"
@@ -25,19 +25,19 @@ STALE = 3600  # seconds after which another process's unfinished folder is taken
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def decoded(files: FileSet, decode: Callable[[Found], Arrays], version: int = 1, **choices: Any) -> Arrays:
+def decoded(files: FileSet, decode: Callable[[LocalFiles], Arrays], version: int = 1, **choices: Any) -> Arrays:
     """The arrays that `decode` makes of a data set's files, from the cache where it is whole.
 
     `version` must change when `decode` does; `choices` are plain JSON values that `decode` depends on. Files are
     checked against their known sizes and hashes whenever they are decoded. The arrays are read-only.
     """
-    found = find(files)
-    folder = cache_folder() / f"{files.folder}-{key(found, version, choices)}"
+    local = find(files)
+    folder = cache_folder() / f"{files.folder}-{key(local, version, choices)}"
     kept = read(folder)
     if kept is not None:
         return kept
-    verify(found)
-    arrays = decode(found)
+    verify(local)
+    arrays = decode(local)
     try:
         write(folder, arrays)
     except OSError as error:
@@ -52,11 +52,11 @@ def cache_folder() -> Path:
     return Path(named).expanduser() if named else roots()[0] / ".cache"
 
 
-def key(found: Found, version: int, choices: dict[str, Any]) -> str:
+def key(local: LocalFiles, version: int, choices: dict[str, Any]) -> str:
     """Changes whenever a file is exchanged, or decoded in another way."""
-    stats = [(path.name, path.stat()) for path in found.paths]
+    stats = [(path.name, path.stat()) for path in local.paths]
     identity = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
-    text = json.dumps([found.source.form, version, choices, identity], sort_keys=True)
+    text = json.dumps([local.source.form, version, choices, identity], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

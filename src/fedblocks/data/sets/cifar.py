@@ -11,7 +11,7 @@ from fedblocks.core.options import Help
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
-from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.pixels import Bytes, Part, picture, pool_of, square
 from fedblocks.data.sets.python_batches import read_batch
 from fedblocks.data.storage import read_arrays
@@ -102,31 +102,31 @@ def cifar100(
     return pool_of(decoded(CIFAR100, decode100), part, MEAN, STD, 100, {"name": "cifar100", "source": HOME})
 
 
-def decode10(found: Found) -> Arrays:
+def decode10(local: LocalFiles) -> Arrays:
     """Pixels and labels of CIFAR-10."""
-    if found.source.form == "compact":
-        return decode_mosaics(found)
+    if local.source.form == "compact":
+        return decode_mosaics(local)
     names = [*BATCHES, "test_batch"]
-    if found.source.form == "binary":
-        raw = contents(found, *(f"{name}.bin" for name in names))
+    if local.source.form == "binary":
+        raw = contents(local, *(f"{name}.bin" for name in names))
         records = [square(raw[f"{name}.bin"], (3073,), f"{name}.bin") for name in names]
         return joined([record[:, 1:] for record in records], {"y": [record[:, 0] for record in records]})
-    raw = contents(found, *names)
+    raw = contents(local, *names)
     batches = [read_batch(raw[name], name) for name in names]
     labels = [np.array(batch["labels"], np.uint8) for batch in batches]
     return joined([batch["data"] for batch in batches], {"y": labels})
 
 
-def decode100(found: Found) -> Arrays:
+def decode100(local: LocalFiles) -> Arrays:
     """Pixels, fine and coarse labels of CIFAR-100."""
-    if found.source.form == "compact":
-        return decode_mosaics(found)
-    if found.source.form == "binary":
-        raw = contents(found, "train.bin", "test.bin")
+    if local.source.form == "compact":
+        return decode_mosaics(local)
+    if local.source.form == "binary":
+        raw = contents(local, "train.bin", "test.bin")
         records = [square(raw[name], (3074,), name) for name in ("train.bin", "test.bin")]
         labels = {"y": [record[:, 1] for record in records], "coarse": [record[:, 0] for record in records]}
         return joined([record[:, 2:] for record in records], labels)
-    raw = contents(found, "train", "test")
+    raw = contents(local, "train", "test")
     batches = [read_batch(raw[name], name) for name in ("train", "test")]
     kinds = {"y": "fine_labels", "coarse": "coarse_labels"}
     labels = {name: [np.array(batch[key], np.uint8) for batch in batches] for name, key in kinds.items()}
@@ -137,19 +137,19 @@ def joined(pixels: list[Bytes], labels: dict[str, list[Bytes]]) -> Arrays:
     """Batches one after the other; the last one is the official test part."""
     x = np.concatenate(pixels).reshape(-1, *SHAPE)
     train = np.array(len(x) - len(pixels[-1]))
-    found: Arrays = {"x": x, "train_rows": train, **{name: np.concatenate(parts) for name, parts in labels.items()}}
-    if any(len(found[name]) != len(x) for name in labels):
-        raise DataError(f"{len(x)} images but {len(found['y'])} labels", "get the official files again")
-    return found
+    arrays: Arrays = {"x": x, "train_rows": train, **{name: np.concatenate(parts) for name, parts in labels.items()}}
+    if any(len(arrays[name]) != len(x) for name in labels):
+        raise DataError(f"{len(x)} images but {len(arrays['y'])} labels", "get the official files again")
+    return arrays
 
 
-def decode_mosaics(found: Found) -> Arrays:
+def decode_mosaics(local: LocalFiles) -> Arrays:
     """The compact file: every JPEG holds tile x tile images side by side."""
-    held = read_arrays(found.paths[0])
+    held = read_arrays(local.paths[0])
     tile, sheets = int(held["tile"]), sorted(name for name in held if name.startswith("jpg_"))
     x = np.empty((len(held["y"]), *SHAPE), np.uint8)
     for number, name in enumerate(sheets):
-        sheet = picture(held[name].tobytes(), f"{name} of {found.paths[0]}")  # [tile * 32, tile * 32, 3]
+        sheet = picture(held[name].tobytes(), f"{name} of {local.paths[0]}")  # [tile * 32, tile * 32, 3]
         cells = sheet.reshape(tile, 32, tile, 32, 3).transpose(0, 2, 4, 1, 3)  # [row, column, channel, height, width]
         x[number * tile**2 : (number + 1) * tile**2] = cells.reshape(-1, *SHAPE)
     coarse = {"coarse": held["y_coarse"]} if "y_coarse" in held else {}

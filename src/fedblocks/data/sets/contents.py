@@ -12,19 +12,19 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.sets.files import Found
+from fedblocks.data.sets.files import LocalFiles
 
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile)
 
 
-def contents(found: Found, *patterns: str) -> dict[str, bytes]:
+def contents(local: LocalFiles, *patterns: str) -> dict[str, bytes]:
     """Files whose name (without folders and .gz) matches a pattern, by that name, unpacked; one pass over archives."""
-    held = {name: data for path in found.paths for name, data in unpacked(path, patterns)}
+    held = {name: data for path in local.paths for name, data in unpacked(path, patterns)}
     for pattern in patterns:
         if not any(fnmatch(name, pattern) for name in held):
-            where = ", ".join(str(path) for path in found.paths[:3])
-            fix = f"get the official files again; see {found.files.home}"
+            where = ", ".join(str(path) for path in local.paths[:3])
+            fix = f"get the official files again; see {local.files.home}"
             raise DataError(f"there is no {pattern} in {where}", fix)
     return held
 

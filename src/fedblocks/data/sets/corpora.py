@@ -13,7 +13,7 @@ from fedblocks.core.options import AtLeast, AtMost, Help
 from fedblocks.data.options import Buckets, Seed, SequenceSteps, Unit, Words
 from fedblocks.data.partition import positive
 from fedblocks.data.sets.divided import DividedPool, kept
-from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.leaf_text import steps_of, units
 from fedblocks.data.sets.text import Corpus, Texts, choose_users
 from fedblocks.data.splits import Fractions
@@ -69,8 +69,8 @@ def reddit_2006(
 ) -> DividedPool:
     """Reddit comments of January to March 2006 for next-word prediction: a stand-in for larger Reddit sets."""
 
-    def make(found: Found) -> DividedPool:
-        content = read_json(found.paths[0], "texts")
+    def make(local: LocalFiles) -> DividedPool:
+        content = read_json(local.paths[0], "texts")
         texts = {user: units(own, "word") for user, own in zip(content["users"], content["texts"])}
         corpus = corpus_of("reddit_2006", texts, users, least, split, seed)
         return corpus.pool(corpus.vocabulary(words, buckets), steps)
@@ -101,8 +101,8 @@ def shakespeare_roles(
     """Speeches of 37 plays by role, for next-word or next-character prediction."""
     length = steps or steps_of(unit)
 
-    def make(found: Found) -> DividedPool:
-        content = read_json(found.paths[0], "speeches")
+    def make(local: LocalFiles) -> DividedPool:
+        content = read_json(local.paths[0], "speeches")
         texts = {user: units(own, unit) for user, own in zip(content["users"], content["speeches"])}
         corpus = corpus_of("shakespeare_roles", texts, users, least, split, seed)
         return corpus.pool(corpus.vocabulary(words, buckets), length)

@@ -53,13 +53,13 @@ def dealt(y: Ints, held: np.ndarray, seed: int, name: str) -> Rows:
     rows = rows_of_classes(y, generator(seed, "cyclic", name))
     own: list[list[Ints]] = [[] for _ in held]
     for label, holders in enumerate(held.T):
-        found = rows[label] if label < len(rows) else np.zeros(0, np.int64)
-        share = len(found) // int(holders.sum())
+        labelled = rows[label] if label < len(rows) else np.zeros(0, np.int64)
+        share = len(labelled) // int(holders.sum())
         if not share:
-            message = f"{len(found)} {name} rows of label {label} for {holders.sum()} clients"
+            message = f"{len(labelled)} {name} rows of label {label} for {holders.sum()} clients"
             raise DataError(message, "use fewer clients, or more rows of each label")
         for place, client in enumerate(np.flatnonzero(holders).tolist()):
-            own[client].append(found[place * share : (place + 1) * share])
+            own[client].append(labelled[place * share : (place + 1) * share])
     return Rows.of([np.concatenate(pieces) for pieces in own])
 
 

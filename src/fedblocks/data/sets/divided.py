@@ -15,7 +15,7 @@ from fedblocks.data.federation import Federation
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Ints, Rows
 from fedblocks.data.sets.cache import Arrays, decoded
-from fedblocks.data.sets.files import FileSet, Found
+from fedblocks.data.sets.files import FileSet, LocalFiles
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 
@@ -43,13 +43,13 @@ class DividedPool(DataPool):
 
 
 def kept(
-    files: FileSet, make: Callable[[Found], DividedPool], choices: dict[str, Any], version: int = 1
+    files: FileSet, make: Callable[[LocalFiles], DividedPool], choices: dict[str, Any], version: int = 1
 ) -> DividedPool:
     """The pool that `make` reads from a data set's files, from the cache where it is whole.
 
     `choices` are what `make` depends on besides; `version` must change when `make` does.
     """
-    return unpack(decoded(files, lambda found: pack(make(found)), version, **choices))
+    return unpack(decoded(files, lambda local: pack(make(local)), version, **choices))
 
 
 def pack(pool: DividedPool) -> Arrays:

@@ -59,8 +59,8 @@ def copy(url: str, out: int, home: str) -> None:
     try:
         with urllib.request.urlopen(url, timeout=60) as stream, open(out, "wb", closefd=False) as target:
             shutil.copyfileobj(stream, target, CHUNK)
-            expected, found = stream.headers.get("Content-Length"), target.tell()
+            expected, received = stream.headers.get("Content-Length"), target.tell()
     except (OSError, HTTPException, ValueError) as error:
         raise DataError(f"cannot fetch {url}: {error}", f"try again, or get the file by hand; see {home}") from error
-    if expected is not None and int(expected) != found:
-        raise DataError(f"{url} broke off after {found} of {expected} bytes", "try again")
+    if expected is not None and int(expected) != received:
+        raise DataError(f"{url} broke off after {received} of {expected} bytes", "try again")

@@ -13,7 +13,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays, decoded
-from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.idx import MEAN, STD
 from fedblocks.data.sets.pixels import Bytes, Part, pool_of
 
@@ -39,10 +39,10 @@ def femnist(
     return pool_of(decoded(FEMNIST, decode), part, MEAN, STD, 62, about)
 
 
-def decode(found: Found) -> Arrays:
+def decode(local: LocalFiles) -> Arrays:
     """All files, the test part last."""
-    test = [path for path in found.paths if path.parent.name == "test"]
-    train = [writer for path in found.paths if path not in test for writer in writers(path)]
+    test = [path for path in local.paths if path.parent.name == "test"]
+    train = [writer for path in local.paths if path not in test for writer in writers(path)]
     pieces = [*train, *(writer for path in test for writer in writers(path))]
     users = np.array([name for name, x, _ in pieces for _ in range(len(x))], dtype=np.str_)
     count = sum(len(x) for _, x, _ in train)

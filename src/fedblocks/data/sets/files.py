@@ -4,8 +4,8 @@ A loader is made of four pieces:
 
     FILES = FileSet("mnist", home="https://...", sources=(Source("idx", (File("train-images-idx3-ubyte.gz"), ...)),))
 
-    def decode(found: Found) -> Arrays:            # runs once; found.source.form says which form was found
-        raw = contents(found, "train-*")           # contents.py: {name: bytes}, also out of tar and zip, gz unpacked
+    def decode(local: LocalFiles) -> Arrays:       # runs once; local.source.form says which form is there
+        raw = contents(local, "train-*")           # contents.py: {name: bytes}, also out of tar and zip, gz unpacked
         return {"x": ..., "y": ...}
 
     def mnist() -> Pool:
@@ -62,7 +62,7 @@ class FileSet:
 
 
 @dataclass(frozen=True)
-class Found:
+class LocalFiles:
     """The files of one source, as they lie on this disk."""
 
     files: FileSet
@@ -83,23 +83,23 @@ def roots() -> tuple[Path, ...]:
     return tuple(named) or (Path.home() / "fedblocks-data",)
 
 
-def find(files: FileSet) -> Found:
+def find(files: FileSet) -> LocalFiles:
     """The first source whose files are all there, or DataError with what to put where."""
-    found = look(files)
-    if found is None:
+    local = look(files)
+    if local is None:
         places = " or ".join(str(root / files.folder) for root in roots())
         raise DataError(f'the files of the data set "{files.folder}" are not in {places}', wanted(files))
-    return found
+    return local
 
 
-def look(files: FileSet) -> Found | None:
+def look(files: FileSet) -> LocalFiles | None:
     """The first source whose files are all there, if any."""
     for source in files.sources:
         for root in roots():
             for folder in folders(root, files, source):
                 paths = [matches(folder, file.name) for file in source.files]
                 if all(paths):
-                    return Found(files, source, tuple(path for family in paths for path in family))
+                    return LocalFiles(files, source, tuple(path for family in paths for path in family))
     return None
 
 
@@ -113,9 +113,9 @@ def matches(folder: Path, name: str) -> list[Path]:
     """The files of this name or family: in a folder or one below it, packed as .gz or not."""
     spellings = dict.fromkeys((name, name.removesuffix(".gz")))
     for pattern in (*spellings, *(f"*/{spelling}" for spelling in spellings)):
-        found = sorted(path for path in folder.glob(pattern) if path.is_file())
-        if found:
-            return found if "*" in name else found[:1]
+        paths = sorted(path for path in folder.glob(pattern) if path.is_file())
+        if paths:
+            return paths if "*" in name else paths[:1]
     return []
 
 
@@ -130,12 +130,12 @@ def wanted(files: FileSet) -> str:
     return f"put the files of one of these lines into {folder}{unset}; see {files.home}\n" + "\n".join(ways)
 
 
-def verify(found: Found) -> None:
+def verify(local: LocalFiles) -> None:
     """Refuse files that are not the official ones, as far as sizes and hashes of this spelling are known."""
-    known = {Path(file.name).name: file for file in found.source.files}
-    for path in found.paths:
+    known = {Path(file.name).name: file for file in local.source.files}
+    for path in local.paths:
         if path.name in known:
-            verify_file(path, known[path.name], found.files.home)
+            verify_file(path, known[path.name], local.files.home)
 
 
 def verify_file(path: Path, file: File, home: str) -> None:

@@ -16,7 +16,7 @@ from fedblocks.data.rows import Ints
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.divided import DividedPool
-from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.signals import Recordings, window_pool
 from fedblocks.data.storage import read_arrays
 
@@ -61,7 +61,7 @@ WATCH = FileSet(
 
 def hapt_recordings() -> Recordings:
     """HAPT: 30 people with a phone at the waist, acceleration [g] and rotation [rad/s] at 50 Hz."""
-    read: Callable[[Found], Recordings] = lambda f: hapt_compact(f) if f.source.form == "compact" else hapt_raw(f)
+    read: Callable[[LocalFiles], Recordings] = lambda f: hapt_compact(f) if f.source.form == "compact" else hapt_raw(f)
     return kept_recordings(HAPT, read, HAPT_ACTIVITIES, 50, "hapt")
 
 
@@ -93,16 +93,16 @@ def wisdm51_watch(
 
 
 def kept_recordings(
-    files: FileSet, read: Callable[[Found], Recordings], activities: tuple[str, ...], hz: float, name: str
+    files: FileSet, read: Callable[[LocalFiles], Recordings], activities: tuple[str, ...], hz: float, name: str
 ) -> Recordings:
     """The recordings of a data set, from the cache where it is whole."""
-    arrays = decoded(files, lambda found: read(found).arrays)
+    arrays = decoded(files, lambda local: read(local).arrays)
     return Recordings(**arrays, activities=activities, hz=hz, about={"name": name})
 
 
-def hapt_raw(found: Found) -> Recordings:
+def hapt_raw(local: LocalFiles) -> Recordings:
     """The official text files: two per experiment, and a table of what was done when."""
-    held = contents(found, "acc_exp*.txt", "gyro_exp*.txt", "labels.txt")
+    held = contents(local, "acc_exp*.txt", "gyro_exp*.txt", "labels.txt")
     labels = table("labels.txt", held.pop("labels.txt"), 5).astype(np.int64)
     signals, starts, at = [], {}, 0
     for name in sorted(name for name in held if name.startswith("acc_")):
@@ -119,9 +119,9 @@ def hapt_raw(found: Found) -> Recordings:
     return labelled(np.concatenate(signals), starts, labels)
 
 
-def hapt_compact(found: Found) -> Recordings:
+def hapt_compact(local: LocalFiles) -> Recordings:
     """The compact file: whole numbers times a scale."""
-    arrays = compact(found, "S", "scale", "exp", "label_table")
+    arrays = compact(local, "S", "scale", "exp", "label_table")
     signal = (arrays["S"] * arrays["scale"]).astype(np.float32)
     experiments, begin, sizes = np.unique(arrays["exp"], return_index=True, return_counts=True)
     starts = {int(e): (int(a), int(a + n)) for e, a, n in zip(experiments, begin, sizes)}
@@ -138,9 +138,9 @@ def labelled(signal: Any, starts: Mapping[int, tuple[int, int]], table: Ints) ->
     return Recordings(signal, begin, end, table[:, 2] - 1, table[:, 1], HAPT_ACTIVITIES, 50)
 
 
-def watch_compact(found: Found) -> Recordings:
+def watch_compact(local: LocalFiles) -> Recordings:
     """The compact file: a recording is a segment."""
-    arrays = compact(found, "X", "user", "label", "segment")
+    arrays = compact(local, "X", "user", "label", "segment")
     change = np.flatnonzero(np.diff(arrays["segment"].astype(np.int64))) + 1
     begin = np.concatenate([[0], change]).astype(np.int64)
     end = np.concatenate([change, [len(arrays["X"])]]).astype(np.int64)
@@ -148,23 +148,23 @@ def watch_compact(found: Found) -> Recordings:
     return Recordings(arrays["X"], begin, end, label, user, WATCH_ACTIVITIES, 20)
 
 
-def compact(found: Found, *names: str) -> Arrays:
+def compact(local: LocalFiles, *names: str) -> Arrays:
     """Arrays of a compact file, all of which must be there."""
-    arrays = read_arrays(found.paths[0])
+    arrays = read_arrays(local.paths[0])
     if missing := [name for name in names if name not in arrays]:
-        raise DataError(f"{found.paths[0]} has no array {missing[0]}", "it is another file: get it again")
+        raise DataError(f"{local.paths[0]} has no array {missing[0]}", "it is another file: get it again")
     return arrays
 
 
 def table(name: str, text: bytes, columns: int) -> Any:
     """Numbers in lines, as many in each."""
     try:
-        found = np.loadtxt(io.BytesIO(text), ndmin=2)
+        numbers = np.loadtxt(io.BytesIO(text), ndmin=2)
     except ValueError as error:
         raise DataError(f"{name} cannot be read: {error}", "it is damaged or cut short: get it again") from error
-    if found.shape[1] != columns:
-        raise DataError(f"{name} has {found.shape[1]} columns, not {columns}", "it is another file: get it again")
-    return found
+    if numbers.shape[1] != columns:
+        raise DataError(f"{name} has {numbers.shape[1]} columns, not {columns}", "it is another file: get it again")
+    return numbers
 
 
 KIND: Kind = "signals"

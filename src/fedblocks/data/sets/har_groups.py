@@ -52,8 +52,8 @@ def har_groups(
         scaled = (cut.x[rows] - mean[:, None]) / deviation[:, None]
         pairs.append((scaled.astype(np.float32), cut.label[rows]))
     federation = cyclic(pairs[0], pairs[1], clients, per_group, seed)
-    made = {"activities": list(activities), "steps": steps, "overlap": overlap, "per_label": per_label, "test": test}
-    return replace(federation, about={**recordings.about, **made, **federation.about})
+    recipe = {"activities": list(activities), "steps": steps, "overlap": overlap, "per_label": per_label, "test": test}
+    return replace(federation, about={**recordings.about, **recipe, **federation.about})
 
 
 def sides(
@@ -67,8 +67,8 @@ def sides(
     before = np.cumsum(sizes[order]) - sizes[order]  # windows of the recordings that come earlier
     tested = np.zeros(len(recording), dtype=bool)
     tested[order] = before < max(test, share * len(own))
-    found = [own[~tested[inverse]], own[tested[inverse]]]
-    if len(found[0]) < train or len(found[1]) < test:
-        message = f"{names[label]}: {len(found[0])} + {len(found[1])} windows, where {train} + {test} are needed"
+    pools = [own[~tested[inverse]], own[tested[inverse]]]
+    if len(pools[0]) < train or len(pools[1]) < test:
+        message = f"{names[label]}: {len(pools[0])} + {len(pools[1])} windows, where {train} + {test} are needed"
         raise DataError(message, "use a smaller per_label, or all recordings of the data set")
-    return np.sort(rng.choice(found[0], train, replace=False)), np.sort(rng.choice(found[1], test, replace=False))
+    return np.sort(rng.choice(pools[0], train, replace=False)), np.sort(rng.choice(pools[1], test, replace=False))

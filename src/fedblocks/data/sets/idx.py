@@ -13,7 +13,7 @@ from fedblocks.core.options import Help
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
-from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.pixels import Bytes, Part, pool_of
 from fedblocks.data.storage import read_arrays
 
@@ -133,31 +133,31 @@ def emnist(
     return pool_of(arrays, part, MEAN, STD, SPLITS[split], about)
 
 
-def decode_mnist(found: Found) -> Arrays:
+def decode_mnist(local: LocalFiles) -> Arrays:
     """The four files of MNIST and its likes."""
-    raw = contents(found, *(f"{part}-{kind}" for part in PARTS for kind in ("images*", "labels*")))
-    return joined([(raw[f"{part}-images-idx3-ubyte"], raw[f"{part}-labels-idx1-ubyte"]) for part in PARTS], found)
+    raw = contents(local, *(f"{part}-{kind}" for part in PARTS for kind in ("images*", "labels*")))
+    return joined([(raw[f"{part}-images-idx3-ubyte"], raw[f"{part}-labels-idx1-ubyte"]) for part in PARTS], local)
 
 
-def decode_emnist(found: Found) -> Arrays:
+def decode_emnist(local: LocalFiles) -> Arrays:
     """A split of EMNIST; its images are stored lying on their side, and letters count from 1."""
-    if found.source.form == "compact":
-        return decode_compact(found)
-    split = found.files.sources[0].files[0].name.split("-")[1]
-    arrays = decode_mat(found) if found.source.form == "mat" else decode_emnist_idx(found, split)
+    if local.source.form == "compact":
+        return decode_compact(local)
+    split = local.files.sources[0].files[0].name.split("-")[1]
+    arrays = decode_mat(local) if local.source.form == "mat" else decode_emnist_idx(local, split)
     arrays["x"] = np.ascontiguousarray(arrays["x"].swapaxes(-1, -2))
     arrays["y"] = arrays["y"] - np.uint8(split == "letters")
     return arrays
 
 
-def decode_emnist_idx(found: Found, split: str) -> Arrays:
+def decode_emnist_idx(local: LocalFiles, split: str) -> Arrays:
     """The four idx files of a split."""
-    raw = contents(found, f"emnist-{split}-*-images*", f"emnist-{split}-*-labels*")
+    raw = contents(local, f"emnist-{split}-*-images*", f"emnist-{split}-*-labels*")
     names = [f"emnist-{split}-{part}" for part in ("train", "test")]
-    return joined([(raw[f"{name}-images-idx3-ubyte"], raw[f"{name}-labels-idx1-ubyte"]) for name in names], found)
+    return joined([(raw[f"{name}-images-idx3-ubyte"], raw[f"{name}-labels-idx1-ubyte"]) for name in names], local)
 
 
-def decode_mat(found: Found) -> Arrays:
+def decode_mat(local: LocalFiles) -> Arrays:
     """The MATLAB file of a split, read with scipy."""
     try:
         from scipy.io import loadmat
@@ -165,30 +165,30 @@ def decode_mat(found: Found) -> Arrays:
         fix = 'install "fedblocks[analysis]", or use the idx files of gzip.zip'
         raise DataError("MATLAB files need the package scipy", fix) from error
     try:
-        held = loadmat(str(found.paths[0]))["dataset"][0, 0]
+        held = loadmat(str(local.paths[0]))["dataset"][0, 0]
         parts = [held[name][0, 0] for name in ("train", "test")]
         x = np.concatenate([part["images"].reshape(-1, 1, 28, 28) for part in parts])
         y = np.concatenate([part["labels"].reshape(-1) for part in parts])
     except Exception as error:  # scipy raises many kinds for a damaged file
-        raise DataError(f"{found.paths[0]} cannot be read: {error}", "get it again, or use the idx files") from error
+        raise DataError(f"{local.paths[0]} cannot be read: {error}", "get it again, or use the idx files") from error
     return {"x": x.astype(np.uint8), "y": y.astype(np.uint8), "train_rows": np.array(len(parts[0]["labels"]))}
 
 
-def decode_compact(found: Found) -> Arrays:
+def decode_compact(local: LocalFiles) -> Arrays:
     """X, y, and the writer where there is one; without n_train all rows are for testing."""
-    held = read_arrays(found.paths[0])
+    held = read_arrays(local.paths[0])
     writer = {"user": held["writer"].astype(np.int64)} if "writer" in held else {}
     return {"x": held["X"][:, None], "y": held["y"], "train_rows": held.get("n_train", np.array(0)), **writer}
 
 
-def joined(parts: list[tuple[bytes, bytes]], found: Found) -> Arrays:
+def joined(parts: list[tuple[bytes, bytes]], local: LocalFiles) -> Arrays:
     """Images and labels of the train and the test part, one after the other."""
-    images = [read_idx(x, f"images of {found.files.folder}") for x, _ in parts]
-    labels = [read_idx(y, f"labels of {found.files.folder}") for _, y in parts]
+    images = [read_idx(x, f"images of {local.files.folder}") for x, _ in parts]
+    labels = [read_idx(y, f"labels of {local.files.folder}") for _, y in parts]
     for x, y in zip(images, labels):
         if x.ndim != 3 or y.ndim != 1 or len(x) != len(y):
             message = f"images of shape {list(x.shape)} with labels of shape {list(y.shape)}"
-            raise DataError(f"{found.files.folder}: {message}", f"get the files again; see {found.files.home}")
+            raise DataError(f"{local.files.folder}: {message}", f"get the files again; see {local.files.home}")
     x, y = np.concatenate(images)[:, None], np.concatenate(labels)
     return {"x": x, "y": y, "train_rows": np.array(len(labels[0]))}
 

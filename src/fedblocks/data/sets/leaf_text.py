@@ -11,7 +11,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.data.options import Buckets, Seed, Unit, Words
 from fedblocks.data.sets.divided import DividedPool, kept
-from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import words_of
 
@@ -45,8 +45,8 @@ def reddit(
 ) -> DividedPool:
     """Reddit comments of December 2017 for next-word prediction, in LEAF's parts."""
 
-    def make(found: Found) -> DividedPool:
-        corpus = read_corpus(found, comments, users, validation, seed)
+    def make(local: LocalFiles) -> DividedPool:
+        corpus = read_corpus(local, comments, users, validation, seed)
         return corpus.pool(corpus.vocabulary(words, buckets), steps)
 
     chosen = {"users": users, "validation": validation, "seed": seed}
@@ -78,9 +78,9 @@ def shakespeare(
     """
     length = steps or steps_of(unit)
 
-    def make(found: Found) -> DividedPool:
+    def make(local: LocalFiles) -> DividedPool:
         split: Callable[[Sequence[Any], Sequence[Any]], Texts] = lambda x, y: units(stitched(x, y), unit)
-        corpus = read_corpus(found, split, users, validation, seed)
+        corpus = read_corpus(local, split, users, validation, seed)
         return corpus.pool(corpus.vocabulary(words, buckets), length)
 
     chosen = {"unit": unit, "users": users, "validation": validation, "seed": seed}
@@ -96,13 +96,13 @@ def steps_of(unit: str) -> int:
 
 def units(texts: Sequence[str], unit: str) -> Texts:
     """Texts as lists of characters or of words; empty ones are left out."""
-    return [found for text in texts if (found := list(text) if unit == "character" else words_of(text))]
+    return [pieces for text in texts if (pieces := list(text) if unit == "character" else words_of(text))]
 
 
 def comments(x: Sequence[Any], y: Sequence[Any]) -> Texts:
     """Comments as words: LEAF cuts each into sequences, of which only the marks are too many."""
-    found = [[word for part in comment for word in part if word not in MARKS] for comment in x]
-    return [words for words in found if words]
+    cleaned = [[word for part in comment for word in part if word not in MARKS] for comment in x]
+    return [words for words in cleaned if words]
 
 
 def stitched(windows: Sequence[str], following: Sequence[str]) -> list[str]:
@@ -119,31 +119,31 @@ def stitched(windows: Sequence[str], following: Sequence[str]) -> list[str]:
 
 
 def read_corpus(
-    found: Found,
+    local: LocalFiles,
     texts_of: Callable[[Sequence[Any], Sequence[Any]], Texts],
     users: int | None,
     validation: float,
     seed: int,
 ) -> Corpus:
     """The users of LEAF's files who have both training and test texts."""
-    parts = {name: read_part(found, name) for name in ("train", "val", "test")}
+    parts = {name: read_part(local, name) for name in ("train", "val", "test")}
     names = choose_users([name for name in parts["train"] if name in parts["test"]], users, seed)
     own = {part: [texts_of(*held.get(name, ([], []))) for name in names] for part, held in parts.items()}
     whole = [at for at in range(len(names)) if own["train"][at] and own["test"][at]]
     if not whole:
-        raise DataError(f"no user of {found.paths[0].parent.parent} has both train and test texts", "get LEAF's files")
+        raise DataError(f"no user of {local.paths[0].parent.parent} has both train and test texts", "get LEAF's files")
     train, val, test = ([own[part][at] for at in whole] for part in ("train", "val", "test"))
     if not parts["val"]:
         cut = [set_aside(texts, validation) for texts in train]
         train, val = [older for older, _ in cut], [newest for _, newest in cut]
-    about = {"name": found.files.folder, "source": "LEAF", "users": len(whole), "seed": seed, "validation": validation}
+    about = {"name": local.files.folder, "source": "LEAF", "users": len(whole), "seed": seed, "validation": validation}
     return Corpus([names[at] for at in whole], train, val, test, about)
 
 
-def read_part(found: Found, part: str) -> dict[str, tuple[list[Any], list[Any]]]:
+def read_part(local: LocalFiles, part: str) -> dict[str, tuple[list[Any], list[Any]]]:
     """Inputs and targets of each user in the files of one folder."""
     held: dict[str, tuple[list[Any], list[Any]]] = {}
-    for path in (path for path in found.paths if path.parent.name == part):
+    for path in (path for path in local.paths if path.parent.name == part):
         held |= read_json(path)
     return held
 

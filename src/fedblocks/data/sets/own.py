@@ -47,8 +47,8 @@ def image_folder(
 
 def image_files(folder: Path) -> list[Path]:
     """The images in CLASS/ and USER/CLASS/, in order of class (and user) and name."""
-    found = [file for pattern in ("*/*", "*/*/*") for file in folder.glob(pattern) if file.suffix.lower() in ENDINGS]
-    return sorted((file for file in found if file.is_file()), key=lambda file: (file.parent, file))
+    files = [file for pattern in ("*/*", "*/*/*") for file in folder.glob(pattern) if file.suffix.lower() in ENDINGS]
+    return sorted((file for file in files if file.is_file()), key=lambda file: (file.parent, file))
 
 
 def class_folders(folder: Path, by_user: bool) -> list[str]:

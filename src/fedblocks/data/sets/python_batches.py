@@ -24,10 +24,10 @@ MARK = object()
 
 @dataclass
 class MadeObject:
-    """An array, or its type, on the way: what it is called and what it was given."""
+    """An array or its type before it is built: its name and arguments."""
 
     name: str
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     state: tuple[Any, ...] = ()
 
 
@@ -83,8 +83,8 @@ def read_batch(raw: bytes, name: str) -> dict[str, Any]:
             if code not in STEPS:
                 raise ValueError(f"instruction {code!r} is not one that plain data need")
             STEPS[code](reader)
-        (found,) = reader.stack
-        return {text(key): plain(value) for key, value in found.items()}
+        (batch,) = reader.stack
+        return {text(key): plain(value) for key, value in batch.items()}
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, struct.error) as error:
         fix = "use the official file, or the binary version of the data set"
         raise DataError(f"{name} is not a batch of plain data: {error}", fix) from error
@@ -100,7 +100,7 @@ def plain(value: Any) -> Any:
     if not isinstance(value, MadeObject):
         return value
     _, shape, kind, by_column, data = value.state
-    if value.name not in ARRAY or kind.name != TYPE or text(kind.given[0]) != "u1" or not isinstance(data, bytes):
+    if value.name not in ARRAY or kind.name != TYPE or text(kind.arguments[0]) != "u1" or not isinstance(data, bytes):
         raise ValueError("an array of another type than bytes")
     return np.frombuffer(data, np.uint8).reshape(shape, order="F" if by_column else "C")
 
@@ -137,11 +137,11 @@ def named(reader: Reader) -> str:
 
 
 def call(reader: Reader) -> MadeObject:
-    """What would be a call in a pickle is only written down."""
-    name, given = reader.last(2)
+    """Write down what would be a call in a pickle; nothing is called."""
+    name, arguments = reader.last(2)
     if name not in (*ARRAY, TYPE):
         raise ValueError(f"it calls {name}")
-    return MadeObject(name, given)
+    return MadeObject(name, arguments)
 
 
 def build(reader: Reader) -> None:

@@ -21,7 +21,7 @@ from fedblocks.data.options import Overlap, Seed, Shares, Stretch, WindowSteps
 from fedblocks.data.rows import Floats, Ints
 from fedblocks.data.sets.contents import DAMAGE
 from fedblocks.data.sets.divided import DividedPool
-from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.har import STRETCH, kept_recordings
 from fedblocks.data.sets.signals import Recordings, window_pool
 
@@ -71,27 +71,27 @@ def realworld(
     return window_pool(realworld_recordings(), steps, overlap, stretch, split, seed)
 
 
-def read(found: Found) -> Recordings:
+def read(local: LocalFiles) -> Recordings:
     """Both sensors of each recording; one that lacks a sensor is left out."""
     pieces, kinds = [], []
-    for (person, activity, _), sensors in sorted(tables(found).items()):
+    for (person, activity, _), sensors in sorted(tables(local).items()):
         if len(sensors) == 2:
             own = together(sensors["acc"], sensors["gyr"])
             pieces += own
             kinds += [(person, ACTIVITIES.index(NAMES[activity]))] * len(own)
     if not pieces:
         fix = f"get the official files again (both acc and gyr); see {HOME}"
-        raise DataError(f"there is no recording of both sensors at the waist in {found.paths[0]}", fix)
+        raise DataError(f"there is no recording of both sensors at the waist in {local.paths[0]}", fix)
     end = np.cumsum([len(piece) for piece in pieces])
     user, label = np.array(kinds, dtype=np.int64).T
     begin: Ints = end - [len(piece) for piece in pieces]
     return Recordings(np.concatenate(pieces), begin, end, label, user, ACTIVITIES, HZ)
 
 
-def tables(found: Found) -> Sensors:
+def tables(local: LocalFiles) -> Sensors:
     """The tables of the waist, by recording and sensor."""
     held: Sensors = {}
-    for name, data in members(found):
+    for name, data in members(local):
         match = TABLE.search(name)
         if match and match[3].lower() in NAMES:
             twice = match[4] or next(iter(TWICE.findall(name)), "1")
@@ -100,9 +100,9 @@ def tables(found: Found) -> Sensors:
     return held
 
 
-def members(found: Found) -> Iterator[tuple[str, bytes]]:
+def members(local: LocalFiles) -> Iterator[tuple[str, bytes]]:
     """Every CSV file by its path, also out of archives inside archives."""
-    for path in found.paths:
+    for path in local.paths:
         try:
             yield from opened(path.as_posix(), path.read_bytes() if path.suffix != ".zip" else zipfile.ZipFile(path))
         except DAMAGE as error:

@@ -11,7 +11,7 @@ from fedblocks.core.options import Help
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
-from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.pixels import Part, pool_of, square
 
 HOME = "https://cs.stanford.edu/~acoates/stl10/"
@@ -41,10 +41,10 @@ def stl10(
     return pool_of(decoded(STL10, decode), part, MEAN, STD, 10, about)
 
 
-def decode(found: Found) -> Arrays:
+def decode(local: LocalFiles) -> Arrays:
     """Images are stored channel by channel and column by column, labels count from 1."""
     names = [f"{part}_{kind}.bin" for part in ("train", "test") for kind in ("X", "y")]
-    raw = contents(found, *names)
+    raw = contents(local, *names)
     images = [square(raw[name], SHAPE, name) for name in names[::2]]
     labels = [square(raw[name], (), name) for name in names[1::2]]
     if [len(x) for x in images] != [len(y) for y in labels] or min(y.min() for y in labels) < 1:

@@ -14,7 +14,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.data.options import Buckets, Seed, SequenceSteps, Words
 from fedblocks.data.sets.divided import DividedPool, kept
-from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import Vocabulary
 
@@ -53,20 +53,20 @@ def stackoverflow(
 ) -> DividedPool:
     """Sentences of StackOverflow users for next-word prediction, in the official train and test parts."""
 
-    def make(found: Found) -> DividedPool:
-        corpus = read_corpus(found, users, most_train, validation, seed)
-        return corpus.pool(vocabulary_for(found, corpus, words, buckets), steps, most=1)
+    def make(local: LocalFiles) -> DividedPool:
+        corpus = read_corpus(local, users, most_train, validation, seed)
+        return corpus.pool(vocabulary_for(local, corpus, words, buckets), steps, most=1)
 
     chosen = {"users": users, "most_train": most_train, "validation": validation, "seed": seed}
     return kept(FILES, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
 
 
-def read_corpus(found: Found, users: int | None, most_train: int, validation: float, seed: int) -> Corpus:
+def read_corpus(local: LocalFiles, users: int | None, most_train: int, validation: float, seed: int) -> Corpus:
     """The sentences of some users who have both training and test sentences."""
-    read = from_sqlite if found.source.form == "sqlite" else from_h5
-    own = {name: parts for name, parts in read(found.paths, users, seed) if all(parts)}
+    read = from_sqlite if local.source.form == "sqlite" else from_h5
+    own = {name: parts for name, parts in read(local.paths, users, seed) if all(parts)}
     if not own:
-        raise DataError(f"no user of {found.paths[0]} has both training and test sentences", "get the official file")
+        raise DataError(f"no user of {local.paths[0]} has both training and test sentences", "get the official file")
     parts = [set_aside(in_order(first)[:most_train], validation) for first, _ in own.values()]
     about = {"name": "stackoverflow", "source": "TensorFlow Federated, CC BY-SA 3.0", "users": len(own), "seed": seed}
     return Corpus(
@@ -83,9 +83,9 @@ def in_order(sentences: Iterable[Dated]) -> Texts:
     return [words for _, words in sorted(sentences, key=lambda sentence: sentence[0]) if words]
 
 
-def vocabulary_for(found: Found, corpus: Corpus, words: int, buckets: int) -> Vocabulary:
+def vocabulary_for(local: LocalFiles, corpus: Corpus, words: int, buckets: int) -> Vocabulary:
     """The official most frequent words of all training users if their file is there, else those of the chosen users."""
-    path = found.paths[-1]
+    path = local.paths[-1]
     if path.name != COUNTS.name:
         return corpus.vocabulary(words, buckets)
     with open(path, encoding="utf-8", errors="replace") as lines:  # a word and its count, the most frequent first
@@ -148,30 +148,30 @@ def sentence(example: bytes) -> Dated:
 
 def bytes_features(example: bytes) -> dict[str, bytes]:
     """Names and values of the features that are one string of bytes."""
-    found = {}
+    features_by_name = {}
     for features in of(example, 1):
         for entry in of(features, 1):  # a map is a list of (1: key, 2: value)
             for value in (v for feature in of(entry, 2) for strings in of(feature, 1) for v in of(strings, 1)):
-                found[next(iter(of(entry, 1))).decode()] = value
-    return found
+                features_by_name[next(iter(of(entry, 1))).decode()] = value
+    return features_by_name
 
 
 def of(message: bytes, number: int) -> list[bytes]:
     """The length-delimited fields of this number in a protocol-buffer message."""
-    found, at = [], 0
+    fields, at = [], 0
     while at < len(message):
         tag, at = varint(message, at)
         if tag & 7 == 2:  # length-delimited: strings, bytes, messages
             length, at = varint(message, at)
             if at + length > len(message):
                 raise IndexError("the message is cut short")
-            found += [message[at : at + length]] if tag >> 3 == number else []
+            fields += [message[at : at + length]] if tag >> 3 == number else []
             at += length
         elif tag & 7 == 0:
             at = varint(message, at)[1]
         else:
             at += {1: 8, 5: 4}[tag & 7]  # fixed 64-bit and 32-bit numbers
-    return found
+    return fields
 
 
 def varint(message: bytes, at: int) -> tuple[int, int]:

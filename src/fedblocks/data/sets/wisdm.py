@@ -15,7 +15,7 @@ from fedblocks.data.rows import Ints, Rows
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.divided import TRAIN, DividedPool
-from fedblocks.data.sets.files import File, FileSet, FileSource, Found, StoredSet
+from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.har import STRETCH, compact, kept_recordings
 from fedblocks.data.sets.signals import Recordings, window_pool
 from fedblocks.data.splits import Fractions, cut_parts
@@ -71,14 +71,14 @@ def wisdm(
     return window_pool(wisdm_recordings(), steps, overlap, stretch, split, seed)
 
 
-def read_raw(found: Found) -> Recordings:
+def read_raw(local: LocalFiles) -> Recordings:
     """The official text; a recording ends where person or activity change, time goes back or pauses."""
-    text = contents(found, RAW)[RAW].decode("ascii", errors="replace")
+    text = contents(local, RAW)[RAW].decode("ascii", errors="replace")
     spoilt = count()
     records = list(good_records(text, spoilt))
     lost = next(spoilt)
     if lost > SPOILT * (len(records) + lost):
-        message = f"{lost} of {len(records) + lost} records of {found.paths[0]} are malformed"
+        message = f"{lost} of {len(records) + lost} records of {local.paths[0]} are malformed"
         raise DataError(message, f"the official file has about 200: get it again; see {HOME}")
     who = np.array([record[:3] for record in records], dtype=np.int64)  # person, activity, time
     pause = np.diff(who[:, 2])
@@ -120,19 +120,19 @@ def wisdm_features(
     split: Shares = (0.7, 0.1, 0.2),
 ) -> DividedPool:
     """43 features of stretches of 10 s by person; of each activity the first rows train, the last test."""
-    found = kept_features()
-    user, label = found["user"].astype(np.int64), found["label"].astype(np.int64)
+    arrays = kept_features()
+    user, label = arrays["user"].astype(np.int64), arrays["label"].astype(np.int64)
     part = parts_in_order(user, label, split)
     names = [f"user-{person:02d}" for person in user.tolist()]
     about = {"name": "wisdm_features", "activities": list(ACTIVITIES), "split": list(split)}
-    x = torch.from_numpy(filled(np.array(found["F"]), part == TRAIN))
+    x = torch.from_numpy(filled(np.array(arrays["F"]), part == TRAIN))
     return DividedPool(x, torch.from_numpy(label), len(ACTIVITIES), users=np.array(names), about=about, part=part)
 
 
 def kept_features() -> Arrays:
     """The arrays of the compact file."""
     names = ("F", "user", "label")
-    return decoded(FEATURES, lambda found: {name: compact(found, *names)[name] for name in names})
+    return decoded(FEATURES, lambda local: {name: compact(local, *names)[name] for name in names})
 
 
 def parts_in_order(user: Ints, label: Ints, split: Fractions) -> Ints:

@@ -77,8 +77,8 @@ class Vocabulary:
 
     def number(self, word: str) -> int:
         """The number of a word; unknown words go to a bucket that is the same on every machine."""
-        found = self._numbers.get(word)
-        return found if found is not None else self.oov[crc32(word.encode()) % self.buckets]
+        known = self._numbers.get(word)
+        return known if known is not None else self.oov[crc32(word.encode()) % self.buckets]
 
     def encode(self, text: Text) -> list[int]:
         """BOS, the words, EOS."""

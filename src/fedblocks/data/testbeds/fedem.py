@@ -35,8 +35,8 @@ def fedem_cifar10(
     seed: int = SEED,
 ) -> Federation:
     """Three groups of labels, each over 80 clients by one Dirichlet draw; for tuning set validation to 0.25."""
-    made = label_clusters(labels_of(pool), clients, clusters, alpha, 1.0, seed)
-    return split_like_fedem(pool, made, validation, seed)
+    partition = label_clusters(labels_of(pool), clients, clusters, alpha, 1.0, seed)
+    return split_like_fedem(pool, partition, validation, seed)
 
 
 def fedem_emnist(
@@ -48,8 +48,8 @@ def fedem_emnist(
     seed: int = SEED,
 ) -> Federation:
     """A tenth of the rows; every label over 100 clients by a Dirichlet draw of its own."""
-    made = label_clusters(labels_of(pool), clients, None, alpha, fraction, seed)
-    return split_like_fedem(pool, made, validation, seed).compact()
+    partition = label_clusters(labels_of(pool), clients, None, alpha, fraction, seed)
+    return split_like_fedem(pool, partition, validation, seed).compact()
 
 
 def fedem_cifar100(
@@ -65,8 +65,8 @@ def fedem_cifar100(
     """Equally many rows for 100 clients by Pachinko allocation over coarse and fine labels."""
     if pool.coarse is None:
         raise DataError("Pachinko allocation needs coarse labels", "use CIFAR-100, or a pool with coarse labels")
-    made = pachinko(labels_of(pool), pool.coarse, clients, alpha, beta, seed)
-    return split_like_fedem(pool, made, validation, seed)
+    partition = pachinko(labels_of(pool), pool.coarse, clients, alpha, beta, seed)
+    return split_like_fedem(pool, partition, validation, seed)
 
 
 def fedem_femnist(
@@ -88,15 +88,15 @@ def fedem_femnist(
     if not len(chosen):
         raise DataError(f"{share} of {len(writers)} writers is nobody", "use a larger share")
     recipe = {"partition": "writers", "share": share, "more_than": more_than, "seed": seed}
-    made = Partition(everybody.rows.take(chosen), recipe, take_names(everybody.names, chosen))
-    return split_like_fedem(pool, made, validation, seed).compact()
+    partition = Partition(everybody.rows.take(chosen), recipe, take_names(everybody.names, chosen))
+    return split_like_fedem(pool, partition, validation, seed).compact()
 
 
-def split_like_fedem(pool: DataPool, made: Partition, validation: float, seed: int) -> Federation:
+def split_like_fedem(pool: DataPool, partition: Partition, validation: float, seed: int) -> Federation:
     """Train and test rows of each client, and validation rows out of the training ones; empty clients are left out."""
     if not 0 <= validation < 1:
         raise DataError(f"validation is {validation}", "give the share of the training rows, from 0 to below 1")
-    held = made.without_empty()
+    held = partition.without_empty()
     first = [shuffled_split(rows, TRAIN, seed) for rows in held.rows]
     second = [shuffled_split(train, 1 - validation, seed) for train, _ in first]
     parts = [Rows.of(rows) for rows in ([t for t, _ in second], [v for _, v in second], [t for _, t in first])]

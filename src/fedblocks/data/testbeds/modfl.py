@@ -53,9 +53,10 @@ def modfl_clients(pool: DataPool, clients: int, per_group: int, seed: int = 0) -
     cuts = [int(TRAIN * len(rows)) for rows in drawn]
     train = np.concatenate([rows[:cut] for rows, cut in zip(drawn, cuts)])
     test = np.concatenate([rows[cut:] for rows, cut in zip(drawn, cuts)])
-    made = cyclic(pairs(pool, train), pairs(pool, test), clients, per_group, seed)
-    about = {**pool.about, **made.about, "testbed": "modfl", "seed": seed}
-    return replace(made, about={**about, "partition_hash": rows_hash(made.train, made.validation, made.test)})
+    federation = cyclic(pairs(pool, train), pairs(pool, test), clients, per_group, seed)
+    about = {**pool.about, **federation.about, "testbed": "modfl", "seed": seed}
+    parts_hash = rows_hash(federation.train, federation.validation, federation.test)
+    return replace(federation, about={**about, "partition_hash": parts_hash})
 
 
 def pairs(pool: DataPool, rows: Ints) -> tuple[torch.Tensor, torch.Tensor]:

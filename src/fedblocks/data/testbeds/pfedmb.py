@@ -97,8 +97,8 @@ def alike_in_all_parts(
     others = [alike(first, labels[train], labels[rows], seed).rows for rows in (validation, test)]
     parts = [own.renumber(rows[own.index]) for own, rows in zip([first.rows, *others], (train, validation, test))]
     recipe = {"testbed": "pfedmb", "partition": first.recipe}
-    made = federation_of(pool, parts[0], parts[2], recipe, parts[1])
-    return made if fraction == 1 else made.compact()
+    federation = federation_of(pool, parts[0], parts[2], recipe, parts[1])
+    return federation if fraction == 1 else federation.compact()
 
 
 def thinned(labels: Ints, rows: Ints, fraction: float, seed: int) -> Ints:

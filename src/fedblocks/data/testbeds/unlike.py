@@ -82,10 +82,10 @@ def modfl_readers(
 ) -> Federation:
     """Two generations of digit readers: MNIST's 28 x 28 pixels, and UCI's 8 x 8."""
 
-    def made(load: Callable[[], DataPool]) -> Federation:
+    def divide(load: Callable[[], DataPool]) -> Federation:
         return modfl_clients(sample(load(), range(10), per_label, seed=seed), clients, per_group, seed)
 
-    return together(sets, {name: partial(made, load) for name, load in READERS.items()})
+    return together(sets, {name: partial(divide, load) for name, load in READERS.items()})
 
 
 def modfl_movements(
@@ -133,5 +133,5 @@ def together(sets: tuple[str, ...], makers: Mapping[str, Callable[[], Federation
     for name in sets:
         if name not in makers:
             raise DataError(f'this test-bed has no data set "{name}"', nearest(name, makers))
-    made = side_by_side({name: makers[name]() for name in sets})
-    return replace(made, about={**made.about, "name": "+".join(sets), "testbed": "modfl"})
+    federation = side_by_side({name: makers[name]() for name in sets})
+    return replace(federation, about={**federation.about, "name": "+".join(sets), "testbed": "modfl"})

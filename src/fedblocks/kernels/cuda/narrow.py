@@ -126,9 +126,9 @@ def weight_gradient(x: Tensor, dy: Tensor, winner: Tensor, shape: Shape) -> tupl
     parts, inner = -(-units // share), shape.channels * shape.kernel**2
     dw = torch.empty(parts, G, shape.filters * inner, device=x.device, dtype=x.dtype)
     db = torch.empty(parts, G, shape.filters, device=x.device, dtype=x.dtype)
-    given = (dy.contiguous(), winner, dw, db, x.stride(0), B, share)
+    arguments = (dy.contiguous(), winner, dw, db, x.stride(0), B, share)
     threads = shape.tasks * shape.groups * shape.filters // shape.together
-    shape.kernels(x.device)["weight_gradient"]((parts, G), threads, x, *given)
+    shape.kernels(x.device)["weight_gradient"]((parts, G), threads, x, *arguments)
     size = (G, shape.filters, shape.channels, shape.kernel, shape.kernel)
     return dw.sum(0).view(size), db.sum(0)
 

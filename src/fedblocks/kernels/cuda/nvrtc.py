@@ -68,12 +68,12 @@ def _compiled(source: str, name: str, capability: tuple[int, int]) -> bytes:
 
 
 def _text(program: ctypes.c_void_p, what: str) -> bytes:
-    """What the compiler has to say: its log, or the machine code."""
+    """Return an output of the compiler: its log, or the machine code."""
     size = ctypes.c_size_t()
     _check(getattr(_library(), f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
-    found = ctypes.create_string_buffer(size.value)
-    _check(getattr(_library(), f"nvrtcGet{what}")(program, found))
-    return found.raw
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(getattr(_library(), f"nvrtcGet{what}")(program, buffer))
+    return buffer.raw
 
 
 def _function(module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:

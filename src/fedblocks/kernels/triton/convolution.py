@@ -95,8 +95,8 @@ def convolve(x: Tensor, w: Tensor, bias: Tensor | None, pad: int) -> Tensor:
     sizes = (B, C, shape.height, shape.width, F, OH, OW)
     block, warps = min(_power(F, 16), 64), 4 if F > 16 and C * KS * KS > 64 else 2
     cube = (triton.cdiv(B * OH * OW, 64), G, triton.cdiv(F, block))
-    given = (x, w, x if bias is None else bias.contiguous(), y, x.stride(0), *sizes, pad, KS, KS, 64, block, 32)
-    _product[cube](*given, bias is not None, _precision(), num_warps=warps, num_stages=2)
+    arguments = (x, w, x if bias is None else bias.contiguous(), y, x.stride(0), *sizes, pad, KS, KS, 64, block, 32)
+    _product[cube](*arguments, bias is not None, _precision(), num_warps=warps, num_stages=2)
     return y
 
 
@@ -110,9 +110,9 @@ def weight_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
     parts = max(1, min(96, M // 512) if small else M // 2048)
     dw = torch.empty(parts, G, F, K, device=x.device, dtype=x.dtype)
     sizes = (B, shape.channels, shape.height, shape.width, F, OH, OW)
-    given = (x, dy, dw, x.stride(0), *sizes, parts, shape.pad, KS, KS, rows, block, deep, _precision())
+    arguments = (x, dy, dw, x.stride(0), *sizes, parts, shape.pad, KS, KS, rows, block, deep, _precision())
     cube = (parts, triton.cdiv(K, deep) * triton.cdiv(F, block), G)
-    _weight_gradient[cube](*given, num_warps=warps, num_stages=stages)
+    _weight_gradient[cube](*arguments, num_warps=warps, num_stages=stages)
     return dw.sum(0).view(G, F, shape.channels, KS, KS)
 
 

@@ -93,10 +93,10 @@ class Uniform(torch.autograd.Function):
 
 
 def fold(key: Tensor, number: int | Tensor, first: int, second: int) -> Tensor:
-    found: Tensor = Fold.apply(key, number, first, second)
-    return found
+    keys: Tensor = Fold.apply(key, number, first, second)
+    return keys
 
 
 def uniform(key: Tensor, shape: tuple[int, ...], step: int, first: int, second: int) -> Tensor:
-    found: Tensor = Uniform.apply(key, shape, step, first, second)
-    return found
+    numbers: Tensor = Uniform.apply(key, shape, step, first, second)
+    return numbers

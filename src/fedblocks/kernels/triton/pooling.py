@@ -97,14 +97,14 @@ class Unpooled(torch.autograd.Function):
 
 def max_pool(x: Tensor, size: int) -> Tensor:
     """Max pooling with windows of size x size, side by side."""
-    found: Tensor = MaxPool.apply(x, size)[0]
-    return found
+    largest: Tensor = MaxPool.apply(x, size)[0]
+    return largest
 
 
 def unpooled(dy: Tensor, winner: Tensor, shape: tuple[int, int], size: int) -> Tensor:
     """The way back: each slope at the place of the pixel that won its window, zero elsewhere."""
-    found: Tensor = Unpooled.apply(dy, winner, shape, size)
-    return found
+    slopes: Tensor = Unpooled.apply(dy, winner, shape, size)
+    return slopes
 
 
 def won(values: Tensor, winner: Tensor, size: int) -> Tensor:
@@ -112,5 +112,5 @@ def won(values: Tensor, winner: Tensor, size: int) -> Tensor:
     height, width = (count * size for count in winner.shape[-2:])
     rows = values[..., :height, :width].unflatten(-1, (-1, size)).unflatten(-3, (-1, size))
     windows = rows.transpose(-3, -2).flatten(-2)  # [..., h, w, size * size]
-    found = windows.gather(-1, winner.clamp(min=0).long()[..., None])[..., 0]
-    return torch.where(winner >= 0, found, 0)
+    winners = windows.gather(-1, winner.clamp(min=0).long()[..., None])[..., 0]
+    return torch.where(winner >= 0, winners, 0)
