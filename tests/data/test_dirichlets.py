@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from fedblocks.data.dirichlets import (
     label_clusters,
     pachinko,
 )
+from fedblocks.data.partition import Partition, share_out
 
 BALANCED = np.tile(np.arange(10), 600)  # 6,000 rows, 600 of each class
 
@@ -133,3 +136,30 @@ def test_drawing_without_replacement_has_the_law_of_one_draw_after_the_other() -
             counts[rng.choice(3, p=p / p.sum())] += 1
         total += counts
     assert np.abs(ours - total / runs).max() < 0.06  # standard error of a mean is at most 0.015, of the difference 0.02
+
+
+@pytest.mark.parametrize("divide", [dirichlet_labels, dirichlet_capped])
+def test_sizes_become_even_as_alpha_grows(divide: Callable[..., Partition]) -> None:
+    # 500 rows over 75 clients are 6.67 each: a client that lost a row to rounding in one class gets it in another
+    sizes = divide(np.repeat(np.arange(10), 50), 75, alpha=1e6).rows.sizes
+    assert sorted(set(sizes.tolist())) == [6, 7] and sizes.sum() == 500
+
+
+@pytest.mark.parametrize("alpha", [1.0, 10.0, 1000.0])
+def test_a_larger_alpha_is_never_what_leaves_a_client_empty(alpha: float) -> None:
+    partition = dirichlet_labels(np.repeat(np.arange(10), 20), 50, alpha=alpha)  # 4 rows each, of 10 classes
+    assert partition.rows.sizes.min() >= 1 and sorted(partition.rows.index.tolist()) == list(range(200))
+
+
+def test_rounding_takes_from_nobody_in_all_classes() -> None:
+    # 62 classes x 0.5 rows are 31 for each of two clients; always rounding down would leave the first with none
+    owed, total = np.zeros(2), np.zeros(2, np.int64)
+    for _ in range(62):
+        counts, owed = share_out(np.array([0.5, 0.5]), 1, owed)
+        total += counts
+    assert total.tolist() == [31, 31]
+
+
+def test_a_client_without_a_share_of_a_class_gets_none_of_its_rows() -> None:
+    counts, owed = share_out(np.array([0.0, 0.3, 0.7]), 5, np.array([0.9, 0.0, 0.0]))
+    assert counts.tolist() == [0, 2, 3] and owed.tolist() == pytest.approx([0.9, -0.5, 0.5])  # of 1.5 and 3.5 rows

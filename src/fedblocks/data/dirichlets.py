@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Annotated
 
@@ -13,8 +13,19 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, AtMost, Help, Positive
 from fedblocks.core.random import generator
 from fedblocks.data.options import Alpha, MinSize, Size, Tries
-from fedblocks.data.partition import Labels, Partition, cut, deal, one_label_per_row, positive, rows_of_classes
+from fedblocks.data.partition import (
+    Labels,
+    Partition,
+    cut,
+    deal,
+    one_label_per_row,
+    positive,
+    rows_of_classes,
+    share_out,
+)
 from fedblocks.data.rows import Floats, Ints, Mask, Rows
+
+Rounding = Callable[[Floats, Sequence[int]], Ints]  # shares [classes, clients] and rows of each class -> counts
 
 
 def until_large_enough(draw: Callable[[], Ints], min_size: int, tries: int) -> Ints:
@@ -38,17 +49,37 @@ def dirichlet_labels(
     tries: Tries = 1000,
 ) -> Partition:
     """Each class is divided over the clients by its own Dirichlet draw (Yurochkin et al., 2019)."""
+    return divide_by_class(labels, clients, alpha, seed, min_size, tries, share_out_all)
+
+
+def divide_by_class(
+    labels: Labels, clients: int, alpha: float, seed: int, min_size: int, tries: int, rounded: Rounding
+) -> Partition:
+    """Each class by its own Dirichlet draw; `rounded` turns shares into whole rows."""
     values = one_label_per_row(labels)
     positive(clients=clients, alpha=alpha, tries=tries)
     rng = generator(seed, "dirichlet_labels")
     classes = rows_of_classes(values, rng)
+    sizes = [len(rows) for rows in classes]
 
     def draw() -> Ints:
-        shares = rng.dirichlet(np.full(clients, alpha), len(classes))  # [classes, clients]
-        return np.stack([cut(share, len(rows)) for share, rows in zip(shares, classes)])
+        return rounded(rng.dirichlet(np.full(clients, alpha), len(classes)), sizes)  # [classes, clients]
 
     recipe = {"partition": "dirichlet_labels", "clients": clients, "alpha": alpha, "seed": seed, "min_size": min_size}
     return Partition(deal(classes, until_large_enough(draw, min_size, tries)), recipe)
+
+
+def share_out_all(shares: Floats, sizes: Sequence[int]) -> Ints:
+    """Whole rows by shares [classes, clients]: each client has as many in all as its shares say, within about one."""
+    counts, owed = np.zeros(shares.shape, np.int64), np.zeros(shares.shape[1])
+    for label, (share, rows) in enumerate(zip(shares, sizes)):
+        counts[label], owed = share_out(share, rows, owed)
+    return counts
+
+
+def cut_all(shares: Floats, sizes: Sequence[int]) -> Ints:
+    """Whole rows by shares [classes, clients], cut where published test-beds cut: all classes round alike."""
+    return np.stack([cut(share, rows) for share, rows in zip(shares, sizes)])
 
 
 def dirichlet_capped(
@@ -66,10 +97,11 @@ def dirichlet_capped(
     classes = rows_of_classes(values, rng)
 
     def draw() -> Ints:
-        counts = np.zeros((len(classes), clients), np.int64)
+        counts, owed = np.zeros((len(classes), clients), np.int64), np.zeros(clients)
         for label, rows in enumerate(classes):
             hungry = counts.sum(0) < len(values) / clients
-            counts[label] = cut(normalised(rng.dirichlet(np.full(clients, alpha)), hungry), len(rows))
+            shares = normalised(rng.dirichlet(np.full(clients, alpha)), hungry)
+            counts[label], owed = share_out(shares, len(rows), owed)
         return counts
 
     recipe = {"partition": "dirichlet_capped", "clients": clients, "alpha": alpha, "seed": seed, "min_size": min_size}

@@ -145,6 +145,21 @@ def cut(shares: Floats, rows: int) -> Ints:
     return edges
 
 
+def share_out(shares: Floats, rows: int, owed: Floats) -> tuple[Ints, Floats]:
+    """How many of `rows` each client gets, by shares that sum to 1, and what rounding then owes each.
+
+    `owed` is what rounding took from each client in the classes before: the rows that remain go to those with most.
+    """
+    exact = shares * rows
+    counts = np.floor(exact).astype(np.int64)
+    owed = owed + exact - counts
+    left = rows - int(counts.sum())
+    first = np.argsort(-np.where(shares > 0, owed, -np.inf), kind="stable")[:left]
+    counts[first] += 1
+    owed[first] -= 1
+    return counts, owed
+
+
 def deal(classes: Sequence[Ints], counts: Ints) -> Rows:
     """Give client c the next counts[k, c] rows of each class k; counts is [classes, clients]."""
     clients = counts.shape[1]

@@ -11,7 +11,7 @@ import numpy as np
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.random import derive, generator
-from fedblocks.data.dirichlets import dirichlet_labels
+from fedblocks.data.dirichlets import cut_all, divide_by_class
 from fedblocks.data.federation import Federation
 from fedblocks.data.options import Alpha, ClassesEach, Clients, Fraction, High, Low, Tries
 from fedblocks.data.partition import Partition, deal, rows_of_classes
@@ -45,8 +45,9 @@ def pfedmb_dirichlet(
 ) -> Federation:
     """A Dirichlet draw per class, again until everybody has `min_size` training rows and a test row."""
     for attempt in range(tries):
-        draw = partial(dirichlet_labels, clients=clients, alpha=alpha, seed=derive(seed, "pfedmb", attempt))
-        federation = alike_in_all_parts(pool, partial(draw, min_size=min_size), seed, fraction)
+        draw = partial(divide_by_class, clients=clients, alpha=alpha, seed=derive(seed, "pfedmb", attempt))
+        divide = partial(draw, min_size=min_size, tries=1000, rounded=cut_all)
+        federation = alike_in_all_parts(pool, divide, seed, fraction)
         if federation.test.sizes.min() >= 1:
             return federation
     raise DataError(f"no draw of {tries} gave every client a test row", "use fewer clients or a larger alpha")
