@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedblocks.core.errors import DataError
-from fedblocks.data import IGNORE, Federation, Parts, Rows, digits, gaussian, markov, waves
+from fedblocks.data import IGNORE, DataPool, Federation, Parts, Rows, digits, gaussian, markov, waves
 from fedblocks.data.partitions import by_user, classes, dirichlet_labels, iid
 from fedblocks.data.splits import split_rows
 
@@ -205,7 +206,7 @@ def spoilt(federation: Federation, what: str) -> Federation:
 
 @pytest.mark.parametrize("what", ["nan", "inf", "high", "low", "far", "negative"])
 def test_bad_rows_are_refused_with_the_name_of_their_client(federation: Federation, what: str) -> None:
-    with pytest.raises(DataError, match=r"at client-4(\n|: row \d+)") as caught:
+    with pytest.raises(DataError, match=r"(row \d+.*\(clients: client-4\)|at client-4)\n") as caught:
         spoilt(federation, what).check()
     assert caught.value.fix
 
@@ -272,6 +273,37 @@ def test_a_subset_keeps_names_tags_and_rows(federation: Federation) -> None:
         assert torch.equal(compact.y[compact.parts[part][0]], some.y[rows[0]])
     with pytest.raises(DataError, match="choose from"):
         federation.subset([12])
+
+
+def test_inputs_labels_and_users_of_unlike_length_are_refused_wherever_they_come_from(
+    federation: Federation, tmp_path: Path
+) -> None:
+    x, y, users = np.ones((200, 4), np.float32), np.arange(200) % 3, np.arange(200) % 5
+    np.savez(tmp_path / "labels.npz", x=x, y=y[:195], user=users)
+    np.savez(tmp_path / "users.npz", x=x, y=y, user=users[:195])
+    wrong: dict[str, Callable[[], object]] = {
+        "x has 200 rows and y has 195": lambda: Federation.from_npz(tmp_path / "labels.npz"),
+        "x has 200 rows and users has 195": lambda: Federation.from_npz(tmp_path / "users.npz"),
+        "x has 1797 rows and y has 1790": lambda: replace(federation, y=federation.y[:1790]),
+        "x has 40 rows and coarse has 39": lambda: DataPool(torch.ones(40, 2), torch.ones(40), 2, coarse=y[:39]),
+        "there are 12 clients, but tag group has 5 entries": lambda: replace(federation, tags={"group": np.arange(5)}),
+    }
+    for message, make in wrong.items():
+        with pytest.raises(DataError, match=message):
+            make()
+
+
+def test_what_cannot_be_trained_on_is_told_by_row_and_client() -> None:
+    x, y, users = np.ones((60, 4), np.float32), np.arange(60) % 3, np.arange(60) % 5
+    x[17, 3] = x[23, 0] = x[0, 1] = np.nan
+    with pytest.raises(DataError, match=r"row 0, column 1 is nan, and 2 more values \(clients: 0, 2, 3\)"):
+        Federation.from_users(x, y, users)
+    held = [rows[rows > 0] for rows in by_user(users).rows]  # nobody has the first row
+    with pytest.raises(DataError, match=r"row 17, column 3 is nan, and 1 more values \(clients: client-2, client-3\)"):
+        Federation.from_arrays(x, y, held)
+    y[19] = 7
+    with pytest.raises(DataError, match=r"labels outside 0\.\.2: row 19 has label 7 \(clients: 4\)"):
+        Federation.from_users(np.ones((60, 4), np.float32), y, users, classes=3)
 
 
 def test_held_out_clients_are_the_rest(federation: Federation) -> None:

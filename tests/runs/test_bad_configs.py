@@ -50,7 +50,8 @@ WRONG: list[tuple[str, str, str, str, str]] = [
     ("rounds = 2", "rounds = inf", "1: rounds", "Infinity is not a whole number", "at least 1"),
     ("seed = 1", "seed = -1", "2: seed", "-1 is below 0", "at least 0"),
     ("seed = 1", "sead = 1", "2: sead", "no such field", 'did you mean "seed"'),
-    ("seed = 1", 'device = "gpu"', "2: device", '"gpu" is none of', "auto, cpu or cuda"),
+    ("seed = 1", 'device = "gpu"', "2: device", '"gpu" is no device', "auto, cpu, cuda"),
+    ("seed = 1", 'device = "cuda:"', "2: device", '"cuda:" is no device', "cuda:1"),
     ("seed = 1", 'engine = "fast"', "2: engine", '"fast" is none of', "write auto, sequential"),
     ("seed = 1", "threads = 0", "2: threads", "0 is below 1", "CPU threads"),
     ("seed = 1", 'allow_degenerate = "yes"', "2: allow_degenerate", "not true or false", "write true or false"),
@@ -114,7 +115,6 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         "must be at least 0 and below 1",
         "e.g. 0.9",
     ),
-    ("batch_size = 8", "batch_size = 5000", "18: method.batch_size", "larger than the data of every", "for a whole"),
     ("batch_size = 8", "batchsize = 8", "18: method.batchsize", "no such option", 'did you mean "batch_size"'),
     ("size = 0.5", "size = 0", "21: cohort.size", "neither a number of clients nor a share", "a share (0.5"),
     ("size = 0.5", "size = 7", "21: cohort.size", "7 clients a round", "use at most 6"),
@@ -184,6 +184,17 @@ def test_text_that_is_not_toml_is_told_with_its_line_and_a_fix(
     said = said_of(old, new, tmp_path)
     assert said.startswith(f"wrong.toml:{line}: this is not TOML: ")
     assert fix in said.splitlines()[-1]
+
+
+def test_a_batch_larger_than_every_client_is_all_its_rows_and_noted(tmp_path: Path) -> None:
+    path = tmp_path / "large.toml"
+    path.write_text(GOOD.replace("batch_size = 8", "batch_size = 5000"))
+    prepared = prepare(read_config(str(path)))
+    largest = prepared.setting.data.train.sizes.max()
+    said = f"batch_size = 5000, but no client has more than {largest} training rows"
+    assert [note.level for note in prepared.notes if note.text.startswith(said)] == ["info"]
+    path.write_text(GOOD)
+    assert not any("batch_size" in note.text for note in prepare(read_config(str(path))).notes)
 
 
 def test_there_are_more_than_forty_different_mistakes() -> None:

@@ -112,7 +112,7 @@ def _choice(kind: str, entry: Any, path: Path, problems: list[Problem], below: P
         return entry
     name, known_names = table.get("name"), kinds()[kind]
     if not isinstance(name, str) or name not in known_names:
-        message = f"name a {WORDS[kind]}" if name is None else f'there is no {WORDS[kind]} "{name}"'
+        message = f"name a {WORDS[kind]}" if name is None else f"there is no {WORDS[kind]} {shown(name)}"
         problems.append(Problem((*path, "name"), message, nearest(str(name), known_names)))
         return table
     rest = {k: v for k, v in table.items() if k != "name"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedblocks.config.choices import options
 from fedblocks.config.problems import Path, Problem
+from fedblocks.core.checks import shown
 from fedblocks.core.errors import nearest
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
@@ -52,7 +52,7 @@ def _problem(path: Path, errors: list[Details], root: Model) -> Problem:
     first, fields = errors[0], _model_at(path[:-1], root).model_fields
     kind, value = str(first["type"]), first.get("input")
     if kind in ("model_type", "model_attributes_type"):
-        wrong = "it is missing" if value is None else f"{_shown(value)} is not a table"
+        wrong = "it is missing" if value is None else f"{shown(value)} is not a table"
         return Problem(path, wrong, f"write a table [{'.'.join(path)}]")
     if kind == "extra_forbidden":
         home = _belongs(path[-1], root, is_table=isinstance(value, dict))
@@ -66,27 +66,29 @@ def _problem(path: Path, errors: list[Details], root: Model) -> Problem:
 def _wrong(errors: list[Details]) -> str:
     """What is wrong with a value; a field of two types has an error for each."""
     first = errors[0]
-    kind, shown, limits = str(first["type"]), _shown(first.get("input")), first.get("ctx", {})
+    kind, value, limits = str(first["type"]), shown(first.get("input")), first.get("ctx", {})
     types = [_TYPES[one["type"]] for one in errors if one["type"] in _TYPES]
     if types:
-        return f"{shown} is not {' or '.join(dict.fromkeys(types))}"
+        return f"{value} is not {' or '.join(dict.fromkeys(types))}"
     if kind == "missing":  # a list without its last values, or a whole field
-        return "it is missing" if isinstance(first["loc"][-1], str) else f"{shown} is too short"
+        return "it is missing" if isinstance(first["loc"][-1], str) else f"{value} is too short"
     if kind in ("too_short", "too_long"):
-        return f"{shown} is too {kind.removeprefix('too_')}"
+        return f"{value} is too {kind.removeprefix('too_')}"
     if kind == "literal_error":
-        return f"{shown} is none of {limits['expected']}"
+        return f"{value} is none of {limits['expected']}"
+    if kind == "string_pattern_mismatch":
+        return f"{value} is no {first['loc'][-1]}"
     for name, words in _LIMITS.items():
         if name in limits:
-            return f"{shown} {words} {limits[name]:g}"
-    return str(first["msg"]) if kind == "value_error" else f"{shown}: {first['msg']}"
+            return f"{value} {words} {limits[name]:g}"
+    return str(first["msg"]) if kind == "value_error" else f"{value}: {first['msg']}"
 
 
 def _to_write(annotation: Any, about: str) -> str:
     """What a field takes, e.g. `write a whole number: rounds of training, at least 1`."""
     is_union = get_origin(annotation) is Union or isinstance(annotation, type(int | None))
     kinds = [kind for kind in (get_args(annotation) if is_union else (annotation,)) if kind is not type(None)]
-    if get_origin(kinds[0]) is Literal:
+    if get_origin(kinds[0]) is Literal or annotation is str:
         return f"write {about}"
     words = _WORDS.get(float if float in kinds else kinds[0])
     if words is None:
@@ -116,7 +118,3 @@ def _model_at(path: Path, root: Model) -> Model:
         model = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), model)
     section: Model = model
     return section
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, default=str)

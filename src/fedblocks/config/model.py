@@ -143,7 +143,11 @@ class Config(Section):
 
     seed: int = Field(default=0, ge=0, description="seed of initial models, cohorts and batches, at least 0")
     rounds: int = Field(ge=1, description="rounds of training, at least 1")
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto, cpu or cuda")
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$",
+        description="auto, cpu, cuda, or one of several GPUs by its number: cuda:1",
+    )
     engine: Literal["auto", "sequential", "vectorised", "processes"] = Field(
         default="auto", description="auto, sequential, vectorised or processes"
     )

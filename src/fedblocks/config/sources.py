@@ -12,7 +12,7 @@ from fedblocks.core.errors import UserError
 
 Key = tuple[str, ...]
 
-_WORD = re.compile(r"[A-Za-z_][\w.-]*")
+_WORD = re.compile(r"[A-Za-z_][\w.:-]*")
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _KEYS = rf"{_PART}(?:\s*\.\s*{_PART})*"
 _HEADER = re.compile(rf"\s*\[{{1,2}}\s*({_KEYS})\s*\]{{1,2}}")

@@ -18,6 +18,7 @@ from fedblocks.core.options import Conflict, Help, Length, Limit
 REQUIRED = inspect.Parameter.empty
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_LONG = 100  # characters of a value that a message has
 _PLURALS = {int: "whole numbers", float: "numbers", bool: "true or false", str: "texts"}
 
 P = ParamSpec("P")
@@ -148,11 +149,12 @@ def fits(kind: Any, value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value as a configuration has it, if that can be."""
+    """A value as a configuration has it, if that can be; a long one is cut."""
     try:
-        return json.dumps(value)
+        text = json.dumps(value)
     except (TypeError, ValueError):
-        return repr(value)
+        text = repr(value)
+    return text if len(text) <= _LONG else f"{text[:_LONG]}..."
 
 
 class Checked:

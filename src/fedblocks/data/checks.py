@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.rows import Ints, Mask, same_length, some_names
+from fedblocks.data.rows import Mask, same_length, some_names
 from fedblocks.data.summary import IGNORE, labels_held
 
 if TYPE_CHECKING:
@@ -63,19 +63,20 @@ def check_inputs(federation: Federation) -> None:
     """Inputs are finite."""
     x = federation.x
     if x.is_floating_point() and len(x) and not torch.isfinite(x.sum()):  # the sum: one pass without a large mask
-        bad = (~torch.isfinite(x.reshape(len(x), -1)).all(1)).cpu().numpy()
-        if len(who := holders(federation, bad)):
-            message = f"inputs are not finite (NaN or infinite) at {some_names(federation.names, who)}"
-            raise DataError(f"{message}: {_first_odd(x)}", "remove or fill these rows")
+        bad = (~torch.isfinite(x.reshape(len(x), -1)).all(1)).cpu().numpy() & held(federation)
+        if bad.any():
+            where = f"{_first_odd(x, bad)} (clients: {holders(federation, bad)})"
+            raise DataError(f"inputs are not finite (NaN or infinite): {where}", "remove or fill these rows")
 
 
-def _first_odd(x: torch.Tensor) -> str:
+def _first_odd(x: torch.Tensor, bad: Mask) -> str:
     """Where the first value is that is no number: `row 17, column 3 is nan, and 4 more values`."""
-    odd = (~torch.isfinite(x)).nonzero()
-    row, *place = odd[0].tolist()
+    rows = np.flatnonzero(bad)
+    odd = (~torch.isfinite(x[torch.from_numpy(rows).to(x.device)])).nonzero()
+    row, place = int(rows[0]), odd[0, 1:].tolist()
     at = f", column {place[0]}" if len(place) == 1 else f", at {place}" if place else ""
     more = f", and {len(odd) - 1} more values" if len(odd) > 1 else ""
-    return f"row {row}{at} is {x[tuple(odd[0].tolist())].item()}{more}"
+    return f"row {row}{at} is {x[(row, *place)].item()}{more}"
 
 
 def check_labels(federation: Federation) -> None:
@@ -83,11 +84,12 @@ def check_labels(federation: Federation) -> None:
     y = federation.y
     wrong = ((y < 0) | (y >= federation.classes)) & (y != IGNORE)
     if wrong.any():
-        bad = wrong.reshape(len(y), -1).any(1).cpu().numpy()
-        if len(who := holders(federation, bad)):
+        bad = wrong.reshape(len(y), -1).any(1).cpu().numpy() & held(federation)
+        if bad.any():
             row = int(np.flatnonzero(bad)[0])
             first = f"row {row} has label {int(y[row][wrong[row]].flatten()[0])}"
-            message = f"labels outside 0..{federation.classes - 1} at {some_names(federation.names, who)}: {first}"
+            where = f"{first} (clients: {holders(federation, bad)})"
+            message = f"labels outside 0..{federation.classes - 1}: {where}"
             raise DataError(message, f"number the classes from 0, raise `classes`, or use {IGNORE} for 'not scored'")
 
 
@@ -100,10 +102,18 @@ def check_not_empty(federation: Federation) -> None:
         raise DataError(message, fix)
 
 
-def holders(federation: Federation, bad: Mask) -> Ints:
-    """Clients that hold a bad row in any part."""
+def held(federation: Federation) -> Mask:
+    """Which rows of the pool a client has in any part."""
+    mask = np.zeros(len(federation.x), dtype=bool)
+    for rows in federation.parts.values():
+        mask[rows.index] = True
+    return mask
+
+
+def holders(federation: Federation, bad: Mask) -> str:
+    """The names of the clients that have a bad row in any part."""
     who = [rows.owners[bad[rows.index]] for rows in federation.parts.values()]
-    return np.unique(np.concatenate(who))
+    return some_names(federation.names, np.unique(np.concatenate(who)))
 
 
 def warnings(federation: Federation, few: int) -> list[str]:

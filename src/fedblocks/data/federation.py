@@ -49,6 +49,10 @@ class Federation:
         object.__setattr__(self, "tags", {name: read_only(tag) for name, tag in self.tags.items()})
         checks.check_shapes(self)
 
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.x.shape[1:])) or "one number"
+        return f"Federation({self.clients} clients, {len(self.x)} rows of {shape}, {self.classes} classes)"
+
     @property
     def clients(self) -> int:
         """How many clients there are."""

@@ -55,12 +55,12 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     federation, placed_there = (federation, federation.to(device)) if federation else known(config, device)
     clients, unseen = hold_out(config, federation)
     setting = _setting(config, placed_there)
-    _check_batches(config, setting)
     with placed(config, ("method",)):
         setting.start()  # blocks that cannot be shared show here
     cohort = _cohort(config, len(clients))
     engine, why_engine = engine_of(config, setting, cohort, device, clients)
     notes = [Note(f"device {device.type}: {why_device}"), Note(f"engine {engine.name}: {why_engine}")]
+    notes += _large_batches(setting)
     remarks = [text for method in setting.methods.values() for text in method.remarks(_tags(federation))]
     spare = [text for method in setting.methods.values() for text in _spare_slots(method, len(clients))]
     notes += [Note(text, "warning") for text in (*federation.warnings(), *remarks, *spare)]
@@ -80,13 +80,18 @@ def _tags(federation: Federation) -> dict[str, torch.Tensor]:
 
 def device_of(config: Config) -> tuple[torch.device, str]:
     """The device, and why this one."""
-    available = torch.cuda.is_available()
-    if config.device == "cuda" and not available:
-        with placed(config, ("device",)):
-            raise UserError("torch finds no GPU", 'use device = "auto" or "cpu", or install a CUDA build of torch')
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if config.device == "auto":
-        return torch.device("cuda" if available else "cpu"), "a GPU is there" if available else "torch finds no GPU"
-    return torch.device(config.device), "as configured"
+        return torch.device("cuda" if count else "cpu"), "a GPU is there" if count else "torch finds no GPU"
+    device = torch.device(config.device)
+    if device.type == "cuda" and count <= (device.index or 0):
+        with placed(config, ("device",)):
+            if not count:
+                raise UserError("torch finds no GPU", 'use device = "auto" or "cpu", or install a CUDA build of torch')
+            raise UserError(f"there is no {device}: torch finds {count} of them", f"use at most cuda:{count - 1}")
+    if device.index is not None:
+        torch.cuda.set_device(device)  # kernels and recorded graphs start on the current device
+    return device, "as configured" if device.index is None else f"as configured, {device}"
 
 
 def engine_of(
@@ -211,13 +216,14 @@ def _members(config: Config, name: str, group: Group, federation: Federation) ->
     return found
 
 
-def _check_batches(config: Config, setting: Experiment) -> None:
+def _large_batches(setting: Experiment) -> list[Note]:
+    """A note where no client has rows for one batch: each then trains on all its rows at once."""
     largest = int(setting.data.train.sizes.max())  # 0: the clients of a real federation hold their rows
     smallest = min(method.batch_size for method in setting.methods.values())
-    if 0 < largest < smallest:
-        with placed(config, ("method", "batch_size")):
-            message = f"a batch of {smallest} is larger than the data of every client (at most {largest} rows)"
-            raise UserError(message, f"use {largest} for a whole client, or less")
+    if not 0 < largest < smallest:
+        return []
+    text = f"batch_size = {smallest}, but no client has more than {largest} training rows"
+    return [Note(f"{text}: each client trains on all its rows at once")]
 
 
 def _cohort(config: Config, clients: int) -> int:
