@@ -10,13 +10,12 @@ from typing import Annotated
 import numpy as np
 
 from fedblocks.core.errors import DataError
-from fedblocks.core.options import AtLeast, AtMost, Help, Positive
+from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.random import generator
-from fedblocks.data.options import Alpha, MinSize, Size, Tries
+from fedblocks.data.options import Alpha, CoarseAlpha, FineAlpha, MinSize, Size, Tries, UsedFraction
 from fedblocks.data.partition import (
     Labels,
     Partition,
-    cut,
     deal,
     one_label_per_row,
     positive,
@@ -75,11 +74,6 @@ def share_out_all(shares: Floats, sizes: Sequence[int]) -> Ints:
     for label, (share, rows) in enumerate(zip(shares, sizes)):
         counts[label], owed = share_out(share, rows, owed)
     return counts
-
-
-def cut_all(shares: Floats, sizes: Sequence[int]) -> Ints:
-    """Whole rows by shares [classes, clients], cut where published test-beds cut: all classes round alike."""
-    return np.stack([cut(share, rows) for share, rows in zip(shares, sizes)])
 
 
 def dirichlet_capped(
@@ -172,7 +166,7 @@ def label_clusters(
         int | None, AtLeast(1), Help("groups of classes; default: one per class")
     ] = None,
     alpha: Alpha = 0.4,
-    fraction: Annotated[float, Positive(), AtMost(1), Help("of the rows that is used")] = 1.0,
+    fraction: UsedFraction = 1.0,
     seed: int = 12345,
 ) -> Partition:
     """Groups of classes, each divided over the clients by its own Dirichlet draw (test-bed of Marfoq et al., 2021)."""
@@ -199,10 +193,8 @@ def pachinko(
     labels: Labels,
     coarse: Labels,
     clients: int,
-    alpha: Annotated[float, Positive(), Help("of the draw over coarse labels", usual="0.4")] = 0.4,
-    beta: Annotated[
-        float, Positive(), Help("of the draw over the fine labels of a coarse one", usual="10")
-    ] = 10.0,
+    alpha: CoarseAlpha = 0.4,
+    beta: FineAlpha = 10.0,
     seed: int = 0,
     size: Size = None,
 ) -> Partition:

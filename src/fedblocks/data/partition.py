@@ -145,6 +145,11 @@ def cut(shares: Floats, rows: int) -> Ints:
     return edges
 
 
+def cut_all(shares: Floats, sizes: Sequence[int]) -> Ints:
+    """Whole rows by shares [classes, clients], cut where published test-beds cut: all classes round alike."""
+    return np.stack([cut(share, rows) for share, rows in zip(shares, sizes)])
+
+
 def share_out(shares: Floats, rows: int, owed: Floats) -> tuple[Ints, Floats]:
     """How many of `rows` each client gets, by shares that sum to 1, and what rounding then owes each.
 

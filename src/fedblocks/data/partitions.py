@@ -25,6 +25,7 @@ from fedblocks.data.partition import (
     PartitionFunction,
     as_labels,
     cut,
+    cut_all,
     deal,
     one_label_per_row,
     positive,
@@ -173,7 +174,7 @@ def classes_unequal(
     for client in range(clients):
         weights[rng.choice(len(pools), per_client, replace=False), client] = rng.uniform(low, high, per_client)
     shares: Floats = weights / np.maximum(weights.sum(1, keepdims=True), low)  # a class that nobody holds is unused
-    counts = np.stack([cut(share, len(rows)) for share, rows in zip(shares, pools)])
+    counts = cut_all(shares, [len(rows) for rows in pools])
     recipe = {"partition": "classes_unequal", "clients": clients, "per_client": per_client, "low": low, "high": high}
     return Partition(deal(pools, counts), {**recipe, "seed": seed})
 
@@ -208,7 +209,7 @@ def alike(partition: Partition, labels: Labels, other_labels: Labels, seed: int 
     held = np.bincount(pairs, minlength=kinds * len(partition)).reshape(kinds, -1)  # [classes, clients]
     shares = held / np.maximum(np.bincount(here, minlength=kinds), 1)[:, None]
     pools = rows_of_classes(other, generator(seed, "alike"))
-    counts = np.stack([cut(share, len(rows)) for share, rows in zip(shares, pools)])
+    counts = cut_all(shares, [len(rows) for rows in pools])
     return Partition(deal(pools, counts), {**partition.recipe, "alike_seed": seed}, partition.names)
 
 

@@ -15,7 +15,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, AtMost, Help, Positive
 from fedblocks.data.dirichlets import label_clusters, pachinko
 from fedblocks.data.federation import Federation
-from fedblocks.data.options import Alpha, Clients, Validation
+from fedblocks.data.options import Alpha, Clients, CoarseAlpha, FineAlpha, UsedFraction, Validation
 from fedblocks.data.partition import Partition
 from fedblocks.data.partitions import by_user
 from fedblocks.data.pools import DataPool
@@ -43,7 +43,7 @@ def fedem_emnist(
     pool: DataPool,
     clients: Clients = 100,
     alpha: Alpha = 0.4,
-    fraction: Annotated[float, Positive(), AtMost(1), Help("of the rows that is used")] = 0.1,
+    fraction: UsedFraction = 0.1,
     validation: Validation = 0.0,
     seed: int = SEED,
 ) -> Federation:
@@ -55,10 +55,8 @@ def fedem_emnist(
 def fedem_cifar100(
     pool: DataPool,
     clients: Clients = 100,
-    alpha: Annotated[float, Positive(), Help("of the draw over coarse labels", usual="0.4")] = 0.4,
-    beta: Annotated[
-        float, Positive(), Help("of the draw over the fine labels of a coarse one", usual="10")
-    ] = 10.0,
+    alpha: CoarseAlpha = 0.4,
+    beta: FineAlpha = 10.0,
     validation: Validation = 0.0,
     seed: int = SEED,
 ) -> Federation:

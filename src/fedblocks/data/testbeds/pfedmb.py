@@ -11,10 +11,10 @@ import numpy as np
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.random import derive, generator
-from fedblocks.data.dirichlets import cut_all, divide_by_class
+from fedblocks.data.dirichlets import divide_by_class
 from fedblocks.data.federation import Federation
 from fedblocks.data.options import Alpha, ClassesEach, Clients, Fraction, High, Low, Tries
-from fedblocks.data.partition import Partition, deal, rows_of_classes
+from fedblocks.data.partition import Partition, cut_all, deal, rows_of_classes
 from fedblocks.data.partitions import alike, classes, classes_unequal
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Ints
