@@ -33,13 +33,13 @@ def problems_of(error: ValidationError, reported: set[Path], root: Model) -> lis
     """A problem for each key that has none yet; `root` is the model of the whole configuration."""
     by_key: dict[Path, list[Details]] = {}
     for one in error.errors():
-        path, details = _placed(dict(one))
+        path, details = _place(dict(one))
         if path not in reported:
             by_key.setdefault(path, []).append(details)
     return [_problem(path, group, root) for path, group in by_key.items()]
 
 
-def _placed(error: Details) -> tuple[Path, Details]:
+def _place(error: Details) -> tuple[Path, Details]:
     """The key of an error; our own checks say it themselves: "field: what is wrong"."""
     path = tuple(str(part) for part in error["loc"] if isinstance(part, str) and part not in ("int", "float"))
     if error["type"] != "value_error":

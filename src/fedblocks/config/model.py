@@ -180,12 +180,12 @@ class Config(Section):
         problems = list[Problem]()
         full = completed(table, problems)
         problems += _method_problems(full, problems)
-        return _validated(full, source or Source(), problems)
+        return _validate(full, source or Source(), problems)
 
     @staticmethod
     def stored(table: Table, source: Source | None = None) -> Config:
         """A configuration that is complete already; what it names need not be known here."""
-        return _validated(table, source or Source(), [])
+        return _validate(table, source or Source(), [])
 
     def of_objects(self, ingredients: Ingredients) -> Config:
         """The same configuration, made of these Python objects."""
@@ -226,7 +226,7 @@ def _is_of_objects(table: Table) -> bool:
     return isinstance(data, dict) and data.get("name") == PYTHON
 
 
-def _validated(table: Table, source: Source, problems: list[Problem]) -> Config:
+def _validate(table: Table, source: Source, problems: list[Problem]) -> Config:
     try:
         config = Config.model_validate_json(json.dumps(_with_defaults(table), default=str), strict=True)
     except ValidationError as error:

@@ -47,7 +47,7 @@ def complete(options: Mapping[str, Option], values: Table, path: Path, whose: st
     completed: Table = {}
     for name, option in options.items():
         if name in values:
-            completed[name] = _checked(option, values[name], (*path, name), problems)
+            completed[name] = _check(option, values[name], (*path, name), problems)
         elif option.default is REQUIRED:
             problems.append(Problem((*path, name), f"{whose} needs it", f"set it to {option.words}"))
         elif option.default is not None:
@@ -57,7 +57,7 @@ def complete(options: Mapping[str, Option], values: Table, path: Path, whose: st
 
 def construct(options: Mapping[str, Option], values: Table) -> dict[str, Any]:
     """Plain values as the arguments that the code wants: tuples, schedules, optimizers."""
-    return {name: _constructed(options[name], value) for name, value in values.items()}
+    return {name: _construct(options[name], value) for name, value in values.items()}
 
 
 def plain(value: Any) -> Any:
@@ -69,16 +69,16 @@ def plain(value: Any) -> Any:
     return [plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _constructed(option: Option, value: Any) -> Any:
+def _construct(option: Option, value: Any) -> Any:
     if isinstance(value, dict) and tables_of(option):
         kind = tables_of(option)[value["name"]]
         return kind(**construct(options_of(kind), {k: v for k, v in value.items() if k != "name"}))
     return tuple(value) if isinstance(value, list) else value
 
 
-def _checked(option: Option, value: Any, path: Path, problems: list[Problem]) -> Any:
+def _check(option: Option, value: Any, path: Path, problems: list[Problem]) -> Any:
     if isinstance(value, dict) and tables_of(option):
-        return _checked_table(option, value, path, problems)
+        return _check_table(option, value, path, problems)
     if wrong := option.wrong(value):
         why, fix = wrong
         table = next((f'; a table is {{name = "{name}", ...}}' for name in tables_of(option)), "")
@@ -86,7 +86,7 @@ def _checked(option: Option, value: Any, path: Path, problems: list[Problem]) ->
     return value
 
 
-def _checked_table(option: Option, value: Table, path: Path, problems: list[Problem]) -> Table:
+def _check_table(option: Option, value: Table, path: Path, problems: list[Problem]) -> Table:
     name, known = value.get("name"), tables_of(option)
     if not isinstance(name, str) or name not in known:
         message = "it is missing" if name is None else f"there is no {shown(name)} here"
@@ -102,7 +102,7 @@ def _checked_table(option: Option, value: Table, path: Path, problems: list[Prob
 def _of_the_whole(option: Option, table: Table, path: Path) -> list[Problem]:
     """What is wrong with a table whose values are right one by one."""
     try:
-        wrong = option.wrong(_constructed(option, table))
+        wrong = option.wrong(_construct(option, table))
     except OptionError as error:
         return [Problem((*path, error.option), error.why, error.fix, shown(table[error.option]))]
     return [Problem(path, *wrong)] if wrong else []

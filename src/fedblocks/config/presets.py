@@ -86,7 +86,7 @@ def read_config(what: str, changes: Sequence[str] = ()) -> Config:
 def read_trackers(what: str, changes: Sequence[str] = ()) -> list[str]:
     """The trackers that a TOML file names beside its configuration; they have no part in the result."""
     table, source = read_table(what)
-    return wanted(_changed(table, changes), source)
+    return wanted(_apply(table, changes), source)
 
 
 def read_table(what: str) -> tuple[Table, Source]:
@@ -100,11 +100,11 @@ def read_table(what: str) -> tuple[Table, Source]:
 
 def change(table: Table, source: Source, changes: Sequence[str]) -> Config:
     """A configuration of plain values with some of them replaced by path."""
-    deciding = {key: value for key, value in _changed(table, changes).items() if key != "track"}
+    deciding = {key: value for key, value in _apply(table, changes).items() if key != "track"}
     return Config.of(deciding, Source(source.name, source.text, frozenset(parse_change(text)[0] for text in changes)))
 
 
-def _changed(table: Table, changes: Sequence[str]) -> Table:
+def _apply(table: Table, changes: Sequence[str]) -> Table:
     for text in changes:
         path, value = parse_change(text)
         kind = next((k for k, where in WHERE.items() if path in (where, (*where, "name"))), None)

@@ -63,7 +63,7 @@ class Named(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise UnknownName(f'there is no {self.what} "{name}"', f"{nearest(name, self)}; {BY_CODE}")
-        return self.ours[name] if name in self.ours else self._loaded(self._others[name])
+        return self.ours[name] if name in self.ours else self._load(self._others[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter([*self.ours, *self._others])
@@ -79,7 +79,7 @@ class Named(Mapping[str, Any]):
         point = next((point for point in entry_points(group=self.group) if point.name == name), None)
         return None if point is None or point.dist is None else f"{point.dist.name} {point.dist.version}"
 
-    def _loaded(self, point: EntryPoint) -> Any:
+    def _load(self, point: EntryPoint) -> Any:
         package = point.dist.name if point.dist is not None else "unknown"
         try:
             target = point.load()

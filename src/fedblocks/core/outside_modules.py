@@ -30,13 +30,13 @@ def checked_module(make: Callable[[], nn.Module]) -> nn.Module:
 
 def take_logits(result: Any, output: Output | None) -> Tensor:
     """The logits in what a module returned."""
-    logits = result if output is None else _taken(result, output)
+    logits = result if output is None else _take(result, output)
     if not isinstance(logits, Tensor):
         _refuse(result, output)
     return logits
 
 
-def _taken(result: Any, output: Output) -> Any:
+def _take(result: Any, output: Output) -> Any:
     if callable(output):
         return output(result)
     try:

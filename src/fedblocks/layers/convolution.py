@@ -22,7 +22,7 @@ class MaxPool2d(nn.MaxPool2d):
 
                 return max_pool(input, size)
             if size == 2 and input.device.type == "cpu" and not torch.is_grad_enabled():
-                return _halved(input)
+                return _halve(input)
         pooled: Tensor = super().forward(input)
         return pooled
 
@@ -41,10 +41,10 @@ class Conv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         if current().mapped and input.is_cuda and input.dtype == torch.float32 and self._is_plain():
-            return self._mapped(input)
-        return self._pooled(super().forward(input))
+            return self._convolve_stack(input)
+        return self._pool(super().forward(input))
 
-    def _mapped(self, input: Tensor) -> Tensor:
+    def _convolve_stack(self, input: Tensor) -> Tensor:
         from fedblocks.layers.mapped_convolution import ClientConvolution
         from fedblocks.layers.mapped_pooling import convolve_and_pool
 
@@ -54,9 +54,9 @@ class Conv2d(nn.Conv2d):
             if pooled is not None:
                 return pooled
         convolve: Callable[..., Tensor] = ClientConvolution.apply
-        return self._pooled(convolve(*arguments))
+        return self._pool(convolve(*arguments))
 
-    def _pooled(self, output: Tensor) -> Tensor:
+    def _pool(self, output: Tensor) -> Tensor:
         for pool in self.pools:
             output = pool(output)
         return output.relu() if self.rectified else output
@@ -89,7 +89,7 @@ def _pool_first(layers: nn.Sequential) -> None:
             modules[name], modules[after] = modules[after], modules[name]
 
 
-def _halved(x: Tensor) -> Tensor:
+def _halve(x: Tensor) -> Tensor:
     """[..., h, w] -> [..., h // 2, w // 2] by whole rows; pixel by pixel, as torch does it, takes far longer."""
     height, width = (size // 2 * 2 for size in x.shape[-2:])
     left, right = x[..., :height, :width:2], x[..., :height, 1:width:2]

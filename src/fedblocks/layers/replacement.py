@@ -42,13 +42,13 @@ class BatchNorm(nn.Module):
             return self._plain(x, training=False)
         if not now.mapped and now.mask is None and x.numel() > x.shape[1]:  # torch refuses a single value a channel
             return self._plain(x, training=True)
-        return self._masked(x, now.mask)
+        return self._mask(x, now.mask)
 
     def _plain(self, x: Tensor, training: bool) -> Tensor:
         moments = (self.running_mean, self.running_var)
         return F.batch_norm(x, *moments, self.weight, self.bias, training, self.momentum, self.eps)
 
-    def _masked(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def _mask(self, x: Tensor, mask: Tensor | None) -> Tensor:
         dims = [0, *range(2, x.dim())]
         real = torch.ones(len(x), dtype=x.dtype, device=x.device) if mask is None else mask.to(x.dtype)  # [batch]
         row = real.view(-1, *[1] * (x.dim() - 1))
@@ -124,10 +124,10 @@ _FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncod
 
 def mappable(module: nn.Module) -> nn.Module:
     """A copy of a module, with the same tensors under the same names, that can be mapped over clients."""
-    module = _converted(copy.deepcopy(module))
+    module = _convert(copy.deepcopy(module))
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            setattr(parent, name, _converted(child))
+            setattr(parent, name, _convert(child))
         if type(parent) is nn.Sequential:
             join_pooling(parent)
     module.eval()  # our layers ask the `Mode`; any other must not draw noise or keep statistics of its own
@@ -142,7 +142,7 @@ def can_be_mapped(module: nn.Module) -> bool:
     return not isinstance(module, nn.RNNBase) or isinstance(module, LSTM)
 
 
-def _converted(module: nn.Module) -> nn.Module:
+def _convert(module: nn.Module) -> nn.Module:
     _check_noise(module)
     if isinstance(module, _NORMS):
         return BatchNorm(module)

@@ -44,7 +44,7 @@ def mobilenet_v2(
 ) -> Net:
     """Inverted residuals with BatchNorm: 2,236,682 parameters for 10 classes; images are not resized."""
     colours, _, _ = image_shape("mobilenet_v2", input_shape, least=8)
-    loaded = {} if weights is None else _loaded(Path(weights), _module(colours, classes, dropout))
+    loaded = {} if weights is None else _load(Path(weights), _module(colours, classes, dropout))
 
     def make() -> nn.Module:
         module = _module(colours, classes, dropout)
@@ -103,7 +103,7 @@ def _start(layer: nn.Module) -> None:
         nn.init.zeros_(layer.bias)
 
 
-def _loaded(path: Path, module: nn.Module) -> dict[str, Tensor]:
+def _load(path: Path, module: nn.Module) -> dict[str, Tensor]:
     """The tensors of a file for all layers but the classifier, each of the right name and shape."""
     try:
         tensors = load_file(path)

@@ -115,15 +115,15 @@ def _tampers(setting: Experiment, client: int) -> dict[str, Tamper]:
     out = Sequential().train(job)
     places = [(name, key) for name, block in out.blocks.items() for key in block]
     tampers = {
-        f'{value} in block "{name}", tensor "{key}"': _block_broken(client, name, key, value)
+        f'{value} in block "{name}", tensor "{key}"': _break_block(client, name, key, value)
         for name, key in places
         for value in (float("nan"), float("inf"))[: 2 if key == list(out.blocks[name])[-1] else 1]
     }
     weights = [(name, value) for name in out.weights for value in (float("nan"), float("inf"), -1.0)]
-    return tampers | {f'a weight {v} for block "{n}"': _weight_broken(client, n, v) for n, v in weights}
+    return tampers | {f'a weight {v} for block "{n}"': _break_weight(client, n, v) for n, v in weights}
 
 
-def _block_broken(client: int, name: str, key: str, value: float) -> Tamper:
+def _break_block(client: int, name: str, key: str, value: float) -> Tamper:
     def tamper(job: Job, out: Trained) -> Trained:
         if client not in job.ids:
             return out
@@ -134,7 +134,7 @@ def _block_broken(client: int, name: str, key: str, value: float) -> Tamper:
     return tamper
 
 
-def _weight_broken(client: int, name: str, value: float) -> Tamper:
+def _break_weight(client: int, name: str, value: float) -> Tamper:
     def tamper(job: Job, out: Trained) -> Trained:
         if client not in job.ids:
             return out

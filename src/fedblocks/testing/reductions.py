@@ -37,12 +37,12 @@ def reductions(example: Example) -> list[LearningProblem]:
             if isinstance(reduction, Alone):
                 sentences = _alone(example, reduction, engine)
             else:
-                sentences = _reduced(example, reduction, engine)
+                sentences = _compare_reduced(example, reduction, engine)
             failures += problems(sentences, f"{reduction.says}, {plain.name}")
     return failures
 
 
-def _reduced(example: Example, reduction: Reduction, engine: Engine) -> list[str]:
+def _compare_reduced(example: Example, reduction: Reduction, engine: Engine) -> list[str]:
     ours = example.setting(**reduction.options)
     theirs = Experiment.of(_with_common_options(example, reduction), example.federation, example.seed)
     last = [run(setting, engine, example.cohorts()).last for setting in (ours, theirs)]

@@ -61,18 +61,18 @@ def client_order(example: Example) -> list[LearningProblem]:
         shuffled = run(example.setting(), engine, [[*clients[1:], clients[0]] for clients in example.cohorts()])
         sentences = differences(state_leaves(shuffled.last), state_leaves(expected.last))
         failures += problems(sentences, f"clients named in another order, {engine.name}")
-        failures += problems(_renumbered(example, engine, expected.last), f"clients renumbered, {engine.name}")
+        failures += problems(_renumber(example, engine, expected.last), f"clients renumbered, {engine.name}")
     return failures
 
 
-def _renumbered(example: Example, engine: Engine, expected: State) -> list[str]:
+def _renumber(example: Example, engine: Engine, expected: State) -> list[str]:
     """The same clients under other numbers, each with the batches and the noise that it had."""
     origins = example.everybody[::-1]
     number = {origin: new for new, origin in enumerate(origins)}
     setting = example.setting(example.federation.subset(origins), origins)
     rigged = Rigged(engine, recast(dict(enumerate(origins))))
     state = run(setting, rigged, [[number[c] for c in clients] for clients in example.cohorts()]).last
-    ours = {**_known(setting, state, number), **_ordered(judged(setting, state, rigged), number)}
+    ours = {**_known(setting, state, number), **_reorder(judged(setting, state, rigged), number)}
     plain = example.setting()
     same = {c: c for c in origins}
     return differences(
@@ -96,7 +96,7 @@ def _known(setting: Experiment, state: State, number: dict[int, int]) -> Leaves:
     return state_leaves(State(state.round, server, {}, private))
 
 
-def _ordered(scores: Leaves, number: dict[int, int]) -> Leaves:
+def _reorder(scores: Leaves, number: dict[int, int]) -> Leaves:
     """Scores under the numbers that the clients had."""
     old = {f"client {new}:": f"client {origin}:" for origin, new in number.items()}
     return {place.replace(label, old[label]): v for place, v in scores.items() for label in old if label in place}

@@ -133,13 +133,13 @@ def unwritten_slots(example: Example) -> list[LearningProblem]:
         setting = example.setting()
         state = run(setting, engine, [example.everybody]).last
         groups = trained_groups(setting, state, example.cohorts()[-1], engine)
-        base = _aggregated(setting, state, groups, {})
+        base = _aggregate(setting, state, groups, {})
         for name in sorted({upload.name for sent in groups.values() for upload in sent.uploads.values()}):
             slots = range(len(next(iter(state.server[name].values()))))
             moved = any(_row_changed(base, state, name, slot) for slot in slots)
             failures += [] if moved else [LearningProblem(f'no slot of "{name}" is ever written, {engine.name}', name)]
             for slot in slots:
-                after = _aggregated(setting, state, groups, {name: slot})
+                after = _aggregate(setting, state, groups, {name: slot})
                 sentences = ["it changed"] if _row_changed(after, state, name, slot) else []
                 if not any(_concludes(method) for method in setting.methods.values()):
                     sentences += [f"also {text}" for text in _disturbed(after, base, name, slot)]
@@ -152,16 +152,16 @@ def _concludes(method: Method) -> bool:
     return type(method).conclude is not Method.conclude
 
 
-def _aggregated(setting: Experiment, state: State, groups: Mapping[str, Sendings], silent: Mapping[str, int]) -> State:
+def _aggregate(setting: Experiment, state: State, groups: Mapping[str, Sendings], silent: Mapping[str, int]) -> State:
     """The server's half of a round in which nobody writes some slots."""
     uploads = {
-        group: {name: _silenced(upload, silent.get(upload.name)) for name, upload in sent.uploads.items()}
+        group: {name: _silence(upload, silent.get(upload.name)) for name, upload in sent.uploads.items()}
         for group, sent in groups.items()
     }
     return aggregate(setting.methods, state, uploads, {group: sent.job.cohort for group, sent in groups.items()})
 
 
-def _silenced(upload: Upload, slot: int | None) -> Upload:
+def _silence(upload: Upload, slot: int | None) -> Upload:
     if slot is None:
         return upload
     weights = upload.weights.clone()

@@ -151,7 +151,7 @@ def differences(config: Config, ingredients: Ingredients) -> Iterator[str]:
 
 def _changes(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     if before.get("name") != now.get("name"):
-        yield f"{place}name was {_shown(before.get('name'))} and is {_shown(now.get('name'))}"
+        yield f"{place}name was {_show(before.get('name'))} and is {_show(now.get('name'))}"
         return
     for key in dict.fromkeys([*before, *now]):
         old, new = before.get(key), now.get(key)
@@ -160,9 +160,9 @@ def _changes(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> I
         if key == "tensors" and old is not None and new is not None:
             lost, more = [t for t in old if t not in new], [t for t in new if t not in old]
             old, new = ", ".join(lost[:3]) or "without them", ", ".join(more[:3]) or "without them"
-        yield f"{place}{key} was {_shown(old)} and is {_shown(new)}"
+        yield f"{place}{key} was {_show(old)} and is {_show(new)}"
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     text = "nothing" if value is None else str(value)
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -38,7 +38,7 @@ class Kernel:
 def available() -> bool:
     """Whether this build of torch brings the compiler along, and it knows the device."""
     try:
-        _compiled('extern "C" __global__ void nothing() {}', "nothing.cu", torch.cuda.get_device_capability())
+        _compile('extern "C" __global__ void nothing() {}', "nothing.cu", torch.cuda.get_device_capability())
     except (OSError, AttributeError, RuntimeError):  # no such library, another compiler in it, another kind of device
         return False
     return True
@@ -48,14 +48,14 @@ def available() -> bool:
 def kernels(source: Path, constants: Constants, names: tuple[str, ...], device: int) -> Mapping[str, Kernel]:
     """The functions of a source file, compiled for these constants and for one device."""
     defines = "".join(f"#define {name} {value}\n" for name, value in constants)
-    binary = _compiled(defines + source.read_text(), source.name, torch.cuda.get_device_capability(device))
+    binary = _compile(defines + source.read_text(), source.name, torch.cuda.get_device_capability(device))
     _enter(device)
     module = ctypes.c_void_p()
     _check(_library().cuModuleLoadData(ctypes.byref(module), binary))
     return {name: Kernel(_function(module, name)) for name in names}
 
 
-def _compiled(source: str, name: str, capability: tuple[int, int]) -> bytes:
+def _compile(source: str, name: str, capability: tuple[int, int]) -> bytes:
     library, program = _library(), ctypes.c_void_p()
     _check(library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None))
     options = [o.encode() for o in (*_OPTIONS, "--gpu-architecture=sm_{}{}".format(*capability))]

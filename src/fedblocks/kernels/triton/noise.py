@@ -13,14 +13,14 @@ _BLOCK = 1024
 
 
 @triton.jit
-def _mixed(z, FIRST: tl.constexpr, SECOND: tl.constexpr):
+def _mix(z, FIRST: tl.constexpr, SECOND: tl.constexpr):
     z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * FIRST
     return (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * SECOND
 
 
 @triton.jit
-def _scrambled(z, FIRST: tl.constexpr, SECOND: tl.constexpr):
-    z = _mixed(z, FIRST, SECOND)
+def _scramble(z, FIRST: tl.constexpr, SECOND: tl.constexpr):
+    z = _mix(z, FIRST, SECOND)
     return z ^ ((z >> 31) & 0x1FFFFFFFF)
 
 
@@ -32,7 +32,7 @@ def _fold(keys, numbers, extra, out, count, STRIDE: tl.constexpr, FIRST: tl.cons
     if STRIDE >= 0:
         number += tl.load(numbers + i * STRIDE, mask=i < count, other=0)
     key = tl.load(keys + i, mask=i < count, other=0)
-    tl.store(out + i, _scrambled(key + (number + 1) * SECOND, FIRST, SECOND), mask=i < count)
+    tl.store(out + i, _scramble(key + (number + 1) * SECOND, FIRST, SECOND), mask=i < count)
 
 
 @triton.jit
@@ -40,7 +40,7 @@ def _uniform(keys, out, count, STEP: tl.constexpr, FIRST: tl.constexpr, SECOND: 
     row = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     z = tl.load(keys + row) + (i.to(tl.int64) + 1) * STEP
-    bits = (_mixed(_scrambled(z, FIRST, SECOND), FIRST, SECOND) >> 41) & 0x7FFFFF
+    bits = (_mix(_scramble(z, FIRST, SECOND), FIRST, SECOND) >> 41) & 0x7FFFFF
     tl.store(out + row * count + i, (bits.to(tl.float32) + 0.5) / 8388608.0, mask=i < count)
 
 
