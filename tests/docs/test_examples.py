@@ -52,6 +52,21 @@ def test_the_readme_has_at_most_150_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
+def test_the_architecture_page_names_files_that_exist_and_every_package() -> None:
+    page, source = (ROOT / "docs" / "architecture.md").read_text(), ROOT / "src" / "fedblocks"
+    files = set(re.findall(r"\b[a-z_]+/[a-z_/]+\.(?:py|cu)\b", page))
+    assert len(files) > 20
+    assert {file for file in files if not (source / file).is_file() and not (ROOT / file).is_file()} == set()
+    packages = {path.name for path in source.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert packages == set(re.findall(r"^\| `([a-z]+)` \|", page, re.MULTILINE))
+
+
+def test_the_walk_through_a_round_has_at_most_20_files() -> None:
+    numbers = re.findall(r"^\| (\d+) \| [a-z_/]+\.py \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    assert [int(number) for number in numbers] == list(range(1, len(numbers) + 1))
+    assert 10 <= len(numbers) <= 20
+
+
 def test_the_method_of_the_guide_passes_its_checks(capsys: pytest.CaptureFixture[str]) -> None:
     whole = "\n".join(blocks("docs/add_a_method.md"))
     exec(compile(whole, "docs/add_a_method.md", "exec", dont_inherit=True), {"__name__": "guide"})
