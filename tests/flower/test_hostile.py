@@ -78,7 +78,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "one example more than enrolled": (put("weights/model", [4.0]), "bad-weight"),
     "two weights": (put("weights/model", [3.0, 3.0]), "shape"),
     "a whole weight": (put("weights/model", [3]), "dtype"),
-    "weights that it may not choose": (with_header(given=["model"]), "names"),
+    "weights that it may not choose": (with_header(decided=["model"]), "names"),
     "another run": (with_header(run="run-2"), "wrong-run"),
     "another client": (with_header(client=0), "wrong-client"),
     "another plan": (with_header(plan="0" * 64), "plan-mismatch"),

@@ -29,8 +29,8 @@ def init(
         from fedblocks.flower.hosts import launch
 
         launch.need_flower()
-        from fedblocks.flower.hosts.folders import PORT
-        from fedblocks.flower.hosts.setup import address_of, make_server_folder
+        from fedblocks.flower.hosts.folders import PORT, address_of
+        from fedblocks.flower.hosts.setup import make_server_folder
         from fedblocks.flower.keys import certificates as pki
 
         machine, port = address_of(address, PORT)

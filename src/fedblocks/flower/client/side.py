@@ -29,6 +29,7 @@ from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.client.store import PersonalStore
+from fedblocks.flower.wire.admission import Member
 from fedblocks.flower.wire.messages import (
     ApologyHeader,
     Counts,
@@ -73,7 +74,7 @@ class ClientSide:
 
     client: int
     run: str
-    setting: Experiment  # of this client alone
+    experiment: Experiment  # of this client alone
     store: PersonalStore
     sends: frozenset[str] = frozenset(Allow().send)  # what may leave, by the names in client.toml
 
@@ -84,20 +85,20 @@ class ClientSide:
 
     @property
     def method(self) -> Method:
-        return next(iter(self.setting.methods.values()))
+        return next(iter(self.experiment.methods.values()))
 
     @cached_property
     def plan(self) -> str:
-        return plan_hash(self.method, self.specs, self.setting.seed)
+        return plan_hash(self.method, self.specs, self.experiment.seed)
 
     @cached_property
     def specs(self) -> dict[str, Specs]:
-        return plan_specs(self.method, self.setting.seed)
+        return plan_specs(self.method, self.experiment.seed)
 
     @cached_property
     def _fresh(self) -> Blocks:
         """What a client that never took part holds."""
-        return initial_private(self.method, self.setting.seed)
+        return initial_private(self.method, self.experiment.seed)
 
     def answer(self, message: Wire) -> Wire:
         """What the client sends back; if it cannot do what it is asked, the reason."""
@@ -156,7 +157,7 @@ class ClientSide:
 
     @property
     def _device(self) -> torch.device:
-        return self.setting.data.x.device
+        return self.experiment.data.x.device
 
     def _whole(self, name: str, size: int, slots: Sequence[int], some: Params) -> Params:
         """All slots of a pool: those that came, and zero for the others."""
@@ -174,7 +175,7 @@ class ClientSide:
 
     def _held(self, header: DownloadHeader, received: Blocks) -> Blocks:
         """Everything that the client starts with: what came, what it kept, what starts anew."""
-        seed, fresh = self.setting.seed, self._fresh
+        seed, fresh = self.experiment.seed, self._fresh
         kept = self.store.load(header.kept) if self.method.stateful else {}
         held: Blocks = {name: block for name, block in kept.items() if name.startswith(OPTIMIZER)}
         for name, block in self.method.blocks().items():
@@ -200,9 +201,10 @@ class ClientSide:
     ) -> Job:
         """A cohort of one."""
         sent = Download({n: {k: v[None] for k, v in b.items()} for n, b in held.items()}, {}, more, {})
-        cohort, setting = self.setting.cohort([self.client], header.round), self.setting
+        experiment = self.experiment
+        cohort = experiment.cohort([self.client], header.round)
         sizes = dict.fromkeys(more, 0)  # bytes are counted where they are sent
-        return Job(self.method, phases, cohort, sent, sizes, setting.data, setting.seed, training, purpose)
+        return Job(self.method, phases, cohort, sent, sizes, experiment.data, experiment.seed, training, purpose)
 
     def _trial(self, header: DownloadHeader) -> tuple[list[Phase], bool, str]:
         """How models are tried: after adaptation, or as a client that joins gets its own."""
@@ -211,7 +213,7 @@ class ClientSide:
     def _keep_model(self, job: Job, header: DownloadHeader) -> None:
         """The model of a client that joins lies on its disk, all blocks of it."""
         sent = {name: {k: v[0] for k, v in block.items()} for name, block in job.sent.blocks.items()}
-        steps = [steps_of_one(found, job.device) for found in job.batches[0]]
+        steps = [steps_of_one(batches, job.device) for batches in job.batches[0]]
         self.store.keep_model(header.round, adapted(job, job.one(0), sent, steps))
 
     def _work(self, header: DownloadHeader, received: Blocks, more: Blocks) -> Wire:
@@ -221,22 +223,23 @@ class ClientSide:
         pictures: dict[str, Picture] = {}
         for part in header.evaluate:
             job = self._job(header, held, more, *self._trial(header))
-            found = Sequential().evaluate(job, part)
-            counts |= {f"{part}/{view}": _three(values[0]) for view, values in found.counts.items()}
-            pictures = self._pictures(held, found) if "pictures" in self.sends else {}
+            evaluated = Sequential().evaluate(job, part)
+            counts |= {f"{part}/{view}": _three(values[0]) for view, values in evaluated.counts.items()}
+            pictures = self._pictures(held, evaluated) if "pictures" in self.sends else {}
         if header.joining:
             self._keep_model(self._job(header, held, more, *self._trial(header)), header)
         if not header.train:
-            return wire(UploadHeader(**reply(header), counts=self._shown(counts), pictures=pictures))
+            return wire(UploadHeader(**reply(header), counts=self._show(counts), pictures=pictures))
         job = self._job(header, held, more, self.method.phases(), True, "train")
         trained = Sequential().train(job, header.score)
         counts |= {view: _three(values[0]) for view, values in trained.counts.items()}
         self._keep(header, private_of(self.method, trained.blocks), job.cohort.ids)
-        arrays, given = upload_arrays(self.method, trained, header.copies, float(job.cohort.sizes[0]))
-        return wire(UploadHeader(**reply(header), given=given, counts=self._shown(counts), pictures=pictures), arrays)
+        arrays, decided = upload_arrays(self.method, trained, header.copies, float(job.cohort.sizes[0]))
+        answer = UploadHeader(**reply(header), decided=decided, counts=self._show(counts), pictures=pictures)
+        return wire(answer, arrays)
 
-    def _shown(self, counts: dict[str, Counts]) -> dict[str, Counts]:
-        """How models did, if the server may know."""
+    def _show(self, counts: dict[str, Counts]) -> dict[str, Counts]:
+        """Return how models did, if the server may know."""
         return counts if "scores" in self.sends else {}
 
     def _pictures(self, held: Blocks, evaluated: Evaluated) -> dict[str, Picture]:
@@ -255,6 +258,15 @@ class ClientSide:
         if self.method.stateful:
             own = {name: {k: v[0] for k, v in block.items()} for name, block in private.items()}
             self.store.commit(header.round + 1, own, header.kept)
+
+
+def member_of(side: ClientSide, group: str = "all") -> Member:
+    """Return what a client says of itself to the server."""
+    data, client = side.experiment.data, side.client
+    own = data.train[client]
+    labels = data.y[own].numel()  # a method may weigh by labels, of which a sequence has several
+    tags = {name: int(values[client]) for name, values in data.tags.items()}
+    return Member(client, len(own), float(max(1, labels)), tags, group)
 
 
 def _three(values: Tensor) -> Counts:

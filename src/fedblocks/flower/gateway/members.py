@@ -51,7 +51,7 @@ class Members:
         self._looked = 0.0
 
     def check(self, headers: Headers) -> Member | None:
-        """Whose request this is, if it is signed by an enrolled key."""
+        """Return the sender of a request, if it is signed by an enrolled key."""
         self._refresh()
         claimed = headers.get(KEY, b"")
         if claimed not in self._names:
@@ -98,9 +98,9 @@ def anybody(headers: Headers) -> Member:
 
 
 def stamp(path: Path) -> Stamp | None:
-    """What changes when a file does."""
+    """Return numbers of a file that change when it does; None if it is missing."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -206,9 +206,9 @@ class OpenRound:
         """End the round with what has come; below the minimum it is as if it had never begun."""
         for client in sorted(self.waiting):
             self.refuse(client, "no-answer", "nothing came before the round was closed")
-        local = {name: found for name, found in self._counts.items() if "/" not in name}
+        local = {name: by_client for name, by_client in self._counts.items() if "/" not in name}
         self.report.counts.update(local)
-        counts = {name: found for name, found in self._counts.items() if name not in local}
+        counts = {name: by_client for name, by_client in self._counts.items() if name not in local}
         evaluated = EvaluatedClients(counts, self._pictures)
         lost = {r.client for r in self.report.refusals if r.reason == "lost-state"}
         kept = {client: done for client, done in self.progress.kept.items() if client not in lost}
@@ -216,11 +216,11 @@ class OpenRound:
         if not self.ask.train:
             return Closed(before, self.report, evaluated, self.ignored)
         if self.admitted < max(1, minimum):
-            told = f"{self.admitted} of at least {max(1, minimum)} updates could be used"
-            return Closed(before, self.report, evaluated, self.ignored, abandoned=told)
-        return Closed(self._aggregated(kept), self.report, evaluated, self.ignored)
+            shortage = f"{self.admitted} of at least {max(1, minimum)} updates could be used"
+            return Closed(before, self.report, evaluated, self.ignored, abandoned=shortage)
+        return Closed(self._aggregate(kept), self.report, evaluated, self.ignored)
 
-    def _aggregated(self, kept: dict[int, int]) -> Progress:
+    def _aggregate(self, kept: dict[int, int]) -> Progress:
         state, members = self.progress.state, self.side.members
         groups: dict[str, Uploads] = {}
         cohorts: dict[str, Cohort] = {}
@@ -237,5 +237,5 @@ class OpenRound:
 
 
 def readable(text: str) -> str:
-    """What a client wrote, safe to print: no control characters, not too long."""
+    """Make what a client wrote safe to print: no control characters, not too long."""
     return "".join(c if c.isprintable() else " " for c in text[:300])

@@ -46,7 +46,7 @@ class Ask:
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedClients:
-    """What clients told of their models."""
+    """What clients said of their models."""
 
     counts: dict[str, dict[int, Counts]] = field(default_factory=dict)  # "part/view" -> client -> correct, scored, loss
     pictures: dict[str, dict[int, Picture]] = field(default_factory=dict)  # name -> client -> numbers
@@ -74,10 +74,10 @@ class ServerSide:
     run: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     share: float = 1.0  # the largest part of a slot that one client may decide
-    refused: dict[int, str] = field(default_factory=dict)  # client -> why its last answer was not used; it is told
+    refused: dict[int, str] = field(default_factory=dict)  # client -> why its last answer was not used
 
     def start(self) -> Progress:
-        """Before the first round."""
+        """Return the progress before the first round."""
         return Progress(initial_state(self.methods, self.population, self.seed, self.device), {})
 
     @cached_property

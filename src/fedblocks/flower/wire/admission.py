@@ -87,14 +87,14 @@ class Expected:
         return total if self.train else 0
 
 
-def check_envelope(found: Envelope, wanted: Envelope) -> None:
+def check_envelope(envelope: Envelope, wanted: Envelope) -> None:
     """Refuse what belongs to another run, round, client, plan or attempt."""
     for name, reason in (("run", "wrong-run"), ("client", "wrong-client"), ("plan", "plan-mismatch")):
-        if getattr(found, name) != getattr(wanted, name):
+        if getattr(envelope, name) != getattr(wanted, name):
             raise Malformed(reason, f"it says another {name} than it was asked in")
-    if found.round != wanted.round:
-        raise Malformed("stale", f"it is of round {found.round}, and this is round {wanted.round}")
-    if found.nonce != wanted.nonce:
+    if envelope.round != wanted.round:
+        raise Malformed("stale", f"it is of round {envelope.round}, and this is round {wanted.round}")
+    if envelope.nonce != wanted.nonce:
         raise Malformed("replayed", "it answers another attempt at this round")
 
 
@@ -115,10 +115,10 @@ def admit_upload(header: UploadHeader, message: Wire, expected: Expected, wanted
         raise Malformed("too-large", f"{message.payload()} bytes, and the plan has at most {expected.limit()}")
     rows = _rows(header, message, expected)
     for name, block in expected.federated.items():
-        _check_weights(name, block, rows[name], name in header.given, expected, wanted.get(name))
+        _check_weights(name, block, rows[name], name in header.decided, expected, wanted.get(name))
     blocks = _copies(header, message, expected, rows, wanted)
     device = expected.cohort.ids.device
-    weights = {name: rows[name][None].to(device) for name in header.given}
+    weights = {name: rows[name][None].to(device) for name in header.decided}
     asked = {name: mask[None].to(device) for name, mask in wanted.items()}
     uploads = uploads_of(expected.method, blocks, weights, expected.reads, asked, expected.cohort)
     _, refusals = admit(uploads, {}, expected.cohort.ids, expected.limits.to(device))
@@ -130,22 +130,22 @@ def admit_upload(header: UploadHeader, message: Wire, expected: Expected, wanted
 def _rows(header: UploadHeader, message: Wire, expected: Expected) -> dict[str, Tensor]:
     """The weights [slots] of every block."""
     decided = {name for name in expected.federated if type(expected.method).writes is not Method.writes}
-    if unknown := {*header.given} - decided:
+    if unknown := {*header.decided} - decided:
         raise Malformed("names", f'the method does not decide the weights of "{min(unknown)[:80]}"')
     schema: Schema = {named(WEIGHTS, n): (torch.double, (b.size,)) for n, b in expected.federated.items()}
-    found = tensors_of({name: array for name, array in message.arrays.items() if name in schema}, schema)
-    return {name: found[named(WEIGHTS, name)] for name in expected.federated}
+    tensors = tensors_of({name: array for name, array in message.arrays.items() if name in schema}, schema)
+    return {name: tensors[named(WEIGHTS, name)] for name in expected.federated}
 
 
 def _check_weights(
-    name: str, block: Federated, row: Tensor, given: bool, expected: Expected, wanted: Tensor | None
+    name: str, block: Federated, row: Tensor, is_decided: bool, expected: Expected, wanted: Tensor | None
 ) -> None:
     """Weights are the client's examples, or what the method decided within its limit and where it read."""
     size = expected.member.size
     _, refusals = Examination.of(weight_checks(name, row[None], expected.limits), expected.limits.long()).judged()
     if refusals:
         raise Malformed(refusals[0].reason, refusals[0].detail)
-    if not given and not bool((row == size).all()):
+    if not is_decided and not bool((row == size).all()):
         raise Malformed("bad-weight", f'"{name}" is to be written with {size} examples, not {row.max().item():g}')
     read = expected.reads.get(name)
     reached = torch.ones_like(row)
@@ -153,8 +153,8 @@ def _check_weights(
         reached = (wanted != 0).to(row.dtype)
     elif isinstance(block, Pool) and isinstance(read, Selection):
         reached = torch.zeros_like(row).index_fill(0, read.slots[0].view(-1).cpu(), 1.0)
-    if given and bool(((row != 0) & (reached == 0)).any()):
-        raise Malformed("bad-weight", f'block "{name}" writes slots that the client was not given')
+    if is_decided and bool(((row != 0) & (reached == 0)).any()):
+        raise Malformed("bad-weight", f'block "{name}" writes slots that the client was not sent')
 
 
 def _copies(
@@ -162,7 +162,7 @@ def _copies(
 ) -> Blocks:
     """The copies that came, under the names and in the shapes that they have after training: [1, ...]."""
     which = {
-        name: written(block, rows[name], name in header.given, expected.copies.get(name, 0), wanted.get(name))
+        name: written(block, rows[name], name in header.decided, expected.copies.get(name, 0), wanted.get(name))
         for name, block in expected.federated.items()
     }
     schema = {
@@ -186,11 +186,11 @@ def _copies(
 def _background(name: str, block: Federated, expected: Expected, which: Tensor) -> Params:
     """What stands where nothing came, and has no weight: what the client was sent, else zero."""
     wanted = several(expected.specs[name], len(which) if which.dim() else 0)
-    sent, device, found = expected.sent.get(name, {}), expected.cohort.ids.device, {}
+    sent, device, background = expected.sent.get(name, {}), expected.cohort.ids.device, {}
     for key, (dtype, shape) in wanted.items():
         value = sent.get(key)
         if value is not None and tuple(value.shape[1:]) == shape:
             value = value[0]  # one of several copies, where only one is sent back
         fits = value is not None and tuple(value.shape) == shape
-        found[key] = value if value is not None and fits else torch.zeros(shape, dtype=dtype, device=device)
-    return found
+        background[key] = value if value is not None and fits else torch.zeros(shape, dtype=dtype, device=device)
+    return background

@@ -93,7 +93,7 @@ class UploadHeader(Envelope):
     """From a client, at the end of a round: what it learnt, and with what weight each slot is written."""
 
     kind: Literal["upload"] = "upload"
-    given: tuple[str, ...] = ()  # blocks whose weights the method decided; other weights are the number of examples
+    decided: tuple[str, ...] = ()  # blocks whose weights the method decided; other weights are the number of examples
     counts: dict[str, Counts] = {}  # "local", or "part/view" -> how the models did
     pictures: dict[Name, Picture] = Field(default={}, max_length=16)  # of an evaluated model, if its owner shows them
 
@@ -144,16 +144,16 @@ def arrays_of(blocks: Blocks) -> Arrays:
 def as_array(value: Tensor) -> npt.NDArray[Any]:
     """A tensor as numpy holds it; numpy has no bfloat16, so its bits travel as integers."""
     value = value.detach().cpu().contiguous()
-    found: npt.NDArray[Any] = (value.view(torch.int16) if value.dtype == torch.bfloat16 else value).numpy()
-    return found
+    array: npt.NDArray[Any] = (value.view(torch.int16) if value.dtype == torch.bfloat16 else value).numpy()
+    return array
 
 
 def tensors_of(arrays: Arrays, expected: Schema, device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """The arrays as tensors in memory of their own, in the order of the schema, if they are exactly those expected."""
     missing, extra = sorted(expected.keys() - arrays.keys()), sorted(arrays.keys() - expected.keys())
     if missing or extra:
-        told = [f'"{missing[0]}" is missing'] if missing else [f'"{extra[0][:80]}" is not part of the plan']
-        raise Malformed("names", f"{told[0]} ({len(missing)} missing, {len(extra)} too many)")
+        problem = f'"{missing[0]}" is missing' if missing else f'"{extra[0][:80]}" is not part of the plan'
+        raise Malformed("names", f"{problem} ({len(missing)} missing, {len(extra)} too many)")
     return {name: _tensor(name, arrays[name], *spec).to(device) for name, spec in expected.items()}
 
 

@@ -34,8 +34,8 @@ def plan_hash(method: Method, specs: Mapping[str, Specs], seed: int) -> str:
     """Equal on two machines that would do the same: version, method, options, tensors, seed."""
     tensors = {name: [[k, str(dtype), list(shape)] for k, (dtype, shape) in own.items()] for name, own in specs.items()}
     options = {name: value for name, value in method.options().items() if _plain(value)}
-    told = [__version__, type(method).__name__, options, plan(method).text(), tensors, seed]
-    return sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    agreement = [__version__, type(method).__name__, options, plan(method).text(), tensors, seed]
+    return sha256(json.dumps(agreement, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _plain(value: Any) -> bool:

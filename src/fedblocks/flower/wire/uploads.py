@@ -21,11 +21,11 @@ def slots_side_by_side(block: Federated, copies: int) -> bool:
     return isinstance(block, Pool) and block.of is None and (block.on_request or copies > 0)
 
 
-def written(block: Federated, row: Tensor, given: bool, copies: int, wanted: Tensor | None) -> Tensor:
+def written(block: Federated, row: Tensor, is_decided: bool, copies: int, wanted: Tensor | None) -> Tensor:
     """Which copies are sent: [copies] where slots lie side by side, else a single yes or no, []."""
     if not slots_side_by_side(block, copies):
         return (row != 0).any()
-    if given:
+    if is_decided:
         return row != 0  # [slots]
     if wanted is not None:
         return (wanted != 0) & (row != 0)  # [slots]
@@ -38,10 +38,11 @@ def upload_arrays(
     """What one client sends: a copy for each slot that it writes, all weights; and whose weights the method decided."""
     arrays: Arrays = {}
     for name, block in ((n, b) for n, b in method.blocks().items() if isinstance(b, Federated)):
-        given, wanted = trained.weights.get(name), trained.wanted.get(name)
+        decided, wanted = trained.weights.get(name), trained.wanted.get(name)
         row = torch.full((block.size,), size, dtype=torch.double)
-        row = row if given is None else given[0].double().view(-1).cpu()
-        which = written(block, row, given is not None, copies.get(name, 0), None if wanted is None else wanted[0].cpu())
+        row = row if decided is None else decided[0].double().view(-1).cpu()
+        slots = None if wanted is None else wanted[0].cpu()
+        which = written(block, row, decided is not None, copies.get(name, 0), slots)
         for key, value in trained.blocks[block.of or name].items():
             if bool(which.any()) and not (method.statistics == "local" and is_statistic(key)):
                 one = value[0].cpu()
@@ -58,12 +59,12 @@ def filled(sent: Params, some: Params, which: Tensor) -> Params:
     return {k: v.index_copy(0, where, some[k]) if some else v for k, v in sent.items()}
 
 
-def together(found: list[Uploads]) -> Uploads:
-    """The uploads of several clients as those of a group."""
-    return {name: _together([uploads[name] for uploads in found]) for name in found[0]}
+def together(of_clients: list[Uploads]) -> Uploads:
+    """Join the uploads of several clients to those of a group."""
+    return {name: _join([uploads[name] for uploads in of_clients]) for name in of_clients[0]}
 
 
-def _together(found: list[Upload]) -> Upload:
-    copies = {k: torch.cat([u.copies[k] for u in found]) for k in found[0].copies}
-    ids, weights = torch.cat([u.ids for u in found]), torch.cat([u.weights for u in found])
-    return replace(found[0], ids=ids, copies=copies, weights=weights)
+def _join(uploads: list[Upload]) -> Upload:
+    copies = {k: torch.cat([u.copies[k] for u in uploads]) for k in uploads[0].copies}
+    ids, weights = torch.cat([u.ids for u in uploads]), torch.cat([u.weights for u in uploads])
+    return replace(uploads[0], ids=ids, copies=copies, weights=weights)
