@@ -104,7 +104,8 @@ def test_an_import_of_flower_counts_if_loading_the_file_runs_it(source: str, exp
 
 
 def test_the_host_of_a_clients_process_loads_neither_torch_nor_flower() -> None:
-    code = "import sys, fedblocks.flower.client.host; print(*{name.split('.')[0] for name in sys.modules})"
+    process = "import sys, fedblocks.cli.app, fedblocks.flower.client.host"
+    code = f"{process}; print(*{{name.split('.')[0] for name in sys.modules}})"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "fedblocks" in loaded
     assert not {"torch", "numpy", "flwr", "ray"} & {*loaded}

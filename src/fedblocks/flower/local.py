@@ -18,7 +18,7 @@ Answer = Callable[[int, Wire], Wire]  # (client, message) -> what it sends back
 def sides_of(
     experiment: Experiment, clients: Sequence[int], run: str, folder: Path
 ) -> tuple[ServerSide, dict[int, ClientSide]]:
-    """Both sides of a federation whose data lie here; each client is given its own rows and no others."""
+    """Return both sides of a federation whose data are here; each client holds its own rows and no others."""
     groups = {c: group for group, ids in experiment.members(clients).items() for c in ids}
     sides = {
         c: ClientSide.of(
@@ -42,5 +42,5 @@ def exchange(round: OpenRound, answer: Answer) -> None:
 
 
 def answers_of(sides: Mapping[int, ClientSide]) -> Answer:
-    """Clients in this process."""
+    """Return a function that answers for clients in this process."""
     return lambda client, message: sides[client].answer(message)

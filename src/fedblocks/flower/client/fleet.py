@@ -72,7 +72,7 @@ log = logging.getLogger(__name__)
 
 
 class TooLargeError(Exception):
-    """More came than this client takes."""
+    """The server sends more than this client takes."""
 
 
 class RunOverError(Exception):
@@ -80,7 +80,7 @@ class RunOverError(Exception):
 
 
 class Meter:
-    """Bytes that may still come, for several threads."""
+    """A count of the bytes that may still come, for several threads."""
 
     def __init__(self, most: int) -> None:
         self.most, self._left, self._lock = most, most, threading.Lock()
@@ -124,7 +124,7 @@ class _Carrier:
 
 
 class Fleet:
-    """What a client asks its server for."""
+    """The requests of a client to its server."""
 
     def __init__(self, host: ClientHost, folder: Path) -> None:
         self.insecure = host.insecure

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class Node:
-    """One machine's clients, and their server."""
+    """The clients of a machine, connected to their server."""
 
     def __init__(self, folder: Path, holds: str = "") -> None:
         self.folder, self.holds, self.host = folder, holds, ClientHost.read(folder)
@@ -74,7 +74,7 @@ class Node:
                     self.fleet.leave(self.number)
 
     def _connect(self) -> None:
-        """Until the server lets this client in; a key may be enrolled later, a server may come back."""
+        """Try until the server lets this client in: a key may be enrolled later, a server may come back."""
         pause = RETRY
         while True:
             try:
@@ -159,7 +159,7 @@ class Node:
                 raise Malformed("not-fedblocks", f'a fedblocks run sends nothing like "{kind[:40]}"')
 
     def _sides(self, spec: str) -> app.Sides:
-        """The clients here, ready for a run; if they do not take part the log says why, once."""
+        """Return the clients here, ready for a run; if they cannot take part, log the reason once."""
         try:
             return _sides(self.folder, spec, (self.folder / ClientHost.file()).read_text())
         except (Malformed, UserError) as error:

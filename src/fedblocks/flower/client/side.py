@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 def alone(data: Federation, client: int) -> Federation:
-    """A federation of one client, in which that client has its number in the whole federation."""
+    """Return a federation of one client, under the number that it has in the whole federation."""
     if data.clients != 1:
         raise UserError(f"a client brings its own data, not those of {data.clients}", "use federation.subset([client])")
     own = data.compact()
@@ -80,7 +80,7 @@ class ClientSide:
 
     @staticmethod
     def of(method: Method, data: Federation, client: int, seed: int, run: str, store: PersonalStore) -> ClientSide:
-        """The side of a client that holds these data, a federation of one."""
+        """Return the side of a client with these data, a federation of one."""
         return ClientSide(client, run, Experiment.of(method, alone(data, client), seed), store)
 
     @property
@@ -101,7 +101,7 @@ class ClientSide:
         return initial_private(self.method, self.experiment.seed)
 
     def answer(self, message: Wire) -> Wire:
-        """What the client sends back; if it cannot do what it is asked, the reason."""
+        """Return the client's answer to a message; an apology if it cannot do what it is asked."""
         header = header_of(message)
         try:
             self._check(header)
@@ -130,7 +130,7 @@ class ClientSide:
             raise Malformed("not-allowed", "this client sends no updates; it can be evaluated, and given a model")
 
     def _first(self, header: DownloadHeader, message: Wire) -> Wire:
-        """Do everything, or ask for slots first."""
+        """Answer the first message of a round: do the work, or ask for slots first."""
         received = self._received(header, message)
         pools = {n: b for n, b in self.method.blocks().items() if isinstance(b, Pool) and b.on_request}
         if not pools:
@@ -142,7 +142,7 @@ class ClientSide:
         return wire(RequestHeader(**reply(header), train=train, evaluate=tried))
 
     def _second(self, header: MoreHeader, message: Wire) -> Wire:
-        """Go on with the slots that were asked for."""
+        """Answer the second message of a round: do the work with the slots that were asked for."""
         aside = self.store.aside(header.round)
         first = header_of(Wire(aside["header"], {}))
         if not isinstance(first, DownloadHeader) or first.nonce != header.nonce:
@@ -160,7 +160,7 @@ class ClientSide:
         return self.experiment.data.x.device
 
     def _whole(self, name: str, size: int, slots: Sequence[int], some: Params) -> Params:
-        """All slots of a pool: those that came, and zero for the others."""
+        """Return all slots of a pool: those that came, and zero for the others."""
         if any(not 0 <= slot < size for slot in slots):
             raise Malformed("shape", f'pool "{name}" has {size} slots')
         empty = {k: torch.zeros((size, *s), dtype=t, device=self._device) for k, (t, s) in self.specs[name].items()}
@@ -174,7 +174,7 @@ class ClientSide:
         return blocks_from(tensors_of(message.arrays, blocks_schema(blocks), self._device), blocks)
 
     def _held(self, header: DownloadHeader, received: Blocks) -> Blocks:
-        """Everything that the client starts with: what came, what it kept, what starts anew."""
+        """Return what the client starts with: what came, what it kept, what starts anew."""
         seed, fresh = self.experiment.seed, self._fresh
         kept = self.store.load(header.kept) if self.method.stateful else {}
         held: Blocks = {name: block for name, block in kept.items() if name.startswith(OPTIMIZER)}
@@ -199,7 +199,7 @@ class ClientSide:
     def _job(
         self, header: DownloadHeader, held: Blocks, more: Blocks, phases: list[Phase], training: bool, purpose: str
     ) -> Job:
-        """A cohort of one."""
+        """Return the work of a round for a cohort of one."""
         sent = Download({n: {k: v[None] for k, v in b.items()} for n, b in held.items()}, {}, more, {})
         experiment = self.experiment
         cohort = experiment.cohort([self.client], header.round)
@@ -207,11 +207,11 @@ class ClientSide:
         return Job(self.method, phases, cohort, sent, sizes, experiment.data, experiment.seed, training, purpose)
 
     def _trial(self, header: DownloadHeader) -> tuple[list[Phase], bool, str]:
-        """How models are tried: after adaptation, or as a client that joins gets its own."""
+        """Return how models are evaluated: after adaptation, or after joining."""
         return (self.method.joining(), True, "join") if header.joining else (self.method.adaptation(), False, "adapt")
 
     def _keep_model(self, job: Job, header: DownloadHeader) -> None:
-        """The model of a client that joins lies on its disk, all blocks of it."""
+        """Store the whole model of a client that joins."""
         sent = {name: {k: v[0] for k, v in block.items()} for name, block in job.sent.blocks.items()}
         steps = [steps_of_one(batches, job.device) for batches in job.batches[0]]
         self.store.keep_model(header.round, adapted(job, job.one(0), sent, steps))
@@ -243,7 +243,7 @@ class ClientSide:
         return counts if "scores" in self.sends else {}
 
     def _pictures(self, held: Blocks, evaluated: Evaluated) -> dict[str, Picture]:
-        """What a report draws of a model: its portraits, and small blocks that the client keeps."""
+        """Return what a report draws of a model: its portraits, and small blocks that the client keeps."""
         drawn = {name: values[0] for name, values in evaluated.portraits.items()}
         kept = [name for name, block in self.method.blocks().items() if isinstance(block, Private)]
         drawn |= {name: torch.cat([v.flatten() for v in held[name].values()]) for name in kept if name not in drawn}
@@ -251,7 +251,7 @@ class ClientSide:
         return {name: tuple(map(float, numbers)) for name, numbers in small.items()}
 
     def _keep(self, header: DownloadHeader, private: Blocks, ids: Tensor) -> None:
-        """Commit the personal blocks of this round; those that went wrong count as never made."""
+        """Store the personal blocks of this round; refuse those that are not finite."""
         _, refusals = admit({}, private, ids)
         if refusals:
             raise Malformed(refusals[0].reason, refusals[0].detail)

@@ -1,4 +1,4 @@
-"""The machines of a federation: a folder for its server, a folder for each of its clients, and what stands in them."""
+"""The folders of a federation's machines: `server.toml` for the server, `client.toml` for a machine with clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Host = TypeVar("Host", bound="_Host")
 
 
 class _Host(BaseModel):
-    """A folder's configuration, checked."""
+    """The configuration of a folder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,7 +52,7 @@ class _Host(BaseModel):
 
     @classmethod
     def maker(cls) -> str:
-        """The command that makes such a folder."""
+        """Return the command that makes such a folder."""
         raise NotImplementedError
 
     def write(self, folder: Path, after: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Flower's own programs: how they are started and asked, so that nothing is sent or installed unasked."""
+"""Flower's own programs: their commands and environment; they send and install nothing unasked."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(eq=False)
 class ProcessGroup:
-    """Processes with names; at the end of a `with` none of them is left, however it ended."""
+    """Processes with names; after a `with` block none of them is left, however it ended."""
 
     logs: Path
     environment: Mapping[str, str]  # besides this process's own

@@ -72,7 +72,7 @@ def enrol(host: ServerHost, folder: Path, tell: Tell) -> None:
 
 @contextmanager
 def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
-    """The SuperLink's own interface for commands, on this machine."""
+    """Open the SuperLink's interface for commands, on this machine."""
     from flwr.supercore.control import ControlHttpClient
     from httpx import HTTPError
 
@@ -131,7 +131,7 @@ def look_after(processes: ProcessGroup, server: Path, tell: Tell) -> None:
 
 
 def take_up(server: Path, tell: Tell) -> None:
-    """Submit every job again whose app had begun and is gone."""
+    """Submit jobs again whose app had begun and is gone."""
     for record in unfinished_jobs(server):
         if record.status == "running" and not is_worked_on(server, record.name):
             what = "going on from the last round that it stored" if record.job.kind == "train" else "starting it again"

@@ -104,7 +104,7 @@ def stop_jobs(server: Path, folder: Path | None = None) -> list[JobRecord]:
 
 
 def _stop(server: Path, record: JobRecord) -> None:
-    """First the job's file, so that nobody takes it up; then Flower, which ends its app."""
+    """Stop a job: first in its file, so that it is not resumed; then in Flower, which ends its app."""
     update_job(server, record.name, status="stopped")
     try:
         launch.ask(server, "stop", record.flower_run)

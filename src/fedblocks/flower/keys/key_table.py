@@ -114,7 +114,7 @@ def _put_away(server: Path, name: str, key: Key) -> Path:
 
 
 def _safe(fingerprint: str) -> str:
-    """A fingerprint as a part of a file's name."""
+    """Write a fingerprint so that it can be part of a file's name."""
     return fingerprint.removeprefix("SHA256:").replace("/", "_").replace("+", "-")
 
 
@@ -138,7 +138,7 @@ def _refuse_revoked(server: Path, key: Key) -> None:
 
 
 def _refuse_known(server: Path, host: ServerHost, key: Key, name: str = "") -> None:
-    """One key, one name; one name, one key."""
+    """Refuse a key that has another name, and a name that has another key."""
     for other in host.clients:
         same = _stored(server, other) == key
         if same and other != name:

@@ -1,4 +1,4 @@
-"""A client's new key: made beside the old one, asked for with the old one's signature, taken when it is enrolled."""
+"""A client's new key: made beside the old one, requested with the old one's signature, used once it is enrolled."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Link:
 
 @dataclass(frozen=True)
 class RoundRules:
-    """When rounds end, and when a run does."""
+    """When a round ends, and when a run does."""
 
     rounds: int
     minimum: int  # updates below which a round is abandoned

@@ -1,4 +1,4 @@
-"""The server's progress on its own disk, so that it goes on after a crash where it was."""
+"""The server's progress on disk, from which it goes on after a crash."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class Registry:
         return members
 
     def _not_enrolled(self, node: int, members: Sequence[Member]) -> str:
-        """Why a node may not speak for these clients; empty if it may."""
+        """Say why a node may not speak for these clients; empty if it may."""
         enrolment, key = self._enrolment or Enrolment(), self._public.get(node, b"")
         foreign = [m.client for m in members if not enrolment.knows(key, m.client)]
         if foreign and enrolment.keys is not None and key not in enrolment.keys:
@@ -167,7 +167,7 @@ class Registry:
         return f"wrong-key: its key is not that of client {foreign[0]}" if foreign else ""
 
     def _wrong_claim(self, members: Sequence[Member]) -> str:
-        """What a client may not say of itself, whatever others say; empty if nothing is wrong."""
+        """Say what is wrong with a claim by itself; empty if nothing is."""
         for member in members:
             fixed, most = self.claims.get(member.client, member.size), max(1, member.size * self.labels)
             if member.size != fixed:

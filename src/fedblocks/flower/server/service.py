@@ -40,7 +40,7 @@ CLAIMS = "claims"  # what a run's folder calls the examples that clients said th
 
 
 def serve(grid: Grid, server: Path, name: str) -> None:
-    """Do a job of the server, and write how it ended to the job's file and to the run folder."""
+    """Carry out a job, and write how it ended to the job's file and to the run folder."""
     with working_on(server, name) as job, RunFolder.open(Path(job.folder)) as folder:
         config = config_of(folder)
         with threads(config.threads):
@@ -113,11 +113,11 @@ class Service:
         self._evaluate(last)
 
     def _minimum(self) -> int:
-        """The share of the cohort in whole clients: 0.8 of three is two, or one late client would stop such a run."""
+        """Return the minimum in whole clients: 0.8 of three is two, or one late client would stop such a run."""
         return max(1, math.floor(self.job.minimum * self.prepared.cohort + 0.5))
 
     def _choose(self, progress: Progress, attempt: int) -> tuple[Sequence[int], Ask]:
-        """Whom to ask, and for what; an evaluation that is due goes with training if everybody is asked."""
+        """Choose whom to ask, and for what; an evaluation that is due goes with training if all clients are asked."""
         config, done = self.prepared.config, progress.state.round
         clients = self._cohort(done, attempt)
         score: Part | None = "test" if self._due(done + 1) and config.evaluation.local else None
@@ -130,7 +130,7 @@ class Service:
         return clients, Ask(score=score)
 
     def _cohort(self, done: int, attempt: int) -> list[int]:
-        """The clients of a simulated round; more of them, or others, where rounds are to survive losses."""
+        """Return the clients of a simulated round; more of them with `more`, and others after a failed attempt."""
         count = min(len(self.prepared.clients), math.ceil(self.job.more * self.prepared.cohort))
         if attempt == 0 and count == self.prepared.cohort:
             return cohort_of(self.prepared, done)

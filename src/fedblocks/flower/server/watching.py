@@ -41,7 +41,7 @@ class _Reported:
         self.rounds, self.done, self.notes, self.last = rounds, 0, 0, ""
 
     def skip(self, store: RunStore, on_note: OnNote) -> None:
-        """Skip what an earlier watcher of the same run has reported."""
+        """Skip the rounds and notes from before the run was continued."""
         if done := store.last_round():
             self.done = done
             self.notes = max((row["rowid"] for row in store.rows("SELECT rowid FROM notes")), default=0)

@@ -1,4 +1,4 @@
-"""The door for messages from outside: envelope, size, names, dtypes, shapes, weights; then the library's own gate."""
+"""The checks of a client's answer: envelope, size, names, dtypes, shapes, weights; then the library's own gate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fedblocks.flower.wire.plans import Specs, several
 from fedblocks.flower.wire.uploads import filled, slots_side_by_side, written
 
 DOUBLE = 8  # bytes of a weight
-SLACK = 1.05  # what is larger by more is not looked at; what is not, is told what is wrong with it
+SLACK = 1.05  # larger answers are refused unread; others with an exact reason
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class Expected:
 
     @property
     def arrays(self) -> int:
-        """The most arrays that an answer can have."""
+        """Number of arrays that an answer can have at most."""
         return sum(len(specs) + 1 for specs in self.specs.values())
 
     def limit(self) -> int:
-        """The most bytes that the arrays of an answer can have."""
+        """Return the most bytes that the arrays of an answer can have."""
         total = 0
         for name, block in self.federated.items():
             copies = block.size if slots_side_by_side(block, self.copies.get(name, 0)) else 1
@@ -110,7 +110,7 @@ def admit_request(header: RequestHeader, expected: Expected) -> None:
 
 
 def admit_upload(header: UploadHeader, message: Wire, expected: Expected, wanted: Mapping[str, Tensor]) -> Uploads:
-    """What one client sent, if all of it is as the plan says; [1, ...]. `wanted` are the slots that it asked for."""
+    """Return one client's upload [1, ...] if it is as the plan says; `wanted` are the slots that it asked for."""
     if message.payload() > SLACK * expected.limit():
         raise Malformed("too-large", f"{message.payload()} bytes, and the plan has at most {expected.limit()}")
     rows = _rows(header, message, expected)
@@ -128,7 +128,7 @@ def admit_upload(header: UploadHeader, message: Wire, expected: Expected, wanted
 
 
 def _rows(header: UploadHeader, message: Wire, expected: Expected) -> dict[str, Tensor]:
-    """The weights [slots] of every block."""
+    """Return the weights [slots] of every block."""
     decided = {name for name in expected.federated if type(expected.method).writes is not Method.writes}
     if unknown := {*header.decided} - decided:
         raise Malformed("names", f'the method does not decide the weights of "{min(unknown)[:80]}"')
@@ -140,7 +140,7 @@ def _rows(header: UploadHeader, message: Wire, expected: Expected) -> dict[str, 
 def _check_weights(
     name: str, block: Federated, row: Tensor, is_decided: bool, expected: Expected, wanted: Tensor | None
 ) -> None:
-    """Weights are the client's examples, or what the method decided within its limit and where it read."""
+    """Refuse weights other than the client's examples, or those that the method decided beyond limit and slots."""
     size = expected.member.size
     _, refusals = Examination.of(weight_checks(name, row[None], expected.limits), expected.limits.long()).judged()
     if refusals:
@@ -160,7 +160,7 @@ def _check_weights(
 def _copies(
     header: UploadHeader, message: Wire, expected: Expected, rows: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
 ) -> Blocks:
-    """The copies that came, under the names and in the shapes that they have after training: [1, ...]."""
+    """Return the copies that came, [1, ...], with the names and shapes that they have after training."""
     which = {
         name: written(block, rows[name], name in header.decided, expected.copies.get(name, 0), wanted.get(name))
         for name, block in expected.federated.items()
@@ -184,7 +184,7 @@ def _copies(
 
 
 def _background(name: str, block: Federated, expected: Expected, which: Tensor) -> Params:
-    """What stands where nothing came, and has no weight: what the client was sent, else zero."""
+    """Return values for slots where nothing came, which have no weight: what the client was sent, else zero."""
     wanted = several(expected.specs[name], len(which) if which.dim() else 0)
     sent, device, background = expected.sent.get(name, {}), expected.cohort.ids.device, {}
     for key, (dtype, shape) in wanted.items():

@@ -65,7 +65,7 @@ def hello_answer(content: RecordDict) -> dict[str, Any]:
 
 
 def from_content(content: RecordDict, limits: Mapping[int, int] | None = None) -> dict[int, Wire | Malformed]:
-    """The messages that came, or what is wrong with each; limits are the bytes that clients may send."""
+    """Unpack messages by client, or what is wrong with each; `limits` are the bytes that clients may send."""
     try:
         headers = dict(content[HEADERS])
     except (KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""A client's blocks after training as arrays to send, and such arrays as the uploads that are aggregated."""
+"""A client's upload: from trained blocks to arrays, and from several clients' uploads to those of a group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def slots_side_by_side(block: Federated, copies: int) -> bool:
 
 
 def written(block: Federated, row: Tensor, is_decided: bool, copies: int, wanted: Tensor | None) -> Tensor:
-    """Which copies are sent: [copies] where slots lie side by side, else a single yes or no, []."""
+    """Return which copies are sent: [copies] where slots lie side by side, else a single yes or no, []."""
     if not slots_side_by_side(block, copies):
         return (row != 0).any()
     if is_decided:
@@ -35,7 +35,7 @@ def written(block: Federated, row: Tensor, is_decided: bool, copies: int, wanted
 def upload_arrays(
     method: Method, trained: Trained, copies: Mapping[str, int], size: float
 ) -> tuple[Arrays, tuple[str, ...]]:
-    """What one client sends: a copy for each slot that it writes, all weights; and whose weights the method decided."""
+    """Return the arrays of a client's upload, and the blocks whose weights the method decided."""
     arrays: Arrays = {}
     for name, block in ((n, b) for n, b in method.blocks().items() if isinstance(b, Federated)):
         decided, wanted = trained.weights.get(name), trained.wanted.get(name)
@@ -52,7 +52,7 @@ def upload_arrays(
 
 
 def filled(sent: Params, some: Params, which: Tensor) -> Params:
-    """All copies of a block: those that came, and for the others, which have no weight, what was sent."""
+    """Return all copies of a block: those that came, and what was sent for the others, which have no weight."""
     if which.dim() == 0 or bool(which.all()):
         return some or sent
     where = which.nonzero().flatten()
