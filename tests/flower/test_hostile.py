@@ -235,7 +235,7 @@ def test_words_of_a_client_cannot_command_a_terminal(tmp_path: Path) -> None:
     asked = OpenRound(server, server.start(), COHORT)
     apology = {"kind": "apology", "reason": "\x1b[31mred", "detail": "\x1b]0;title\x07" + "long " * 100}
     header = {**json.loads(sides[BAD].answer(asked.downloads[BAD]).header), **apology}
-    del header["given"], header["counts"], header["pictures"]
+    del header["decided"], header["counts"], header["pictures"]
     asked.receive(BAD, Wire(json.dumps(header), {}))
     (refusal,) = asked.report.refusals
     assert refusal.reason == "client-error" and refusal.detail.isprintable() and len(refusal.detail) <= 300

@@ -52,7 +52,7 @@ class Federation:
     def open(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessGroup]:
         self.monkeypatch = monkeypatch
         if self.wait is not None:
-            code = f"from fedblocks.flower import superlink; superlink.WAIT = {self.wait}; superlink.main()"
+            code = f"from fedblocks.flower.gateway import superlink; superlink.WAIT = {self.wait}; superlink.main()"
             command = [sys.executable, "-c", code, *launch.superlink(self.host, self.server)[3:]]
             monkeypatch.setattr(launch, "superlink", lambda host, folder: command)
         with ProcessGroup(self.base / "logs", launch.environment(self.server)) as processes:

@@ -18,7 +18,7 @@ class Standing:
     state: Literal["trying", "connected", "failed"]
     text: str = ""  # for people
     fix: str = ""
-    node: int | None = None  # Flower's number of this client
+    node: int | None = None  # Flower's number of this process
     process: int = 0
     holds: str = ""  # the examples of this machine, in a sentence
 

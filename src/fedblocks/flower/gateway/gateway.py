@@ -27,7 +27,7 @@ import httpx
 
 from fedblocks.flower.gateway.connections import Connections, Flow
 from fedblocks.flower.gateway.limits import KIB, Limits
-from fedblocks.flower.gateway.members import Headers, Member, Members, anybody
+from fedblocks.flower.gateway.members import Headers, Members, Sender, anybody
 from fedblocks.flower.gateway.refusals import Refusals
 from fedblocks.flower.hosts.folders import ServerHost
 
@@ -56,7 +56,7 @@ REFUSED = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n
 CLOSING = {b"close": True, b"keep-alive": False}
 UNUSUAL = frozenset({b"transfer-encoding", b"upgrade", b"expect", b"te", b"trailer", b"proxy-connection"})
 
-Check = Callable[[Headers], Member | None]
+Check = Callable[[Headers], Sender | None]
 
 
 @dataclass(frozen=True)
@@ -134,34 +134,34 @@ class Gateway:
             if not error.partial:
                 return False
             raise
-        member = self.check(request.headers) if request and request.path in self.routes else None
-        if request is None or member is None:
+        sender = self.check(request.headers) if request and request.path in self.routes else None
+        if request is None or sender is None:
             self.refusals.count("a key" if request and request.path in self.routes else "a request", address)
             return await _close(reader, writer, REFUSED)
-        problem = self._problem(request, member)
+        problem = self._problem(request, sender)
         if problem is not None:
-            self.refusals.count(f"{member.name}, {problem[1]['reason']}", address)
+            self.refusals.count(f"{sender.name}, {problem[1]['reason']}", address)
             return await _close(reader, writer, _answer(*problem))
-        return await self._pass_on(request, member, reader, writer)
+        return await self._pass_on(request, sender, reader, writer)
 
-    def _problem(self, request: Request, member: Member) -> tuple[HTTPStatus, dict[str, Any]] | None:
+    def _problem(self, request: Request, sender: Sender) -> tuple[HTTPStatus, dict[str, Any]] | None:
         """Return the answer that turns an enrolled client away, or None."""
         task = asyncio.current_task()
         assert task is not None
-        if not self.connections.admit(task, member.key):
+        if not self.connections.admit(task, sender.key):
             return HTTPStatus.SERVICE_UNAVAILABLE, {"reason": "connections"}
-        if not member.clock_is_right:
+        if not sender.clock_is_right:
             return HTTPStatus.UNAUTHORIZED, {"reason": "clock", "server_time": datetime.now(UTC).isoformat()}
         if request.length > self.limits.request:
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"reason": "too-large", "largest": self.limits.request}
         return None
 
     async def _pass_on(
-        self, request: Request, member: Member, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, request: Request, sender: Sender, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         body, is_answered = Body(reader, request.length), False
         try:
-            async with self.flow.room(member.key, request.length), asyncio.timeout(self.limits.exchange_seconds):
+            async with self.flow.room(sender.key, request.length), asyncio.timeout(self.limits.exchange_seconds):
                 about = [(b"content-length", b"%d" % request.length), (b"accept-encoding", b"identity")]
                 headers = [*_passed_headers(request.headers.items()), *about]
                 sent = self.link.build_request("POST", request.path.decode(), headers=headers, content=body.pieces())
@@ -172,7 +172,7 @@ class Gateway:
         except (httpx.HTTPError, TimeoutError) as error:
             if is_answered:
                 raise ConnectionError("the answer broke off") from error
-            self.refusals.count(f"{member.name}, no answer from the SuperLink: {type(error).__name__}", "")
+            self.refusals.count(f"{sender.name}, no answer from the SuperLink: {type(error).__name__}", "")
             return await _close(reader, writer, _answer(HTTPStatus.SERVICE_UNAVAILABLE, {"reason": "busy"}))
         return not closing or await _close(reader, writer, b"")
 
