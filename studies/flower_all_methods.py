@@ -57,14 +57,14 @@ def farthest(ours: RunResult, theirs: RunResult) -> float:
     return max((float((a.double() - b.double()).abs().max()) for a, b in pairs if b.numel()), default=0.0)
 
 
-def compared(name: str, base: Path, crew: ProcessGroup, federation: str) -> dict[str, Any]:
+def compared(name: str, base: Path, processes: ProcessGroup, federation: str) -> dict[str, Any]:
     """One method in both ways."""
     config = Config.of({**TABLE, "method": {"name": name, **TRAINING, **OPTIONS.get(name, {})}})
     simulated = run(config, base / f"{name}-simulated")
     path = new_run(config, base / f"{name}-real", [])
     job = job_for(path, federation, kind="train", seconds=300.0, patience=300.0)
     running.submit(base / "f" / "server", job)
-    real = watch(path, lambda done: print(name, done.line(), flush=True), lambda note: None, crew.revive)
+    real = watch(path, lambda done: print(name, done.line(), flush=True), lambda note: None, processes.revive)
     scores = real.accuracies(), simulated.accuracies()
     return {
         "largest_difference": farthest(real, simulated),
@@ -80,23 +80,23 @@ def main() -> None:
     arguments.add_argument("--out", type=Path, default=Path("results/flower-all-methods.json"))
     chosen = arguments.parse_args()
     torch.set_num_threads(1)
-    found: dict[str, Any] = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
+    differences: dict[str, Any] = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         set_up(base / "f", "127.0.0.1", {"a": [0], "b": [1]}, launch.free_port(), launch.free_port(), data=DATA)
         server = base / "f" / "server"
         variables = {**launch.environment(server), launch.SERVER: str(server), "OMP_NUM_THREADS": "1"}
-        with ProcessGroup(base / "logs", variables) as crew:
-            host = running.start_server(crew, server, print)
+        with ProcessGroup(base / "logs", variables) as processes:
+            host = running.start_server(processes, server, print)
             for name in ("a", "b"):
-                start_client(crew, base / "f" / name, name)
-            for name in [method for method in chosen.methods if method not in found]:
+                start_client(processes, base / "f" / name, name)
+            for name in [method for method in chosen.methods if method not in differences]:
                 try:
-                    found[name] = compared(name, base, crew, host.federation)
+                    differences[name] = compared(name, base, processes, host.federation)
                 except UserError as error:
-                    found[name] = {"error": error.message}
-                print(name, found[name], flush=True)
-                chosen.out.write_text(json.dumps(found, indent=2) + "\n")
+                    differences[name] = {"error": error.message}
+                print(name, differences[name], flush=True)
+                chosen.out.write_text(json.dumps(differences, indent=2) + "\n")
 
 
 if __name__ == "__main__":

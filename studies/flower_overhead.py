@@ -49,17 +49,17 @@ class Place:
         self.base, self.server = base, base / "server"
         set_up(base, "127.0.0.1", {"one": [0], "two": [1]}, launch.free_port(), launch.free_port(), data=DATA)
         variables = {**launch.environment(self.server), launch.SERVER: str(self.server), "OMP_NUM_THREADS": "1"}
-        self.crew = ProcessGroup(base / "logs", variables)
+        self.processes = ProcessGroup(base / "logs", variables)
 
     def start(self, ours: bool) -> None:
-        self.host = running.start_server(self.crew, self.server, print)
+        self.host = running.start_server(self.processes, self.server, print)
         for number, name in enumerate(("one", "two")):
             folder = self.base / name
             if ours:
-                start_client(self.crew, folder, name)
+                start_client(self.processes, folder, name)
             else:
-                told = ["--node-config", f"partition-id={number} num-partitions=2"]
-                self.crew.start(name, [*self.stock_client(folder), *told], **launch.environment(folder))
+                partition = ["--node-config", f"partition-id={number} num-partitions=2"]
+                self.processes.start(name, [*self.stock_client(folder), *partition], **launch.environment(folder))
 
     def stock_client(self, folder: Path) -> list[str]:
         """Flower's own, with the key of ours."""
@@ -74,7 +74,9 @@ class Place:
         path = new_run(config, self.base / f"run-{name}-{time.monotonic_ns()}", [])
         choices = {"seconds": 300.0, "patience": 300.0}
         number = running.submit(self.server, job_for(path, self.host.federation, kind="train", **choices)).flower_run
-        result = watch(path, lambda done: print(name, done.line(), flush=True), lambda note: None, self.crew.revive)
+        result = watch(
+            path, lambda done: print(name, done.line(), flush=True), lambda note: None, self.processes.revive
+        )
         return result, self.traffic(number)
 
     def stock(self, rounds: int) -> list[float]:
@@ -85,13 +87,13 @@ class Place:
         (app / "stock.py").write_text((STOCK / "stock.py").read_text())
         components = {"serverapp": "stock:server", "clientapp": "stock:client"}
         settings = {"rounds": rounds, "out": str(out)}
-        told = {"publisher": "fedblocks", "components": components, "config": settings}
+        flower_app = {"publisher": "fedblocks", "components": components, "config": settings}
         project = {"name": "stock", "version": "1.0.0", "description": "stock", "dependencies": []}
-        (app / "pyproject.toml").write_text(tomli_w.dumps({"project": project, "tool": {"flwr": {"app": told}}}))
+        (app / "pyproject.toml").write_text(tomli_w.dumps({"project": project, "tool": {"flwr": {"app": flower_app}}}))
         launch.ask(self.server, "run", str(app))
-        launch.until(out.exists, 900, self.crew.check, "Flower's FedAvg")
-        found: list[float] = json.loads(out.read_text())
-        return found
+        launch.until(out.exists, 900, self.processes.check, "Flower's FedAvg")
+        seconds_of_rounds: list[float] = json.loads(out.read_text())
+        return seconds_of_rounds
 
     def traffic(self, number: str) -> dict[str, int]:
         run = launch.ask(self.server, "list", "--run-id", number)["runs"][0]
@@ -104,20 +106,20 @@ class Place:
 
 def wire(place: Place) -> dict[str, Any]:
     """Bytes that the library counts, and bytes that the SuperLink counted."""
-    found = {}
+    sizes = {}
     for name in METHODS:
         result, counted = place.ours(name, ROUNDS, ENCODER if name == "fedmn" else EIGHT)
         ours = result.bytes_down + result.bytes_up
         evaluation = result.bytes_down // ROUNDS  # after the last round models travel once more, to be tried
         theirs = sum(counted.values())
-        found[name] = {
+        sizes[name] = {
             "library": ours + evaluation,
             "superlink": theirs,
             "ratio": theirs / (ours + evaluation),
             **counted,
         }
-        print(name, found[name], flush=True)
-    return found
+        print(name, sizes[name], flush=True)
+    return sizes
 
 
 def main() -> None:
@@ -127,14 +129,14 @@ def main() -> None:
     chosen = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder) / "ours")
-        with place.crew:
+        with place.processes:
             place.start(ours=True)
             bytes_ = wire(place)
             result, _ = place.ours("fedavg", chosen.rounds, HIDDEN)
             loads = [os.getloadavg()[0]]
         seconds = [row["seconds"] for row in _rounds(result)]
         stock = Place(Path(folder) / "stock")
-        with stock.crew:
+        with stock.processes:
             stock.start(ours=False)
             theirs = stock.stock(chosen.rounds)
             loads.append(os.getloadavg()[0])

@@ -98,12 +98,12 @@ class Door:
     @contextmanager
     def open(self) -> Iterator[Door]:
         threading.Thread(target=self.recorder.serve_forever, daemon=True).start()
-        with ProcessGroup(self.base / "logs", {}) as crew:
+        with ProcessGroup(self.base / "logs", {}) as processes:
             words = [WORKER, self.mode] if self.mode else ["-m", "fedblocks.flower.gateway.gateway"]
-            self.process = crew.start("gateway", [sys.executable, *words, str(self.server)])
-            launch.until(lambda: launch.is_open(self.host), 60, crew.check, "the gateway")
+            self.process = processes.start("gateway", [sys.executable, *words, str(self.server)])
+            launch.until(lambda: launch.is_open(self.host), 60, processes.check, "the gateway")
             yield self
-            crew.check()  # it is still there
+            processes.check()  # it is still there
         self.recorder.shutdown()
         self.recorder.server_close()
 

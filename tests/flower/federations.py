@@ -32,17 +32,17 @@ def played(
     return progress, reports
 
 
-def everybody(setting: Experiment, folder: Path) -> tuple[ServerSide, dict[int, ClientSide]]:
-    return sides_of(setting, range(setting.data.clients), RUN, folder)
+def everybody(experiment: Experiment, folder: Path) -> tuple[ServerSide, dict[int, ClientSide]]:
+    return sides_of(experiment, range(experiment.data.clients), RUN, folder)
 
 
 def personal(sides: dict[int, ClientSide], progress: Progress) -> Leaves:
     """What clients keep on their disks, as a state would show it."""
-    found: Leaves = {}
+    leaves: Leaves = {}
     for client, rounds in progress.kept.items():
         blocks = sides[client].store.load(rounds) if sides[client].method.stateful else {}
-        found |= {f'client {client} block "{b}", tensor "{k}"': v for b, p in blocks.items() for k, v in p.items()}
-    return found
+        leaves |= {f'client {client} block "{b}", tensor "{k}"': v for b, p in blocks.items() for k, v in p.items()}
+    return leaves
 
 
 def leaves(sides: dict[int, ClientSide], progress: Progress) -> Leaves:

@@ -66,8 +66,8 @@ class StandIn:
         with self.changed:
             self.asked.append(route)
             self.changed.notify_all()
-        found = self.routes[route](body) if route in self.routes else (404, b"", {})
-        return found if isinstance(found, tuple) else (200, found, {})
+        reply = self.routes[route](body) if route in self.routes else (404, b"", {})
+        return reply if isinstance(reply, tuple) else (200, reply, {})
 
     def _pull(self, _: bytes) -> bytes:
         with self.changed:
@@ -79,10 +79,10 @@ class StandIn:
 
     def _pull_object(self, body: bytes) -> bytes:
         name = messages.PullObjectRequest.FromString(body).object_id
-        found = messages.PullObjectResponse(
+        response = messages.PullObjectResponse(
             object_found=name in self.contents, object_available=True, object_content=self.contents.get(name, b"")
         )
-        return found.SerializeToString()
+        return response.SerializeToString()
 
     def _push(self, body: bytes) -> bytes:
         request = fleet.PushMessagesRequest.FromString(body)

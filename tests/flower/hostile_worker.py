@@ -11,19 +11,19 @@ from pathlib import Path
 import numpy as np
 
 from fedblocks import __version__
-from fedblocks.flower.client import node
+from fedblocks.flower.client import node, prepare
 from fedblocks.flower.client import side as client
-from fedblocks.flower.wire import run_spec as terms
 from fedblocks.flower.wire.messages import Wire
+from fedblocks.flower.wire.run_spec import RunSpec
 
 FOLDER = Path(sys.argv[1])
-honest, made = client.ClientSide.answer, terms.sides_at
+honest, honest_sides = client.ClientSide.answer, prepare.sides_at
 
 
 def plot() -> list[str]:
     """What to do in each round; empty: behave."""
-    found = FOLDER / "attack"
-    return found.read_text().split() if found.exists() else []
+    file = FOLDER / "attack"
+    return file.read_text().split() if file.exists() else []
 
 
 def changed(name: str, answer: Wire) -> Wire:
@@ -54,18 +54,18 @@ def answer(self: client.ClientSide, message: Wire) -> Wire:
         time.sleep(600)
     if name == "disk":
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-    found = honest(self, message)
+    reply = honest(self, message)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    return changed(name, found) if name and found.arrays else found
+    return changed(name, reply) if name and reply.arrays else reply
 
 
-def sides_at(folder: Path, told: terms.RunTerms) -> dict:
-    terms.__version__ = "0.0.0" if plot() == ["version"] else __version__
-    return made(folder, told)
+def sides_at(folder: Path, spec: RunSpec) -> dict:
+    prepare.__version__ = "0.0.0" if plot() == ["version"] else __version__
+    return honest_sides(folder, spec)
 
 
 client.ClientSide.answer = answer
-terms.sides_at = sides_at
+prepare.sides_at = sides_at
 
 if __name__ == "__main__":
     sys.exit(node.main(FOLDER))

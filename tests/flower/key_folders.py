@@ -18,7 +18,8 @@ class Federation:
     """A server's folder, and folders of clients that joined it."""
 
     def __init__(self, base: Path, at: str = AT, inner_port: int | None = None) -> None:
-        from fedblocks.flower.hosts.setup import address_of, make_server_folder
+        from fedblocks.flower.hosts.folders import address_of
+        from fedblocks.flower.hosts.setup import make_server_folder
 
         self.base, self.server, self.at = base, base / "f" / "server", at
         self.secret = make_server_folder(base / "f", *address_of(at), inner_port)
@@ -32,10 +33,10 @@ class Federation:
 
     def enrolled(self, name: str, number: int = 0) -> Path:
         """A client's folder, whose public key is enrolled."""
-        from fedblocks.flower.keys import key_table as registry
+        from fedblocks.flower.keys import key_table
 
         folder = self.joined(name, number)
-        registry.enrol(self.server, folder / f"{name}.pub", [number])
+        key_table.enrol(self.server, folder / f"{name}.pub", [number])
         return folder
 
     @property
@@ -44,9 +45,9 @@ class Federation:
 
     def key(self, name: str) -> str:
         """The fingerprint that is enrolled."""
-        from fedblocks.flower.keys import key_table as registry
+        from fedblocks.flower.keys import key_table
 
-        return next(str(row["fingerprint"]) for row in registry.table(self.server) if row["name"] == name)
+        return next(str(row["fingerprint"]) for row in key_table.table(self.server) if row["name"] == name)
 
 
 def own(folder: Path) -> str:

@@ -17,8 +17,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 
 from fedblocks.core.errors import UserError
 from fedblocks.engines.sequential import Sequential
-from fedblocks.flower.apps import RoundTerms, client_app, server_app
+from fedblocks.flower.client.app import client_app
 from fedblocks.flower.local import sides_of
+from fedblocks.flower.server.app import RoundRules, server_app
 from fedblocks.flower.server.enrolment import Enrolment
 from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
@@ -35,19 +36,19 @@ class Federated:
     """An example as a federation on a LocalGrid."""
 
     def __init__(self, example: Example, folder: Path, meddle: Meddle | None = None) -> None:
-        setting, self.example = example.setting(), example
-        self.server, self.sides = sides_of(setting, example.everybody, RUN, folder)
+        experiment, self.example = example.setting(), example
+        self.server, self.sides = sides_of(experiment, example.everybody, RUN, folder)
         groups = {c: m.group for c, m in self.server.members.items()}
-        found = lambda context: {(c := context.node_config["client"]): (self.sides[c], groups[c])}
-        self.grid = LocalGrid(client_app(found), example.everybody, meddle)
+        sides_at = lambda context: {(c := context.node_config["client"]): (self.sides[c], groups[c])}
+        self.grid = LocalGrid(client_app(sides_at), example.everybody, meddle)
         self.rounds: list[Closed] = []
 
-    def go(self, ask: Ask, **terms: object) -> Progress:
-        def begin(context: Context, roll: Registry) -> tuple[ServerSide, Progress]:
-            assert roll.members == self.server.members
+    def go(self, ask: Ask, **rules: object) -> Progress:
+        def begin(context: Context, registry: Registry) -> tuple[ServerSide, Progress]:
+            assert registry.members == self.server.members
             return self.server, self.server.start()
 
-        wanted = RoundTerms(**{"rounds": self.example.rounds, "minimum": 1, "seconds": 20, **terms})
+        wanted = RoundRules(**{"rounds": self.example.rounds, "minimum": 1, "seconds": 20, **rules})
         choose = lambda progress, attempt: (self.example.cohorts()[progress.state.round], ask)
         app = server_app(begin, wanted, choose, self.rounds.append, self.example.everybody)
         app(self.grid, Context(1, 0, {}, RecordDict(), {}))
@@ -132,8 +133,8 @@ def test_a_run_goes_on_without_a_client_that_sends(what: str, tmp_path: Path) ->
     example = EXAMPLES["fedper"]()
     federation = Federated(example, tmp_path, tampering(change))
     progress = federation.go(Ask())
-    found = [(r.client, r.reason) for closed in federation.rounds for r in closed.report.refusals]
-    assert found == [(BAD, reason) for clients in example.cohorts() if BAD in clients] and found
+    refusals_of_run = [(r.client, r.reason) for closed in federation.rounds for r in closed.report.refusals]
+    assert refusals_of_run == [(BAD, reason) for clients in example.cohorts() if BAD in clients] and refusals_of_run
     simulated = run(example.setting(), Sequential(), without(BAD, example)).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
@@ -178,9 +179,9 @@ def test_a_node_that_was_away_is_asked_again_as_soon_as_it_is_back(
         return gone
 
     federation = Federated(EXAMPLES["fedper"](), tmp_path, meddle)
-    roll = Registry(federation.grid)
-    roll.wait(federation.example.everybody, len(federation.example.everybody), 10.0)
-    assert roll.nodes[BAD] == node_of(BAD) and roll.refused == {} and away == []
+    registry = Registry(federation.grid)
+    registry.wait(federation.example.everybody, len(federation.example.everybody), 10.0)
+    assert registry.nodes[BAD] == node_of(BAD) and registry.refused == {} and away == []
 
 
 def silent(*clients: int) -> Meddle:
@@ -222,48 +223,48 @@ def lying_about(lies: dict[int, dict[str, object]]) -> Meddle:
     """Nodes that say something else of themselves."""
 
     def meddle(node: int, answer: Message) -> Message:
-        told = json.loads(answer.content["hello"]["json"])
-        told["members"][0] |= lies.get(node - 100, {})
-        answer.content["hello"] = ConfigRecord({"json": json.dumps(told)})
+        introduction = json.loads(answer.content["hello"]["json"])
+        introduction["members"][0] |= lies.get(node - 100, {})
+        answer.content["hello"] = ConfigRecord({"json": json.dumps(introduction)})
         return answer
 
     return meddle
 
 
 def heard(federation: Federated, **options: object) -> Registry:
-    roll = Registry(federation.grid, **options)
+    registry = Registry(federation.grid, **options)
     for _ in range(2):
-        roll.look()
-    return roll
+        registry.look()
+    return registry
 
 
 def test_nodes_that_say_nothing_sensible_are_not_enrolled(tmp_path: Path) -> None:
     lies = {0: {"client": 1}, 2: {"size": -4}, 3: {"size": 10**9}, 4: {"tags": None}}  # 0 was there before 1 spoke
     federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about(lies))
-    roll = heard(federation)
-    assert set(roll.members) == set(roll.nodes) == {1, 5} and len(roll.refused) == 4
-    assert roll.refused[101] == "client 1 is there already"
+    registry = heard(federation)
+    assert set(registry.members) == set(registry.nodes) == {1, 5} and len(registry.refused) == 4
+    assert registry.refused[101] == "client 1 is there already"
 
 
 def test_a_node_speaks_for_the_clients_of_its_own_key_only(tmp_path: Path) -> None:
     federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about({3: {"client": 4}, 4: {"client": 3}}))
     keys = {f"key {100 + c}".encode(): [c] for c in range(5)}
-    roll = heard(federation, enrolled=lambda: Enrolment(keys))
-    assert set(roll.members) == {0, 1, 2}
-    assert roll.refused[103] == "wrong-key: its key is not that of client 4"
-    assert roll.refused[105].startswith("not-enrolled: the key of client 5 is not in server.toml")
+    registry = heard(federation, enrolled=lambda: Enrolment(keys))
+    assert set(registry.members) == {0, 1, 2}
+    assert registry.refused[103] == "wrong-key: its key is not that of client 4"
+    assert registry.refused[105].startswith("not-enrolled: the key of client 5 is not in server.toml")
 
 
 def test_nodes_come_and_go(tmp_path: Path) -> None:
     federation = Federated(EXAMPLES["fedper"](), tmp_path)
     gone = federation.grid.contexts.pop(102)
-    roll = heard(federation)
-    assert set(roll.nodes) == {0, 1, 3, 4, 5}
+    registry = heard(federation)
+    assert set(registry.nodes) == {0, 1, 3, 4, 5}
     federation.grid.contexts[102] = gone
     del federation.grid.contexts[103]
-    roll._looked = float("-inf")  # as if a second had passed
-    roll.look()
-    assert set(roll.nodes) == {0, 1, 2, 4, 5}
+    registry._looked = float("-inf")  # as if a second had passed
+    registry.look()
+    assert set(registry.nodes) == {0, 1, 2, 4, 5}
 
 
 def test_a_node_holds_several_clients_and_is_sent_one_message(tmp_path: Path) -> None:

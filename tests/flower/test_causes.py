@@ -81,9 +81,9 @@ def cause(folder: Path, authority: Authority, server: str) -> UserError:
     host = ClientHost(federation="f", server=server, clients=(0,), data={})
     with pytest.raises(LOST) as raised:
         Fleet(host, folder).enter(None)
-    found = cause_of(raised.value, host.server)
-    assert found.fix
-    return found
+    error = cause_of(raised.value, host.server)
+    assert error.fix
+    return error
 
 
 def refusal(folder: Path, authority: Authority, answer: Answer) -> UserError:
@@ -119,8 +119,8 @@ def test_what_is_wrong_with_a_certificate_is_told(
 
 def test_another_authority_is_told(tmp_path: Path, authority: Authority) -> None:
     with standing_in(Authority().server(tmp_path)) as server:
-        found = cause(tmp_path, authority, f"127.0.0.1:{server.port}")
-    assert "not signed by the authority that this client knows" in found.message and "ca.crt" in found.fix
+        error = cause(tmp_path, authority, f"127.0.0.1:{server.port}")
+    assert "not signed by the authority that this client knows" in error.message and "ca.crt" in error.fix
 
 
 def test_a_server_without_tls_is_told(tmp_path: Path, authority: Authority) -> None:
@@ -138,33 +138,33 @@ def test_clocks_that_differ_are_told_with_the_seconds(ahead: int, tmp_path: Path
     server_time = time.time() - ahead
     way = "ahead of" if ahead > 0 else "behind"
     isoformat = datetime.fromtimestamp(server_time, UTC).isoformat()
-    for told in (server_time, isoformat):
-        body = json.dumps({"reason": "clock", "server_time": told}).encode()
-        found = refusal(tmp_path, authority, (401, body, {}))
-        seconds = int(found.message.split(" is ")[1].split()[0])
-        assert f"{way} the server's" in found.message and abs(seconds - abs(ahead)) <= 5
-    found = refusal(tmp_path, authority, (401, b"", {"date": formatdate(server_time, usegmt=True)}))
-    assert f"{way} the server's" in found.message  # a server that says no more than Flower does
+    for sent in (server_time, isoformat):
+        body = json.dumps({"reason": "clock", "server_time": sent}).encode()
+        error = refusal(tmp_path, authority, (401, body, {}))
+        seconds = int(error.message.split(" is ")[1].split()[0])
+        assert f"{way} the server's" in error.message and abs(seconds - abs(ahead)) <= 5
+    error = refusal(tmp_path, authority, (401, b"", {"date": formatdate(server_time, usegmt=True)}))
+    assert f"{way} the server's" in error.message  # a server that says no more than Flower does
 
 
 @pytest.mark.parametrize("answer", [(404, b"", {}), (401, b"", {}), (412, b'{"code": 2004, "detail": "no"}', {})])
 def test_a_key_that_is_not_enrolled_is_told(answer: Answer, tmp_path: Path, authority: Authority) -> None:
-    found = refusal(tmp_path, authority, answer)
-    assert "does not know the key of this client" in found.message and "enrolled" in found.fix
+    error = refusal(tmp_path, authority, answer)
+    assert "does not know the key of this client" in error.message and "enrolled" in error.fix
 
 
 def test_another_version_of_flower_is_told(tmp_path: Path, authority: Authority) -> None:
     code = int(ApiErrorCode.RUNTIME_VERSION_INCOMPATIBLE)
     body = json.dumps({"code": code, "detail": "SuperLink is 9.9"}).encode()
-    found = refusal(tmp_path, authority, (412, body, {}))
-    assert "another version of Flower: SuperLink is 9.9" in found.message and "same version" in found.fix
+    error = refusal(tmp_path, authority, (412, body, {}))
+    assert "another version of Flower: SuperLink is 9.9" in error.message and "same version" in error.fix
 
 
 def test_an_answer_that_is_none_of_flowers_is_told(tmp_path: Path, authority: Authority) -> None:
-    found = refusal(tmp_path, authority, (200, b"<html>welcome to our network</html>", {}))
-    assert "does not understand" in found.message
-    found = refusal(tmp_path, authority, (302, b"", {"location": "https://127.0.0.1:1/"}))
-    assert "answers 302" in found.message  # and nothing is sent to where it points
+    error = refusal(tmp_path, authority, (200, b"<html>welcome to our network</html>", {}))
+    assert "does not understand" in error.message
+    error = refusal(tmp_path, authority, (302, b"", {"location": "https://127.0.0.1:1/"}))
+    assert "answers 302" in error.message  # and nothing is sent to where it points
 
 
 def test_a_server_that_starts_is_told(tmp_path: Path, authority: Authority) -> None:

@@ -20,13 +20,12 @@ from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
 from fedblocks.flower.client import host as client_host
 from fedblocks.flower.hosts.federation import new_run
-from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.folders import ServerHost, address_of
 from fedblocks.flower.hosts.process_group import ProcessGroup
-from fedblocks.flower.hosts.setup import address_of, join, make_server_folder, set_up
+from fedblocks.flower.hosts.setup import join, make_server_folder, set_up
 from fedblocks.flower.keys import certificates as pki
-from fedblocks.flower.keys import key_table as registry
+from fedblocks.flower.keys import key_table, renewal, rotation
 from fedblocks.flower.keys import private_files as private
-from fedblocks.flower.keys import renewal, rotation
 
 from .key_folders import AT, Federation, Switch, mode, off
 from .test_hosts import shaken
@@ -97,13 +96,13 @@ def test_everything_is_its_owners_alone_even_for_a_careless_user(
     federation = Federation(tmp_path / "all")
     folder = federation.enrolled("one")
     rotation.begin(folder)
-    registry.rotate(federation.server, folder / "one.json")
+    key_table.rotate(federation.server, folder / "one.json")
     rotation.finish(folder)
     set_up(tmp_path / "all" / "local", "127.0.0.1", {"a": [0], "b": [1]})
     new_run(Config.of(RUN), tmp_path / "all" / "run", [])
-    made = [path for path in (tmp_path / "all").rglob("*") if path.parent.name != "checkpoints"]
-    open_folders = [path for path in made if path.is_dir() and mode(path) & 0o077]
-    secrets = [path for path in made if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
+    paths = [path for path in (tmp_path / "all").rglob("*") if path.parent.name != "checkpoints"]
+    open_folders = [path for path in paths if path.is_dir() and mode(path) & 0o077]
+    secrets = [path for path in paths if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
     assert len(secrets) == 8 and {path.suffix for path in secrets} == {".key", ".old"}
     assert (open_folders == []) is defended
     assert not defended or [path for path in secrets if mode(path) != 0o600] == []
@@ -135,11 +134,11 @@ RUN: dict[str, Any] = {
 
 
 def test_what_processes_write_is_their_owners_alone(tmp_path: Path, careless: None) -> None:
-    with ProcessGroup(tmp_path / "logs", {}) as crew:
+    with ProcessGroup(tmp_path / "logs", {}) as processes:
         code = f"import os; os.mkdir({str(tmp_path / 'state')!r}); open({str(tmp_path / 'flower.db')!r}, 'w')"
-        crew.start("one", [sys.executable, "-c", code]).wait()
-        found = {path.name: mode(path) for path in (tmp_path, *tmp_path.rglob("*")) if path != tmp_path}
-    assert found == {"logs": 0o700, "one.log": 0o600, "state": 0o700, "flower.db": 0o600}
+        processes.start("one", [sys.executable, "-c", code]).wait()
+        modes = {path.name: mode(path) for path in (tmp_path, *tmp_path.rglob("*")) if path != tmp_path}
+    assert modes == {"logs": 0o700, "one.log": 0o600, "state": 0o700, "flower.db": 0o600}
 
 
 @pytest.mark.parametrize("defended", [True, False])
@@ -267,6 +266,6 @@ def test_what_names_no_machine_with_a_port_is_refused(text: str) -> None:
 
 def test_a_server_folder_is_not_made_over_another(federation: Federation) -> None:
     before = ServerHost.read(federation.server)
-    with pytest.raises(UserError, match="is there and not empty"):
+    with pytest.raises(UserError, match="is not empty"):
         make_server_folder(federation.base / "f", "other.example.org")
     assert ServerHost.read(federation.server) == before and before.federation == "f"

@@ -125,43 +125,45 @@ def test_an_agreed_number_is_believed_and_no_more(tmp_path: Path) -> None:
         ServerHost.read(folder).model_copy(update={"examples": {node_name(LIAR): agreed}}).write(folder)
         with pytest.raises(UserError, match=r"connected|abandoned"):  # its weights are not what it claims
             host.serve(hello, nodes=range(2), minimum=1.0, patience=0.3, seconds=1.0, attempts=1)
-        roll = Registry(host.grid, EnrolmentFiles(folder))
-        roll.look()
-        assert roll.nodes.keys() == there
+        registry = Registry(host.grid, EnrolmentFiles(folder))
+        registry.look()
+        assert registry.nodes.keys() == there
 
 
 def test_labels_are_those_of_the_examples(tmp_path: Path) -> None:
     federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about({2: {"limit": 10**6}}))
-    roll = heard(federation)
-    assert 2 not in roll.nodes and "too-large-claim: client 2 claims 1e+06 labels" in roll.refused[102]
+    registry = heard(federation)
+    assert 2 not in registry.nodes and "too-large-claim: client 2 claims 1e+06 labels" in registry.refused[102]
     assert 2 in heard(federation, labels=10**6).nodes  # if examples had so many
 
 
 def test_claims_are_looked_at_again_as_members_come(tmp_path: Path) -> None:
     federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about({5: {"size": 10**4, "limit": 1.0}}))
     late = {node: federation.grid.contexts.pop(node) for node in (100, 101, 102, 103, 104)}
-    roll = Registry(federation.grid)
-    roll.look()
-    assert set(roll.nodes) == {5}  # nobody to compare it with
+    registry = Registry(federation.grid)
+    registry.look()
+    assert set(registry.nodes) == {5}  # nobody to compare it with
     federation.grid.contexts.update(late)
-    roll.look()
-    assert set(roll.nodes) == set(roll.members) == {0, 1, 2, 3, 4} and "too-large-claim" in roll.refused[105]
+    registry.look()
+    assert (
+        set(registry.nodes) == set(registry.members) == {0, 1, 2, 3, 4} and "too-large-claim" in registry.refused[105]
+    )
 
 
 def test_a_claim_stays_as_it_is_for_a_run(tmp_path: Path) -> None:
     lies: dict[int, dict[str, object]] = {}
     federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about(lies))
-    roll = Registry(federation.grid)
-    roll.look()
-    roll.fix_claims([3])
+    registry = Registry(federation.grid)
+    registry.look()
+    registry.fix_claims([3])
     context = federation.grid.contexts.pop(103)
-    roll.look()
-    size = roll.claims[3]
+    registry.look()
+    size = registry.claims[3]
     lies[3] = {"size": size + 1, "limit": 1.0}
     federation.grid.contexts[103] = context
-    roll.look()
-    assert 3 not in roll.nodes
-    assert roll.refused[103] == f"changed-claim: client 3 now claims {size + 1} examples, in this run {size}"
+    registry.look()
+    assert 3 not in registry.nodes
+    assert registry.refused[103] == f"changed-claim: client 3 now claims {size + 1} examples, in this run {size}"
 
 
 def test_a_claim_stays_as_it_is_when_the_server_is_restarted(tmp_path: Path) -> None:
@@ -177,9 +179,9 @@ def test_a_claim_stays_as_it_is_when_the_server_is_restarted(tmp_path: Path) -> 
 def test_a_federation_on_one_machine_agrees_on_the_numbers_that_it_deals_out(tmp_path: Path) -> None:
     host = Host(tmp_path, {"data": {**TABLE["data"], "clients": 5}})
     dealt_out(host.path, tmp_path / "g", 2, 1234, insecure=True)
-    found = ServerHost.read(tmp_path / "g" / "server").examples
+    agreed = ServerHost.read(tmp_path / "g" / "server").examples
     sizes = federation_of(host.config).train.sizes
-    assert found == {node_name(n): int(sizes[n::2].sum()) for n in range(2)}
+    assert agreed == {node_name(n): int(sizes[n::2].sum()) for n in range(2)}
 
 
 def test_a_late_client_is_waited_for_and_joins_at_the_next_round(tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_keys_are_enrolled_and_revoked_during_a_run(tmp_path: Path) -> None:
     federation = Federated(EXAMPLES["fedper"](), tmp_path)
     everybody = {node_name(c): [c] for c in range(6)}
     set_up(tmp_path / "f", "127.0.0.1", everybody)
-    server, told = tmp_path / "f" / "server", list[str]()
+    server, notes = tmp_path / "f" / "server", list[str]()
     whole = ServerHost.read(server)
     federation.grid.__class__ = Keyed
     Keyed.folder = server / "clients"
@@ -226,17 +228,19 @@ def test_keys_are_enrolled_and_revoked_during_a_run(tmp_path: Path) -> None:
         whole.model_copy(update={"clients": {node_name(c): (c,) for c in numbers}}).write(server)
 
     with_clients(range(5))
-    roll = Registry(federation.grid, EnrolmentFiles(server), tell=told.append)
-    roll.look()
-    assert set(roll.nodes) == {*range(5)}
+    registry = Registry(federation.grid, EnrolmentFiles(server), tell=notes.append)
+    registry.look()
+    assert set(registry.nodes) == {*range(5)}
     wanted = "not-enrolled: the key of client 5 is not in server.toml; once it is, it is taken in"
-    assert roll.refused[105] == wanted and f"a node was refused: {wanted}" in told
+    assert registry.refused[105] == wanted and f"a node was refused: {wanted}" in notes
     with_clients(range(6))
-    roll.look()
-    assert set(roll.nodes) == {*range(6)} and roll.refused == {}
+    registry.look()
+    assert set(registry.nodes) == {*range(6)} and registry.refused == {}
     with_clients([0, 1, 2, 4, 5])
-    roll.look()
-    assert set(roll.nodes) == set(roll.members) == {0, 1, 2, 4, 5} and roll.refused[103].startswith("not-enrolled")
+    registry.look()
+    assert set(registry.nodes) == set(registry.members) == {0, 1, 2, 4, 5} and registry.refused[103].startswith(
+        "not-enrolled"
+    )
     (server / "server.toml").write_text("half a fi")  # somebody is writing it
-    roll.look()
-    assert set(roll.nodes) == {0, 1, 2, 4, 5}
+    registry.look()
+    assert set(registry.nodes) == {0, 1, 2, 4, 5}

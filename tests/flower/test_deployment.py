@@ -66,14 +66,14 @@ class Deployed:
     def __init__(self, base: Path) -> None:
         self.base, self.server = base, base / "server"
         port = launch.free_port()
-        self.made = set_up(base, "127.0.0.1", {"one": [0], "two": [1]}, port, launch.free_port(), data=DATA)
+        set_up(base, "127.0.0.1", {"one": [0], "two": [1]}, port, launch.free_port(), data=DATA)
         variables = {**launch.environment(self.server), launch.SERVER: str(self.server), "OMP_NUM_THREADS": "1"}
-        self.crew = ProcessGroup(base / "logs", variables)
+        self.processes = ProcessGroup(base / "logs", variables)
 
     def start(self) -> None:
-        self.host = running.start_server(self.crew, self.server, print)
-        start_client(self.crew, self.base / "one", "one")
-        start_client(self.crew, self.base / "two", "two", PROGRAM)
+        self.host = running.start_server(self.processes, self.server, print)
+        start_client(self.processes, self.base / "one", "one")
+        start_client(self.processes, self.base / "two", "two", PROGRAM)
 
     def submit(self, name: str, folder: Path, changes: dict[str, Any] | None = None, **choices: Any) -> Path:
         path = new_run(Config.of({**TABLE, **METHODS[name], **(changes or {})}), folder, [])
@@ -82,7 +82,7 @@ class Deployed:
         return path
 
     def tend(self) -> None:
-        running.look_after(self.crew, self.server, print)
+        running.look_after(self.processes, self.server, print)
 
     def finish(self, path: Path) -> RunResult:
         return watch(path, lambda done: print(done.line()), lambda note: print(note.text), self.tend)
@@ -96,7 +96,7 @@ class Deployed:
     def kill(self, *names: str) -> None:
         """Kill processes, and what they had started for messages."""
         for name in names:
-            process = self.crew.running.pop(name)
+            process = self.processes.running.pop(name)
             for pid in [process.pid, *descendants(process.pid)]:
                 with suppress(ProcessLookupError):  # it ended by itself meanwhile
                     os.kill(pid, signal.SIGKILL)
@@ -105,39 +105,39 @@ class Deployed:
 
 def descendants(pid: int) -> list[int]:
     try:
-        found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
-    return found + [below for child in found for below in descendants(child)]
+    return children + [below for child in children for below in descendants(child)]
 
 
 def living(base: Path) -> list[str]:
     """The processes that name a folder in their command or environment; not by the mark that they are ended by."""
-    found = []
+    processes = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             command = (entry / "cmdline").read_bytes()
             if str(base).encode() in command + (entry / "environ").read_bytes():
-                found.append(f"{entry.name} {command.decode()}")
-    return found
+                processes.append(f"{entry.name} {command.decode()}")
+    return processes
 
 
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    found = Deployed(tmp_path_factory.mktemp("deployment") / "base")
-    with found.crew:
-        found.start()
-        assert living(found.base)  # or the look at the end would prove nothing
-        yield found
-    assert found.crew.processes() == [] and living(found.base) == []
+    deployment = Deployed(tmp_path_factory.mktemp("deployment") / "base")
+    with deployment.processes:
+        deployment.start()
+        assert living(deployment.base)  # or the look at the end would prove nothing
+        yield deployment
+    assert deployment.processes.living() == [] and living(deployment.base) == []
 
 
 @pytest.fixture
 def visitors(tmp_path: Path) -> Iterator[ProcessGroup]:
     """Processes of a client that does not belong to the federation."""
-    with ProcessGroup(tmp_path / "logs", {}) as crew:
-        yield crew
-    assert crew.processes() == [] and living(tmp_path) == []
+    with ProcessGroup(tmp_path / "logs", {}) as processes:
+        yield processes
+    assert processes.living() == [] and living(tmp_path) == []
 
 
 def plot(deployed: Deployed, *attacks: str) -> None:
@@ -197,10 +197,10 @@ def test_a_hostile_client_is_refused_with_reasons_that_both_sides_log(deployed: 
     result = deployed.finish(path)
     plot(deployed)
     assert result.status == "finished" and result.rounds == len(HOSTILE) + 1
-    found = rows(path, "SELECT round, client, reason FROM refusals ORDER BY round")
-    assert [(row["round"], row["client"]) for row in found] == [(n + 1, 1) for n in range(len(HOSTILE))]
-    assert [row["reason"] for row in found] == list(HOSTILE.values())
-    log = deployed.crew.log("two").read_text()
+    refusals = rows(path, "SELECT round, client, reason FROM refusals ORDER BY round")
+    assert [(row["round"], row["client"]) for row in refusals] == [(n + 1, 1) for n in range(len(HOSTILE))]
+    assert [row["reason"] for row in refusals] == list(HOSTILE.values())
+    log = deployed.processes.log("two").read_text()
     assert [reason for reason in HOSTILE.values() if f"was not used: {reason}" not in log] == []
     assert all(value.isfinite().all() for block in result.state().server.values() for value in block.values())
 
@@ -212,7 +212,7 @@ def test_a_client_of_another_version_is_refused(deployed: Deployed, tmp_path: Pa
     plot(deployed)
     notes = [row["text"] for row in rows(path, "SELECT text FROM notes")]
     assert any("a node was refused: version-mismatch" in note for note in notes), notes
-    assert "this client cannot take part: version-mismatch" in deployed.crew.log("two").read_text()
+    assert "this client cannot take part: version-mismatch" in deployed.processes.log("two").read_text()
     assert [row["reason"] for row in rows(path, "SELECT reason FROM refusals")] == ["unreachable"]
 
 
@@ -231,7 +231,7 @@ def test_a_client_that_is_killed_costs_no_more_than_the_deadline_and_comes_back_
     until(lambda: rows(path, abandoned) != [], "the end of the round", deployed)
     assert time.monotonic() - killed < 45  # the deadline and a little; Flower notices after 50 to 60 seconds
     plot(deployed)
-    start_client(deployed.crew, deployed.base / "two", "two", PROGRAM)
+    start_client(deployed.processes, deployed.base / "two", "two", PROGRAM)
     real = deployed.finish(path)  # Flower lets it in again when it has noticed
     assert rows(path, "SELECT 1 FROM notes WHERE text LIKE 'round 2 was abandoned%()'") == []  # nobody tried without it
     assert fingerprint(deployed.personal(path, 1) / "round-000001") == kept
@@ -247,7 +247,7 @@ def test_a_run_survives_its_superlink(deployed: Deployed, tmp_path: Path) -> Non
     plot(deployed)
     path = deployed.submit("fedper", tmp_path / "run", {"rounds": 3})
     until(lambda: rows(path, "SELECT 1 FROM rounds") != [], "round 1", deployed)
-    deployed.crew.running["superlink"].kill()
+    deployed.processes.running["superlink"].kill()
     real = deployed.finish(path)
     assert real.rounds == 3
     same_end(real, run(Config.of({**TABLE, **METHODS["fedper"], "rounds": 3}), tmp_path / "simulated"))
@@ -266,14 +266,16 @@ def test_jobs_go_on_side_by_side_are_taken_up_after_a_crash_and_stopped(deployed
     deployed.kill("superexec", "superlink")  # and the run's app with it, which superexec had started
     done = len(rows(path, "SELECT 1 FROM rounds"))
     for name in ("superlink", "superexec"):
-        command, more = deployed.crew.commands[name]
-        deployed.crew.start(name, command, **more)
-        launch.until(lambda: launch.healthy(deployed.host, deployed.server), 60, deployed.crew.check, "the SuperLink")
+        command, more = deployed.processes.commands[name]
+        deployed.processes.start(name, command, **more)
+        launch.until(
+            lambda: launch.healthy(deployed.host, deployed.server), 60, deployed.processes.check, "the SuperLink"
+        )
     until(lambda: len(rows(path, "SELECT 1 FROM rounds")) > done + 1, "more rounds", deployed)
     assert load_job(deployed.server, train).submissions == 2
     assert [record.name for record in stop_jobs(deployed.server, path)] == [train]
     with pytest.raises(Interrupted, match="the run was stopped"):
-        watch(path, lambda told: None, lambda note: None, lambda: check_job(deployed.server, train))
+        watch(path, lambda round_done: None, lambda note: None, lambda: check_job(deployed.server, train))
     deployed.tend()
     assert load_job(deployed.server, train).status == "stopped" and load_run(path).status == "interrupted"
     assert rows(path, "SELECT text FROM notes WHERE level = 'warning'") == []  # nothing such as "stopped: 0"
@@ -295,14 +297,14 @@ def refused(visitors: ProcessGroup, folder: Path) -> Standing:
     """What a client tells that is not let in; it goes on trying."""
     start_client(visitors, folder)
     launch.until(lambda: stands(folder, "trying"), 120, visitors.check, "the visitor's refusal")
-    found = Standing.read(folder)
-    assert found is not None and found.fix
-    return found
+    standing = Standing.read(folder)
+    assert standing is not None and standing.fix
+    return standing
 
 
 def stands(folder: Path, state: str) -> bool:
-    found = Standing.read(folder)
-    return found is not None and found.state == state
+    standing = Standing.read(folder)
+    return standing is not None and standing.state == state
 
 
 def test_nobody_is_answered_without_tls(deployed: Deployed) -> None:

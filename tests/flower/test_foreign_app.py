@@ -74,12 +74,12 @@ class Foreign:
         (self.app / "foreign" / "server.py").write_text(SERVER.format(**paths))
         (self.app / "foreign" / "client.py").write_text(CLIENT.format(**paths))
 
-    def start(self, server: Path, crew: ProcessGroup) -> list[str]:
+    def start(self, server: Path, processes: ProcessGroup) -> list[str]:
         """Let the operator run it; what the clients answered."""
         launch.ask(server, "run", str(self.app))
-        launch.until(self.answers.exists, 120, crew.check, "the end of the app")
-        found: list[str] = json.loads(self.answers.read_text())
-        return found
+        launch.until(self.answers.exists, 120, processes.check, "the end of the app")
+        lines: list[str] = json.loads(self.answers.read_text())
+        return lines
 
 
 def stock(server: Path, folder: Path) -> list[str]:
@@ -95,18 +95,18 @@ def test_nothing_of_a_foreign_app_runs_on_a_client(tmp_path: Path) -> None:
     data = {"name": "digits", "clients": 1}
     set_up(tmp_path / "f", "127.0.0.1", {"one": [0]}, launch.free_port(), launch.free_port(), data=data)
     variables = {**launch.environment(server), launch.SERVER: str(server)}
-    with ProcessGroup(tmp_path / "logs", variables) as crew:
-        running.start_server(crew, server, print)
-        start_client(crew, folder, "one")
-        launch.until(lambda: stands(folder, "connected"), 60, crew.check, "the client")
+    with ProcessGroup(tmp_path / "logs", variables) as processes:
+        running.start_server(processes, server, print)
+        start_client(processes, folder, "one")
+        launch.until(lambda: stands(folder, "connected"), 60, processes.check, "the client")
         ours = Foreign(tmp_path / "ours")
-        assert ours.start(server, crew) == ["refused: not-fedblocks: the message is not of a fedblocks run"]
+        assert ours.start(server, processes) == ["refused: not-fedblocks: the message is not of a fedblocks run"]
         assert not ours.imported.exists() and not ours.called.exists()
-        assert "the message is not of a fedblocks run" in crew.log("one").read_text()
-        crew.running["one"].send_signal(signal.SIGTERM)
-        crew.running.pop("one").wait(30)
-        crew.start("stock", stock(server, folder), **launch.environment(folder))  # without this defence
+        assert "the message is not of a fedblocks run" in processes.log("one").read_text()
+        processes.running["one"].send_signal(signal.SIGTERM)
+        processes.running.pop("one").wait(30)
+        processes.start("stock", stock(server, folder), **launch.environment(folder))  # without this defence
         theirs = Foreign(tmp_path / "theirs")
-        assert theirs.start(server, crew) == ["done"]
+        assert theirs.start(server, processes) == ["done"]
         assert theirs.imported.exists() and theirs.called.exists()
-    assert crew.processes() == []
+    assert processes.living() == []

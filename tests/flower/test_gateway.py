@@ -52,8 +52,8 @@ TRAVERSALS = [
 
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with Door(tmp_path_factory.mktemp("door") / "f").open() as found:
-        yield found
+    with Door(tmp_path_factory.mktemp("door") / "f").open() as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)
@@ -240,8 +240,8 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    with Door(tmp_path_factory.mktemp("narrow") / "f", SMALL).open() as found:
-        yield found
+    with Door(tmp_path_factory.mktemp("narrow") / "f", SMALL).open() as opened:
+        yield opened
 
 
 def test_bytes_under_way_are_bounded_over_all_clients_and_the_next_one_waits(narrow: Door) -> None:
@@ -305,11 +305,11 @@ def test_the_log_is_short_and_holds_nothing_that_strangers_wrote(tmp_path: Path)
 def test_a_superlink_that_is_away_is_told_as_something_that_passes(tmp_path: Path) -> None:
     with Door(tmp_path / "f").open() as door:
         door.write(inner_port=launch.free_port())
-        with ProcessGroup(tmp_path / "logs", {}) as crew:
+        with ProcessGroup(tmp_path / "logs", {}) as processes:
             door.write(port=(port := launch.free_port()))
-            crew.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(door.server)])
+            processes.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(door.server)])
             door.host = door.host.model_copy(update={"port": port})
-            launch.until(lambda: launch.is_open(door.host), 60, crew.check, "the gateway")
+            launch.until(lambda: launch.is_open(door.host), 60, processes.check, "the gateway")
             assert door.ask(request(GOOD, door.signed())).startswith(b"HTTP/1.1 503 ")
 
 
@@ -352,16 +352,16 @@ def test_commands_on_the_inner_port_are_for_the_servers_own_user(defended: bool,
     if not defended:
         command = ["flower-superlink", *command[3:]]
     trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-    with ProcessGroup(tmp_path / "logs", launch.environment(folder)) as crew:
-        crew.start("superlink", command)
-        launch.until(lambda: launch.healthy(host, folder), 60, crew.check, "the SuperLink")
+    with ProcessGroup(tmp_path / "logs", launch.environment(folder)) as processes:
+        processes.start("superlink", command)
+        launch.until(lambda: launch.healthy(host, folder), 60, processes.check, "the SuperLink")
         others = [as_another_user(port, trust, path) for path in COMMANDS]
         for _ in range(20):  # send, and be gone before the kernel is asked
             as_another_user(port, trust, COMMANDS[0], is_patient=False)
         ours = [asked(port, trust, path) for path in COMMANDS]
         assert as_another_user(port, trust, b"/health").startswith(b"HTTP/1.1 200")
         assert b"Invalid SuperNode authentication" in as_another_user(port, trust, GOOD)
-        log = crew.log("superlink").read_text()
+        log = processes.log("superlink").read_text()
     refused = [answer.startswith(b"HTTP/1.1 404 ") and answer.endswith(b"\r\n\r\n") for answer in others]
     assert refused == [defended] * len(COMMANDS)
     assert not any(answer.startswith(b"HTTP/1.1 404 ") for answer in ours)

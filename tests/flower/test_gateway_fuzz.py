@@ -72,7 +72,7 @@ def test_a_million_wrong_requests_or_as_many_as_time_allows_do_not_open_the_door
         reached = len(door.recorder.seen)
         in_memory, seen = asyncio.run(fuzzed_in_memory(door))
     assert wrong(seen, door) == [] and in_memory.answers[b"200"] == len(seen)
-    figures = {"on sockets": told(on_sockets, reached), "in memory": told(in_memory, len(seen))}
+    figures = {"on sockets": summary(on_sockets, reached), "in memory": summary(in_memory, len(seen))}
     RESULTS.write_text(json.dumps(figures, indent=1) + "\n")
 
 
@@ -92,6 +92,6 @@ async def fuzzed_in_memory(door: Door) -> tuple[Outcome, list[Seen]]:
     return await fuzz_in_memory(gateway, door, 3, 1_000_000, IN_MEMORY), seen
 
 
-def told(outcome: Outcome, reached: int) -> dict[str, object]:
+def summary(outcome: Outcome, reached: int) -> dict[str, object]:
     answers = {name.decode(): number for name, number in sorted(outcome.answers.items())}
     return {"requests": outcome.requests, "answers": answers, "reached the SuperLink": reached, "not allowed": 0}

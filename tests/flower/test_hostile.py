@@ -78,7 +78,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "one example more than enrolled": (put("weights/model", [4.0]), "bad-weight"),
     "two weights": (put("weights/model", [3.0, 3.0]), "shape"),
     "a whole weight": (put("weights/model", [3]), "dtype"),
-    "weights that it may not choose": (with_header(given=["model"]), "names"),
+    "weights that it may not choose": (with_header(decided=["model"]), "names"),
     "another run": (with_header(run="run-2"), "wrong-run"),
     "another client": (with_header(client=0), "wrong-client"),
     "another plan": (with_header(plan="0" * 64), "plan-mismatch"),
@@ -235,7 +235,7 @@ def test_words_of_a_client_cannot_command_a_terminal(tmp_path: Path) -> None:
     asked = OpenRound(server, server.start(), COHORT)
     apology = {"kind": "apology", "reason": "\x1b[31mred", "detail": "\x1b]0;title\x07" + "long " * 100}
     header = {**json.loads(sides[BAD].answer(asked.downloads[BAD]).header), **apology}
-    del header["given"], header["counts"], header["pictures"]
+    del header["decided"], header["counts"], header["pictures"]
     asked.receive(BAD, Wire(json.dumps(header), {}))
     (refusal,) = asked.report.refusals
     assert refusal.reason == "client-error" and refusal.detail.isprintable() and len(refusal.detail) <= 300

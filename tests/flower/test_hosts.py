@@ -53,7 +53,7 @@ def test_a_federation_is_not_made_over_another(tmp_path: Path) -> None:
     folder = tmp_path / "f"
     assert set_up(folder, "fl.example.org", FREE) == [str(folder / name) for name in ("server", "one", "two")]
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match="is there and not empty"):
+    with pytest.raises(UserError, match="is not empty"):
         set_up(folder, "fl.example.org", {**FREE, "three": [3]})
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert ServerHost.read(folder / "server").clients == {"one": (0,), "two": (1, 2)}
@@ -116,18 +116,18 @@ time.sleep(600)
 
 def test_no_process_is_left_however_stubborn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedblocks.flower.hosts.process_group.GRACE", 0.2)
-    with ProcessGroup(tmp_path, {}) as crew:
-        crew.start("stubborn", [sys.executable, "-c", STUBBORN])
-        launch.until(lambda: "ready" in crew.log("stubborn").read_text(), 30, crew.check, "it")
-        assert len(crew.processes()) == 2
-    assert marked(crew.mark) == []
+    with ProcessGroup(tmp_path, {}) as processes:
+        processes.start("stubborn", [sys.executable, "-c", STUBBORN])
+        launch.until(lambda: "ready" in processes.log("stubborn").read_text(), 30, processes.check, "it")
+        assert len(processes.living()) == 2
+    assert marked(processes.mark) == []
 
 
 def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path; import time
-from fedblocks.flower.hosts.process_group import Crew
-Crew(Path({str(tmp_path)!r}), {{}}, mark="orphans").start("child", ["sleep", "600"])
+from fedblocks.flower.hosts.process_group import ProcessGroup
+ProcessGroup(Path({str(tmp_path)!r}), {{}}, mark="orphans").start("child", ["sleep", "600"])
 print("ready", flush=True); time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
@@ -140,14 +140,14 @@ print("ready", flush=True); time.sleep(600)
 
 
 def test_a_process_that_ended_is_started_again_a_few_times(tmp_path: Path) -> None:
-    with ProcessGroup(tmp_path, {}) as crew:
-        crew.start("short", [sys.executable, "-c", "print('bye')"])
+    with ProcessGroup(tmp_path, {}) as processes:
+        processes.start("short", [sys.executable, "-c", "print('bye')"])
         for _ in range(2):
-            crew.running["short"].wait()
-            assert crew.revive(most=2) == ["short"]
-        crew.running["short"].wait()
+            processes.running["short"].wait()
+            assert processes.revive(most=2) == ["short"]
+        processes.running["short"].wait()
         with pytest.raises(UserError, match="short ended with code 0: bye"):
-            crew.revive(most=2)
+            processes.revive(most=2)
 
 
 def test_a_run_of_a_real_federation_is_not_resumed_as_a_simulation(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_run_of_a_real_federation_is_not_resumed_as_a_simulation(tmp_path: Pat
 
 
 def test_the_environment_of_processes_is_quiet(tmp_path: Path) -> None:
-    found = launch.environment(tmp_path)
-    assert found["FLWR_TELEMETRY_ENABLED"] == "0" and found["FLWR_DISABLE_UPDATE_CHECK"] == "1"
-    assert found["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
-    assert found["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
+    variables = launch.environment(tmp_path)
+    assert variables["FLWR_TELEMETRY_ENABLED"] == "0" and variables["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert variables["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+    assert variables["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)

@@ -12,7 +12,8 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 from flwr.app import Message
 
 from fedblocks.core.errors import Interrupted, UserError
-from fedblocks.flower.apps import client_app
+from fedblocks.flower.client.app import client_app
+from fedblocks.flower.client.prepare import sides_at
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts import server_host as hosting
 from fedblocks.flower.hosts.federation import check_job, job_for
@@ -27,7 +28,6 @@ from fedblocks.flower.server.jobs import (
     update_job,
     working_on,
 )
-from fedblocks.flower.wire.run_spec import sides_at
 from fedblocks.runs.result import load_run
 
 from .local_grid import LocalGrid
@@ -60,9 +60,9 @@ def flower(monkeypatch: pytest.MonkeyPatch) -> Flower:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    found = Host(tmp_path, {"rounds": 2, "data": {**TABLE["data"], "unseen": 0.17}, "evaluation": {"every": 50}})
-    found.server = tmp_path / "f" / "server"
-    return found
+    new_host = Host(tmp_path, {"rounds": 2, "data": {**TABLE["data"], "unseen": 0.17}, "evaluation": {"every": 50}})
+    new_host.server = tmp_path / "f" / "server"
+    return new_host
 
 
 def submitted(host: Host, kind: str, **choices: Any) -> JobRecord:
@@ -80,16 +80,16 @@ def test_all_jobs_whose_apps_are_gone_are_taken_up(host: Host, flower: Flower) -
     waiting = submitted(host, "adapt", clients=(4,))
     begin(host, train)
     begin(host, adapt)
-    told: list[str] = []
-    running.take_up(host.server, told.append)
+    notes: list[str] = []
+    running.take_up(host.server, notes.append)
     assert [words[0] for words in flower.asked] == ["run"] * 5
-    found = {record.name: (record.status, record.flower_run) for record in unfinished_jobs(host.server)}
-    assert found == {
+    by_name = {record.name: (record.status, record.flower_run) for record in unfinished_jobs(host.server)}
+    assert by_name == {
         train.name: ("submitted", "4"), adapt.name: ("submitted", "5"), waiting.name: ("submitted", "3"),
     }  # fmt: skip
-    assert len(told) == 2
-    running.take_up(host.server, told.append)
-    assert len(told) == 2  # once
+    assert len(notes) == 2
+    running.take_up(host.server, notes.append)
+    assert len(notes) == 2  # once
 
 
 def test_a_job_that_somebody_works_on_is_left_to_him(host: Host, flower: Flower) -> None:
@@ -161,14 +161,14 @@ def test_stop_names_what_is_going_on_if_it_is_more_than_one_run(host: Host, flow
     second = other(host, "second")
     second.server = host.server
     first, other_job = submitted(host, "train"), submitted(second, "train")
-    with pytest.raises(UserError, match="several runs are going on") as error:
+    with pytest.raises(UserError, match="several runs have jobs") as error:
         hosting.stop_jobs(host.server)
     assert str(host.path) in error.value.message and str(second.path) in error.value.message
     assert [record.name for record in hosting.stop_jobs(host.server, second.path)] == [other_job.name]
     assert flower.asked[-1] == ("stop", other_job.flower_run)
     assert load_job(host.server, other_job.name).status == "stopped"
     assert [record.name for record in hosting.stop_jobs(host.server)] == [first.name]
-    with pytest.raises(UserError, match="nothing is going on"):
+    with pytest.raises(UserError, match="no job is running"):
         hosting.stop_jobs(host.server)
 
 
@@ -225,7 +225,7 @@ def test_new_clients_get_their_models_while_the_run_goes_on(host: Host) -> None:
             job = job_for(host.path, "f", kind="adapt", seconds=30.0, patience=5.0, clients=(unseen,))
             done.append(add_job(host.server, job).name)
             folder = lambda context: host.base / "f" / f"client-{context.node_config['client']:03d}"
-            grid = LocalGrid(client_app(lambda context: sides_at(folder(context), job.terms)), [unseen])
+            grid = LocalGrid(client_app(lambda context: sides_at(folder(context), job.spec)), [unseen])
             service.serve(grid, host.server, done[0])
         return answer
 

@@ -20,9 +20,8 @@ from fedblocks.flower.hosts import setup
 from fedblocks.flower.hosts.folders import ClientHost, ServerHost
 from fedblocks.flower.hosts.setup import join
 from fedblocks.flower.keys import certificates as pki
-from fedblocks.flower.keys import key_table as registry
+from fedblocks.flower.keys import key_table, rotation
 from fedblocks.flower.keys import public_keys as keys
-from fedblocks.flower.keys import rotation
 
 from .key_folders import AT, Federation, Switch, mode, off, own
 
@@ -47,7 +46,7 @@ def test_a_private_key_is_not_taken_for_a_public_one(federation: Federation, tmp
     folder = federation.joined("one")
     (tmp_path / "wrong.pub").write_bytes((folder / "client.key").read_bytes())
     with pytest.raises(UserError, match="is a private key, which must not leave its machine"):
-        registry.enrol(federation.server, tmp_path / "wrong.pub", [0])
+        key_table.enrol(federation.server, tmp_path / "wrong.pub", [0])
     with pytest.raises(UserError, match="holds a private key"):
         join(tmp_path / "two", AT, federation.secret, "two", [1])
     assert list((federation.server / "clients").iterdir()) == [] and not (tmp_path / "two").exists()
@@ -79,7 +78,7 @@ def test_what_is_no_key_of_the_right_kind_is_refused(
 ) -> None:
     (tmp_path / "one.pub").write_bytes(content)
     with pytest.raises(UserError, match=said):
-        registry.enrol(federation.server, tmp_path / "one.pub", [0])
+        key_table.enrol(federation.server, tmp_path / "one.pub", [0])
     assert federation.host.clients == {} and list((federation.server / "clients").iterdir()) == []
 
 
@@ -92,13 +91,13 @@ def test_a_name_that_could_lead_elsewhere_is_refused(name: str, federation: Fede
     with pytest.raises(UserError, match="cannot be the name of a client's key"):
         join(tmp_path / "new", AT, federation.server / "ca.crt", name, [0])
     for change in (
-        lambda: registry.revoke(federation.server, name),
-        lambda: registry.replace(federation.server, name, folder / "one.pub"),
+        lambda: key_table.revoke(federation.server, name),
+        lambda: key_table.replace(federation.server, name, folder / "one.pub"),
     ):
         with pytest.raises(UserError, match="cannot be the name"):
             change()
-    told = (federation.server / "server.toml").read_text().replace("one =", f'"{name!a}" ='.replace("'", ""), 1)
-    (federation.server / "server.toml").write_text(told)
+    text = (federation.server / "server.toml").read_text().replace("one =", f'"{name!a}" ='.replace("'", ""), 1)
+    (federation.server / "server.toml").write_text(text)
     with pytest.raises(UserError, match=r"match pattern|not TOML"):
         ServerHost.read(federation.server)
     assert not (tmp_path / "new").exists()
@@ -119,15 +118,15 @@ def test_names_keys_and_numbers_stand_for_one_client_each(federation: Federation
     (tmp_path / "three.pub").write_bytes((folder / "one.pub").read_bytes())
     (tmp_path / "one.pub").write_bytes((other / "two.pub").read_bytes())
     with pytest.raises(UserError, match="is enrolled already, as one"):
-        registry.enrol(federation.server, tmp_path / "three.pub", [1])
+        key_table.enrol(federation.server, tmp_path / "three.pub", [1])
     with pytest.raises(UserError, match="the name one is taken by another key"):
-        registry.enrol(federation.server, tmp_path / "one.pub", [1])
+        key_table.enrol(federation.server, tmp_path / "one.pub", [1])
     with pytest.raises(UserError, match="client 0 is taken by the key one") as raised:
-        registry.enrol(federation.server, other / "two.pub", [0])
+        key_table.enrol(federation.server, other / "two.pub", [0])
     assert raised.value.fix == "the first free number is 1"
     for numbers in ([], [1, 1], [-1]):
         with pytest.raises(UserError, match="say which clients"):
-            registry.enrol(federation.server, other / "two.pub", numbers)
+            key_table.enrol(federation.server, other / "two.pub", numbers)
     assert federation.host.clients == {"one": (0,)} and federation.key("one") == own(folder)
     for held in ({"one": (0,), "two": (0,)}, {"one": (-1,)}):  # by hand
         federation.host.model_copy(update={"clients": held}).write(tmp_path / "by-hand")
@@ -138,7 +137,7 @@ def test_names_keys_and_numbers_stand_for_one_client_each(federation: Federation
 def test_the_same_key_can_be_enrolled_again_for_other_numbers(federation: Federation) -> None:
     folder = federation.enrolled("one", 0)
     since = federation.host.since
-    registry.enrol(federation.server, folder / "one.pub", [5, 2], 1200)
+    key_table.enrol(federation.server, folder / "one.pub", [5, 2], 1200)
     assert federation.host.clients == {"one": (2, 5)} and federation.host.examples == {"one": 1200}
     assert federation.host.since == since and since.keys() == {"one"}
 
@@ -146,35 +145,35 @@ def test_the_same_key_can_be_enrolled_again_for_other_numbers(federation: Federa
 @pytest.mark.parametrize("defended", [True, False])
 def test_a_revoked_key_is_not_enrolled_again(defended: bool, federation: Federation, monkeypatch: Switch) -> None:
     folder = federation.enrolled("one", 0)
-    kept = registry.revoke(federation.server, "one")
+    kept = key_table.revoke(federation.server, "one")
     assert federation.host.clients == {} and not (federation.server / "clients" / "one.pub").exists()
     assert kept.read_bytes() == (folder / "one.pub").read_bytes() and kept.parent.name == "revoked"
     if not defended:
-        off(monkeypatch, registry, "_refuse_revoked")
+        off(monkeypatch, key_table, "_refuse_revoked")
     with pytest.raises(UserError, match="was revoked or replaced") if defended else nullcontext():
-        registry.enrol(federation.server, (folder / "one.pub").rename(folder / "fresh.pub"), [0])
+        key_table.enrol(federation.server, (folder / "one.pub").rename(folder / "fresh.pub"), [0])
     assert federation.host.clients == ({} if defended else {"fresh": (0,)})
     with pytest.raises(UserError, match="no key is enrolled as one"):
-        registry.revoke(federation.server, "one")
+        key_table.revoke(federation.server, "one")
 
 
 def test_a_client_whose_key_was_stolen_comes_back_with_another(federation: Federation) -> None:
     folder = federation.enrolled("one", 0)
-    stolen = registry.revoke(federation.server, "one")
+    stolen = key_table.revoke(federation.server, "one")
     (folder / "client.key").unlink()
     rotation.begin(folder)
-    registry.enrol(federation.server, folder / "one.pub", [0])
+    key_table.enrol(federation.server, folder / "one.pub", [0])
     assert federation.host.clients == {"one": (0,)} and federation.key("one") == own(folder) and stolen.exists()
 
 
 def test_a_client_replaces_its_key_by_a_request_that_the_old_one_signed(federation: Federation) -> None:
     folder = federation.enrolled("one", 4)
-    registry.enrol(federation.server, folder / "one.pub", [4], 90)
+    key_table.enrol(federation.server, folder / "one.pub", [4], 90)
     old = own(folder)
     new, request = rotation.begin(folder)
     assert request is not None and own(folder) == old != new and mode(folder / rotation.NEW) == 0o600
     assert rotation.begin(folder)[0] == new  # a second call makes no third key: the second may be enrolled
-    assert registry.rotate(federation.server, request) == "one"
+    assert key_table.rotate(federation.server, request) == "one"
     assert federation.key("one") == new and federation.host.clients == {"one": (4,)}
     assert federation.host.examples == {"one": 90}
     assert rotation.finish(folder) == new == own(folder)
@@ -202,7 +201,7 @@ def test_a_request_that_another_key_signed_is_refused(
     if not defended:
         off(monkeypatch, keys.Request, "check_signature")
     with pytest.raises(UserError, match="not signed by the key that is enrolled as one") if defended else nullcontext():
-        registry.rotate(federation.server, forged(federation, thief / "client.key"))
+        key_table.rotate(federation.server, forged(federation, thief / "client.key"))
     assert (federation.key("one") == own(victim)) is defended
 
 
@@ -218,28 +217,28 @@ def test_a_request_in_which_a_word_was_changed_is_refused(word: str, federation:
     path = folder / "changed.json"
     path.write_text(request.model_copy(update={word: other[word]}).model_dump_json())
     with pytest.raises(UserError, match=r"not signed by|is for the federation|replaces the key"):
-        registry.rotate(federation.server, path)
+        key_table.rotate(federation.server, path)
     assert federation.key("one") == own(folder)
 
 
 def test_a_request_for_another_federation_is_refused_though_the_key_is_the_same(federation: Federation) -> None:
     folder = federation.enrolled("one", 0)
     with pytest.raises(UserError, match='for the federation "g", and this one is "f"'):
-        registry.rotate(federation.server, forged(federation, folder / "client.key", of="g"))
-    registry.rotate(federation.server, forged(federation, folder / "client.key", of="f"))
+        key_table.rotate(federation.server, forged(federation, folder / "client.key", of="g"))
+    key_table.rotate(federation.server, forged(federation, folder / "client.key", of="f"))
 
 
 def test_a_key_does_not_take_the_place_of_another_while_it_has_its_own(federation: Federation) -> None:
     folder, other = federation.enrolled("one", 0), federation.enrolled("two", 1)
     with pytest.raises(UserError, match="is enrolled already, as two"):
-        registry.replace(federation.server, "one", other / "two.pub")
+        key_table.replace(federation.server, "one", other / "two.pub")
     assert federation.key("one") == own(folder)
 
 
 def test_a_folder_in_which_something_lies_is_not_joined_from(federation: Federation) -> None:
     folder = federation.joined("one")
     before = own(folder)
-    with pytest.raises(UserError, match="is there and not empty"):
+    with pytest.raises(UserError, match="is not empty"):
         federation.joined("one")
     assert own(folder) == before
 
@@ -249,11 +248,11 @@ def test_a_request_that_somebody_kept_brings_no_old_key_back(federation: Federat
     path = rotation.begin(folder)[1]
     assert path is not None
     kept = path.read_bytes()
-    registry.rotate(federation.server, path)
+    key_table.rotate(federation.server, path)
     rotation.finish(folder)
     path.write_bytes(kept)
     with pytest.raises(UserError, match="replaces the key"):
-        registry.rotate(federation.server, path)
+        key_table.rotate(federation.server, path)
     assert federation.key("one") == own(folder)
 
 
@@ -265,7 +264,7 @@ def test_a_request_is_good_for_a_month(days: int, federation: Federation) -> Non
     late = request.model_copy(update={"time": datetime.now(UTC) - timedelta(days=days)})
     path.write_text(late.signed(keys.read_private(folder / "client.key")).model_dump_json())
     with pytest.raises(UserError, match="good for 30 days"):
-        registry.rotate(federation.server, path)
+        key_table.rotate(federation.server, path)
 
 
 def test_a_lost_key_is_replaced_on_the_operators_word(federation: Federation) -> None:
@@ -273,7 +272,7 @@ def test_a_lost_key_is_replaced_on_the_operators_word(federation: Federation) ->
     (folder / "client.key").unlink()
     new, request = rotation.begin(folder)
     assert request is None and own(folder) == new
-    assert registry.replace(federation.server, "one", folder / "one.pub") == "one"
+    assert key_table.replace(federation.server, "one", folder / "one.pub") == "one"
     assert federation.key("one") == new and federation.host.clients == {"one": (2,)}
     assert len(list((federation.server / "clients" / "revoked").iterdir())) == 1
 
@@ -282,8 +281,8 @@ def test_a_lost_key_is_replaced_on_the_operators_word(federation: Federation) ->
 def test_two_who_enrol_at_once_lose_nobody(defended: bool, federation: Federation, monkeypatch: Switch) -> None:
     folders = [federation.joined(name) for name in ("one", "two")]
     if not defended:
-        off(monkeypatch, registry, "locked", lambda folder: nullcontext())
-    both, refuse = threading.Barrier(2), registry._refuse_taken
+        off(monkeypatch, key_table, "locked", lambda folder: nullcontext())
+    both, refuse = threading.Barrier(2), key_table._refuse_taken
 
     def meet(*words: Any) -> None:
         """Both have read server.toml, and neither has written it; with the lock one waits in vain."""
@@ -291,11 +290,11 @@ def test_two_who_enrol_at_once_lose_nobody(defended: bool, federation: Federatio
             both.wait(timeout=0.5 if defended else 20)
         refuse(*words)
 
-    off(monkeypatch, registry, "_refuse_taken", meet)
+    off(monkeypatch, key_table, "_refuse_taken", meet)
 
     def enrol(number: int, folder: Path) -> None:
         with nullcontext() if defended else suppress(OSError):  # the other may have moved its draft
-            registry.enrol(federation.server, folder / f"{folder.name}.pub", [number])
+            key_table.enrol(federation.server, folder / f"{folder.name}.pub", [number])
 
     threads = [threading.Thread(target=enrol, args=pair) for pair in enumerate(folders)]
     for thread in threads:

@@ -21,12 +21,11 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedblocks.flower.hosts import launch, running
+from fedblocks.flower.hosts.key_watch import KeyWatch
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.keys import certificates as pki
-from fedblocks.flower.keys import key_table as registry
+from fedblocks.flower.keys import key_table, rotation
 from fedblocks.flower.keys import public_keys as keys
-from fedblocks.flower.keys import rotation
-from fedblocks.flower.keys.watch import KeyWatch
 
 from .key_folders import Federation
 
@@ -66,35 +65,38 @@ def is_heard(federation: Federation, folder: Path, node: int) -> bool:
 @pytest.fixture
 def federation(tmp_path: Path) -> Iterator[Federation]:
     """A server that runs, without the key of its authority and without a client."""
-    made = Federation(tmp_path, f"127.0.0.1:{launch.free_port()}", launch.free_port())
-    shutil.rmtree(made.secret.parent)
-    with ProcessGroup(tmp_path / "logs", {**launch.environment(made.server), launch.SERVER: str(made.server)}) as crew:
-        running.start_server(crew, made.server, print)
-        made.crew = crew  # type: ignore[attr-defined]
-        yield made
+    started = Federation(tmp_path, f"127.0.0.1:{launch.free_port()}", launch.free_port())
+    shutil.rmtree(started.secret.parent)
+    with ProcessGroup(
+        tmp_path / "logs",
+        {**launch.environment(started.server), launch.SERVER: str(started.server)},
+    ) as processes:
+        running.start_server(processes, started.server, print)
+        started.processes = processes  # type: ignore[attr-defined]
+        yield started
 
 
 def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
-    crew: ProcessGroup = federation.crew  # type: ignore[attr-defined]
+    processes: ProcessGroup = federation.processes  # type: ignore[attr-defined]
     said: list[str] = []
     server = KeyWatch(federation.server, said.append)
     one, two = federation.joined("one", 0), federation.joined("two", 1)
     assert node_of(federation, one) is None
     for number, folder in enumerate((one, two)):
-        registry.enrol(federation.server, folder / f"{folder.name}.pub", [number])
-    server.follow(crew)
+        key_table.enrol(federation.server, folder / f"{folder.name}.pub", [number])
+    server.follow(processes)
     node, other = node_of(federation, one), node_of(federation, two)
     assert node and other and said == ["enrolling one, two"]
     assert is_heard(federation, one, node) and not is_heard(federation, one, other)
 
-    registry.revoke(federation.server, "two")
-    server.follow(crew)
+    key_table.revoke(federation.server, "two")
+    server.follow(processes)
     assert is_heard(federation, one, node) and not is_heard(federation, two, other)
     assert node_of(federation, two) is None
 
     rotation.begin(one)
-    registry.rotate(federation.server, one / "one.json")
-    server.follow(crew)
+    key_table.rotate(federation.server, one / "one.json")
+    server.follow(processes)
     assert not is_heard(federation, one, node)  # the old key
     rotation.finish(one)
     new = node_of(federation, one)
@@ -102,8 +104,8 @@ def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
 
     with pytest.MonkeyPatch.context() as unasked:
         unasked.setattr(running, "enrol", lambda *_: pytest.fail("nothing changed, and Flower was asked"))
-        server.follow(crew)
+        server.follow(processes)
     (federation.server / "server.toml").write_text("nonsense")
-    server.follow(crew)
+    server.follow(processes)
     assert "changes of keys were not taken up" in said[-1]
     assert not is_heard(federation, one, new)  # a list of keys that cannot be read lets nobody in

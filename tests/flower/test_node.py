@@ -26,8 +26,7 @@ from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts.federation import job_for, new_run
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
-from fedblocks.flower.server.registry import HELLO
-from fedblocks.flower.wire.records import with_terms
+from fedblocks.flower.wire.records import HELLO, with_spec
 
 from .fleet_stand_in import NODE, Answer, StandIn, standing_in
 
@@ -52,7 +51,7 @@ class Place:
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         set_up(base / "f", "127.0.0.1", {"one": [0], "two": [1]}, server.port, insecure=True, data=TABLE["data"])
         path = new_run(Config.of(TABLE), base / "run", [])
-        self.terms = job_for(path, "f", kind="train", seconds=1.0, patience=1.0).terms.model_dump_json()
+        self.spec = job_for(path, "f", kind="train", seconds=1.0, patience=1.0).spec.model_dump_json()
         self.node = Node(self.folder)
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._run)
@@ -75,35 +74,35 @@ class Place:
         return self.server.replies[-1]
 
     def hello(self) -> dict[str, Any]:
-        answer = self.ask(with_terms(RecordDict({"hello": ConfigRecord({})}), self.terms))
-        found: dict[str, Any] = json.loads(str(answer.content["hello"]["json"]))
-        return found
+        answer = self.ask(with_spec(RecordDict({"hello": ConfigRecord({})}), self.spec))
+        introduction: dict[str, Any] = json.loads(str(answer.content["hello"]["json"]))
+        return introduction
 
 
 @pytest.fixture
 def server() -> Iterator[StandIn]:
-    with standing_in() as found:
-        yield found
+    with standing_in() as stand_in:
+        yield stand_in
 
 
 @pytest.fixture
 def place(tmp_path: Path, server: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(node, "QUICK", 0.02)
     monkeypatch.setattr(fleet, "BEGIN", 0.02)
-    found = Place(tmp_path, server)
+    new_place = Place(tmp_path, server)
     connect = Node._connect
 
     def unless_over(self: Node) -> None:
-        if found.over.is_set():
+        if new_place.over.is_set():
             raise Ending
         connect(self)
 
     monkeypatch.setattr(Node, "_connect", unless_over)
-    found.thread.start()
-    yield found
-    found.over.set()
-    found.thread.join(30)
-    assert not found.thread.is_alive()
+    new_place.thread.start()
+    yield new_place
+    new_place.over.set()
+    new_place.thread.join(30)
+    assert not new_place.thread.is_alive()
 
 
 def test_a_client_says_who_it_is_and_never_asks_for_an_app(place: Place) -> None:
@@ -120,14 +119,14 @@ def test_a_message_of_another_app_is_refused_with_one_line_in_the_log(
         answer = place.ask(RecordDict({"config": ConfigRecord({"run": "this"})}), MessageType.TRAIN)
         assert answer.has_error() and "not-fedblocks" in answer.error.reason
     assert sum("not-fedblocks" in record.getMessage() for record in caplog.records) == 1
-    answer = place.ask(with_terms(RecordDict(), place.terms), MessageType.EVALUATE)
+    answer = place.ask(with_spec(RecordDict(), place.spec), MessageType.EVALUATE)
     assert answer.has_error() and "not-fedblocks" in answer.error.reason
 
 
 def test_terms_of_another_version_are_refused(place: Place) -> None:
-    place.terms = json.dumps({**json.loads(place.terms), "version": "0.0.0"})
+    place.spec = json.dumps({**json.loads(place.spec), "version": "0.0.0"})
     assert place.hello()["reason"] == "version-mismatch"
-    place.terms = json.dumps({**json.loads(place.terms), "more": 1})
+    place.spec = json.dumps({**json.loads(place.spec), "more": 1})
     assert place.hello()["reason"] == "version-mismatch"
 
 
@@ -136,14 +135,14 @@ def test_what_the_owner_changes_counts_from_the_next_message(place: Place, caplo
     path = place.folder / "client.toml"
     path.write_text(path.read_text().replace("[allow]\n", '[allow]\nmethods = ["fedavg"]\n'))
     for _ in range(2):
-        found = place.hello()
-        assert found["reason"] == "not-allowed" and '"fedper" is not among' in found["detail"]
+        introduction = place.hello()
+        assert introduction["reason"] == "not-allowed" and '"fedper" is not among' in introduction["detail"]
     assert sum("cannot take part: not-allowed" in record.getMessage() for record in caplog.records) == 1
 
 
 def large(place: Place, numbers: int) -> RecordDict:
     arrays = ArrayRecord({"x": Array(np.zeros(numbers, np.float32))})
-    return with_terms(RecordDict({"hello": ConfigRecord({}), "0": arrays}), place.terms)
+    return with_spec(RecordDict({"hello": ConfigRecord({}), "0": arrays}), place.spec)
 
 
 def allow(place: Place, size: str) -> None:
@@ -174,7 +173,7 @@ def test_a_piece_that_is_named_often_is_counted_as_often(
     array = Array(np.zeros(2**18, np.float32))
     often = Array(dtype="float32", shape=(1,), stype="numpy.ndarray", data=array.data * 300)
     record = ArrayRecord({"x": often})
-    content = with_terms(RecordDict({"hello": ConfigRecord({}), "0": record}), place.terms)
+    content = with_spec(RecordDict({"hello": ConfigRecord({}), "0": record}), place.spec)
     monkeypatch.setattr("flwr.app.message.array.FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE", len(array.data))
     answer = place.ask(content)
     assert sum(len(piece) > 2**19 for piece in place.server.contents.values()) == 1  # the others are the same
@@ -200,9 +199,7 @@ def test_an_answer_that_is_lost_on_the_way_is_sent_again(
         assert "members" in place.hello()
         assert lost == []
     else:
-        place.server.send(
-            Message(with_terms(RecordDict({"hello": ConfigRecord({})}), place.terms), NODE, HELLO, ttl=60)
-        )
+        place.server.send(Message(with_spec(RecordDict({"hello": ConfigRecord({})}), place.spec), NODE, HELLO, ttl=60))
         place.server.wait(lambda: len(lost) < 3)
         asked = place.server.asked.count("pull-messages")
         place.server.wait(lambda: place.server.asked.count("pull-messages") > asked + 2)
@@ -218,7 +215,7 @@ def test_a_download_that_is_lost_on_the_way_is_asked_for_again(place: Place) -> 
 def test_a_message_of_a_run_that_is_over_is_dropped(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     pull = place.server.routes["pull-object"]
     place.server.routes["pull-object"] = lambda _: (403, b"{}", {})
-    place.server.send(Message(with_terms(RecordDict(), place.terms), NODE, HELLO, ttl=60))
+    place.server.send(Message(with_spec(RecordDict(), place.spec), NODE, HELLO, ttl=60))
     place.server.wait(lambda: "pull-object" in place.server.asked)
     place.server.routes["pull-object"] = pull
     assert "members" in place.hello() and len(place.server.replies) == 1
@@ -228,7 +225,7 @@ def test_a_message_of_a_run_that_is_over_is_dropped(place: Place, caplog: pytest
 def test_tries_end_with_the_time_of_a_message(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     push = place.server.routes["push-messages"]
     place.server.routes["push-messages"] = lambda _: (503, b"", {})
-    place.server.send(Message(with_terms(RecordDict({"hello": ConfigRecord({})}), place.terms), NODE, HELLO, ttl=1.0))
+    place.server.send(Message(with_spec(RecordDict({"hello": ConfigRecord({})}), place.spec), NODE, HELLO, ttl=1.0))
     place.server.wait(lambda: place.server.asked.count("push-messages") > 1)
     asked = place.server.asked.count("pull-messages")
     place.server.wait(lambda: place.server.asked.count("pull-messages") > asked)  # it looks for other messages again
@@ -238,8 +235,8 @@ def test_tries_end_with_the_time_of_a_message(place: Place, caplog: pytest.LogCa
 
 def test_an_error_is_told_and_the_process_lives_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("fedblocks.flower.apps.hello", lambda *_: 1 / 0)
-        answer = place.ask(with_terms(RecordDict({"hello": ConfigRecord({})}), place.terms))
+        broken.setattr("fedblocks.flower.client.app.hello", lambda *_: 1 / 0)
+        answer = place.ask(with_spec(RecordDict({"hello": ConfigRecord({})}), place.spec))
     assert answer.has_error() and answer.error.reason == "ZeroDivisionError: division by zero"
     assert "members" in place.hello()
 
@@ -251,10 +248,10 @@ def test_a_client_lives_for_its_server_while_it_works(place: Place, monkeypatch:
         assert free.wait(60)
         return Message(RecordDict(), reply_to=message)
 
-    monkeypatch.setattr("fedblocks.flower.apps.hello", slow)
+    monkeypatch.setattr("fedblocks.flower.client.app.hello", slow)
     monkeypatch.setattr("flwr.supercore.heartbeat.HEARTBEAT_DEFAULT_INTERVAL", 5.02)  # less 5 for the call
     place.server.wait(lambda: "send-node-heartbeat" in place.server.asked)
-    place.server.send(Message(with_terms(RecordDict(), place.terms), NODE, HELLO, ttl=60))
+    place.server.send(Message(with_spec(RecordDict(), place.spec), NODE, HELLO, ttl=60))
     place.server.wait(lambda: "confirm-message-received" in place.server.asked)
     beats = place.server.asked.count("send-node-heartbeat")
     try:
@@ -282,36 +279,36 @@ def test_a_client_that_is_refused_says_so_once_and_enters_when_it_is_enrolled(
 
 
 def test_what_a_client_cannot_begin_with_ends_it_with_the_reason(tmp_path: Path, server: StandIn) -> None:
-    place, told = Place(tmp_path, server), list[str]()
+    place, news = Place(tmp_path, server), list[str]()
     path = place.folder / "client.toml"
     path.write_text(path.read_text().replace("[allow]\n", '[allow]\nmethods = ["fedpr"]\n'))
-    with ProcessGroup(tmp_path / "logs", {}) as crew:
-        start_client(crew, place.folder)
+    with ProcessGroup(tmp_path / "logs", {}) as processes:
+        start_client(processes, place.folder)
         with pytest.raises(UserError, match='methods: "fedpr" is not installed') as raised:
-            watch_client(crew, place.folder, told.append)
-    assert 'did you mean "fedper"' in raised.value.fix and told == []
+            watch_client(processes, place.folder, news.append)
+    assert 'did you mean "fedper"' in raised.value.fix and news == []
 
 
 def test_two_processes_of_a_folder_are_one_too_many(tmp_path: Path, server: StandIn) -> None:
     place = Place(tmp_path, server)
     with (
         node.alone(place.folder),
-        pytest.raises(UserError, match="another process works for"),
+        pytest.raises(UserError, match="another process already works for"),
         node.alone(place.folder),
     ):
         pass
 
 
 def test_a_process_tells_what_it_holds_connects_and_leaves(tmp_path: Path, server: StandIn) -> None:
-    place, told = Place(tmp_path, server), list[str]()
+    place, news = Place(tmp_path, server), list[str]()
 
     def tell(text: str) -> None:
-        told.append(text)
+        news.append(text)
         if text.startswith("connected"):
             raise KeyboardInterrupt
 
-    with ProcessGroup(tmp_path / "logs", {}) as crew, pytest.raises(KeyboardInterrupt):
-        start_client(crew, place.folder)
-        watch_client(crew, place.folder, tell)
-    assert "examples, which stay here" in told[0] and told[-1].startswith("connected")
+    with ProcessGroup(tmp_path / "logs", {}) as processes, pytest.raises(KeyboardInterrupt):
+        start_client(processes, place.folder)
+        watch_client(processes, place.folder, tell)
+    assert "examples, which stay here" in news[0] and news[-1].startswith("connected")
     assert server.asked[-2:] == ["deactivate-node", "unregister-node"]

@@ -16,15 +16,16 @@ from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
 from fedblocks.engines.round import Experiment
 from fedblocks.flower.client.policy import Allow
-from fedblocks.flower.client.side import ClientSide
+from fedblocks.flower.client.prepare import sides_at
+from fedblocks.flower.client.side import ClientSide, member_of
 from fedblocks.flower.hosts.federation import job_for, new_run
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.setup import set_up
-from fedblocks.flower.local import member_of, sides_of
+from fedblocks.flower.local import sides_of
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask
 from fedblocks.flower.wire.messages import Malformed, UploadHeader, header_of
-from fedblocks.flower.wire.run_spec import RunSpec, sides_at
+from fedblocks.flower.wire.run_spec import RunSpec
 from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing import small_federation, small_net
@@ -34,7 +35,7 @@ LAYERS = 4 * (64 * 8 + 8 + 8 * 10 + 10)  # bytes of an MLP 64-8-10
 
 
 class Machine:
-    """A client's folder, and the terms of runs for it."""
+    """A client's folder, and specifications of runs for it."""
 
     def __init__(self, base: Path) -> None:
         self.base, self.folder = base, base / "f" / "one"
@@ -44,15 +45,15 @@ class Machine:
         host = ClientHost.read(self.folder)
         host.model_copy(update={"allow": Allow(**table)}).write(self.folder)
 
-    def terms(self, method: dict[str, Any], **changes: Any) -> RunSpec:
+    def spec(self, method: dict[str, Any], **changes: Any) -> RunSpec:
         net = {"name": "mlp", "hidden": [8]}
         config = Config.of({"rounds": 1, "data": DATA, "net": net, "method": method, **changes})
         path = new_run(config, self.base / f"run-{len([*self.base.iterdir()])}", [])
-        return job_for(path, "f", kind="train", seconds=1.0, patience=1.0).terms
+        return job_for(path, "f", kind="train", seconds=1.0, patience=1.0).spec
 
-    def refusal(self, terms: RunSpec) -> str:
+    def refusal(self, spec: RunSpec) -> str:
         with pytest.raises(Malformed) as raised:
-            sides_at(self.folder, terms)
+            sides_at(self.folder, spec)
         assert raised.value.reason == "not-allowed"
         return raised.value.detail
 
@@ -63,21 +64,21 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_all_methods_are_allowed_until_some_are_named(machine: Machine) -> None:
-    terms = machine.terms({"name": "fedper"})
-    assert sides_at(machine.folder, terms).keys() == {0}
+    spec = machine.spec({"name": "fedper"})
+    assert sides_at(machine.folder, spec).keys() == {0}
     machine.allow(methods=["fedavg", "pfedmb"])
-    assert '"fedper" is not among those' in machine.refusal(terms)
-    assert sides_at(machine.folder, machine.terms({"name": "fedavg"})).keys() == {0}
+    assert '"fedper" is not among those' in machine.refusal(spec)
+    assert sides_at(machine.folder, machine.spec({"name": "fedavg"})).keys() == {0}
 
 
 def test_the_method_of_ones_own_group_counts(machine: Machine) -> None:
     """Client 1 is in another group, with a method of its own; client 0 is not asked about it."""
     groups = {"b": {"clients": [1], "method": {"name": "fedper"}}}
-    terms = machine.terms({"name": "fedavg"}, groups=groups)
+    spec = machine.spec({"name": "fedavg"}, groups=groups)
     machine.allow(methods=["fedavg"])
-    assert sides_at(machine.folder, terms).keys() == {0}
+    assert sides_at(machine.folder, spec).keys() == {0}
     machine.allow(methods=["fedper"])
-    assert '"fedavg" is not among those' in machine.refusal(terms)
+    assert '"fedavg" is not among those' in machine.refusal(spec)
 
 
 @pytest.mark.parametrize(
@@ -91,22 +92,22 @@ def test_the_method_of_ones_own_group_counts(machine: Machine) -> None:
 def test_the_size_of_a_model_is_what_a_client_is_sent_and_keeps(
     machine: Machine, method: dict[str, Any], size: int | None
 ) -> None:
-    terms = machine.terms(method)
-    found = terms.model_bytes("all")
+    spec = machine.spec(method)
+    counted = spec.model_bytes("all")
     if size is not None:
-        assert found == size
+        assert counted == size
     else:
-        assert 3 * LAYERS < found < 3 * LAYERS + 200  # three branches, and a few mixture weights
-    machine.allow(largest=str(found))
-    assert sides_at(machine.folder, terms).keys() == {0}
-    machine.allow(largest=str(found - 1))
-    assert f"a model of {found} bytes" in machine.refusal(terms)
+        assert 3 * LAYERS < counted < 3 * LAYERS + 200  # three branches, and a few mixture weights
+    machine.allow(largest=str(counted))
+    assert sides_at(machine.folder, spec).keys() == {0}
+    machine.allow(largest=str(counted - 1))
+    assert f"a model of {counted} bytes" in machine.refusal(spec)
 
 
 def test_a_model_that_is_too_large_is_refused_before_it_is_made(machine: Machine) -> None:
     """Two layers of a million units: 4 TB, which this machine does not have."""
-    terms = machine.terms({"name": "fedper"})
-    huge = terms.model_copy(update={"net": {**terms.net, "hidden": [10**6, 10**6]}})
+    spec = machine.spec({"name": "fedper"})
+    huge = spec.model_copy(update={"net": {**spec.net, "hidden": [10**6, 10**6]}})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert "a model of 4" in machine.refusal(huge)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
@@ -115,13 +116,13 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(machine: Machine
 def test_tags_that_may_not_leave_are_not_told(machine: Machine) -> None:
     path = machine.folder / "client.toml"
     path.write_text(path.read_text().replace("[tags]\n", "[tags]\nhospital = 3\n"))
-    terms = machine.terms({"name": "fedavg"})
-    group = {"tag": "hospital", "value": 3, "net": terms.net, "method": terms.method}
-    terms = terms.model_copy(update={"groups": {"b": group}})
-    assert member_of(*sides_at(machine.folder, terms)[0]).tags == {"hospital": 3}
-    assert sides_at(machine.folder, terms)[0][1] == "b"
+    spec = machine.spec({"name": "fedavg"})
+    group = {"tag": "hospital", "value": 3, "net": spec.net, "method": spec.method}
+    spec = spec.model_copy(update={"groups": {"b": group}})
+    assert member_of(*sides_at(machine.folder, spec)[0]).tags == {"hospital": 3}
+    assert sides_at(machine.folder, spec)[0][1] == "b"
     machine.allow(send=["updates", "scores"])
-    side = sides_at(machine.folder, terms)[0]
+    side = sides_at(machine.folder, spec)[0]
     assert member_of(*side).tags == {} and side[1] == "all"  # nor by the group that they would put it in
 
 
@@ -130,8 +131,8 @@ def played(
 ) -> tuple[Any, OpenRound]:
     """What client 0 answers in a round, and the round."""
     options: dict[str, Any] = {"branches": 2} if method is PFedMB else {}
-    setting = Experiment.of(method(small_net(), batch_size=4, **options), small_federation(), seed=0)
-    server, sides = sides_of(setting, range(2), "r", folder)
+    experiment = Experiment.of(method(small_net(), batch_size=4, **options), small_federation(), seed=0)
+    server, sides = sides_of(experiment, range(2), "r", folder)
     asked = OpenRound(server, server.start(), [0], ask)
     side = sides[0]
     object.__setattr__(side, "sends", frozenset(sends))

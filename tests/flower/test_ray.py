@@ -39,7 +39,7 @@ def scores(path: Path) -> dict[Any, float]:
 def test_nodes_on_ray_end_as_a_simulated_run_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulation, "Crew", partial(ProcessGroup, mark="ray-test"))
+    monkeypatch.setattr(simulation, "ProcessGroup", partial(ProcessGroup, mark="ray-test"))
     config = Config.of(TABLE)
     path = new_run(config, tmp_path / "ray", [])
     rounds: list[int] = []

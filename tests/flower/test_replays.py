@@ -15,7 +15,7 @@ import httpx
 from flwr.app import Error, Message
 
 from fedblocks.engines.sequential import Sequential
-from fedblocks.flower import apps
+from fedblocks.flower.server import app
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask
 from fedblocks.flower.wire.records import HEADERS
@@ -33,8 +33,8 @@ SHORT = 3.0  # seconds, of rounds that are to wait for it
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apps, "RETRY", 0.05)
-    monkeypatch.setattr(apps, "PAUSE", 0.02)
+    monkeypatch.setattr(app, "RETRY", 0.05)
+    monkeypatch.setattr(app, "PAUSE", 0.02)
 
 
 class Replaying:
@@ -149,7 +149,7 @@ def test_an_upload_that_was_lost_on_its_way_is_asked_for_again(name: str, code: 
 
 
 def test_without_a_second_sending_a_lost_upload_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apps, "LOST", set())
+    monkeypatch.setattr(app, "LOST", set())
     federation = Federated(EXAMPLES["fedper"](), tmp_path, Losing(3, times=1))
     federation.go(Ask(), seconds=DEADLINE)
     refusals = [(r.client, r.reason) for closed in federation.rounds for r in closed.report.refusals]

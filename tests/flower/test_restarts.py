@@ -32,8 +32,8 @@ STATEFUL = pytest.mark.parametrize("name", ["fedper", "pfedmb", "fedem", "scaffo
 
 
 def kind(message: Wire) -> str:
-    found: str = json.loads(message.header)["kind"]
-    return found
+    kind_of_message: str = json.loads(message.header)["kind"]
+    return kind_of_message
 
 
 @STATEFUL

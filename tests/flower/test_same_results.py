@@ -27,8 +27,8 @@ from fedblocks.testing.rounds import run
 from .federations import everybody, leaves, played
 
 
-def scores(found: Any) -> Leaves:
-    return {f"{view}, client {c}": torch.tensor(s) for view, row in found.items() for c, s in row.items()}
+def scores(by_view: Any) -> Leaves:
+    return {f"{view}, client {c}": torch.tensor(s) for view, row in by_view.items() for c, s in row.items()}
 
 
 def evaluated(closed: Closed) -> Leaves:
@@ -115,9 +115,9 @@ def test_a_client_is_given_its_own_rows_and_no_others(tmp_path: Path) -> None:
     _, sides = everybody(setting, tmp_path)
     for client, side in sides.items():
         own = np.concatenate([rows[client] for rows in setting.data.parts.values()])
-        assert len(side.setting.data.x) == len(own)
+        assert len(side.experiment.data.x) == len(own)
         theirs = setting.data.x[torch.from_numpy(setting.data.train[client])]
-        assert torch.equal(side.setting.data.x[torch.from_numpy(side.setting.data.train[client])], theirs)
+        assert torch.equal(side.experiment.data.x[torch.from_numpy(side.experiment.data.train[client])], theirs)
 
 
 def test_half_precision_travels(tmp_path: Path) -> None:

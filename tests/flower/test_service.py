@@ -14,13 +14,13 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import RunFolderError, UserError
-from fedblocks.flower.apps import client_app
+from fedblocks.flower.client.app import client_app
+from fedblocks.flower.client.prepare import sides_at
 from fedblocks.flower.client.store import PersonalStore
 from fedblocks.flower.hosts.federation import job_for, new_run
 from fedblocks.flower.hosts.setup import node_name, set_up
 from fedblocks.flower.server import service
 from fedblocks.flower.server.jobs import add_job
-from fedblocks.flower.wire.run_spec import sides_at
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import REAL, run
 from fedblocks.runs.storage import checkpoint
@@ -55,7 +55,7 @@ class Host:
         wanted = {"kind": "train", "seconds": 30.0, "patience": 5.0, **choices}
         job = job_for(self.path, "f", **wanted)
         folder = lambda context: self.base / "f" / node_name(context.node_config["client"])
-        sides_of = lambda context: sides_at(folder(context), job.terms)
+        sides_of = lambda context: sides_at(folder(context), job.spec)
         self.grid = LocalGrid(client_app(sides_of), nodes, meddle)
         self.server = self.base / "f" / "server"
         self.job = add_job(self.server, job).name
@@ -69,8 +69,8 @@ class Host:
 def scores(path: Path) -> dict[Any, float]:
     query = "SELECT round, part, view, client, correct, examples, loss FROM client_metrics"
     with RunFolder.open(path) as folder:
-        found = {tuple(row.values())[:4]: row for row in folder.store.rows(query)}
-        return {(*key, name): row[name] for key, row in found.items() for name in ("correct", "examples", "loss")}
+        by_key = {tuple(row.values())[:4]: row for row in folder.store.rows(query)}
+        return {(*key, name): row[name] for key, row in by_key.items() for name in ("correct", "examples", "loss")}
 
 
 def snapshots(path: Path) -> dict[Any, Any]:

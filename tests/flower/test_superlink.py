@@ -52,12 +52,12 @@ class Federation:
     def open(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessGroup]:
         self.monkeypatch = monkeypatch
         if self.wait is not None:
-            code = f"from fedblocks.flower import superlink; superlink.WAIT = {self.wait}; superlink.main()"
+            code = f"from fedblocks.flower.gateway import superlink; superlink.WAIT = {self.wait}; superlink.main()"
             command = [sys.executable, "-c", code, *launch.superlink(self.host, self.server)[3:]]
             monkeypatch.setattr(launch, "superlink", lambda host, folder: command)
-        with ProcessGroup(self.base / "logs", launch.environment(self.server)) as crew:
-            running.start_server(crew, self.server, print)
-            yield crew
+        with ProcessGroup(self.base / "logs", launch.environment(self.server)) as processes:
+            running.start_server(processes, self.server, print)
+            yield processes
 
     def ask(self, nodes: list[int]) -> int:
         """Begin a run, and ask every node something."""
@@ -129,10 +129,10 @@ def test_updates_wait_for_a_database_that_is_written_to(
 ) -> None:
     """A tenth of Flower's 5000 ms shows the same in a tenth of the time."""
     federation = Federation(tmp_path / "f", 2, wait)
-    with federation.open(monkeypatch) as crew:
+    with federation.open(monkeypatch) as processes:
         database = federation.server / "flower.db"
         assert federation.all_answer(MIB, lambda: occupied(database, 2.0)) == arrived
-        assert ("database is locked" in crew.log("superlink").read_text()) == (arrived == 0)
+        assert ("database is locked" in processes.log("superlink").read_text()) == (arrived == 0)
 
 
 @pytest.mark.soak
@@ -141,9 +141,9 @@ def test_ten_clients_send_20_megabytes_each_at_the_same_time(
     wait: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation = Federation(tmp_path / "f", 10, wait)
-    with federation.open(monkeypatch) as crew:
+    with federation.open(monkeypatch) as processes:
         began = time.monotonic()
         arrived = federation.all_answer(20 * 10**6, lambda: occupied(federation.server / "flower.db", 8.0))
         print(f"{arrived} of 10 in {time.monotonic() - began:.1f} s with a wait of {wait or WAIT} ms")
         assert (arrived == 10) == (wait is None)
-        assert ("database is locked" in crew.log("superlink").read_text()) == (wait is not None)
+        assert ("database is locked" in processes.log("superlink").read_text()) == (wait is not None)

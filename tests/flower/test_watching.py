@@ -38,7 +38,7 @@ def put(path: Path, status: Status) -> None:
 def seen(path: Path, tend: Callable[[], object]) -> tuple[list[int], list[str]]:
     rounds: list[int] = []
     notes: list[str] = []
-    watch(path, lambda told: rounds.append(told.round), lambda note: notes.append(note.text), tend)
+    watch(path, lambda done: rounds.append(done.round), lambda note: notes.append(note.text), tend)
     return rounds, notes
 
 
@@ -60,7 +60,7 @@ def test_a_run_that_is_submitted_anew_is_not_over(before: Status, done: Path) ->
 
 def test_somebody_who_stops_a_federation_is_told_how_to_go_on(done: Path) -> None:
     put(done, "running")
-    told = federation.stopped(done, "local")
-    assert told.message == "stopped after round 2" and told.fix == f"go on with: fedblocks federation local {done}"
+    error = federation.stopped(done, "local")
+    assert error.message == "stopped after round 2" and error.fix == f"go on with: fedblocks federation local {done}"
     with RunFolder.open(done) as folder:
         assert folder.store.meta("status") == "interrupted"

@@ -20,12 +20,12 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the run goes; default: runs/...")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and the result only.")]
 Deadline = Annotated[float, typer.Option("--deadline", help="Seconds that a round may take.")]
-Patience = Annotated[float, typer.Option("--patience", help="Seconds to wait for clients that are not there.")]
-Minimum = Annotated[float, typer.Option("--minimum", help="Share of updates below which a round is tried again.")]
-More = Annotated[float, typer.Option("--ask", help="Clients asked for each one needed, e.g. 1.3.")]
-Share = Annotated[float, typer.Option("--largest-share", help="Of any mean that one client may be.")]
+Patience = Annotated[float, typer.Option("--patience", help="Seconds to wait for clients that are not connected.")]
+Minimum = Annotated[float, typer.Option("--minimum", help="Share of updates that a round needs.")]
+More = Annotated[float, typer.Option("--ask", help="Clients to ask for each one needed, e.g. 1.3.")]
+Share = Annotated[float, typer.Option("--largest-share", help="Largest share of a mean for one client.")]
 Largest = Annotated[
-    int | None, typer.Option("--largest-examples", min=1, help="That a client may claim; default: 5 x the median.")
+    int | None, typer.Option("--largest-examples", min=1, help="Most examples of a client; default: 5 x the median.")
 ]
 Server = Annotated[Path, typer.Option("--server", metavar="FOLDER", help="The server's folder, made by `init`.")]
 
@@ -33,12 +33,12 @@ Server = Annotated[Path, typer.Option("--server", metavar="FOLDER", help="The se
 @app.command()
 def local(
     config: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="A TOML file, or a preset.")] = None,
-    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Machines to play; clients are dealt out.")] = 2,
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Client processes; each gets some clients.")] = 2,
     preset: Annotated[str | None, typer.Option("--preset", help="A preset such as digits-pfedmb.")] = None,
     changes: Changes = None,
     code: CodeFiles = None,
     out: Out = None,
-    port: Annotated[int | None, typer.Option("--port", help="Of the server; default: a free one.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port of the server; default: a free one.")] = None,
     deadline: Deadline = 300.0,
     patience: Patience = 120.0,
     minimum: Minimum = 0.8,
@@ -47,7 +47,7 @@ def local(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a configuration as a federation of real processes on this machine, with certificates and keys."""
+    """Run a federation of real processes on this machine. It makes its own certificates and keys."""
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
@@ -67,8 +67,8 @@ def local(
 
 @app.command()
 def simulate(
-    what: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, a preset, or a run to go on with.")],
-    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are dealt out to them.")] = 2,
+    what: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, a preset, or a run folder to continue.")],
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Client processes; each gets some clients.")] = 2,
     cpus: Annotated[float, typer.Option("--cpus", min=0.01, help="Cores for one node.")] = 1.0,
     gpus: Annotated[float, typer.Option("--gpus", min=0.0, help="GPUs for one node; 0.25: four share one.")] = 0.0,
     address: Annotated[str | None, typer.Option("--address", help="A Ray cluster; default: this machine.")] = None,
@@ -79,7 +79,7 @@ def simulate(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a configuration on Flower's simulation runtime (Ray), on several GPUs or machines."""
+    """Run a federation on Ray, Flower's simulation runtime. Ray spreads it over cores, GPUs and machines."""
 
     def action() -> None:
         from fedblocks.flower.simulation import need_ray
@@ -109,7 +109,7 @@ app.command("keys")(keys.table)
 def server(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")], code: CodeFiles = None
 ) -> None:
-    """Run the server until Ctrl-C; it takes up all jobs that it was killed in."""
+    """Run the server until Ctrl-C. It resumes jobs that a crash interrupted."""
     share_code(code)
     from fedblocks.flower.hosts.server_host import host_server
 
@@ -120,7 +120,7 @@ def server(
 def client(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This client's folder.")], code: CodeFiles = None
 ) -> None:
-    """Run a client until Ctrl-C."""
+    """Run the clients of this machine until Ctrl-C."""
     share_code(code)
     from fedblocks.flower.client.host import host_client
 
@@ -129,7 +129,7 @@ def client(
 
 @app.command()
 def run(
-    what: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, a preset, or a run to go on with.")],
+    what: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, a preset, or a run folder to continue.")],
     server: Server,
     changes: Changes = None,
     code: CodeFiles = None,
@@ -143,7 +143,7 @@ def run(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train on the clients of a server that is running, and watch; Ctrl-C stops watching only."""
+    """Train on the clients of a running server, and watch. Ctrl-C stops watching only; the run goes on."""
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
@@ -165,7 +165,7 @@ def run(
 def status(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")], as_json: AsJson = False
 ) -> None:
-    """Show which machines are connected, and how all jobs stand."""
+    """Show the nodes, certificates and jobs of a server."""
 
     def action() -> None:
         from fedblocks.flower.hosts.server_host import status_of
@@ -182,9 +182,9 @@ def status(
 @app.command()
 def stop(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")],
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run, if several are going on.")] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run folder, if several have jobs.")] = None,
 ) -> None:
-    """End what is going on; rounds that are stored stay."""
+    """Stop the jobs of a server. Rounds that are stored stay."""
 
     def action() -> None:
         from fedblocks.flower.hosts.server_host import stop_jobs
@@ -207,7 +207,7 @@ def adapt(
     deadline: Deadline = 600.0,
     patience: Patience = 600.0,
 ) -> None:
-    """Give new clients personalised models from a trained federation, without training it further."""
+    """Give new clients models from a trained run. The run itself stays as it is."""
 
     def action() -> None:
         share_code(code)

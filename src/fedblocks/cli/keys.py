@@ -11,7 +11,7 @@ from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
 
 Server = Annotated[Path, typer.Argument(metavar="SERVER", help="The server's folder, made by `init`.")]
 AuthorityKey = Annotated[
-    Path | None, typer.Option("--ca-key", metavar="PATH", help="Of the authority's private key; default: ../authority.")
+    Path | None, typer.Option("--ca-key", metavar="PATH", help="The authority's private key; default: ../authority.")
 ]
 Numbers = Annotated[list[int] | None, typer.Option("--client", min=0, help="A client's number; may be repeated.")]
 
@@ -23,14 +23,14 @@ def init(
         Path | None, typer.Option("--ca-key", metavar="PATH", help="Where the authority's private key goes.")
     ] = None,
 ) -> None:
-    """Make a server's folder with an authority and a certificate."""
+    """Make a server's folder, with an authority and a certificate."""
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
 
         launch.need_flower()
-        from fedblocks.flower.hosts.folders import PORT
-        from fedblocks.flower.hosts.setup import address_of, make_server_folder
+        from fedblocks.flower.hosts.folders import PORT, address_of
+        from fedblocks.flower.hosts.setup import make_server_folder
         from fedblocks.flower.keys import certificates as pki
 
         machine, port = address_of(address, PORT)
@@ -50,7 +50,7 @@ def join(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where this client's folder goes.")],
     server: Annotated[str, typer.Option("--server", metavar="NAME:PORT", help="The server to connect to.")],
     ca: Annotated[Path, typer.Option("--ca", metavar="FILE", help="ca.crt of the server's folder.")],
-    name: Annotated[str | None, typer.Option("--name", help="Of this client's key; default: the folder's.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of its key; default: the folder's name.")] = None,
     numbers: Numbers = None,
 ) -> None:
     """Make a client's folder and its key, on the client's machine."""
@@ -88,13 +88,13 @@ def enrol(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="NAME.pub of `join`, or NAME.json of `rotate`.")],
     numbers: Numbers = None,
     examples: Annotated[
-        int | None, typer.Option("--examples", min=1, help="Training examples that the client will have.")
+        int | None, typer.Option("--examples", min=1, help="Training examples agreed with the client.")
     ] = None,
     replace: Annotated[
-        str | None, typer.Option("--replace", metavar="NAME", help="Whose key was lost: take this one instead.")
+        str | None, typer.Option("--replace", metavar="NAME", help="A client whose key was lost: replace it.")
     ] = None,
 ) -> None:
-    """Let a client in by its public key; the server may be running."""
+    """Let a client in by its public key. The server may be running."""
 
     def action() -> None:
         from fedblocks.core.errors import UserError
@@ -121,9 +121,9 @@ def enrol(
 
 
 def revoke(
-    server: Server, name: Annotated[str, typer.Argument(metavar="NAME", help="Of the key; `keys` lists all.")]
+    server: Server, name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a key; `keys` lists them.")]
 ) -> None:
-    """Shut a client out at once; its key is never enrolled again."""
+    """Shut a client out at once. Its key is never enrolled again."""
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
@@ -151,9 +151,9 @@ def _tell_running(server: Path) -> None:
 
 def rotate(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This client's folder.")],
-    ends: Annotated[bool, typer.Option("--finish", help="The new key was enrolled: use it.")] = False,
+    ends: Annotated[bool, typer.Option("--finish", help="Use the new key, once it is enrolled.")] = False,
 ) -> None:
-    """Make a client's new key, and a request signed by the old one."""
+    """Make a new key for a client. The old key signs the request to replace it."""
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
@@ -181,14 +181,14 @@ def rotate(
 def renew(
     server: Server,
     ca_key: AuthorityKey = None,
-    years: Annotated[int, typer.Option("--years", min=1, max=10, help="That it is good for.")] = 1,
+    years: Annotated[int, typer.Option("--years", min=1, max=10, help="Years that it is valid.")] = 1,
     names: Annotated[
         list[str] | None, typer.Option("--server", metavar="NAME", help="One more name of the server; may be repeated.")
     ] = None,
-    authority: Annotated[bool, typer.Option("--authority", help="The authority's certificate, too.")] = False,
-    new_key: Annotated[bool, typer.Option("--new-key", help="With --authority: a new one; a key was stolen.")] = False,
+    authority: Annotated[bool, typer.Option("--authority", help="Renew the authority's certificate, too.")] = False,
+    new_key: Annotated[bool, typer.Option("--new-key", help="With --authority: replace a stolen key.")] = False,
 ) -> None:
-    """Make a new server certificate, before the old one ends."""
+    """Make a new server certificate, before the old one expires."""
 
     def action() -> None:
         from fedblocks.core.errors import UserError
@@ -207,7 +207,7 @@ def renew(
 
 
 def table(server: Server, as_json: AsJson = False) -> None:
-    """List the keys that are enrolled."""
+    """List the enrolled keys."""
 
     def action() -> None:
         from fedblocks.flower.hosts import launch

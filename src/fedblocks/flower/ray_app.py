@@ -11,36 +11,37 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from fedblocks.flower import apps
+from fedblocks.flower.client.app import Sides, client_app
+from fedblocks.flower.client.prepare import sides_at
 from fedblocks.flower.hosts.setup import node_name
 from fedblocks.flower.server import service
 from fedblocks.flower.server.jobs import load_job
 from fedblocks.flower.simulation import Resources
-from fedblocks.flower.wire.run_spec import RunSpec, sides_at
+from fedblocks.flower.wire.run_spec import RunSpec
 
 
 @cache  # a worker of Ray serves many messages, and loads data and nets once
-def _sides(folder: Path, terms: str) -> apps.Sides:
-    told = RunSpec.model_validate_json(terms)
-    torch.set_num_threads(told.threads or 1)
-    return sides_at(folder, told)
+def _sides(folder: Path, spec_json: str) -> Sides:
+    spec = RunSpec.model_validate_json(spec_json)
+    torch.set_num_threads(spec.threads or 1)
+    return sides_at(folder, spec)
 
 
-def main(told: str) -> None:
-    """A server and its nodes, each with the folder that it would have on a machine of its own."""
-    resources = Resources.model_validate_json(told)
+def main(resources_json: str) -> None:
+    """Run a server and its nodes, each with the folder that it would have on a machine of its own."""
+    resources = Resources.model_validate_json(resources_json)
     server = Path(resources.server)
-    terms = load_job(server, resources.job).job.terms.model_dump_json()
+    spec_json = load_job(server, resources.job).job.spec.model_dump_json()
 
-    def sides_of(context: Context) -> apps.Sides:
-        return _sides(server.parent / node_name(int(context.node_config["partition-id"])), terms)
+    def sides_of(context: Context) -> Sides:
+        return _sides(server.parent / node_name(int(context.node_config["partition-id"])), spec_json)
 
     def serve(grid: Grid, context: Context) -> None:
         service.serve(grid, server, resources.job)
 
     server_app = ServerApp()
     server_app.main()(serve)
-    run_simulation(server_app, apps.client_app(sides_of), resources.nodes, "ray", _backend(resources))
+    run_simulation(server_app, client_app(sides_of), resources.nodes, "ray", _backend(resources))
 
 
 def _backend(resources: Resources) -> dict[str, Any]:

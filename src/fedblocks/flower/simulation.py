@@ -24,7 +24,7 @@ APP = "import sys; from fedblocks.flower.ray_app import main; main(sys.argv[1])"
 
 
 class Resources(BaseModel):
-    """What Ray is told: the whole, and what one node needs; as many nodes work at once as fit."""
+    """What Ray needs to know: the job, and the resources of one node; as many nodes work at once as fit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,11 +53,11 @@ def simulate(
     base, server = path / "federation", path / "federation" / "server"
     held = dealt_out(path, base, nodes, launch.free_port(), insecure=True)
     job = add_job(server, job_for(path, ServerHost.read(server).federation, kind="train", **choices)).name
-    told = Resources(cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), job=job)
+    resources = Resources(cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), job=job)
     try:
-        with ended_politely(), ProcessGroup(base / "logs", launch.environment(server)) as crew:
+        with ended_politely(), ProcessGroup(base / "logs", launch.environment(server)) as processes:
             on_note(Note(f"starting Ray and {len(held)} nodes"))
-            crew.start(PROCESS, [sys.executable, "-c", APP, told.model_dump_json()])
-            return watch(path, on_round, on_note, crew.check)
+            processes.start(PROCESS, [sys.executable, "-c", APP, resources.model_dump_json()])
+            return watch(path, on_round, on_note, processes.check)
     except KeyboardInterrupt as error:
         raise stopped(path, "simulate") from error

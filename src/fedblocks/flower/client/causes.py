@@ -1,4 +1,4 @@
-"""Why a client and its server do not come together: the cause in a sentence, and what to do about it."""
+"""Why a client cannot reach its server: the cause in a sentence, and what to do about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 
 import httpx
-from flwr.supercore.runtime_version_compatibility import get_runtime_version_incompatibility_exit_message
 
 from fedblocks.core.errors import UserError
 
@@ -22,12 +21,12 @@ BUSY = (500, 502, 503, 504)
 
 
 def cause_of(error: Exception, server: str) -> UserError:
-    """What is wrong, in words."""
+    """Say in words why a request failed."""
     if isinstance(error, httpx.HTTPStatusError):
-        return _answered(error.response, server)
+        return _cause_of_answer(error.response, server)
     if not isinstance(error, httpx.HTTPError):  # an answer came, and is none
         fix = "install the same version of fedblocks and Flower here and there, and see that client.toml names its port"
-        return UserError(f"{server} answers what this client does not understand: {_words(error)}", fix)
+        return UserError(f"{server} gives an answer that this client does not understand: {_words(error)}", fix)
     for inner in _chain(error):
         if isinstance(inner, ssl.SSLCertVerificationError):
             return _certificate(inner, server)
@@ -66,10 +65,12 @@ def _certificate(error: ssl.SSLCertVerificationError, server: str) -> UserError:
             return UserError(f"{text} ({error.verify_message})", fix)
 
 
-def _answered(response: httpx.Response, server: str) -> UserError:
-    if told := get_runtime_version_incompatibility_exit_message(response.text):
+def _cause_of_answer(response: httpx.Response, server: str) -> UserError:
+    from flwr.supercore.runtime_version_compatibility import get_runtime_version_incompatibility_exit_message
+
+    if mismatch := get_runtime_version_incompatibility_exit_message(response.text):
         fix = "install the same version of fedblocks, and with it of Flower, here and on the server"
-        return UserError(f"the server has another version of Flower: {told.splitlines()[0]}", fix)
+        return UserError(f"the server has another version of Flower: {mismatch.splitlines()[0]}", fix)
     ahead = _ahead(response)
     if response.status_code == 401 and abs(ahead) > TOLERANCE:
         way = "ahead of" if ahead > 0 else "behind"
@@ -85,11 +86,11 @@ def _answered(response: httpx.Response, server: str) -> UserError:
 
 
 def _ahead(response: httpx.Response) -> float:
-    """Seconds that the clock here is ahead of the server's."""
+    """Return the seconds that the clock here is ahead of the server's."""
     try:
-        told = json.loads(response.text)
-        if told["reason"] == "clock":
-            return time.time() - _seconds(told["server_time"])
+        content = json.loads(response.text)
+        if content["reason"] == "clock":
+            return time.time() - _seconds(content["server_time"])
     except (ValueError, KeyError, TypeError):
         pass
     try:
@@ -98,6 +99,6 @@ def _ahead(response: httpx.Response) -> float:
         return 0.0
 
 
-def _seconds(told: object) -> float:
-    """A time that came as a number of seconds or as a date."""
-    return datetime.fromisoformat(told).timestamp() if isinstance(told, str) else float(str(told))
+def _seconds(time_sent: object) -> float:
+    """Read a time that was sent as a number of seconds or as a date."""
+    return datetime.fromisoformat(time_sent).timestamp() if isinstance(time_sent, str) else float(str(time_sent))

@@ -1,4 +1,4 @@
-"""A client's line to Flower's SuperLink: messages are taken and answered, within bounds, for as long as they count.
+"""A client's connection to Flower's SuperLink: it fetches messages and delivers answers, within limits.
 
 Flower's own `http_request_response` ends the process where it is refused, and takes answers of any size.
 """
@@ -72,7 +72,7 @@ log = logging.getLogger(__name__)
 
 
 class TooLargeError(Exception):
-    """More came than this client takes."""
+    """The server sends more than this client takes."""
 
 
 class RunOverError(Exception):
@@ -80,7 +80,7 @@ class RunOverError(Exception):
 
 
 class Meter:
-    """Bytes that may still come, for several threads."""
+    """A count of the bytes that may still come, for several threads."""
 
     def __init__(self, most: int) -> None:
         self.most, self._left, self._lock = most, most, threading.Lock()
@@ -113,18 +113,18 @@ class _Carrier:
                 body += chunk
         finally:
             response.close()
-        if told := response.headers.get(VERSION_INCOMPATIBILITY_MESSAGE_METADATA_KEY):
-            self._warn(told)
+        if warning := response.headers.get(VERSION_INCOMPATIBILITY_MESSAGE_METADATA_KEY):
+            self._warn(warning)
         date = {name: value for name, value in response.headers.items() if name == "date"}
         return httpx.Response(response.status_code, headers=date, content=bytes(body), request=context.request)
 
     @cache  # noqa: B019 - one of these in a process
-    def _warn(self, told: str) -> None:
-        log.warning("the server has another version of Flower, which may not work: %s", told[:300])
+    def _warn(self, warning: str) -> None:
+        log.warning("the server has another version of Flower, which may not work: %s", warning[:300])
 
 
 class Fleet:
-    """What a client asks its server for."""
+    """The requests of a client to its server."""
 
     def __init__(self, host: ClientHost, folder: Path) -> None:
         self.insecure = host.insecure
@@ -136,7 +136,7 @@ class Fleet:
         self._ask = FleetHttpClient(address, interceptors=chain, verify=secured)
 
     def enter(self, number: int | None) -> int:
-        """Be known to the server as connected; with the number of an earlier time, also right after a kill."""
+        """Connect to the server and return the node's number: an earlier one if the server still knows it."""
         if number is not None and self._is_known(number):
             return number
         public = public_key_to_bytes(self._keys[1])
@@ -153,7 +153,7 @@ class Fleet:
             return False  # of another server, or of another key
 
     def beat(self, number: int) -> bool:
-        """Tell the server that this client lives; whether it knows it."""
+        """Tell the server that this client is alive; return whether the server knows it."""
         node = Node(node_id=number)
         request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
         return bool(self._ask.SendNodeHeartbeat(request).success)
@@ -166,17 +166,17 @@ class Fleet:
             self._ask.UnregisterNode(UnregisterNodeFleetRequest(node_id=number))
 
     def next(self, number: int) -> tuple[Message, ObjectTree] | None:
-        """The next message, without what it holds."""
+        """Return the next message, without its content."""
         answer = self._ask.PullMessages(PullMessagesRequest(node=Node(node_id=number)))
         if not answer.messages_list or not answer.message_object_trees:
             return None
         try:
             return message_from_proto(answer.messages_list[0]), answer.message_object_trees[0]
         except (TypeError, KeyError) as error:
-            raise ValueError(f"a message that is none: {error}") from error
+            raise ValueError(f"this is not a message of Flower: {error}") from error
 
     def fetch(self, number: int, message: Message, tree: ObjectTree, most: int) -> None:
-        """Bring what a message holds, if it is not more than so many bytes."""
+        """Fetch the content of a message, unless it has more than `most` bytes."""
         node, run, end = Node(node_id=number), message.metadata.run_id, ends(message)
         self._carrier.objects = Meter(most)
         pull = make_pull_object_fn_protobuf(
@@ -196,7 +196,7 @@ class Fleet:
         message.content = whole.content
 
     def deliver(self, number: int, reply: Message, seconds: float) -> None:
-        """Send an answer; what has arrived of it is not sent again."""
+        """Send an answer; on another try, only what has not arrived yet."""
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             tree, parts = get_object_tree(reply), get_all_nested_objects(reply)
@@ -230,12 +230,12 @@ def _keys(file: Path) -> Keys:
 
 
 def ends(message: Message) -> float:
-    """When nobody waits for a message any more."""
+    """Return the time after which nobody waits for a message."""
     return message.metadata.created_at + message.metadata.ttl
 
 
 def patiently(action: Callable[[], Result], end: float) -> Result:
-    """Try until it is done or too late; nothing but a loss on the way is tried again."""
+    """Try an action until it succeeds or it is too late; only losses on the way are tried again."""
     pause = BEGIN
     while True:
         try:
@@ -253,7 +253,7 @@ def patiently(action: Callable[[], Result], end: float) -> Result:
 
 
 def _put_together(contents: dict[str, bytes]) -> int:
-    """Bytes of all arrays when their pieces, of which one may be named often, are side by side."""
+    """Count the bytes of all arrays once they are put together; a piece may be named more than once."""
     total = 0
     for content in contents.values():
         kind, children, _ = get_object_head_values_from_object_content(content)

@@ -1,4 +1,7 @@
-"""A machine with clients at work: it starts their process, tells what becomes of it, and starts it again if it ends."""
+"""The host of a machine's clients: it starts their process, reports on it, and starts it again if it ends.
+
+This process stays small: it imports neither torch nor Flower, which the clients' process (`node`) loads.
+"""
 
 from __future__ import annotations
 
@@ -20,28 +23,28 @@ PROGRAM = ("-m", "fedblocks.flower.client.node")
 TEND = 0.5  # seconds between two looks at the process
 
 
-def start_client(crew: ProcessGroup, folder: Path, name: str = NAME, program: Sequence[str] = PROGRAM) -> None:
-    """The process of one machine with clients."""
-    crew.start(name, [sys.executable, *program, str(folder)], **launch.environment(folder))
+def start_client(processes: ProcessGroup, folder: Path, name: str = NAME, program: Sequence[str] = PROGRAM) -> None:
+    """Start the process of a machine's clients."""
+    processes.start(name, [sys.executable, *program, str(folder)], **launch.environment(folder))
 
 
 def host_client(folder: Path, tell: Tell) -> None:
-    """Run a machine with clients until Ctrl-C or SIGTERM; while the server is away or refuses it tries again."""
+    """Run the clients of a machine until Ctrl-C or SIGTERM; they try again while the server is away or refuses them."""
     launch.need_flower()
     folder = folder.resolve()
     host = ClientHost.read(folder)
     check_client(folder)
-    with ended_politely(), ProcessGroup(folder / "logs", {}) as crew:
+    with ended_politely(), ProcessGroup(folder / "logs", {}) as processes:
         try:
             tell(f"starting; the server is {host.server}")
-            start_client(crew, folder)
-            watch_client(crew, folder, tell)
+            start_client(processes, folder)
+            watch_client(processes, folder, tell)
         except KeyboardInterrupt:
             tell("stopping")
 
 
 def check_client(folder: Path) -> None:
-    """Say what is wrong with a client's key, or with the authority that it believes."""
+    """Refuse a client's key, or its authority's certificate, if something is wrong with it."""
     if not ClientHost.read(folder).insecure:
         from fedblocks.flower.keys import certificates as pki
 
@@ -49,19 +52,19 @@ def check_client(folder: Path) -> None:
         pki.load_authority(folder / "ca.crt")
 
 
-def watch_client(crew: ProcessGroup, folder: Path, tell: Tell) -> None:
-    """Tell what is new, each thing once, and keep the process alive; ends with what it cannot go on from."""
-    told: Standing | None = None
+def watch_client(processes: ProcessGroup, folder: Path, tell: Tell) -> None:
+    """Report news of the process, each once, and keep it alive; raise what it cannot go on from."""
+    last: Standing | None = None
     while True:
         news = Standing.read(folder)
-        if news is not None and news.process == crew.running[NAME].pid and news != told:
+        if news is not None and news.process == processes.running[NAME].pid and news != last:
             if news.state == "failed":
                 raise UserError(news.text, news.fix)
-            if told is None:
+            if last is None:
                 tell(news.holds)
-            told = news
-            crew.restarts = 0 if news.state == "connected" else crew.restarts
+            last = news
+            processes.restarts = 0 if news.state == "connected" else processes.restarts
             tell(f"{news.text}; {news.fix}" if news.fix else news.text)
-        for name in crew.revive():
+        for name in processes.revive():
             tell(f"{name} had ended and was started again")
         time.sleep(TEND)

@@ -1,7 +1,7 @@
-"""A client's process: it takes messages from its server, and answers with what is installed on this machine.
+"""The process of a machine's clients: it takes messages from the server, and answers with what is installed here.
 
-Nothing that comes from the server is run: what Flower calls an app is never asked for. A message says which run it is
-of; whether the client takes part is for `client.toml` to say.
+No code from the server is run: what Flower calls an app is never asked for. Every message brings the specification of
+its run; `client.toml` decides whether the clients take part.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ from pydantic import ValidationError
 
 from fedblocks.config.registry import kinds
 from fedblocks.core.errors import UserError, nearest
-from fedblocks.flower import apps
+from fedblocks.flower.client import app, prepare
 from fedblocks.flower.client.causes import cause_of
 from fedblocks.flower.client.fleet import Fleet, RunOverError, TooLargeError, ends
 from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.process_group import ended_politely
-from fedblocks.flower.server.registry import HELLO
-from fedblocks.flower.wire import run_spec as terms
 from fedblocks.flower.wire.messages import Malformed
-from fedblocks.flower.wire.records import terms_of
+from fedblocks.flower.wire.records import HELLO, spec_of
+from fedblocks.flower.wire.run_spec import RunSpec
 
 QUICK, IDLE = 0.25, 3.0  # seconds between two looks for a message: in a run, and when nothing has come for long
 RETRY, RARELY = 1.0, 15.0  # seconds until a server that is away or refuses is tried again: at first, and in the end
@@ -46,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class Node:
-    """One machine's clients, and their server."""
+    """The clients of a machine, connected to their server."""
 
     def __init__(self, folder: Path, holds: str = "") -> None:
         self.folder, self.holds, self.host = folder, holds, ClientHost.read(folder)
@@ -75,7 +74,7 @@ class Node:
                     self.fleet.leave(self.number)
 
     def _connect(self) -> None:
-        """Until the server lets this client in; a key may be enrolled later, a server may come back."""
+        """Try until the server lets this client in: a key may be enrolled later, a server may come back."""
         pause = RETRY
         while True:
             try:
@@ -100,7 +99,7 @@ class Node:
         self._tell(Standing("trying", cause.message, cause.fix))
 
     def _tell(self, news: Standing) -> None:
-        """Say something once."""
+        """Write the state of the connection, and log it once."""
         with suppress(OSError):  # a disk that is full is no reason to end
             Standing(news.state, news.text, news.fix, self.number, os.getpid(), self.holds).write(self.folder)
         self._warn_once(f"{news.text}{f'; {news.fix}' if news.fix else ''}")
@@ -114,18 +113,18 @@ class Node:
         assert self.number is not None
         last = time.monotonic()
         while True:
-            found = self.fleet.next(self.number)
-            if found is None:
+            received = self.fleet.next(self.number)
+            if received is None:
                 time.sleep(min(IDLE, max(QUICK, (time.monotonic() - last) / 10)))
             else:
-                self._take(self.number, *found)
+                self._take(self.number, *received)
                 last = time.monotonic()
 
     def _take(self, number: int, message: Message, tree: ObjectTree) -> None:
         """Fetch one message, do what it asks for, and send the answer; or drop it when nobody waits for it."""
         began = time.monotonic()
         try:
-            reply = self._fetched_reply(number, message, tree)
+            reply = self._fetch_and_reply(number, message, tree)
             self.fleet.deliver(number, reply, time.monotonic() - began)
         except RunOverError:
             log.warning("run %d is over; its message was dropped", message.metadata.run_id)
@@ -134,7 +133,7 @@ class Node:
                 raise
             log.warning("a message of run %d was dropped, since its time was over", message.metadata.run_id)
 
-    def _fetched_reply(self, number: int, message: Message, tree: ObjectTree) -> Message:
+    def _fetch_and_reply(self, number: int, message: Message, tree: ObjectTree) -> Message:
         try:
             self.fleet.fetch(number, message, tree, ClientHost.read(self.folder).allow.bytes + ENVELOPE)
             return self.reply(message)
@@ -149,62 +148,62 @@ class Node:
             return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
 
     def reply(self, message: Message) -> Message:
-        """What this client answers to a message."""
-        run = terms_of(message.content)
+        """Return what the clients here answer to a message."""
+        spec = spec_of(message.content)
         match message.metadata.message_type:
             case kind if kind == HELLO:
-                return apps.hello(message, lambda: self._sides(run))
+                return app.hello(message, lambda: self._sides(spec))
             case kind if kind == MessageType.TRAIN:
-                return apps.work(message, self._sides(run))
+                return app.work(message, self._sides(spec))
             case kind:
                 raise Malformed("not-fedblocks", f'a fedblocks run sends nothing like "{kind[:40]}"')
 
-    def _sides(self, run: str) -> apps.Sides:
-        """The clients here, ready for a run; if they do not take part the log says why, once."""
+    def _sides(self, spec: str) -> app.Sides:
+        """Return the clients here, ready for a run; if they cannot take part, log the reason once."""
         try:
-            return _sides(self.folder, run, (self.folder / ClientHost.file()).read_text())
+            return _sides(self.folder, spec, (self.folder / ClientHost.file()).read_text())
         except (Malformed, UserError) as error:
             self._warn_once(f"this client cannot take part: {error}")
             raise
 
 
 @lru_cache(maxsize=2)  # a run, and beside it an adaptation; what the owner changes counts from the next message
-def _sides(folder: Path, run: str, settings: str) -> apps.Sides:
+def _sides(folder: Path, spec_json: str, settings: str) -> app.Sides:
     try:
-        told = terms.RunSpec.model_validate_json(run)
+        spec = RunSpec.model_validate_json(spec_json)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise Malformed("version-mismatch", f"the terms of the run are not those of this version: {detail}") from error
-    torch.set_num_threads(min(told.threads or THREADS, os.cpu_count() or 1))
-    return terms.sides_at(folder, told)
+        raise Malformed("version-mismatch", f"the run specification is not of this version: {detail}") from error
+    torch.set_num_threads(min(spec.threads or THREADS, os.cpu_count() or 1))
+    return prepare.sides_at(folder, spec)
 
 
 def check(folder: Path) -> str:
-    """What this machine holds, in a sentence; or what is wrong with its configuration."""
+    """Say in a sentence what this machine holds; raise UserError if its configuration is wrong."""
     host = ClientHost.read(folder)
     for name in host.allow.methods or ():
         if name not in (methods := kinds()["method"]):
             raise UserError(f'{folder / host.file()}: allow.methods: "{name}" is not installed', nearest(name, methods))
-    data = terms.data_of(host, folder)
+    data = prepare.data_of(host, folder)
     rows = sum(int(rows.sizes.sum()) for rows in data.parts.values())
     return f"client {', '.join(map(str, host.clients))}: {rows} examples, which stay here"
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """No other process of this folder answers for the same clients meanwhile."""
+    """Hold the folder's lock, so that no other process answers for the same clients."""
     with open(folder / ".lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            message = f"another process works for {folder} already"
+            message = f"another process already works for {folder}"
             raise UserError(message, "end that one first, or use another folder") from error
         yield
 
 
 def main(folder: Path) -> int:
-    """Until SIGTERM or Ctrl-C; 1 if it cannot even begin."""
+    """Run until SIGTERM or Ctrl-C; return 1 if the process cannot begin."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     number = before.node if (before := Standing.read(folder)) else None
     try:

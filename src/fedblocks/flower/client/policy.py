@@ -1,4 +1,4 @@
-"""What the owner of a client lets happen on it: which methods, models of what size, and what may leave."""
+"""What the owner of a client allows: which methods, how large a model, and what may leave."""
 
 from __future__ import annotations
 

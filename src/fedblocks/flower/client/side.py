@@ -29,6 +29,7 @@ from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.client.store import PersonalStore
+from fedblocks.flower.wire.admission import Member
 from fedblocks.flower.wire.messages import (
     ApologyHeader,
     Counts,
@@ -56,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 def alone(data: Federation, client: int) -> Federation:
-    """A federation of one client, in which that client has its number in the whole federation."""
+    """Return a federation of one client, under the number that it has in the whole federation."""
     if data.clients != 1:
         raise UserError(f"a client brings its own data, not those of {data.clients}", "use federation.subset([client])")
     own = data.compact()
@@ -73,34 +74,34 @@ class ClientSide:
 
     client: int
     run: str
-    setting: Experiment  # of this client alone
+    experiment: Experiment  # of this client alone
     store: PersonalStore
     sends: frozenset[str] = frozenset(Allow().send)  # what may leave, by the names in client.toml
 
     @staticmethod
     def of(method: Method, data: Federation, client: int, seed: int, run: str, store: PersonalStore) -> ClientSide:
-        """The side of a client that holds these data, a federation of one."""
+        """Return the side of a client with these data, a federation of one."""
         return ClientSide(client, run, Experiment.of(method, alone(data, client), seed), store)
 
     @property
     def method(self) -> Method:
-        return next(iter(self.setting.methods.values()))
+        return next(iter(self.experiment.methods.values()))
 
     @cached_property
     def plan(self) -> str:
-        return plan_hash(self.method, self.specs, self.setting.seed)
+        return plan_hash(self.method, self.specs, self.experiment.seed)
 
     @cached_property
     def specs(self) -> dict[str, Specs]:
-        return plan_specs(self.method, self.setting.seed)
+        return plan_specs(self.method, self.experiment.seed)
 
     @cached_property
     def _fresh(self) -> Blocks:
         """What a client that never took part holds."""
-        return initial_private(self.method, self.setting.seed)
+        return initial_private(self.method, self.experiment.seed)
 
     def answer(self, message: Wire) -> Wire:
-        """What the client sends back; if it cannot do what it is asked, the reason."""
+        """Return the client's answer to a message; an apology if it cannot do what it is asked."""
         header = header_of(message)
         try:
             self._check(header)
@@ -129,7 +130,7 @@ class ClientSide:
             raise Malformed("not-allowed", "this client sends no updates; it can be evaluated, and given a model")
 
     def _first(self, header: DownloadHeader, message: Wire) -> Wire:
-        """Do everything, or ask for slots first."""
+        """Answer the first message of a round: do the work, or ask for slots first."""
         received = self._received(header, message)
         pools = {n: b for n, b in self.method.blocks().items() if isinstance(b, Pool) and b.on_request}
         if not pools:
@@ -141,7 +142,7 @@ class ClientSide:
         return wire(RequestHeader(**reply(header), train=train, evaluate=tried))
 
     def _second(self, header: MoreHeader, message: Wire) -> Wire:
-        """Go on with the slots that were asked for."""
+        """Answer the second message of a round: do the work with the slots that were asked for."""
         aside = self.store.aside(header.round)
         first = header_of(Wire(aside["header"], {}))
         if not isinstance(first, DownloadHeader) or first.nonce != header.nonce:
@@ -156,10 +157,10 @@ class ClientSide:
 
     @property
     def _device(self) -> torch.device:
-        return self.setting.data.x.device
+        return self.experiment.data.x.device
 
     def _whole(self, name: str, size: int, slots: Sequence[int], some: Params) -> Params:
-        """All slots of a pool: those that came, and zero for the others."""
+        """Return all slots of a pool: those that came, and zero for the others."""
         if any(not 0 <= slot < size for slot in slots):
             raise Malformed("shape", f'pool "{name}" has {size} slots')
         empty = {k: torch.zeros((size, *s), dtype=t, device=self._device) for k, (t, s) in self.specs[name].items()}
@@ -173,8 +174,8 @@ class ClientSide:
         return blocks_from(tensors_of(message.arrays, blocks_schema(blocks), self._device), blocks)
 
     def _held(self, header: DownloadHeader, received: Blocks) -> Blocks:
-        """Everything that the client starts with: what came, what it kept, what starts anew."""
-        seed, fresh = self.setting.seed, self._fresh
+        """Return what the client starts with: what came, what it kept, what starts anew."""
+        seed, fresh = self.experiment.seed, self._fresh
         kept = self.store.load(header.kept) if self.method.stateful else {}
         held: Blocks = {name: block for name, block in kept.items() if name.startswith(OPTIMIZER)}
         for name, block in self.method.blocks().items():
@@ -198,20 +199,21 @@ class ClientSide:
     def _job(
         self, header: DownloadHeader, held: Blocks, more: Blocks, phases: list[Phase], training: bool, purpose: str
     ) -> Job:
-        """A cohort of one."""
+        """Return the work of a round for a cohort of one."""
         sent = Download({n: {k: v[None] for k, v in b.items()} for n, b in held.items()}, {}, more, {})
-        cohort, setting = self.setting.cohort([self.client], header.round), self.setting
+        experiment = self.experiment
+        cohort = experiment.cohort([self.client], header.round)
         sizes = dict.fromkeys(more, 0)  # bytes are counted where they are sent
-        return Job(self.method, phases, cohort, sent, sizes, setting.data, setting.seed, training, purpose)
+        return Job(self.method, phases, cohort, sent, sizes, experiment.data, experiment.seed, training, purpose)
 
     def _trial(self, header: DownloadHeader) -> tuple[list[Phase], bool, str]:
-        """How models are tried: after adaptation, or as a client that joins gets its own."""
+        """Return how models are evaluated: after adaptation, or after joining."""
         return (self.method.joining(), True, "join") if header.joining else (self.method.adaptation(), False, "adapt")
 
     def _keep_model(self, job: Job, header: DownloadHeader) -> None:
-        """The model of a client that joins lies on its disk, all blocks of it."""
+        """Store the whole model of a client that joins."""
         sent = {name: {k: v[0] for k, v in block.items()} for name, block in job.sent.blocks.items()}
-        steps = [steps_of_one(found, job.device) for found in job.batches[0]]
+        steps = [steps_of_one(batches, job.device) for batches in job.batches[0]]
         self.store.keep_model(header.round, adapted(job, job.one(0), sent, steps))
 
     def _work(self, header: DownloadHeader, received: Blocks, more: Blocks) -> Wire:
@@ -221,26 +223,27 @@ class ClientSide:
         pictures: dict[str, Picture] = {}
         for part in header.evaluate:
             job = self._job(header, held, more, *self._trial(header))
-            found = Sequential().evaluate(job, part)
-            counts |= {f"{part}/{view}": _three(values[0]) for view, values in found.counts.items()}
-            pictures = self._pictures(held, found) if "pictures" in self.sends else {}
+            evaluated = Sequential().evaluate(job, part)
+            counts |= {f"{part}/{view}": _three(values[0]) for view, values in evaluated.counts.items()}
+            pictures = self._pictures(held, evaluated) if "pictures" in self.sends else {}
         if header.joining:
             self._keep_model(self._job(header, held, more, *self._trial(header)), header)
         if not header.train:
-            return wire(UploadHeader(**reply(header), counts=self._shown(counts), pictures=pictures))
+            return wire(UploadHeader(**reply(header), counts=self._show(counts), pictures=pictures))
         job = self._job(header, held, more, self.method.phases(), True, "train")
         trained = Sequential().train(job, header.score)
         counts |= {view: _three(values[0]) for view, values in trained.counts.items()}
         self._keep(header, private_of(self.method, trained.blocks), job.cohort.ids)
-        arrays, given = upload_arrays(self.method, trained, header.copies, float(job.cohort.sizes[0]))
-        return wire(UploadHeader(**reply(header), given=given, counts=self._shown(counts), pictures=pictures), arrays)
+        arrays, decided = upload_arrays(self.method, trained, header.copies, float(job.cohort.sizes[0]))
+        answer = UploadHeader(**reply(header), decided=decided, counts=self._show(counts), pictures=pictures)
+        return wire(answer, arrays)
 
-    def _shown(self, counts: dict[str, Counts]) -> dict[str, Counts]:
-        """How models did, if the server may know."""
+    def _show(self, counts: dict[str, Counts]) -> dict[str, Counts]:
+        """Return how models did, if the server may know."""
         return counts if "scores" in self.sends else {}
 
     def _pictures(self, held: Blocks, evaluated: Evaluated) -> dict[str, Picture]:
-        """What a report draws of a model: its portraits, and small blocks that the client keeps."""
+        """Return what a report draws of a model: its portraits, and small blocks that the client keeps."""
         drawn = {name: values[0] for name, values in evaluated.portraits.items()}
         kept = [name for name, block in self.method.blocks().items() if isinstance(block, Private)]
         drawn |= {name: torch.cat([v.flatten() for v in held[name].values()]) for name in kept if name not in drawn}
@@ -248,13 +251,22 @@ class ClientSide:
         return {name: tuple(map(float, numbers)) for name, numbers in small.items()}
 
     def _keep(self, header: DownloadHeader, private: Blocks, ids: Tensor) -> None:
-        """Commit the personal blocks of this round; those that went wrong count as never made."""
+        """Store the personal blocks of this round; refuse those that are not finite."""
         _, refusals = admit({}, private, ids)
         if refusals:
             raise Malformed(refusals[0].reason, refusals[0].detail)
         if self.method.stateful:
             own = {name: {k: v[0] for k, v in block.items()} for name, block in private.items()}
             self.store.commit(header.round + 1, own, header.kept)
+
+
+def member_of(side: ClientSide, group: str = "all") -> Member:
+    """Return what a client says of itself to the server."""
+    data, client = side.experiment.data, side.client
+    own = data.train[client]
+    labels = data.y[own].numel()  # a method may weigh by labels, of which a sequence has several
+    tags = {name: int(values[client]) for name, values in data.tags.items()}
+    return Member(client, len(own), float(max(1, labels)), tags, group)
 
 
 def _three(values: Tensor) -> Counts:

@@ -1,4 +1,4 @@
-"""How a client's process stands with its server: a file in its folder, for whoever waits for it."""
+"""A client's connection to its server, in a file of its folder: trying, connected or failed."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ FILE = "standing.json"
 
 @dataclass(frozen=True)
 class Standing:
-    """One line of news."""
+    """The state of the connection, with a line for people."""
 
     state: Literal["trying", "connected", "failed"]
     text: str = ""  # for people
     fix: str = ""
-    node: int | None = None  # Flower's number of this client
+    node: int | None = None  # Flower's number of this process
     process: int = 0
     holds: str = ""  # the examples of this machine, in a sentence
 
     def write(self, folder: Path) -> None:
-        """Tell; a reader never sees half of it."""
+        """Write the file; a reader never sees half of it."""
         beside = folder / f".{FILE}"
         beside.write_text(json.dumps(asdict(self)))
         os.replace(beside, folder / FILE)
 
     @staticmethod
     def read(folder: Path) -> Standing | None:
-        """The last news, if there ever were any."""
+        """Read the file, if there is one."""
         try:
             return Standing(**json.loads((folder / FILE).read_text()))
         except (OSError, ValueError, TypeError):

@@ -21,7 +21,7 @@ class PersonalStore:
 
     @staticmethod
     def of(folder: str | Path, federation: str, run: str, client: int) -> PersonalStore:
-        """The store of a client; nobody but its owner may look into it."""
+        """Return the store of a client, in a folder that only its owner may read."""
         names = (federation, run)
         if any(not n or n.startswith(".") or not n.replace("-", "").replace("_", "").isalnum() for n in names):
             raise ValueError(f"federation and run are named by letters, digits, - and _, not {names}")
@@ -35,21 +35,20 @@ class PersonalStore:
         self._save(self.root / "personal", rounds, private, best_round=kept)
 
     def load(self, rounds: int) -> Blocks:
-        """The personal blocks as they were after some rounds; nothing for a client that never took part."""
+        """Read the personal blocks as they were after some rounds; empty for a client that never took part."""
         if rounds == 0:
             return {}
         try:
-            found = self._load(self.root / "personal", rounds)
+            return self._load(self.root / "personal", rounds)
         except CheckpointError as error:
             raise Malformed("lost-state", f"personal blocks of round {rounds}: {error.message}") from error
-        return found
 
     def keep_model(self, rounds: int, blocks: Blocks) -> None:
         """Keep the whole model of a client that joined a trained federation."""
         self._save(self.root / "model", rounds, blocks, keep=1)
 
     def model(self) -> Blocks:
-        """The model that a client got when it joined."""
+        """Read the model that a client got when it joined."""
         return checkpoint.load(self.root / "model").clients[self.client]
 
     def put_aside(self, rounds: int, download: dict[str, Any]) -> None:
@@ -57,7 +56,7 @@ class PersonalStore:
         self._save(self.root / "pending", rounds, download, keep=1)
 
     def aside(self, rounds: int) -> dict[str, Any]:
-        """The first download of a round."""
+        """Read the first download of a round."""
         try:
             return self._load(self.root / "pending", rounds)
         except CheckpointError as error:

@@ -61,7 +61,7 @@ class Flow:
 
     @asynccontextmanager
     async def room(self, key: bytes, length: int) -> AsyncIterator[None]:
-        """For one request; TimeoutError if there is none for long."""
+        """Hold room for one request; raise TimeoutError if there is none for long."""
         async with asyncio.timeout(self.limits.wait_seconds):
             while not self._fits(key, length):
                 self._ended.clear()
@@ -75,7 +75,7 @@ class Flow:
             self._ended.set()
 
     def _fits(self, key: bytes, length: int) -> bool:
-        """One request always does, or a limit that is too low would make it wait for ever."""
+        """Whether a request fits; a single one always does, or a low limit would make it wait for ever."""
         total, own = self._bytes.total(), self._bytes[key]
         is_in_all = total == 0 or total + length <= self.limits.in_flight
         return is_in_all and (own == 0 or own + length <= self.limits.in_flight_each)

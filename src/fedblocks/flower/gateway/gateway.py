@@ -1,4 +1,4 @@
-"""The server's door to other machines: it lets pass what enrolled clients need, and nothing by which runs are started.
+"""The server's door to other machines: it passes on what enrolled clients need, and no commands.
 
 Flower has one port for all: for clients, for apps, and for commands, which anybody who reaches it may give. So its
 SuperLink listens on this machine alone, and this relay stands outside. A request is a short head with one of a few
@@ -27,7 +27,7 @@ import httpx
 
 from fedblocks.flower.gateway.connections import Connections, Flow
 from fedblocks.flower.gateway.limits import KIB, Limits
-from fedblocks.flower.gateway.members import Headers, Member, Members, anybody
+from fedblocks.flower.gateway.members import Headers, Members, Sender, anybody
 from fedblocks.flower.gateway.refusals import Refusals
 from fedblocks.flower.hosts.folders import ServerHost
 
@@ -56,7 +56,7 @@ REFUSED = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n
 CLOSING = {b"close": True, b"keep-alive": False}
 UNUSUAL = frozenset({b"transfer-encoding", b"upgrade", b"expect", b"te", b"trailer", b"proxy-connection"})
 
-Check = Callable[[Headers], Member | None]
+Check = Callable[[Headers], Sender | None]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Request:
 
 
 def parsed(block: bytes) -> Request | None:
-    """The head of a request, unless it has anything that this federation's clients do not send."""
+    """Read the head of a request; None if it has anything that clients of a federation do not send."""
     first, *lines = block.removesuffix(b"\r\n\r\n").split(b"\r\n")
     asked, fields = FIRST_LINE.fullmatch(first), [FIELD.fullmatch(line) for line in lines]
     headers = {field[1].lower(): field[2].strip(b" ") for field in fields if field}
@@ -82,7 +82,7 @@ def parsed(block: bytes) -> Request | None:
 
 
 class Gateway:
-    """Between clients and the SuperLink."""
+    """A relay between clients and the SuperLink."""
 
     def __init__(self, check: Check, routes: Iterable[bytes], link: httpx.AsyncClient, limits: Limits) -> None:
         self.check, self.routes, self.link, self.limits = check, frozenset(routes), link, limits
@@ -102,7 +102,7 @@ class Gateway:
             self.connections.enter(loop.create_task(self._converse(connected, address[0], tls)), address[0])
 
     async def _converse(self, connected: socket.socket, address: str, tls: ssl.SSLContext | None) -> None:
-        """All requests of one connection."""
+        """Serve all requests of one connection."""
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=HEAD)
         protocol = asyncio.StreamReaderProtocol(reader)
         patience = None if tls is None else self.limits.handshake_seconds
@@ -124,7 +124,7 @@ class Gateway:
             transport.abort()
 
     async def exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> bool:
-        """One request and its answer; whether another may follow."""
+        """Serve one request; return whether another may follow."""
         try:
             async with asyncio.timeout(self.limits.head_seconds):
                 request = parsed(await reader.readuntil(b"\r\n\r\n"))
@@ -134,36 +134,36 @@ class Gateway:
             if not error.partial:
                 return False
             raise
-        member = self.check(request.headers) if request and request.path in self.routes else None
-        if request is None or member is None:
+        sender = self.check(request.headers) if request and request.path in self.routes else None
+        if request is None or sender is None:
             self.refusals.count("a key" if request and request.path in self.routes else "a request", address)
             return await _close(reader, writer, REFUSED)
-        problem = self._problem(request, member)
+        problem = self._problem(request, sender)
         if problem is not None:
-            self.refusals.count(f"{member.name}, {problem[1]['reason']}", address)
+            self.refusals.count(f"{sender.name}, {problem[1]['reason']}", address)
             return await _close(reader, writer, _answer(*problem))
-        return await self._pass_on(request, member, reader, writer)
+        return await self._pass_on(request, sender, reader, writer)
 
-    def _problem(self, request: Request, member: Member) -> tuple[HTTPStatus, dict[str, Any]] | None:
-        """Why an enrolled client is turned away, which it is told."""
+    def _problem(self, request: Request, sender: Sender) -> tuple[HTTPStatus, dict[str, Any]] | None:
+        """Return the answer that turns an enrolled client away, or None."""
         task = asyncio.current_task()
         assert task is not None
-        if not self.connections.admit(task, member.key):
+        if not self.connections.admit(task, sender.key):
             return HTTPStatus.SERVICE_UNAVAILABLE, {"reason": "connections"}
-        if not member.clock_is_right:
+        if not sender.clock_is_right:
             return HTTPStatus.UNAUTHORIZED, {"reason": "clock", "server_time": datetime.now(UTC).isoformat()}
         if request.length > self.limits.request:
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"reason": "too-large", "largest": self.limits.request}
         return None
 
     async def _pass_on(
-        self, request: Request, member: Member, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, request: Request, sender: Sender, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         body, is_answered = Body(reader, request.length), False
         try:
-            async with self.flow.room(member.key, request.length), asyncio.timeout(self.limits.exchange_seconds):
+            async with self.flow.room(sender.key, request.length), asyncio.timeout(self.limits.exchange_seconds):
                 about = [(b"content-length", b"%d" % request.length), (b"accept-encoding", b"identity")]
-                headers = [*_shown(request.headers.items()), *about]
+                headers = [*_passed_headers(request.headers.items()), *about]
                 sent = self.link.build_request("POST", request.path.decode(), headers=headers, content=body.pieces())
                 answer = await self.link.send(sent, stream=True)
                 is_answered = True
@@ -172,7 +172,7 @@ class Gateway:
         except (httpx.HTTPError, TimeoutError) as error:
             if is_answered:
                 raise ConnectionError("the answer broke off") from error
-            self.refusals.count(f"{member.name}, no answer from the SuperLink: {type(error).__name__}", "")
+            self.refusals.count(f"{sender.name}, no answer from the SuperLink: {type(error).__name__}", "")
             return await _close(reader, writer, _answer(HTTPStatus.SERVICE_UNAVAILABLE, {"reason": "busy"}))
         return not closing or await _close(reader, writer, b"")
 
@@ -198,7 +198,7 @@ async def _relay(answer: httpx.Response, writer: asyncio.StreamWriter, closing: 
         length = answer.headers.get("content-length")
         framing = (b"transfer-encoding", b"chunked") if length is None else (b"content-length", length.encode())
         connection = (b"connection", b"close" if closing else b"keep-alive")
-        writer.write(_head(HTTPStatus(answer.status_code), [*_shown(answer.headers.raw), framing, connection]))
+        writer.write(_head(HTTPStatus(answer.status_code), [*_passed_headers(answer.headers.raw), framing, connection]))
         async for piece in answer.aiter_raw():
             writer.write(piece if length is not None else b"%x\r\n%b\r\n" % (len(piece), piece))
             await writer.drain()
@@ -208,7 +208,7 @@ async def _relay(answer: httpx.Response, writer: asyncio.StreamWriter, closing: 
         await answer.aclose()
 
 
-def _shown(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def _passed_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     return [(name.lower(), value) for name, value in headers if name.lower() in PASSED]
 
 
@@ -224,7 +224,7 @@ def _answer(status: HTTPStatus, content: dict[str, Any]) -> bytes:
 
 
 async def _close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: bytes) -> bool:
-    """The last answer of a connection; what still comes in is thrown away for a moment, or the answer could be lost."""
+    """Send the last answer of a connection; discard what still comes in, or the answer could be lost."""
     writer.write(answer)
     if writer.can_write_eof():
         writer.write_eof()
@@ -250,7 +250,7 @@ async def run(host: ServerHost, folder: Path) -> None:
 
 
 def certificate(folder: Path) -> ssl.SSLContext:
-    """What the server shows to clients."""
+    """Return the TLS settings with the server's certificate."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.minimum_version = ssl.TLSVersion.TLSv1_3
     tls.load_cert_chain(folder / "server.crt", folder / "server.key")
@@ -258,7 +258,7 @@ def certificate(folder: Path) -> ssl.SSLContext:
 
 
 def superlink(address: str, trust: ssl.SSLContext | bool) -> httpx.AsyncClient:
-    """The way to the SuperLink; no proxy of the environment is asked."""
+    """Return an HTTP client for the SuperLink, which ignores proxies of the environment."""
     waits = httpx.Timeout(60.0, connect=5.0)
     room = httpx.Limits(max_connections=128, max_keepalive_connections=32, keepalive_expiry=2.0)
     return httpx.AsyncClient(base_url=address, verify=trust, timeout=waits, limits=room, trust_env=False)

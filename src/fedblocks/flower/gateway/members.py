@@ -31,7 +31,7 @@ Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Member:
+class Sender:
     """The sender of a request."""
 
     name: str
@@ -50,8 +50,8 @@ class Members:
         self._files: dict[Path, Stamp | None] = {}  # key files that were read, and those that are missing
         self._looked = 0.0
 
-    def check(self, headers: Headers) -> Member | None:
-        """Whose request this is, if it is signed by an enrolled key."""
+    def check(self, headers: Headers) -> Sender | None:
+        """Return the sender of a request, if it is signed by an enrolled key."""
         self._refresh()
         claimed = headers.get(KEY, b"")
         if claimed not in self._names:
@@ -62,7 +62,7 @@ class Members:
             age = (datetime.now(UTC) - datetime.fromisoformat(headers[TIME].decode("ascii"))).total_seconds()
         except (InvalidSignature, binascii.Error, KeyError, ValueError, TypeError, OverflowError):
             return None
-        return Member(self._names[claimed], claimed, -AHEAD < age < BEHIND)
+        return Sender(self._names[claimed], claimed, -AHEAD < age < BEHIND)
 
     def _refresh(self) -> None:
         """Read the files again if they have changed; with a server.toml that cannot be read nobody comes in."""
@@ -92,15 +92,15 @@ class Members:
             self._names[b64encode(text)], self._keys[b64encode(text)] = name, key
 
 
-def anybody(headers: Headers) -> Member:
-    """Without keys, on loopback alone: everybody is who they say they are."""
-    return Member("", headers.get(KEY, b""))
+def anybody(headers: Headers) -> Sender:
+    """Return the sender without a check: for federations without keys, on loopback alone."""
+    return Sender("", headers.get(KEY, b""))
 
 
 def stamp(path: Path) -> Stamp | None:
-    """What changes when a file does."""
+    """Return numbers of a file that change when it does; None if it is missing."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

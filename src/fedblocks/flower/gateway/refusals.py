@@ -1,4 +1,4 @@
-"""What was turned away, told seldom and in our own words: nobody can fill or forge the log by knocking."""
+"""A log of refused requests, seldom and in our own words, so that nobody outside can fill or forge it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import time
 from collections import Counter
 
 EVERY = 10.0  # seconds between two lines
-KINDS = 20  # different things that a line tells
+KINDS = 20  # different refusals in one line
 
 
 class Refusals:
-    """Counts, and the line that tells them."""
+    """Counts of refusals, and the line that reports them."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        self._told = 0.0
+        self._printed = 0.0
 
     def count(self, what: str, address: str) -> None:
-        """One more; `what` holds no byte that the other side chose, and `address` is the system's."""
+        """Count one refusal; `what` holds no byte that the other side chose, and `address` is the system's."""
         self._counts[f"{what} ({address})" if address else what] += 1
         if len(self._counts) > KINDS:
             self._counts = Counter({"of many kinds": self._counts.total()})
-        if time.monotonic() - self._told > EVERY:
-            told = ", ".join(f"{number} x {what}" for what, number in self._counts.most_common())
-            print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} refused: {told}", flush=True)
+        if time.monotonic() - self._printed > EVERY:
+            summary = ", ".join(f"{number} x {what}" for what, number in self._counts.most_common())
+            print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} refused: {summary}", flush=True)
             self._counts.clear()
-            self._told = time.monotonic()
+            self._printed = time.monotonic()

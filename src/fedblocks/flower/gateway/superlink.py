@@ -1,4 +1,4 @@
-"""Flower's SuperLink, started so that its commands are for our own user, and its database waits for those who write.
+"""Start Flower's SuperLink so that only our own user may give it commands, and its database waits for other writers.
 
 On loopback everybody with an account reaches its port, and Flower asks nobody who gives a command or takes an app's
 place. The kernel knows to whom the other end of a connection belongs.
@@ -49,7 +49,7 @@ def is_ours(scope: Message) -> bool:
 
 
 def owner_of(local: Address, remote: Address) -> int | None:
-    """The user of a socket of this machine, or None if nobody holds it.
+    """Return the user of a socket of this machine, or None if nobody holds it.
 
     Sockets that were closed show user 0 until they are forgotten, so only those that are open count.
     """
@@ -66,18 +66,18 @@ def owner_of(local: Address, remote: Address) -> int | None:
 
 
 def _written(address: Address) -> str:
-    """An address as the kernel's table has it."""
+    """Write an address as the kernel's table does."""
     (number,) = struct.unpack("=I", inet_aton(address[0]))
     return f"{number:08X}:{address[1]:04X}"
 
 
 def wait_longer(connection: Any, *_: object) -> None:
-    """For others that write; Flower itself gives up after 5 s, and then an update of a client is lost."""
+    """Wait longer for other writers: Flower gives up after 5 s, and then an upload of a client is lost."""
     connection.execute(f"PRAGMA busy_timeout = {WAIT}")
 
 
 def main() -> None:
-    """`flower-superlink` with the arguments of this process."""
+    """Run `flower-superlink` with the arguments of this process."""
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
     from sqlalchemy import Pool, event

@@ -29,7 +29,7 @@ Choices = Mapping[str, Any]  # of a job: seconds, patience, minimum, more, share
 
 
 def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
-    """A folder for a run that a federation is to carry out; everything that can be checked beforehand is."""
+    """Make the folder of a run for a federation, after all checks that are possible beforehand."""
     prepared = prepare(config, shape_of(config))
     path = out if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     with RunFolder.create(path, config.resolved(), environment()) as folder:
@@ -43,13 +43,13 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
 
 
 def job_for(path: Path, federation: str, **choices: Any) -> Job:
-    """What the server is to do with a run folder."""
+    """Return a job for a run folder."""
     with RunFolder.open(path) as folder:
         run, config = folder.store.meta(REAL), config_of(folder)
     if run is None:
         raise RunFolderError(f"{path} is a simulated run", "go on with it by: fedblocks resume FOLDER")
-    terms = RunSpec.of(config, shape_of(config), federation, run)
-    return Job(folder=str(path), terms=terms, **choices)
+    spec = RunSpec.of(config, shape_of(config), federation, run)
+    return Job(folder=str(path), spec=spec, **choices)
 
 
 def local(
@@ -60,7 +60,7 @@ def local(
     on_note: OnNote,
     port: int | None = None,
 ) -> RunResult:
-    """A whole federation on this machine for a run folder: certificates, keys, a server and its clients."""
+    """Carry out a run with a whole federation on this machine: certificates, keys, a server and its clients."""
     launch.need_flower()
 
     def tell(text: str) -> None:
@@ -70,19 +70,19 @@ def local(
     held = dealt_out(path, base, nodes, port or launch.free_port())
     variables = {**launch.environment(server), launch.SERVER: str(server)}
     try:
-        with ended_politely(), ProcessGroup(base / "logs", variables) as crew:
-            host = running.start_server(crew, server, tell)
+        with ended_politely(), ProcessGroup(base / "logs", variables) as processes:
+            host = running.start_server(processes, server, tell)
             for name in held:
-                start_client(crew, base / name, name)
+                start_client(processes, base / name, name)
             tell(f"starting {len(held)} nodes, and the app that goes through the rounds")
             job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
-            return watch(path, on_round, on_note, lambda: _tend(crew, server, job, tell))
+            return watch(path, on_round, on_note, lambda: _tend(processes, server, job, tell))
     except KeyboardInterrupt as error:
         raise stopped(path, "local") from error
 
 
 def stopped(path: Path, command: str) -> Interrupted:
-    """What is said when somebody ends a federation on this machine."""
+    """Return the error for a federation on this machine that was ended by Ctrl-C or SIGTERM."""
     with RunFolder.open(path) as folder:
         done = folder.store.last_round() or 0
         if folder.status == "interrupted":
@@ -91,7 +91,7 @@ def stopped(path: Path, command: str) -> Interrupted:
 
 
 def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = False) -> list[str]:
-    """Folders for a server and so many nodes on this machine, each with its share of the clients."""
+    """Make folders for a server and this many nodes on this machine, and deal the clients out to them."""
     if (base / "server" / "server.toml").exists():  # the run goes on, its clients where they were
         _forget_connections(base / "server")
         return sorted(ServerHost.read(base / "server").clients)
@@ -109,14 +109,14 @@ def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fa
 
 
 def _forget_connections(server: Path) -> None:
-    """Start Flower anew: its table says for a minute that nodes are connected which have ended with it."""
+    """Remove Flower's table, which would say for a minute that nodes are connected that have ended."""
     for stale in [*server.glob("flower.db*"), *server.glob("jobs/*.json")]:
         stale.unlink()
 
 
-def _tend(crew: ProcessGroup, server: Path, job: str, tell: Callable[[str], None]) -> None:
-    """Keep everybody alive, and the run going."""
-    running.look_after(crew, server, tell)
+def _tend(processes: ProcessGroup, server: Path, job: str, tell: Callable[[str], None]) -> None:
+    """Look after the processes and the job."""
+    running.look_after(processes, server, tell)
     check_job(server, job)
 
 

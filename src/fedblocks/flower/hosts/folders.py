@@ -1,7 +1,8 @@
-"""The machines of a federation: a folder for its server, a folder for each of its clients, and what stands in them."""
+"""The folders of a federation's machines: `server.toml` for the server, `client.toml` for a machine with clients."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
 from ipaddress import ip_address
@@ -18,18 +19,19 @@ from fedblocks.flower.keys.private_files import private_folder, write_private
 
 PORT = 8443
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$"  # of a federation or a key: also a file's name
+MACHINE = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Host = TypeVar("Host", bound="_Host")
 
 
 class _Host(BaseModel):
-    """A folder's configuration, checked."""
+    """The configuration of a folder."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def read(cls: type[Host], folder: Path) -> Host:
-        """The configuration in a folder."""
+        """Read the configuration of a folder."""
         path = folder / cls.file()
         try:
             return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -50,11 +52,11 @@ class _Host(BaseModel):
 
     @classmethod
     def maker(cls) -> str:
-        """The command that makes such a folder."""
+        """Return the command that makes such a folder."""
         raise NotImplementedError
 
     def write(self, folder: Path, after: str = "") -> None:
-        """Store the configuration in a folder, with more text after it; readers meet the old one or the new."""
+        """Store the configuration in a folder, with more text after it; readers see the old one or the new."""
         text = tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
         write_private(private_folder(folder) / self.file(), (text + after).encode())
 
@@ -120,6 +122,16 @@ class ClientHost(_Host):
         return self
 
 
+def address_of(text: str, default: int | None = None) -> tuple[str, int]:
+    """Read the name and the port of a server's machine."""
+    machine, _, port = text.partition(":") if ":" in text else (text, "", str(default or ""))
+    if MACHINE.fullmatch(machine) is None or (port and not (port.isascii() and port.isdigit())):
+        raise UserError(f'"{text}" does not name a machine', "write fl.example.org:8443 or 192.0.2.7:8443, no more")
+    if not port or not 1 <= int(port) <= 65535:
+        raise UserError(f'"{text}" has no port from 1 to 65535', f"write {machine}:{PORT}")
+    return machine, int(port)
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address is this machine's own, which no other can reach."""
     try:
@@ -129,7 +141,7 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse_insecure(insecure: bool, *hosts: str) -> None:
-    """Without TLS and keys anybody on the way could read and change everything."""
+    """Refuse to go without TLS and keys where others could read and change everything."""
     far = [host for host in hosts if not is_loopback(host)]
     if insecure and far:
         raise ValueError(f"insecure: {far[0]} is not this machine alone; certificates and keys are needed there")

@@ -1,4 +1,4 @@
-"""Flower's own programs: how they are started and asked, so that nothing is sent or installed unasked."""
+"""Flower's own programs: their commands and environment; they send and install nothing unasked."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def need_flower() -> None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Of every process of a federation: Flower's home in this folder, its programs on the path, nothing sent home."""
+    """Return the environment of a federation's processes: Flower's home is in this folder, and nothing is sent out."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**QUIET, "FLWR_HOME": str(folder / "flower"), "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def superlink(host: ServerHost, folder: Path) -> list[str]:
-    """Flower's server: it keeps its state in a file, and lets the app live in a process of its own."""
+    """Return the command of Flower's server, which keeps its state in a file and runs apps in other processes."""
     command = [sys.executable, "-m", "fedblocks.flower.gateway.superlink", "--isolation", "process"]
     command += ["--host", "127.0.0.1", "--port", str(host.inner_port)]
     command += ["--database", str(folder / "flower.db"), "--disable-runtime-dependency-installation"]
@@ -56,7 +56,7 @@ def superlink(host: ServerHost, folder: Path) -> list[str]:
 
 
 def superexec(host: ServerHost, folder: Path) -> list[str]:
-    """The process that starts the server's app, and outlives a SuperLink that is killed."""
+    """Return the command of the process that starts the server's app, and outlives a SuperLink that is killed."""
     secured = ["--insecure"] if host.insecure else ["--root-certificates", str(folder / "ca.crt")]
     return ["flower-superexec", *secured, "--runtime-api-address", f"127.0.0.1:{host.inner_port}"]
 
@@ -71,21 +71,21 @@ def connect(host: ServerHost, folder: Path) -> None:
 
 
 def ask(folder: Path, *words: str) -> dict[str, Any]:
-    """What one of Flower's commands answers."""
+    """Run one of Flower's commands and return its answer."""
     environment_ = {**os.environ, **environment(folder)}
     done = subprocess.run(["flwr", *words, "--format", "json"], env=environment_, capture_output=True, text=True)
     try:
-        found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+        answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError as error:
-        told = (done.stderr or done.stdout).strip()[-300:]
-        raise UserError(f"flwr {words[0]} failed: {told}", "see that the server is running") from error
-    if not found.get("success", done.returncode == 0):
-        raise UserError(f"flwr {words[0]} failed: {found.get('error-message', found)}", "see the server's log")
-    return found
+        text = (done.stderr or done.stdout).strip()[-300:]
+        raise UserError(f"flwr {words[0]} failed: {text}", "see that the server is running") from error
+    if not answer.get("success", done.returncode == 0):
+        raise UserError(f"flwr {words[0]} failed: {answer.get('error-message', answer)}", "see the server's log")
+    return answer
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses."""
+    """Return a port of this machine that nobody uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         number: int = probe.getsockname()[1]
@@ -93,7 +93,7 @@ def free_port() -> int:
 
 
 def refuse_used(host: str, port: int) -> None:
-    """Say so before anything is started if a port is taken."""
+    """Refuse a port that is taken, before anything is started."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -124,10 +124,10 @@ def is_open(host: ServerHost) -> bool:
         return False
 
 
-def until(true: Callable[[], bool], seconds: float, check: Callable[[], object], what: str) -> None:
-    """Wait for something, while nothing that it needs has ended."""
+def until(is_ready: Callable[[], bool], seconds: float, check: Callable[[], object], what: str) -> None:
+    """Wait until `is_ready`; `check` is called all the while, and may raise."""
     end = time.monotonic() + seconds
-    while not true():
+    while not is_ready():
         check()
         if time.monotonic() > end:
             raise UserError(f"{what} is not ready after {seconds:g} s", "see the logs")

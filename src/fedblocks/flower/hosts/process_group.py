@@ -19,7 +19,7 @@ from types import FrameType, TracebackType
 from fedblocks.core.errors import UserError
 from fedblocks.flower.keys.private_files import OTHERS, SECRET, private_folder
 
-MARK = "FEDBLOCKS_CREW"  # in the environment of every process of a crew, and of all that these start
+MARK = "FEDBLOCKS_PROCESS_GROUP"  # in the environment of every process of a group, and of all that these start
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 GRACE = 8.0  # seconds to end by oneself
 _PR_SET_PDEATHSIG = 1
@@ -27,7 +27,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(eq=False)
 class ProcessGroup:
-    """Processes with names; at the end of a `with` none of them is left, however it ended."""
+    """Processes with names; after a `with` block none of them is left, however it ended."""
 
     logs: Path
     environment: Mapping[str, str]  # besides this process's own
@@ -50,13 +50,13 @@ class ProcessGroup:
         return self.running[name]
 
     def check(self) -> None:
-        """Say which process has ended that should not have."""
+        """Raise UserError if a process has ended."""
         for name, process in self.running.items():
             if (code := process.poll()) is not None:
                 raise UserError(f"{name} ended with code {code}: {self.last_words(name)}", f"see {self.log(name)}")
 
     def revive(self, most: int = 20) -> list[str]:
-        """Start those anew that have ended, and say which; too often is an error."""
+        """Start processes again that have ended, and return their names; more than `most` restarts are an error."""
         ended = [name for name, process in self.running.items() if process.poll() is not None]
         self.restarts += len(ended)
         if self.restarts > most:
@@ -67,7 +67,7 @@ class ProcessGroup:
         return ended
 
     def due(self, what: str, seconds: float) -> bool:
-        """Whether something that is done now and then is to be done again."""
+        """Whether `seconds` have passed since this last returned True for `what`."""
         before = self._last.setdefault(what, time.monotonic())
         if time.monotonic() - before < seconds:
             return False
@@ -78,28 +78,28 @@ class ProcessGroup:
         return self.logs / f"{name}.log"
 
     def last_words(self, name: str) -> str:
-        """The end of a log, in one line."""
-        told = self.log(name).read_text(errors="replace").splitlines()
-        plain = [COLOUR.sub("", line).strip() for line in told]
+        """Return the end of a log, in one line."""
+        lines = self.log(name).read_text(errors="replace").splitlines()
+        plain = [COLOUR.sub("", line).strip() for line in lines]
         return " | ".join(line for line in plain if line)[-600:] or "it said nothing"
 
     def stop(self) -> None:
-        """End all of them: first politely, then not; processes that they started are found by their mark."""
+        """End all processes, by SIGTERM and then by SIGKILL; those that they started are known by their mark."""
         for process in self.running.values():
             _signal(process.pid, signal.SIGTERM)
         end = time.monotonic() + GRACE
-        while (left := self.processes()) and time.monotonic() < end:
+        while (left := self.living()) and time.monotonic() < end:
             self._reap()
             time.sleep(0.05)
         for pid in left:
             _signal(pid, signal.SIGKILL)
-        while self.processes():
+        while self.living():
             self._reap()
             time.sleep(0.02)
         self.running.clear()
 
-    def processes(self) -> list[int]:
-        """All living processes of the crew."""
+    def living(self) -> list[int]:
+        """Return the numbers of all living processes of the group."""
         return marked(self.mark)
 
     def _reap(self) -> None:
@@ -114,15 +114,15 @@ class ProcessGroup:
 
 
 def marked(mark: str) -> list[int]:
-    """The processes of this user that carry a mark."""
-    wanted, found = f"{MARK}={mark}".encode(), []
+    """Return the numbers of this user's processes that carry a mark."""
+    wanted, pids = f"{MARK}={mark}".encode(), []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
+                pids.append(int(entry.name))
         except OSError:
             continue  # ended meanwhile, or another user's
-    return found
+    return pids
 
 
 def _signal(pid: int, number: int) -> None:
@@ -131,13 +131,13 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """In the child: be told to end when the process that started it is killed."""
+    """In the child: get SIGTERM when the process that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextmanager
 def ended_politely() -> Iterator[None]:
-    """SIGTERM is like Ctrl-C here: processes that were started are ended first."""
+    """Treat SIGTERM like Ctrl-C, so that processes that were started are ended first."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""A federation's server as processes: start them, submit what is to be done, take up what was lost."""
+"""The processes of a federation's server: start them, submit jobs, resume jobs that were lost."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ OVER = ("finished", "unknown")  # what Flower says then
 READY = 60.0  # seconds that a SuperLink may take to start on a busy machine
 
 
-def start_server(crew: ProcessGroup, folder: Path, tell: Tell) -> ServerHost:
-    """SuperLink, the process that starts apps, and a gateway that lets clients in and nobody else."""
+def start_server(processes: ProcessGroup, folder: Path, tell: Tell) -> ServerHost:
+    """Start the SuperLink, the process that starts apps, and the gateway that lets enrolled clients in."""
     host = ServerHost.read(folder)
     for address, port in ((host.bind, host.port), ("127.0.0.1", host.inner_port)):
         launch.refuse_used(address, port)
     launch.connect(host, folder)
     tell("starting the server")
-    crew.start("superlink", launch.superlink(host, folder))
-    launch.until(lambda: launch.healthy(host, folder), READY, crew.check, "the SuperLink")
-    crew.start("superexec", launch.superexec(host, folder), **{launch.POLL: "1"})  # runs are started seldom
-    crew.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(folder)])
+    processes.start("superlink", launch.superlink(host, folder))
+    launch.until(lambda: launch.healthy(host, folder), READY, processes.check, "the SuperLink")
+    processes.start("superexec", launch.superexec(host, folder), **{launch.POLL: "1"})  # runs are started seldom
+    processes.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(folder)])
     enrol(host, folder, tell)
-    launch.until(lambda: launch.is_open(host), READY, crew.check, "the gateway")
+    launch.until(lambda: launch.is_open(host), READY, processes.check, "the gateway")
     return host
 
 
 def enrol(host: ServerHost, folder: Path, tell: Tell) -> None:
-    """Flower's own table of keys becomes that of `server.toml`: new keys are registered, all others cut off."""
+    """Give Flower the keys of `server.toml`: register new ones, and cut off all others."""
     if host.insecure:
         return
     from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
@@ -72,7 +72,7 @@ def enrol(host: ServerHost, folder: Path, tell: Tell) -> None:
 
 @contextmanager
 def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
-    """The SuperLink's own interface for commands, on this machine."""
+    """Open the SuperLink's interface for commands, on this machine."""
     from flwr.supercore.control import ControlHttpClient
     from httpx import HTTPError
 
@@ -87,7 +87,7 @@ def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
 
 
 def submit(server: Path, job: Job) -> JobRecord:
-    """Give the server something to do."""
+    """Give the server a job."""
     if job.kind == "train":
         _refuse_going_on(server, job.folder)
         _settle(Path(job.folder))
@@ -115,23 +115,23 @@ def _refuse_going_on(server: Path, folder: str) -> None:
 
 
 def _settle(path: Path) -> None:
-    """A run that stopped or failed is not over: it waits for the job that is about to begin."""
+    """Mark a stopped or failed run as interrupted: it is to go on."""
     with RunFolder.open(path) as folder:
         if folder.status in ("interrupted", "failed"):
             folder.set_status("interrupted")
 
 
-def look_after(crew: ProcessGroup, server: Path, tell: Tell) -> None:
-    """Keep all processes alive and all jobs going."""
-    for name in crew.revive():
+def look_after(processes: ProcessGroup, server: Path, tell: Tell) -> None:
+    """Restart processes that have ended, and resume jobs whose apps are gone."""
+    for name in processes.revive():
         tell(f"{name} had ended and was started again")
     take_up(server, tell)
-    if crew.due("jobs", LOOK):
+    if processes.due("jobs", LOOK):
         check_submitted(server, tell)
 
 
 def take_up(server: Path, tell: Tell) -> None:
-    """Submit every job again whose app had begun and is gone."""
+    """Submit jobs again whose app had begun and is gone."""
     for record in unfinished_jobs(server):
         if record.status == "running" and not is_worked_on(server, record.name):
             what = "going on from the last round that it stored" if record.job.kind == "train" else "starting it again"
@@ -139,7 +139,7 @@ def take_up(server: Path, tell: Tell) -> None:
 
 
 def check_submitted(server: Path, tell: Tell) -> None:
-    """Jobs whose app died before it could begin are told of by Flower alone: they are started again, a few times."""
+    """Start jobs again, a few times, whose app died before it began; only Flower knows of these."""
     for record in unfinished_jobs(server):
         if record.status != "submitted" or not record.flower_run:
             continue
@@ -165,7 +165,7 @@ def _submit_again(server: Path, record: JobRecord, text: str, tell: Tell) -> Non
 
 
 def flower_status(server: Path, number: str) -> str:
-    """What Flower says of a run: pending, starting, running, finished:...; `unknown` if it has forgotten it."""
+    """Return what Flower says of a run: pending, starting, running, finished:...; `unknown` if it has forgotten it."""
     try:
         runs = launch.ask(server, "list", "--run-id", number).get("runs", [])
     except UserError:

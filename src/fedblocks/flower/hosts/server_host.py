@@ -1,4 +1,4 @@
-"""The server of a federation at work: it runs until it is told to stop, and does what it is asked for."""
+"""The server of a federation: run it, ask for its status, stop its jobs, give new clients their models."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.federation import job_for
 from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.flower.hosts.key_watch import KeyWatch, check_server
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
-from fedblocks.flower.keys.watch import KeyWatch, check_server
 from fedblocks.flower.server.jobs import JobRecord, all_jobs, is_worked_on, load_job, unfinished_jobs, update_job
 from fedblocks.runs.storage.folder import RunFolder
 
@@ -21,27 +21,27 @@ TEND = 1.0  # seconds between two looks at the processes
 
 
 def host_server(folder: Path, tell: Tell) -> None:
-    """Run the server of a federation until Ctrl-C or SIGTERM; a run that it was killed in is taken up."""
+    """Run the server of a federation until Ctrl-C or SIGTERM; jobs that a kill interrupted are resumed."""
     launch.need_flower()
     folder = folder.resolve()
     variables = {**launch.environment(folder), launch.SERVER: str(folder)}
-    tell = _unrepeated(tell)
-    with ended_politely(), ProcessGroup(folder / "logs", variables) as crew:
+    tell = _without_repeats(tell)
+    with ended_politely(), ProcessGroup(folder / "logs", variables) as processes:
         try:
             check_server(folder, tell)
             keys = KeyWatch(folder, tell)  # before the keys are read: no change is missed
-            host = running.start_server(crew, folder, tell)
+            host = running.start_server(processes, folder, tell)
             tell(f"ready: {len(host.clients)} machines with keys may connect to {host.address}:{host.port}")
             while True:
-                keys.follow(crew)
-                running.look_after(crew, folder, tell)
+                keys.follow(processes)
+                running.look_after(processes, folder, tell)
                 time.sleep(TEND)
         except KeyboardInterrupt:
             tell("stopping")
 
 
-def _unrepeated(tell: Tell) -> Tell:
-    """The same voice, which says nothing twice in a row: what is looked at every second is told when it changes."""
+def _without_repeats(tell: Tell) -> Tell:
+    """Return `tell` without repeats: a text is passed on when it differs from the last one."""
     last = ""
 
     def changed(text: str) -> None:
@@ -54,32 +54,32 @@ def _unrepeated(tell: Tell) -> Tell:
 
 
 def status_of(folder: Path) -> list[dict[str, object]]:
-    """The machines that are enrolled, all jobs that are not over, and the last one that is."""
+    """Return rows for the federation, its certificates, its nodes, all unfinished jobs and the last finished one."""
     launch.need_flower()
     host = ServerHost.read(folder)
     nodes = launch.ask(folder, "supernode", "list").get("nodes", [])
-    found: list[dict[str, object]] = [
+    rows: list[dict[str, object]] = [
         {"what": "node", "name": str(node.get("node-id")), "status": node.get("status")} for node in nodes
     ]
     jobs = all_jobs(folder)
     ended = [record for record in jobs if record.is_over][-1:]
-    found += [_described(record) for record in [*ended, *(record for record in jobs if not record.is_over)]]
+    rows += [_describe(record) for record in [*ended, *(record for record in jobs if not record.is_over)]]
     own: dict[str, object] = {"what": "federation", "name": host.federation, "status": f"{host.address}:{host.port}"}
-    return [own, *_certificates(host, folder), *found]
+    return [own, *_certificates(host, folder), *rows]
 
 
 def _certificates(host: ServerHost, folder: Path) -> list[dict[str, object]]:
-    """How long the server's certificate and its authority's are good for."""
+    """Return rows that say how long the certificates are valid."""
     if host.insecure:
         return []
     from fedblocks.flower.keys import certificates as pki
 
-    found = {name: pki.load_certificate(folder / name) for name in ("server.crt", "ca.crt")}
-    return [{"what": "certificate", "name": name, "status": pki.term_of(own)} for name, own in found.items()]
+    certificates = {name: pki.load_certificate(folder / name) for name in ("server.crt", "ca.crt")}
+    return [{"what": "certificate", "name": name, "status": pki.term_of(own)} for name, own in certificates.items()]
 
 
-def _described(record: JobRecord) -> dict[str, object]:
-    """A job in a line: what is done with which run, and how far it is."""
+def _describe(record: JobRecord) -> dict[str, object]:
+    """Return a row for a job: its kind, its run, and how far it is."""
     try:
         with RunFolder.open(Path(record.job.folder)) as run:
             done = f", {run.store.last_round() or 0} rounds"
@@ -90,21 +90,21 @@ def _described(record: JobRecord) -> dict[str, object]:
 
 
 def stop_jobs(server: Path, folder: Path | None = None) -> list[JobRecord]:
-    """End what is going on, or what is done with one run folder; what is stored stays, and can be gone on with."""
+    """Stop all jobs, or those of one run folder; what is stored stays, and runs can be continued."""
     launch.need_flower()
     jobs = [r for r in unfinished_jobs(server) if folder is None or Path(r.job.folder) == folder]
     if not jobs:
-        raise UserError("nothing is going on there", f"see: fedblocks federation status {server}")
+        raise UserError("no job is running there", f"see: fedblocks federation status {server}")
     if folder is None and len({record.job.folder for record in jobs}) > 1:
         names = ", ".join(sorted({record.job.folder for record in jobs}))
-        raise UserError(f"several runs are going on: {names}", f"name one: fedblocks federation stop {server} FOLDER")
+        raise UserError(f"several runs have jobs: {names}", f"name one: fedblocks federation stop {server} FOLDER")
     for record in jobs:
         _stop(server, record)
     return jobs
 
 
 def _stop(server: Path, record: JobRecord) -> None:
-    """First the job's file, so that nobody takes it up; then Flower, which ends its app."""
+    """Stop a job: first in its file, so that it is not resumed; then in Flower, which ends its app."""
     update_job(server, record.name, status="stopped")
     try:
         launch.ask(server, "stop", record.flower_run)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.client.policy import Allow
-from fedblocks.flower.hosts.folders import NAME, PORT, ClientHost, ServerHost, is_loopback
+from fedblocks.flower.hosts.folders import NAME, PORT, ClientHost, ServerHost, address_of, is_loopback
 from fedblocks.flower.keys.private_files import private_folder, refuse_filled
 
 EXAMPLE = {"name": "npz", "clients": 1, "options": {"path": "data.npz"}, "split": [0.7, 0.1, 0.2]}
@@ -22,22 +22,11 @@ HINT = """
 # [allow] says what the server may ask for here; docs/deploy.md lists it. Without it the defaults hold:
 # methods: all that are installed; largest = "2GB"; send = ["updates", "scores", "tags"]
 """
-MACHINE = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 
 
 def node_name(number: int) -> str:
-    """The folder, and the key, of a client."""
+    """Return the name of a node's folder and of its key."""
     return f"client-{number:03d}"
-
-
-def address_of(text: str, default: int | None = None) -> tuple[str, int]:
-    """Name and port of a server's machine."""
-    machine, _, port = text.partition(":") if ":" in text else (text, "", str(default or ""))
-    if MACHINE.fullmatch(machine) is None or (port and not (port.isascii() and port.isdigit())):
-        raise UserError(f'"{text}" does not name a machine', "write fl.example.org:8443 or 192.0.2.7:8443, no more")
-    if not port or not 1 <= int(port) <= 65535:
-        raise UserError(f'"{text}" has no port from 1 to 65535', f"write {machine}:{PORT}")
-    return machine, int(port)
 
 
 def make_server_folder(
@@ -49,7 +38,7 @@ def make_server_folder(
     ca_key: Path | None = None,
     years: int | None = None,
 ) -> Path:
-    """A server's folder with an authority and a certificate, and no client yet; where the authority's key is."""
+    """Make a server's folder with an authority and a certificate; return where the authority's key is."""
     server, secret = folder / "server", ca_key or folder / "authority" / "ca.key"
     refuse_filled(server)
     if secret.resolve().is_relative_to(server.resolve()):
@@ -58,7 +47,7 @@ def make_server_folder(
     own = folder.resolve().name
     settings: dict[str, Any] = {"federation": own if re.fullmatch(NAME, own) else "federation", "insecure": insecure}
     settings |= {"address": address, "port": port, "inner_port": inner_port or port + 1}
-    host = _checked({**settings, "bind": "127.0.0.1" if is_loopback(address) else "0.0.0.0"})
+    host = _check({**settings, "bind": "127.0.0.1" if is_loopback(address) else "0.0.0.0"})
     if not folder.exists():
         private_folder(folder)
     if not insecure:
@@ -71,7 +60,7 @@ def make_server_folder(
     return secret
 
 
-def _checked(settings: Mapping[str, Any]) -> ServerHost:
+def _check(settings: Mapping[str, Any]) -> ServerHost:
     try:
         return ServerHost(**settings)
     except ValidationError as error:
@@ -80,7 +69,7 @@ def _checked(settings: Mapping[str, Any]) -> ServerHost:
 
 
 def join(folder: Path, server: str, ca: Path, name: str, numbers: Sequence[int], **more: Any) -> ClientHost:
-    """On a client's machine: a folder with a key of its own, the authority that it believes, and its settings."""
+    """Make a client's folder, on its machine: a key of its own, the certificate of its authority, and its settings."""
     from fedblocks.flower.keys import certificates as pki
     from fedblocks.flower.keys import public_keys as keys
 
@@ -119,9 +108,9 @@ def set_up(
     device: str = "cpu",
     pictures: bool = False,
 ) -> list[str]:
-    """A whole federation on one machine, by what its machines would do each for itself; the folders."""
+    """Make the folders of a whole federation on one machine, and return them."""
     from fedblocks.flower.keys import certificates as pki
-    from fedblocks.flower.keys import key_table as registry
+    from fedblocks.flower.keys import key_table
 
     make_server_folder(folder, address, port, inner_port, insecure, years=None if insecure else pki.AUTHORITY_YEARS)
     server, at = folder / "server", f"{address}:{port}"
@@ -133,7 +122,7 @@ def set_up(
             _client(host.federation, at, numbers, name=name, **more).write(folder / name, HINT)
         else:
             join(folder / name, at, server / "ca.crt", name, numbers, **more)
-            registry.enrol(server, folder / name / f"{name}.pub", numbers)
+            key_table.enrol(server, folder / name / f"{name}.pub", numbers)
     if insecure:
         held = {name: tuple(numbers) for name, numbers in clients.items()}
         host.model_copy(update={"clients": held}).write(server)

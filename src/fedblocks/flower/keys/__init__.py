@@ -1,1 +1,5 @@
-"""Certificates and keys: made, enrolled, revoked, rotated, renewed; and private files."""
+"""Certificates and keys: make, enrol, revoke, rotate and renew them; and private files.
+
+Start with `certificates` (the server's) or `key_table` (the clients' keys on the server).
+It imports `hosts.folders` and nothing else of `fedblocks.flower`; it does not need Flower.
+"""

@@ -22,7 +22,7 @@ RENEW = "fedblocks federation renew"
 
 
 def make_authority(folder: Path, federation: str = "federation", key: Path | None = None) -> None:
-    """`ca.crt`, which everybody is given, and `ca.key`, which signs and is best kept on another machine."""
+    """Make `ca.crt`, which everybody gets, and `ca.key`, which signs and is best kept on another machine."""
     secret = key or folder / "ca.key"
     if secret.exists():
         raise UserError(f"{secret} is there already: it may be another federation's", "name another file by --ca-key")
@@ -34,13 +34,13 @@ def make_authority(folder: Path, federation: str = "federation", key: Path | Non
 
 
 def renew_authority(folder: Path, key: Path) -> None:
-    """A new `ca.crt` for the same authority: same name, same key, and so good for what the old one signed."""
+    """Make a new `ca.crt` for the same authority: what the old one signed stays valid."""
     old, signer = load_authority(folder / "ca.crt", aged=True), load_signer(folder, key)
     _write_authority(folder / "ca.crt", old.subject, signer)
 
 
 def replace_authority(folder: Path, federation: str, key: Path) -> None:
-    """Another authority in the place of one whose key was stolen; the old key is kept under another name."""
+    """Replace an authority whose key was stolen; the old key is kept under another name."""
     if key.exists():
         key.replace(key.with_name(f"{key.name}.stolen"))
     make_authority(folder, federation, key)
@@ -55,7 +55,7 @@ def _write_authority(path: Path, name: x509.Name, signer: ec.EllipticCurvePrivat
 
 
 def make_server(folder: Path, hosts: list[str], ca_key: Path | None = None, years: int = SERVER_YEARS) -> None:
-    """`server.crt` and a new `server.key` for these names and addresses, signed by the authority of the folder."""
+    """Make `server.crt` and a new `server.key` for these names and addresses, signed by the folder's authority."""
     authority, signer = load_authority(folder / "ca.crt"), load_signer(folder, ca_key or folder / "ca.key")
     key = ec.generate_private_key(CURVE)
     end = min(_later(years), authority.not_valid_after_utc)
@@ -74,7 +74,7 @@ def make_server(folder: Path, hosts: list[str], ca_key: Path | None = None, year
 
 
 def make_client(private: Path, public: Path) -> None:
-    """A client's own key, and the public half that the server enrols."""
+    """Make a client's own key, and the public half that the server enrols."""
     key = ec.generate_private_key(CURVE)
     form = serialization.PrivateFormat.OpenSSH
     secret = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
@@ -84,18 +84,18 @@ def make_client(private: Path, public: Path) -> None:
 
 
 def public_text(key: ec.EllipticCurvePublicKey) -> bytes:
-    """The line that a `.pub` file holds."""
+    """Return the line of a `.pub` file."""
     return bytes(key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)) + b"\n"
 
 
 def public_key(file: Path) -> bytes:
-    """The public half of a client's key as Flower knows it."""
+    """Read the public half of a client's key, as Flower knows it."""
     key = serialization.load_ssh_public_key(file.read_bytes().strip())
     return bytes(key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
 
 
 def load_authority(path: Path, aged: bool = False) -> x509.Certificate:
-    """The authority of a `ca.crt`, the first where there are several, if it is one; `aged`: even if its time is up."""
+    """Read an authority's certificate, the first of the file; with `aged`, even one that has expired."""
     certificates = _certificates(path)
     if not all(map(_is_authority, certificates)):
         fix = "take ca.crt of the server's folder, not server.crt"
@@ -114,7 +114,7 @@ def _is_authority(certificate: x509.Certificate) -> bool:
 
 
 def load_certificate(path: Path) -> x509.Certificate:
-    """The first certificate of a file."""
+    """Read the first certificate of a file."""
     return _certificates(path)[0]
 
 
@@ -132,41 +132,41 @@ def _certificates(path: Path) -> list[x509.Certificate]:
 
 
 def load_signer(folder: Path, path: Path) -> ec.EllipticCurvePrivateKey:
-    """The authority's private key, if it is that of the folder's `ca.crt`."""
+    """Read the authority's private key; it must be that of the folder's `ca.crt`."""
     if not path.is_file():
         fix = "say where it is: --ca-key PATH (it may have been put on another disk or machine)"
         raise UserError(f"the authority's private key is not at {path}", fix)
     refuse_open(path, f"make a new authority: {RENEW} --authority --new-key")
     try:
-        found = serialization.load_pem_private_key(path.read_bytes(), None)
+        signer = serialization.load_pem_private_key(path.read_bytes(), None)
     except (ValueError, TypeError) as error:
         raise UserError(f"{path} is not a private key", "name the authority's ca.key by --ca-key") from error
     known = load_authority(folder / "ca.crt", aged=True).public_key()
-    if not isinstance(found, ec.EllipticCurvePrivateKey) or found.public_key() != known:
+    if not isinstance(signer, ec.EllipticCurvePrivateKey) or signer.public_key() != known:
         message = f"{path} does not belong to {folder / 'ca.crt'}: it is the key of another federation"
         raise UserError(message, "name the key that was made with this server's folder")
-    return found
+    return signer
 
 
 def federation_of(authority: x509.Certificate) -> str:
-    """The name of the federation that an authority signs for."""
+    """Return the name of the federation that an authority signs for."""
     return str(authority.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
 def fingerprint_of(certificate: x509.Certificate) -> str:
-    """As `openssl x509 -fingerprint -sha256` prints it."""
+    """Return a fingerprint as `openssl x509 -fingerprint -sha256` prints it."""
     return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:
-    """The machines that a server's certificate is good for."""
+    """Return the names and addresses that a server's certificate is valid for."""
     known = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     addresses = [str(address) for address in known.get_values_for_type(x509.IPAddress)]
     return [*known.get_values_for_type(x509.DNSName), *addresses]
 
 
 def check_server(folder: Path, address: str) -> list[str]:
-    """Say what is wrong with a server's certificates and keys before it starts; what is only a warning is returned."""
+    """Refuse a server's certificates and keys if they are wrong; return warnings."""
     authority, server = load_authority(folder / "ca.crt"), load_certificate(folder / "server.crt")
     again = f"{RENEW} {folder}"
     refuse_open(folder / "server.key", f"{RENEW} {folder} --authority --new-key")
@@ -190,7 +190,7 @@ def check_server(folder: Path, address: str) -> list[str]:
 
 
 def term_of(certificate: x509.Certificate) -> str:
-    """How long a certificate is good for, and whether it is time to renew it."""
+    """Say until when a certificate is valid, and whether it is time to renew it."""
     return f"good until {certificate.not_valid_after_utc:%Y-%m-%d}{', renew it' if _ends_soon(certificate) else ''}"
 
 

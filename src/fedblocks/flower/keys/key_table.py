@@ -1,4 +1,4 @@
-"""The keys that a server believes: enrolled, replaced, revoked; `server.toml` and `clients/` are changed together."""
+"""The keys that a server accepts: enrol, replace and revoke them, in `server.toml` and `clients/` together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 def enrol(server: Path, file: Path, numbers: Sequence[int] = (), examples: int | None = None) -> str:
-    """Believe a key that a client handed in, for these clients; the name, which is that of the file."""
+    """Accept a key for these clients; return its name, which is that of the file."""
     name = check_name(file.name.removesuffix(".pub"))
     key = keys.read_public(keys.content_of(file), file)
     with locked(_of_server(server)):
@@ -31,7 +31,7 @@ def enrol(server: Path, file: Path, numbers: Sequence[int] = (), examples: int |
 
 
 def replace(server: Path, name: str, file: Path) -> str:
-    """Believe another key in the place of one that was lost, on the operator's word."""
+    """Accept another key in place of one that was lost, because the operator says so."""
     key = keys.read_public(keys.content_of(file), file)
     with locked(_of_server(server)):
         _exchange(server, ServerHost.read(server), check_name(name), key)
@@ -39,7 +39,7 @@ def replace(server: Path, name: str, file: Path) -> str:
 
 
 def rotate(server: Path, file: Path) -> str:
-    """Believe another key because the owner of the old one asks for it; the name."""
+    """Accept another key because the owner of the old one asks for it; return its name."""
     request = keys.read_request(keys.content_of(file), file)
     key = keys.read_public(request.new.encode(), f"the new key in {file}")
     with locked(_of_server(server)):
@@ -58,7 +58,7 @@ def rotate(server: Path, file: Path) -> str:
 
 
 def revoke(server: Path, name: str) -> Path:
-    """Believe a key no longer, and never again; where it is kept."""
+    """Refuse a key from now on and for ever; return where it is kept."""
     with locked(_of_server(server)):
         host = ServerHost.read(server)
         kept = _put_away(server, name, _enrolled(server, host, check_name(name)))
@@ -69,7 +69,7 @@ def revoke(server: Path, name: str) -> Path:
 
 
 def table(server: Path) -> list[dict[str, object]]:
-    """Every key that is believed."""
+    """Return a row for every key that is accepted."""
     host = ServerHost.read(server)
     return [
         {
@@ -87,7 +87,7 @@ def _of_server(server: Path) -> Path:
 
 
 def _exchange(server: Path, host: ServerHost, name: str, key: Key) -> None:
-    """The new key in the place of the old one, which is put away."""
+    """Put the new key in the place of the old one, which is kept among the revoked."""
     old = _enrolled(server, host, name)
     _refuse_revoked(server, key)
     _refuse_known(server, host, key)
@@ -97,7 +97,7 @@ def _exchange(server: Path, host: ServerHost, name: str, key: Key) -> None:
 
 
 def _write(server: Path, host: ServerHost, name: str, key: Key, numbers: Sequence[int], examples: int | None) -> None:
-    """The key first, then `server.toml`, which readers look at for changes."""
+    """Write the key, then `server.toml`, which readers look at for changes."""
     write_private(private_folder(server / "clients") / f"{name}.pub", public_text(key), PUBLIC)
     agreed = {**host.examples, name: examples} if examples is not None else host.examples
     since = {name: datetime.now(UTC).isoformat(timespec="seconds"), **host.since}
@@ -107,14 +107,14 @@ def _write(server: Path, host: ServerHost, name: str, key: Key, numbers: Sequenc
 
 
 def _put_away(server: Path, name: str, key: Key) -> Path:
-    """A copy among the keys that are never enrolled again."""
+    """Keep a copy among the keys that are never enrolled again."""
     kept = private_folder(server / "clients" / "revoked") / f"{name}-{_safe(fingerprint(key))}.pub"
     write_private(kept, public_text(key), PUBLIC)
     return kept
 
 
 def _safe(fingerprint: str) -> str:
-    """A fingerprint as a part of a file's name."""
+    """Write a fingerprint so that it can be part of a file's name."""
     return fingerprint.removeprefix("SHA256:").replace("/", "_").replace("+", "-")
 
 
@@ -138,7 +138,7 @@ def _refuse_revoked(server: Path, key: Key) -> None:
 
 
 def _refuse_known(server: Path, host: ServerHost, key: Key, name: str = "") -> None:
-    """One key, one name; one name, one key."""
+    """Refuse a key that has another name, and a name that has another key."""
     for other in host.clients:
         same = _stored(server, other) == key
         if same and other != name:

@@ -16,14 +16,14 @@ OTHERS = 0o077  # the bits that let a group, or everybody, in
 
 
 def private_folder(path: Path) -> Path:
-    """A folder that nobody but its owner looks into, made if it is not there."""
+    """Make a folder, if there is none, that only its owner may read."""
     path.mkdir(parents=True, exist_ok=True, mode=FOLDER)
     path.chmod(FOLDER)
     return path
 
 
 def write_private(path: Path, content: bytes, mode: int = SECRET) -> None:
-    """Write a file so that a reader, or a kill, meets the old content or the new; nobody else reads it meanwhile."""
+    """Write a file in one step: a reader, also after a kill, sees the old content or the new."""
     draft = path.with_name(f".{path.name}.tmp")
     draft.unlink(missing_ok=True)  # what a kill left, whose mode may be another
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & ~OTHERS)
@@ -35,7 +35,7 @@ def write_private(path: Path, content: bytes, mode: int = SECRET) -> None:
 
 
 def refuse_open(path: Path, fix: str) -> None:
-    """A secret that others can read is none: say so before it is used."""
+    """Refuse a secret that other users can read."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:
@@ -46,14 +46,14 @@ def refuse_open(path: Path, fix: str) -> None:
 
 
 def refuse_filled(folder: Path) -> None:
-    """A folder in which something lies is somebody's."""
+    """Refuse a folder that is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is there and not empty", "name another folder, or move what lies there away")
+        raise UserError(f"{folder} is not empty", "name another folder, or move what lies there away")
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One process at a time changes what stands in a folder; the system ends the lock with the process."""
+    """Hold a folder's lock while it is changed; the system drops it when the process ends."""
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, SECRET)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

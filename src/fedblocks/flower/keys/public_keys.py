@@ -27,7 +27,7 @@ MAKE = "make one on the client's machine: fedblocks federation join FOLDER"
 
 
 def check_name(name: str) -> str:
-    """The name of a key, which is also a file's name."""
+    """Return the name of a key, if it can be a file's name too."""
     if re.fullmatch(NAME, name) is None:
         message = f"{name[:60]!a} cannot be the name of a client's key"
         raise UserError(message, "use up to 40 letters, digits, - and _ (ASCII), beginning with a letter or digit")
@@ -35,7 +35,7 @@ def check_name(name: str) -> str:
 
 
 def content_of(path: Path) -> bytes:
-    """What a file holds that somebody handed in; a private key is never taken."""
+    """Read a file that a client sent; a private key is refused."""
     try:
         with open(path, "rb") as file:
             content = file.read(LARGEST + 1)
@@ -50,7 +50,7 @@ def content_of(path: Path) -> bytes:
 
 
 def read_public(content: bytes, where: object) -> Key:
-    """A public key on the curve that is used here, or what is wrong with it."""
+    """Read a public key; it must be on the curve that is used here."""
     try:
         key = serialization.load_ssh_public_key(content.strip())
     except (ValueError, UnsupportedAlgorithm) as error:
@@ -63,13 +63,13 @@ def read_public(content: bytes, where: object) -> Key:
 
 
 def fingerprint(key: Key) -> str:
-    """As `ssh-keygen -lf NAME.pub` prints it."""
+    """Return a fingerprint as `ssh-keygen -lf NAME.pub` prints it."""
     wire = base64.b64decode(public_text(key).split()[1])
     return "SHA256:" + base64.b64encode(sha256(wire).digest()).decode().rstrip("=")
 
 
 def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
-    """A client's own key."""
+    """Read a client's own key."""
     refuse_open(path, "make a new key: fedblocks federation rotate FOLDER")
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), None)
@@ -81,7 +81,7 @@ def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 class Request(BaseModel):
-    """A client's word, by its old key, that its new key is its own."""
+    """A request to replace a key, signed with the old one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -94,11 +94,11 @@ class Request(BaseModel):
     signature: str = ""
 
     def signed(self, old: ec.EllipticCurvePrivateKey) -> Request:
-        """The same with a signature by the old key."""
+        """Return the same request with a signature by the old key."""
         return self.model_copy(update={"signature": base64.b64encode(old.sign(self._words(), SIGNED)).decode()})
 
     def check_signature(self, old: Key) -> None:
-        """That it is the owner of the old key who asks."""
+        """Refuse a request that the old key did not sign."""
         try:
             old.verify(base64.b64decode(self.signature, validate=True), self._words(), SIGNED)
         except (InvalidSignature, ValueError) as error:
@@ -106,7 +106,7 @@ class Request(BaseModel):
             raise UserError(message, f"if that key was lost: enrol SERVER NEW.pub --replace {self.name}") from error
 
     def check_time(self) -> None:
-        """That it is not an old one that somebody kept."""
+        """Refuse a request that is too old."""
         age = datetime.now(UTC) - self.time
         if not timedelta(days=-1) < age < FRESH:
             message = f"the request is of {self.time:%Y-%m-%d}, and good for {FRESH.days} days"
@@ -117,7 +117,7 @@ class Request(BaseModel):
 
 
 def read_request(content: bytes, where: object) -> Request:
-    """A request to replace a key."""
+    """Read a request to replace a key."""
     try:
         return Request.model_validate_json(content)
     except ValidationError as error:

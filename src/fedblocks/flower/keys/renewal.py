@@ -1,17 +1,16 @@
-"""New certificates for a server that is known already: before the old ones end, or after a theft."""
+"""New certificates for a server: before the old ones expire, or after a theft."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.hosts.setup import address_of
+from fedblocks.flower.hosts.folders import ServerHost, address_of
 from fedblocks.flower.keys import certificates as pki
 from fedblocks.flower.keys.private_files import locked
 
 
 def renew(server: Path, ca_key: Path, names: list[str], years: int, authority: bool, new_key: bool) -> list[str]:
-    """A new server certificate for the same names and more; what the operator is told."""
+    """Make a new server certificate for the same names and more; return lines for the operator."""
     more = [address_of(name, 1)[0] for name in names]
     host = ServerHost.read(server)
     with locked(server):

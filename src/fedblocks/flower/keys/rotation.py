@@ -1,4 +1,4 @@
-"""A client's new key: made beside the old one, asked for with the old one's signature, taken when it is enrolled."""
+"""A client's new key: made beside the old one, requested with the old one's signature, used once it is enrolled."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NEW, OLD = "client.key.new", "client.key.old"
 
 
 def begin(folder: Path) -> tuple[str, Path | None]:
-    """Make a new key; its fingerprint, and the request for the server, which only the old key can sign."""
-    name, own, public = _named(folder), folder / "client.key", public_file(folder)
+    """Make a new key; return its fingerprint, and the request for the server, signed with the old key."""
+    name, own, public = _key_name(folder), folder / "client.key", public_file(folder)
     if not own.exists():  # it was lost: nothing can be signed, and the operator is asked
         make_client(own, public)
         return fingerprint(read_private(own).public_key()), None
@@ -34,22 +34,22 @@ def begin(folder: Path) -> tuple[str, Path | None]:
 
 
 def public_file(folder: Path) -> Path:
-    """The public half, for the server's operator."""
-    return folder / f"{_named(folder)}.pub"
+    """Return the file with the public half, for the server's operator."""
+    return folder / f"{_key_name(folder)}.pub"
 
 
 def finish(folder: Path) -> str:
-    """Use the new key from now on; its fingerprint. The old one is kept until its owner removes it."""
+    """Use the new key from now on; return its fingerprint. The old one is kept until its owner removes it."""
     if not (folder / NEW).exists():
         raise UserError(f"{folder} has no new key", f"make one: fedblocks federation rotate {folder}")
     key = read_private(folder / NEW)
     write_private(folder / OLD, (folder / "client.key").read_bytes())
     os.replace(folder / NEW, folder / "client.key")
-    (folder / f"{_named(folder)}.json").unlink(missing_ok=True)
+    (folder / f"{_key_name(folder)}.json").unlink(missing_ok=True)
     return fingerprint(key.public_key())
 
 
-def _named(folder: Path) -> str:
+def _key_name(folder: Path) -> str:
     host = ClientHost.read(folder)
     if host.insecure:
         raise UserError(f"{folder} belongs to a federation without keys", "join one that has them")

@@ -29,7 +29,7 @@ class Enrolment:
         return self.keys is None or client in self.keys.get(key, ())
 
     def excesses(self, claims: Mapping[int, int], nodes: Mapping[int, int]) -> dict[int, str]:
-        """Client -> what is wrong with the number of examples that it claims, for those who claim too many."""
+        """Return the clients that claim too many examples, each with what is wrong."""
         wrong: dict[int, str] = {}
         for clients, number in self.agreed.items():
             here = [c for c in clients if c in claims]
@@ -40,7 +40,7 @@ class Enrolment:
         return wrong | {c: f"it claims {n} examples, more than {bound}: {why}" for c, n in bounded.items()}
 
     def _bound(self, claims: Mapping[int, int], nodes: Mapping[int, int]) -> tuple[int, str]:
-        """The most examples that a client without an agreed number may claim, and where that comes from."""
+        """Return the most examples that a client without an agreed number may claim, and why."""
         if self.largest is not None:
             return self.largest, "this is the largest that the server allows"
         voices = self._voices(claims, nodes)
@@ -50,7 +50,7 @@ class Enrolment:
         return bound, f"{FACTOR} times the median; if it has them, agree on its number in server.toml (examples)"
 
     def _voices(self, claims: Mapping[int, int], nodes: Mapping[int, int]) -> list[int]:
-        """What a client has, once for each node: nobody is heard more often for holding more clients.
+        """Return one number of examples for each node, so that a node with many clients has no more say than others.
 
         An agreed number speaks for its own clients. Clients without examples say nothing of the others.
         """

@@ -1,4 +1,4 @@
-"""What a server does: it trains a run, or gives new clients their models; a file for each job says how it stands."""
+"""A server's jobs, a file each: train a run, or give new clients their models."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Status = Literal["submitted", "running", "finished", "failed", "stopped"]
 
 
 class Job(BaseModel):
-    """One thing that the server does."""
+    """What the server was asked to do."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["train", "adapt"]
     folder: str  # of the run
-    terms: RunSpec
+    spec: RunSpec
     seconds: float = Field(gt=0)  # that a round may take
     patience: float = Field(gt=0)  # seconds to wait for clients that are not there
     minimum: float = Field(default=0.8, gt=0, le=1)  # share of the clients asked for whose updates make a round
@@ -41,7 +41,7 @@ class Job(BaseModel):
 
 
 class JobRecord(BaseModel):
-    """A job as it stands: a file of its own, so that several go on side by side and all are taken up."""
+    """A job and its status, in a file of its own: several jobs can run side by side, and all are resumed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,7 +58,7 @@ class JobRecord(BaseModel):
 
 
 def add_job(server: Path, job: Job) -> JobRecord:
-    """Keep a job where the server's app finds it, under a name."""
+    """Store a job under a new name, where the server's app finds it."""
     (server / "jobs").mkdir(exist_ok=True, mode=0o700)
     record = JobRecord(name=f"{job.kind}-{secrets.token_hex(4)}", job=job)
     write_atomically(_file(server, record.name), record.model_dump_json())
@@ -66,7 +66,7 @@ def add_job(server: Path, job: Job) -> JobRecord:
 
 
 def load_job(server: Path, name: str) -> JobRecord:
-    """The job of a name."""
+    """Read the job of a name."""
     try:
         return JobRecord.model_validate_json(_file(server, name).read_text())
     except FileNotFoundError as error:
@@ -74,7 +74,7 @@ def load_job(server: Path, name: str) -> JobRecord:
 
 
 def update_job(server: Path, name: str, **changes: Any) -> JobRecord:
-    """Note how a job stands; commands and apps may do so at the same time."""
+    """Change fields of a job's record; commands and apps may do so at the same time."""
     with _locked(server / "jobs" / "lock", wait=True):
         record = load_job(server, name).model_copy(update=changes)
         write_atomically(_file(server, name), record.model_dump_json())
@@ -82,13 +82,13 @@ def update_job(server: Path, name: str, **changes: Any) -> JobRecord:
 
 
 def all_jobs(server: Path) -> list[JobRecord]:
-    """Every job of a server; the one that changed last comes last."""
+    """Read every job of a server; the one that changed last comes last."""
     files = sorted((server / "jobs").glob("*-????????.json"), key=lambda file: file.stat().st_mtime_ns)
     return [load_job(server, file.stem) for file in files]
 
 
 def unfinished_jobs(server: Path) -> list[JobRecord]:
-    """The jobs that are not over."""
+    """Read the jobs that are not over."""
     return [record for record in all_jobs(server) if not record.is_over]
 
 
@@ -96,7 +96,7 @@ def unfinished_jobs(server: Path) -> list[JobRecord]:
 def working_on(server: Path, name: str) -> Iterator[Job]:
     """Hold a job while its app works on it, and note how it ended.
 
-    A process that is killed or told to end leaves its job unfinished, to be taken up by the next.
+    A process that is killed or asked to end leaves its job unfinished; the next one resumes it.
     """
     with _locked(_file(server, name).with_suffix(".lock"), wait=False):
         if (record := load_job(server, name)).is_over:
@@ -122,7 +122,7 @@ def is_worked_on(server: Path, name: str) -> bool:
 
 @contextmanager
 def _locked(path: Path, wait: bool) -> Iterator[None]:
-    """A lock that the system drops when its process ends, however it ends."""
+    """Hold a lock that the system drops when its process ends, however it ends."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,7 +140,7 @@ def _file(server: Path, name: str) -> Path:
 
 
 def write_app(folder: Path, job: str) -> Path:
-    """The app that Flower is given: a page that names functions of this package; clients never ask for it."""
+    """Write the app that Flower is given: a file that names functions of this package; clients never ask for it."""
     project = {"name": "fedblocks-run", "version": "1.0.0", "description": "a fedblocks run", "dependencies": []}
     components = {"serverapp": f"{MODULE}:server_app", "clientapp": f"{MODULE}:client_app"}
     app = {"publisher": "fedblocks", "components": components, "config": {"job": job}}

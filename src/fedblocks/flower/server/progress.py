@@ -1,4 +1,4 @@
-"""The server's progress on its own disk, so that it goes on after a crash where it was."""
+"""The server's progress on disk, from which it goes on after a crash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def save(folder: Path, progress: Progress) -> None:
 
 
 def load(folder: Path, side: ServerSide) -> Progress:
-    """The progress that was stored last, or the start if there is none."""
+    """Read the progress that was stored last; without one, return the start."""
     start = side.start()
     if not folder.is_dir() or not any(folder.glob("round-*")):
         return start

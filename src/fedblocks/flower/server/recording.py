@@ -12,7 +12,7 @@ from fedblocks.runs.storage.record import ClientMetric, Note, RefusalRow, RoundR
 
 
 def recorded(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
-    """A round that counts."""
+    """Return the record of a round that counts."""
     report = closed.report
     return RoundRecord(
         round=closed.progress.state.round,
@@ -27,8 +27,8 @@ def recorded(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
 
 def with_metrics(store: RunStore, round: int, more: Sequence[ClientMetric], pictures: Sequence[Snapshot] = ()) -> None:
     """Add scores, and what there is to draw, to the last round on record."""
-    found = store.rows("SELECT * FROM rounds WHERE round = ?", round)
-    if not found or store.last_round() != round:
+    stored = store.rows("SELECT * FROM rounds WHERE round = ?", round)
+    if not stored or store.last_round() != round:
         return
     query = "SELECT {} FROM {} WHERE round = ? ORDER BY rowid"
     keyed = "SELECT {} FROM {} WHERE round = ?"
@@ -38,14 +38,14 @@ def with_metrics(store: RunStore, round: int, more: Sequence[ClientMetric], pict
     kept = [Snapshot(**{**row, "numbers": json.loads(row["numbers"])}) for row in drawn]
     record = RoundRecord(
         round=round,
-        seconds=found[0]["seconds"],
-        clients=found[0]["clients"],
+        seconds=stored[0]["seconds"],
+        clients=stored[0]["clients"],
         metrics=list({(m.part, m.view, m.client): m for m in (*known, *more)}.values()),
         traffic=[Traffic(**r) for r in store.rows(keyed.format("client, block, direction, bytes", "traffic"), round)],
         refusals=[RefusalRow(**r) for r in store.rows(query.format("client, reason, detail", "refusals"), round)],
         snapshots=list({(s.name, s.client): s for s in (*kept, *pictures)}.values()),
         notes=[Note(row["text"], row["level"]) for row in store.rows(query.format("text, level", "notes"), round)],
-        started_at=found[0]["started_at"],
+        started_at=stored[0]["started_at"],
     )
     store.record_round(record)
 

@@ -1,4 +1,4 @@
-"""Who is there: nodes come and go, say which clients they hold, and are believed only with the key of that client."""
+"""The registry of connected clients: nodes come and go, and may speak only for the clients whose key they have."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import httpx
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
 from pydantic import TypeAdapter, ValidationError
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.server.enrolment import Enrolment
 from fedblocks.flower.server.rounds import readable
 from fedblocks.flower.wire.admission import Member
-from fedblocks.flower.wire.records import with_terms
+from fedblocks.flower.wire.records import hello_answer, hello_message
 
-HELLO = "query.hello"
+if TYPE_CHECKING:
+    from flwr.app import Message
+    from flwr.serverapp import Grid
+
 PAUSE = 0.5  # seconds between two looks at what has come; more of them keep a SuperLink from its work
 LOOK = 1.0  # seconds between two looks at which nodes there are
 AGAIN = 90.0  # seconds after which a node that did not answer, or could not, is asked again
@@ -38,12 +39,12 @@ class Registry:
     grid: Grid
     enrolled: Callable[[], Enrolment] = Enrolment  # read at every look: keys come and go during a run
     labels: int = 1  # of one example
-    terms: str = ""  # what nodes are told of the run
+    spec: str = ""  # the run specification, as JSON
     tell: Tell = lambda text: None
     claims: dict[int, int] = field(default_factory=dict)  # client -> its examples, for as long as the run lasts
     members: dict[int, Member] = field(default_factory=dict)
     nodes: dict[int, int] = field(default_factory=dict)  # client -> Flower's node
-    refused: dict[int, str] = field(default_factory=dict)  # node -> why it is not believed, or cannot take part
+    refused: dict[int, str] = field(default_factory=dict)  # node -> why it was refused, or cannot take part
     _enrolment: Enrolment | None = None
     _heard: dict[int, list[Member]] = field(default_factory=dict)  # node -> what it said, if it may speak for them
     _asked: dict[str, int] = field(default_factory=dict)  # message -> node
@@ -52,7 +53,7 @@ class Registry:
     _looked: float = float("-inf")
 
     def look(self) -> None:
-        """Ask nodes that are new who they are, take answers, and cross out nodes that left or are not believed."""
+        """Ask new nodes who their clients are, take answers, and drop nodes that left or lost their key."""
         if time.monotonic() - self._looked > LOOK:
             self._looked = time.monotonic()
             self._public = {node.node_id: bytes(node.public_key) for node in self.grid.get_nodes()}
@@ -66,7 +67,7 @@ class Registry:
         self._take_in()
 
     def _read_enrolment(self) -> None:
-        """A change is a reason to ask those again who were refused."""
+        """Read the enrolment again; after a change, refused nodes are asked again."""
         before, self._enrolment = self._enrolment, self.enrolled()
         if before is not None and before != self._enrolment:
             for node in self.refused:
@@ -88,8 +89,7 @@ class Registry:
     def _greet(self) -> None:
         now, known = time.monotonic(), {*self.nodes.values()}
         new = [n for n in self._public if n not in known and now - self._when.get(n, float("-inf")) > AGAIN]
-        question = with_terms(RecordDict({"hello": ConfigRecord({})}), self.terms)
-        messages = [Message(question, n, HELLO, group_id="hello", ttl=AGAIN) for n in new]
+        messages = [hello_message(node, self.spec, AGAIN) for node in new]
         asked = dict(zip(self._push(messages), new, strict=False))  # none if the SuperLink failed
         self._asked |= asked
         self._when |= dict.fromkeys(asked.values(), now)
@@ -107,13 +107,13 @@ class Registry:
             self._when.pop(node, None)  # ask it anew as soon as it is back
             return
         try:
-            self._heard[node] = self._said(message, node)
+            self._heard[node] = self._read(message, node)
         except ValueError as error:
             self._heard.pop(node, None)
             self._refuse(node, str(error))
 
     def _refuse(self, node: int, reason: str) -> None:
-        """Go on without a node; why is told once for each kind of reason."""
+        """Go on without a node; each kind of reason is reported once."""
         before, self.refused[node] = self.refused.get(node, ""), readable(reason)
         for client in [c for c, its in self.nodes.items() if its == node]:
             del self.nodes[client], self.members[client]
@@ -121,7 +121,7 @@ class Registry:
             self.tell(f"a node was refused: {self.refused[node]}")
 
     def _take_in(self) -> None:
-        """Those whose claims can be believed beside all others' take part; this changes as members come."""
+        """Let nodes take part whose claims agree with those of all others; this changes as clients come."""
         everybody = [(node, member) for node, members in self._heard.items() for member in members]
         claims, nodes = {m.client: m.size for _, m in everybody}, {m.client: node for node, m in everybody}
         excesses = (self._enrolment or Enrolment()).excesses(claims, nodes)
@@ -141,14 +141,15 @@ class Registry:
         self.refused.pop(node, None)
         self.tell(f"{_named(members)} there, with {sum(member.size for member in members)} training examples")
 
-    def _said(self, message: Message, node: int) -> list[Member]:
+    def _read(self, message: Message, node: int) -> list[Member]:
+        """Return the clients that a node says it holds, or raise ValueError."""
         if message.has_error():
             raise ValueError(f"client-error: {message.error.reason}")
         try:
-            told: dict[str, Any] = json.loads(str(message.content["hello"]["json"]))
-            if "reason" in told:
-                raise ValueError(f"{told['reason']}: {told.get('detail', '')}")
-            members = _MEMBERS.validate_json(json.dumps(told["members"]), strict=True)
+            answer = hello_answer(message.content)
+            if "reason" in answer:
+                raise ValueError(f"{answer['reason']}: {answer.get('detail', '')}")
+            members = _MEMBERS.validate_json(json.dumps(answer["members"]), strict=True)
             if not members:
                 raise TypeError("nobody")
         except (KeyError, TypeError, ValidationError) as error:
@@ -158,7 +159,7 @@ class Registry:
         return members
 
     def _not_enrolled(self, node: int, members: Sequence[Member]) -> str:
-        """Why a node may not speak for these clients; empty if it may."""
+        """Say why a node may not speak for these clients; empty if it may."""
         enrolment, key = self._enrolment or Enrolment(), self._public.get(node, b"")
         foreign = [m.client for m in members if not enrolment.knows(key, m.client)]
         if foreign and enrolment.keys is not None and key not in enrolment.keys:
@@ -166,7 +167,7 @@ class Registry:
         return f"wrong-key: its key is not that of client {foreign[0]}" if foreign else ""
 
     def _wrong_claim(self, members: Sequence[Member]) -> str:
-        """What a client may not say of itself, whatever others say; empty if nothing is wrong."""
+        """Say what is wrong with a claim by itself; empty if nothing is."""
         for member in members:
             fixed, most = self.claims.get(member.client, member.size), max(1, member.size * self.labels)
             if member.size != fixed:
@@ -176,13 +177,13 @@ class Registry:
         return ""
 
     def fix_claims(self, clients: Iterable[int]) -> None:
-        """Clients that are asked have said for the whole run how many examples they have."""
+        """Fix the number of examples of these clients for the rest of the run."""
         for client in self.nodes.keys() & {*clients}:
             self.claims.setdefault(client, self.members[client].size)
 
     def wait(self, clients: Sequence[int], least: int, seconds: float) -> None:
-        """Until all of these clients are there, or, when the time is up, at least some; the others join later."""
-        end, told = time.monotonic() + seconds, -1
+        """Wait until all of these clients are connected; after `seconds`, `least` of them are enough."""
+        end, reported = time.monotonic() + seconds, -1
         self.look()
         while missing := sorted({*clients} - self.nodes.keys()):
             here = len(clients) - len(missing)
@@ -191,8 +192,8 @@ class Registry:
                 return
             if time.monotonic() > end:
                 raise UserError(*self._too_few(clients, missing, least, seconds))
-            if here != told:
-                told = here
+            if here != reported:
+                reported = here
                 self.tell(f"waiting for clients: {here} of {len(clients)} are there, {listed(missing)} missing")
             time.sleep(PAUSE)
             self.look()
@@ -204,13 +205,13 @@ class Registry:
 
 
 def listed(clients: Sequence[int]) -> str:
-    """Some clients by their numbers, in a few words."""
+    """Name some clients by their numbers, in a few words."""
     numbers = ", ".join(map(str, clients[:5])) + (f" and {len(clients) - 5} more" if len(clients) > 5 else "")
     return f"client{'' if len(clients) == 1 else 's'} {numbers}"
 
 
 def pull(grid: Grid, messages: Iterable[str]) -> list[Message]:
-    """The answers that have come; none while the SuperLink fails, which says at the next look what was lost."""
+    """Return the answers that have come; none while the SuperLink fails, which says at the next call what was lost."""
     try:
         return list(grid.pull_messages(wanted)) if (wanted := list(messages)) else []
     except httpx.HTTPStatusError as error:
@@ -226,5 +227,5 @@ def refuse_lasting(error: httpx.HTTPStatusError) -> None:
 
 
 def _named(members: Sequence[Member]) -> str:
-    """The clients of one node in a few words, with their verb."""
+    """Name the clients of one node in a few words, with their verb."""
     return f"{listed([member.client for member in members])} {'is' if len(members) == 1 else 'are'}"

@@ -1,4 +1,4 @@
-"""A round under way on the server: what each client is sent, which answers count, and what becomes of them."""
+"""One round on the server: what each client is sent, which answers count, and their aggregation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HARMLESS = {"stale", "replayed", "duplicate", "unknown-client"}  # such a messag
 
 
 class OpenRound:
-    """A round under way: each client's first answer counts, whatever else comes is noted and changes nothing."""
+    """A round under way: the first answer of a client counts; all others are noted and change nothing."""
 
     def __init__(self, side: ServerSide, progress: Progress, clients: Sequence[int], ask: Ask | None = None) -> None:
         self.side, self.progress, self.ask = side, progress, ask or Ask()
@@ -88,16 +88,16 @@ class OpenRound:
 
     @property
     def admitted(self) -> int:
-        """Clients whose answers are used."""
+        """Number of clients whose answers are used."""
         return len(self._uploads)
 
     def limit(self, client: int, each: int = 0) -> int:
-        """The most bytes that a client's answer can have, with this many more for each array."""
+        """Return the most bytes that a client's answer can have, with `each` more for each array."""
         expected = self._expected[client]
         return int(SLACK * expected.limit()) + each * expected.arrays
 
     def receive(self, client: int, message: Wire) -> Wire | None:
-        """Take an answer; for a request, what the client is sent next. Nothing that a client sends raises."""
+        """Take an answer; return what the client is sent next, if anything. Nothing that a client sends raises."""
         try:
             header = header_of(message)
             if client not in self._expected:
@@ -117,7 +117,7 @@ class OpenRound:
         return None
 
     def ask_again(self, client: int) -> Wire | None:
-        """A fresh download for a client whose answer belonged to something else; once, then it is refused.
+        """Return a fresh download for a client that answered something else; the second time, refuse the client.
 
         On a network an answer is tied to the message that it answers. If what came is of another round or attempt, the
         right answer to that message will never come, and waiting for it would hold everybody until the deadline.
@@ -135,7 +135,7 @@ class OpenRound:
         return self.downloads[client]
 
     def _turn_away(self, client: int, error: Malformed) -> None:
-        """Old messages and copies are ignored; a first answer that nobody can place is the client's only one."""
+        """Ignore old messages and copies; refuse a client whose first answer cannot be read."""
         if error.reason in HARMLESS or client not in self.waiting:
             self.ignored.append(Refusal(client, error.reason, readable(error.detail)))
         else:
@@ -158,7 +158,7 @@ class OpenRound:
         return None
 
     def _more(self, client: int, header: RequestHeader) -> Wire:
-        """The second download: the slots asked for, for training or for an evaluation."""
+        """Return the second download: the slots that a client asked for."""
         method, state = self._expected[client].method, self.progress.state
         slots = union(header.train, header.evaluate)
         pools, specs = slots_of(method, state), self._expected[client].specs
@@ -206,9 +206,9 @@ class OpenRound:
         """End the round with what has come; below the minimum it is as if it had never begun."""
         for client in sorted(self.waiting):
             self.refuse(client, "no-answer", "nothing came before the round was closed")
-        local = {name: found for name, found in self._counts.items() if "/" not in name}
+        local = {name: by_client for name, by_client in self._counts.items() if "/" not in name}
         self.report.counts.update(local)
-        counts = {name: found for name, found in self._counts.items() if name not in local}
+        counts = {name: by_client for name, by_client in self._counts.items() if name not in local}
         evaluated = EvaluatedClients(counts, self._pictures)
         lost = {r.client for r in self.report.refusals if r.reason == "lost-state"}
         kept = {client: done for client, done in self.progress.kept.items() if client not in lost}
@@ -216,11 +216,11 @@ class OpenRound:
         if not self.ask.train:
             return Closed(before, self.report, evaluated, self.ignored)
         if self.admitted < max(1, minimum):
-            told = f"{self.admitted} of at least {max(1, minimum)} updates could be used"
-            return Closed(before, self.report, evaluated, self.ignored, abandoned=told)
-        return Closed(self._aggregated(kept), self.report, evaluated, self.ignored)
+            shortage = f"{self.admitted} of at least {max(1, minimum)} updates could be used"
+            return Closed(before, self.report, evaluated, self.ignored, abandoned=shortage)
+        return Closed(self._aggregate(kept), self.report, evaluated, self.ignored)
 
-    def _aggregated(self, kept: dict[int, int]) -> Progress:
+    def _aggregate(self, kept: dict[int, int]) -> Progress:
         state, members = self.progress.state, self.side.members
         groups: dict[str, Uploads] = {}
         cohorts: dict[str, Cohort] = {}
@@ -237,5 +237,5 @@ class OpenRound:
 
 
 def readable(text: str) -> str:
-    """What a client wrote, safe to print: no control characters, not too long."""
+    """Make what a client wrote safe to print: no control characters, not too long."""
     return "".join(c if c.isprintable() else " " for c in text[:300])

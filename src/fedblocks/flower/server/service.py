@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from flwr.serverapp import Grid
+from typing import TYPE_CHECKING
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import generator
-from fedblocks.flower.apps import Link, RoundTerms, play_round, run_rounds
 from fedblocks.flower.server import progress as progresses
+from fedblocks.flower.server.app import Link, RoundRules, play_round, run_rounds
 from fedblocks.flower.server.enrolment import CEILING, EnrolmentFiles
 from fedblocks.flower.server.jobs import Job, load_job, working_on
 from fedblocks.flower.server.recording import recorded, with_metrics
@@ -34,11 +33,14 @@ from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import ClientMetric, Note, Snapshot
 from fedblocks.runs.storage.states import settled
 
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
 CLAIMS = "claims"  # what a run's folder calls the examples that clients said they have
 
 
 def serve(grid: Grid, server: Path, name: str) -> None:
-    """Do a job of the server, and write how it ended to the job's file and to the run folder."""
+    """Carry out a job, and write how it ended to the job's file and to the run folder."""
     with working_on(server, name) as job, RunFolder.open(Path(job.folder)) as folder:
         config = config_of(folder)
         with threads(config.threads):
@@ -53,7 +55,7 @@ def serve(grid: Grid, server: Path, name: str) -> None:
 
 @contextmanager
 def _ending(folder: RunFolder, is_stopped: Callable[[], bool]) -> Iterator[None]:
-    """How a run ended is written to its folder; one whose app is killed, or told to end, counts as interrupted."""
+    """Write to the folder how a run ended; a run whose app is killed, or asked to end, stays interrupted."""
     folder.set_status("running")
     try:
         yield
@@ -70,52 +72,52 @@ def _ending(folder: RunFolder, is_stopped: Callable[[], bool]) -> Iterator[None]
 
 @dataclass(eq=False)
 class Service:
-    """One run of a server."""
+    """One run on a server."""
 
     job: Job
     folder: RunFolder
     prepared: Prepared
     side: ServerSide
-    roll: Registry
+    registry: Registry
     began: float = field(default_factory=time.perf_counter)
     started_at: str = field(default_factory=now)
 
     @staticmethod
     def of(grid: Grid, server: Path, job: Job, folder: RunFolder, config: Config) -> Service:
-        """All that the server needs, with the keys that clients were enrolled with."""
-        told = set[str]()
+        """Prepare all that the server needs for a job."""
+        noted = set[str]()
 
         def tell(text: str) -> None:
-            if text not in told:
+            if text not in noted:
                 folder.store.note(text)
-            told.add(text)
+            noted.add(text)
 
         prepared = prepare(config, shape_of(config))
         methods, data = prepared.setting.methods, prepared.setting.data
         largest = job.largest_examples if job.kind == "train" else CEILING  # newcomers weigh nothing
         claims = {int(client): size for client, size in json.loads(folder.store.meta(CLAIMS) or "{}").items()}
-        terms = job.terms.model_dump_json()
-        roll = Registry(grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), terms, tell, claims)
-        run = job.terms.run
-        side = ServerSide(methods, roll.members, data.clients, config.seed, run, data.x.device, job.share)
-        return Service(job, folder, prepared, side, roll)
+        spec = job.spec.model_dump_json()
+        registry = Registry(grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), spec, tell, claims)
+        run = job.spec.run
+        side = ServerSide(methods, registry.members, data.clients, config.seed, run, data.x.device, job.share)
+        return Service(job, folder, prepared, side, registry)
 
     def train(self) -> None:
-        """All rounds that are left, and the last evaluation."""
+        """Play all rounds that are left, and evaluate at the end."""
         config, progress = self.prepared.config, progresses.load(self.folder.checkpoints, self.side)
-        self.roll.wait(self.prepared.clients, self._minimum(), self.job.patience)
+        self.registry.wait(self.prepared.clients, self._minimum(), self.job.patience)
         goal, job = self.prepared.cohort if self.job.more > 1 else None, self.job
-        terms = RoundTerms(config.rounds, self._minimum(), job.seconds, goal, job.attempts, job.patience)
+        rules = RoundRules(config.rounds, self._minimum(), job.seconds, goal, job.attempts, job.patience)
         self._restart_clock()
-        last = run_rounds(self.roll, self.side, terms, self._choose, progress, self._closed)
+        last = run_rounds(self.registry, self.side, rules, self._choose, progress, self._closed)
         self._evaluate(last)
 
     def _minimum(self) -> int:
-        """The share of the cohort in whole clients: 0.8 of three is two, or one late client would stop such a run."""
+        """Return the minimum in whole clients: 0.8 of three is two, or one late client would stop such a run."""
         return max(1, math.floor(self.job.minimum * self.prepared.cohort + 0.5))
 
     def _choose(self, progress: Progress, attempt: int) -> tuple[Sequence[int], Ask]:
-        """Whom to ask, and for what; an evaluation that is due goes with training if everybody is asked."""
+        """Choose whom to ask, and for what; an evaluation that is due goes with training if all clients are asked."""
         config, done = self.prepared.config, progress.state.round
         clients = self._cohort(done, attempt)
         score: Part | None = "test" if self._due(done + 1) and config.evaluation.local else None
@@ -128,11 +130,11 @@ class Service:
         return clients, Ask(score=score)
 
     def _cohort(self, done: int, attempt: int) -> list[int]:
-        """The clients of a simulated round; more of them, or others, where rounds are to survive losses."""
+        """Return the clients of a simulated round; more of them with `more`, and others after a failed attempt."""
         count = min(len(self.prepared.clients), math.ceil(self.job.more * self.prepared.cohort))
         if attempt == 0 and count == self.prepared.cohort:
             return cohort_of(self.prepared, done)
-        here = [c for c in self.prepared.clients if c in self.roll.nodes]
+        here = [c for c in self.prepared.clients if c in self.registry.nodes]
         if len(here) < self._minimum():
             here = self.prepared.clients  # they are waited for
         rng = generator(self.prepared.config.seed, done, attempt, "cohort")
@@ -144,15 +146,15 @@ class Service:
         return round > 0 and (round % config.evaluation.every == 0 or round == config.rounds)
 
     def _missing(self, round: int) -> bool:
-        """Whether a round was to be evaluated and has not been."""
+        """Whether the evaluation of a round is due and not done."""
         known = "SELECT 1 FROM means WHERE round = ? AND part = ?"
         return self._due(round) and not self.folder.store.rows(known, round, self.prepared.config.evaluation.parts[0])
 
     def _evaluate(self, progress: Progress) -> None:
-        """Try the models of all clients, in messages of their own."""
+        """Evaluate the models of all clients, in messages of their own."""
         if self._missing(progress.state.round):
             self._unseen(progress)
-            closed = self._asked(progress, self.prepared.clients, Ask(False, evaluate=self._parts))
+            closed = self._ask(progress, self.prepared.clients, Ask(False, evaluate=self._parts))
             self._note_metrics(progress.state.round, closed)
 
     @property
@@ -160,31 +162,31 @@ class Service:
         return self.prepared.config.evaluation.parts
 
     def _unseen(self, progress: Progress) -> None:
-        """Try what clients get that are never trained on."""
+        """Evaluate the models of clients that are never trained on."""
         if self.prepared.unseen:
-            closed = self._asked(progress, self.prepared.unseen, Ask(False, evaluate=("test",), joining=True))
-            found = {name.partition("/")[2]: counts for name, counts in closed.evaluated.counts.items()}
-            with_metrics(self.folder.store, progress.state.round, metrics_of("unseen", found))
+            closed = self._ask(progress, self.prepared.unseen, Ask(False, evaluate=("test",), joining=True))
+            by_view = {name.partition("/")[2]: counts for name, counts in closed.evaluated.counts.items()}
+            with_metrics(self.folder.store, progress.state.round, metrics_of("unseen", by_view))
 
-    def _asked(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
+    def _ask(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
         asked = OpenRound(self.side, progress, clients, ask)
-        return play_round(Link(self.roll.grid, self.roll.nodes, self.roll.terms), asked, 0, self.job.seconds)
+        return play_round(Link(self.registry.grid, self.registry.nodes, self.registry.spec), asked, 0, self.job.seconds)
 
     def _note_metrics(self, round: int, closed: Closed) -> None:
-        found: list[ClientMetric] = []
+        metrics: list[ClientMetric] = []
         counted = closed.evaluated.counts
         for part in self._parts:
             views = {n.partition("/")[2]: counts for n, counts in counted.items() if n.startswith(f"{part}/")}
-            found += metrics_of(part, views)
+            metrics += metrics_of(part, views)
         drawn = closed.evaluated.pictures.items()
         pictures = [Snapshot(name, client, list(numbers)) for name, by in drawn for client, numbers in by.items()]
-        if round and found:
-            with_metrics(self.folder.store, round, found, pictures)
+        if round and metrics:
+            with_metrics(self.folder.store, round, metrics, pictures)
 
     def _closed(self, closed: Closed) -> None:
         """Write what happened, then what the server goes on from: a kill in between costs one round."""
         done = closed.progress.state.round
-        self.folder.store.set_meta(CLAIMS, json.dumps(self.roll.claims))
+        self.folder.store.set_meta(CLAIMS, json.dumps(self.registry.claims))
         if closed.evaluated.counts:
             self._note_metrics(done if closed.abandoned else done - 1, closed)
         for ignored in closed.ignored:
@@ -205,8 +207,8 @@ class Service:
         """Give new clients their models; the trained federation stays as it is."""
         progress = progresses.load(self.folder.checkpoints, self.side)
         clients = [*self.job.clients]
-        self.roll.wait(clients, len(clients), self.job.patience)
-        closed = self._asked(progress, clients, Ask(False, evaluate=("validation", "test"), joining=True))
+        self.registry.wait(clients, len(clients), self.job.patience)
+        closed = self._ask(progress, clients, Ask(False, evaluate=("validation", "test"), joining=True))
         for refusal in closed.report.refusals:
             text = f"client {refusal.client} got no model: {refusal.reason}, {refusal.detail}"
             self.folder.store.note(text, "warning")

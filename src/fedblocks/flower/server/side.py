@@ -38,7 +38,7 @@ class Ask:
     joining: bool = False  # clients that never took part get their models, and nothing is learned from them
 
     def views(self, method: Method) -> set[str]:
-        """The names of the scores that clients may send back; clients with texts count words in three ways."""
+        """Return the names of the scores that clients may send; clients with texts count words in three ways."""
         local = {"local"} if self.train and self.score else set[str]()
         views = {scored_view(view, score) for view in method.views() for score in SCORES}
         return local | {f"{part}/{view}" for part in self.evaluate for view in views}
@@ -46,7 +46,7 @@ class Ask:
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedClients:
-    """What clients told of their models."""
+    """What clients said of their models."""
 
     counts: dict[str, dict[int, Counts]] = field(default_factory=dict)  # "part/view" -> client -> correct, scored, loss
     pictures: dict[str, dict[int, Picture]] = field(default_factory=dict)  # name -> client -> numbers
@@ -74,10 +74,10 @@ class ServerSide:
     run: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     share: float = 1.0  # the largest part of a slot that one client may decide
-    refused: dict[int, str] = field(default_factory=dict)  # client -> why its last answer was not used; it is told
+    refused: dict[int, str] = field(default_factory=dict)  # client -> why its last answer was not used
 
     def start(self) -> Progress:
-        """Before the first round."""
+        """Return the progress before the first round."""
         return Progress(initial_state(self.methods, self.population, self.seed, self.device), {})
 
     @cached_property
@@ -91,7 +91,7 @@ class ServerSide:
         return {group: plan_hash(method, self.specs[group], self.seed) for group, method in self.methods.items()}
 
     def lacking(self, client: int) -> str:
-        """Why a client cannot be asked; empty if it can."""
+        """Say why a client cannot be asked; empty if it can."""
         if client not in self.members:
             return "no node has said that it is this client"
         member = self.members[client]

@@ -1,4 +1,4 @@
-"""A run of a real federation, seen through its folder: rounds and notes are told as they are written."""
+"""Watch a run of a real federation through its folder: report rounds and notes as they are written."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ LOOK = 0.3  # seconds between two looks at the record
 
 
 def watch(path: Path, on_round: OnRound, on_note: OnNote, tend: Callable[[], object]) -> RunResult:
-    """Tell what happens until the run is over; `tend` is called all the while, and may raise."""
-    seen = _Seen(load_run(path).config.rounds)
+    """Report rounds and notes until the run is over; `tend` is called all the while, and may raise."""
+    reported = _Reported(load_run(path).config.rounds)
     with RunFolder.open(path) as folder:
         if folder.store.meta("status") != "finished":
-            seen.skip(folder.store, on_note)
+            reported.skip(folder.store, on_note)
     while True:
         with RunFolder.open(path) as folder:
             status = folder.store.meta("status")
-            seen.tell(folder.store, on_round, on_note, status in ("finished", "failed"))
+            reported.tell(folder.store, on_round, on_note, status in ("finished", "failed"))
         if status == "finished":
             return load_run(path)
         if status == "failed":
-            raise UserError(seen.last or "the run failed", f"mend that, then: fedblocks federation run {path}")
+            raise UserError(reported.last or "the run failed", f"mend that, then: fedblocks federation run {path}")
         tend()
         time.sleep(LOOK)
 
 
-class _Seen:
-    """What has been told already."""
+class _Reported:
+    """What has been reported already."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds, self.done, self.notes, self.last = rounds, 0, 0, ""
 
     def skip(self, store: RunStore, on_note: OnNote) -> None:
-        """Of a run that goes on, nothing is told twice."""
+        """Skip the rounds and notes from before the run was continued."""
         if done := store.last_round():
             self.done = done
             self.notes = max((row["rowid"] for row in store.rows("SELECT rowid FROM notes")), default=0)

@@ -1,4 +1,4 @@
-"""The door for messages from outside: envelope, size, names, dtypes, shapes, weights; then the library's own gate."""
+"""The checks of a client's answer: envelope, size, names, dtypes, shapes, weights; then the library's own gate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fedblocks.flower.wire.plans import Specs, several
 from fedblocks.flower.wire.uploads import filled, slots_side_by_side, written
 
 DOUBLE = 8  # bytes of a weight
-SLACK = 1.05  # what is larger by more is not looked at; what is not, is told what is wrong with it
+SLACK = 1.05  # larger answers are refused unread; others with an exact reason
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class Expected:
 
     @property
     def arrays(self) -> int:
-        """The most arrays that an answer can have."""
+        """Number of arrays that an answer can have at most."""
         return sum(len(specs) + 1 for specs in self.specs.values())
 
     def limit(self) -> int:
-        """The most bytes that the arrays of an answer can have."""
+        """Return the most bytes that the arrays of an answer can have."""
         total = 0
         for name, block in self.federated.items():
             copies = block.size if slots_side_by_side(block, self.copies.get(name, 0)) else 1
@@ -87,14 +87,14 @@ class Expected:
         return total if self.train else 0
 
 
-def check_envelope(found: Envelope, wanted: Envelope) -> None:
+def check_envelope(envelope: Envelope, wanted: Envelope) -> None:
     """Refuse what belongs to another run, round, client, plan or attempt."""
     for name, reason in (("run", "wrong-run"), ("client", "wrong-client"), ("plan", "plan-mismatch")):
-        if getattr(found, name) != getattr(wanted, name):
+        if getattr(envelope, name) != getattr(wanted, name):
             raise Malformed(reason, f"it says another {name} than it was asked in")
-    if found.round != wanted.round:
-        raise Malformed("stale", f"it is of round {found.round}, and this is round {wanted.round}")
-    if found.nonce != wanted.nonce:
+    if envelope.round != wanted.round:
+        raise Malformed("stale", f"it is of round {envelope.round}, and this is round {wanted.round}")
+    if envelope.nonce != wanted.nonce:
         raise Malformed("replayed", "it answers another attempt at this round")
 
 
@@ -110,15 +110,15 @@ def admit_request(header: RequestHeader, expected: Expected) -> None:
 
 
 def admit_upload(header: UploadHeader, message: Wire, expected: Expected, wanted: Mapping[str, Tensor]) -> Uploads:
-    """What one client sent, if all of it is as the plan says; [1, ...]. `wanted` are the slots that it asked for."""
+    """Return one client's upload [1, ...] if it is as the plan says; `wanted` are the slots that it asked for."""
     if message.payload() > SLACK * expected.limit():
         raise Malformed("too-large", f"{message.payload()} bytes, and the plan has at most {expected.limit()}")
     rows = _rows(header, message, expected)
     for name, block in expected.federated.items():
-        _check_weights(name, block, rows[name], name in header.given, expected, wanted.get(name))
+        _check_weights(name, block, rows[name], name in header.decided, expected, wanted.get(name))
     blocks = _copies(header, message, expected, rows, wanted)
     device = expected.cohort.ids.device
-    weights = {name: rows[name][None].to(device) for name in header.given}
+    weights = {name: rows[name][None].to(device) for name in header.decided}
     asked = {name: mask[None].to(device) for name, mask in wanted.items()}
     uploads = uploads_of(expected.method, blocks, weights, expected.reads, asked, expected.cohort)
     _, refusals = admit(uploads, {}, expected.cohort.ids, expected.limits.to(device))
@@ -128,24 +128,24 @@ def admit_upload(header: UploadHeader, message: Wire, expected: Expected, wanted
 
 
 def _rows(header: UploadHeader, message: Wire, expected: Expected) -> dict[str, Tensor]:
-    """The weights [slots] of every block."""
+    """Return the weights [slots] of every block."""
     decided = {name for name in expected.federated if type(expected.method).writes is not Method.writes}
-    if unknown := {*header.given} - decided:
+    if unknown := {*header.decided} - decided:
         raise Malformed("names", f'the method does not decide the weights of "{min(unknown)[:80]}"')
     schema: Schema = {named(WEIGHTS, n): (torch.double, (b.size,)) for n, b in expected.federated.items()}
-    found = tensors_of({name: array for name, array in message.arrays.items() if name in schema}, schema)
-    return {name: found[named(WEIGHTS, name)] for name in expected.federated}
+    tensors = tensors_of({name: array for name, array in message.arrays.items() if name in schema}, schema)
+    return {name: tensors[named(WEIGHTS, name)] for name in expected.federated}
 
 
 def _check_weights(
-    name: str, block: Federated, row: Tensor, given: bool, expected: Expected, wanted: Tensor | None
+    name: str, block: Federated, row: Tensor, is_decided: bool, expected: Expected, wanted: Tensor | None
 ) -> None:
-    """Weights are the client's examples, or what the method decided within its limit and where it read."""
+    """Refuse weights other than the client's examples, or those that the method decided beyond limit and slots."""
     size = expected.member.size
     _, refusals = Examination.of(weight_checks(name, row[None], expected.limits), expected.limits.long()).judged()
     if refusals:
         raise Malformed(refusals[0].reason, refusals[0].detail)
-    if not given and not bool((row == size).all()):
+    if not is_decided and not bool((row == size).all()):
         raise Malformed("bad-weight", f'"{name}" is to be written with {size} examples, not {row.max().item():g}')
     read = expected.reads.get(name)
     reached = torch.ones_like(row)
@@ -153,16 +153,16 @@ def _check_weights(
         reached = (wanted != 0).to(row.dtype)
     elif isinstance(block, Pool) and isinstance(read, Selection):
         reached = torch.zeros_like(row).index_fill(0, read.slots[0].view(-1).cpu(), 1.0)
-    if given and bool(((row != 0) & (reached == 0)).any()):
-        raise Malformed("bad-weight", f'block "{name}" writes slots that the client was not given')
+    if is_decided and bool(((row != 0) & (reached == 0)).any()):
+        raise Malformed("bad-weight", f'block "{name}" writes slots that the client was not sent')
 
 
 def _copies(
     header: UploadHeader, message: Wire, expected: Expected, rows: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
 ) -> Blocks:
-    """The copies that came, under the names and in the shapes that they have after training: [1, ...]."""
+    """Return the copies that came, [1, ...], with the names and shapes that they have after training."""
     which = {
-        name: written(block, rows[name], name in header.given, expected.copies.get(name, 0), wanted.get(name))
+        name: written(block, rows[name], name in header.decided, expected.copies.get(name, 0), wanted.get(name))
         for name, block in expected.federated.items()
     }
     schema = {
@@ -184,13 +184,13 @@ def _copies(
 
 
 def _background(name: str, block: Federated, expected: Expected, which: Tensor) -> Params:
-    """What stands where nothing came, and has no weight: what the client was sent, else zero."""
+    """Return values for slots where nothing came, which have no weight: what the client was sent, else zero."""
     wanted = several(expected.specs[name], len(which) if which.dim() else 0)
-    sent, device, found = expected.sent.get(name, {}), expected.cohort.ids.device, {}
+    sent, device, background = expected.sent.get(name, {}), expected.cohort.ids.device, {}
     for key, (dtype, shape) in wanted.items():
         value = sent.get(key)
         if value is not None and tuple(value.shape[1:]) == shape:
             value = value[0]  # one of several copies, where only one is sent back
         fits = value is not None and tuple(value.shape) == shape
-        found[key] = value if value is not None and fits else torch.zeros(shape, dtype=dtype, device=device)
-    return found
+        background[key] = value if value is not None and fits else torch.zeros(shape, dtype=dtype, device=device)
+    return background

@@ -14,12 +14,12 @@ from fedblocks.flower.wire.plans import Specs
 
 
 def slots_of(method: Method, state: State) -> Blocks:
-    """The slots of every block that travels, under the method's own names."""
+    """Return the slots of every block that travels, under the method's own names."""
     return {n: state.server[server_name(n, b)] for n, b in method.blocks().items() if isinstance(b, Federated)}
 
 
 def sent_to_one(specs: Mapping[str, Specs], sent: Download, member: int) -> tuple[Blocks, dict[str, int]]:
-    """What one client of a cohort is sent at first, and how many copies of it side by side (0: a single one)."""
+    """Return what one client of a cohort is sent first, and how many copies side by side (0: a single one)."""
     blocks: Blocks = {}
     copies: dict[str, int] = {}
     for name in sent.bytes_down:
@@ -31,7 +31,7 @@ def sent_to_one(specs: Mapping[str, Specs], sent: Download, member: int) -> tupl
 
 
 def read_of_one(read: Read, member: int) -> Read:
-    """How one client of a cohort reads a block."""
+    """Return how one client of a cohort reads a block."""
     one = slice(member, member + 1)
     match read:
         case Generated():
@@ -43,13 +43,13 @@ def read_of_one(read: Read, member: int) -> Read:
 
 
 def union(*asked: Slots) -> Slots:
-    """All slots that were asked for, in order."""
+    """Return all slots that were asked for, in order."""
     names = sorted({name for slots in asked for name in slots})
     return {n: tuple(sorted({s for slots in asked for s in slots.get(n, ())})) for n in names}
 
 
 def payload_of(message: Wire, block: str) -> int:
-    """Bytes of the arrays of one block in a message, its weights included."""
+    """Count the bytes of one block in a message, its weights included."""
     weights, copies = named(WEIGHTS, block), named(BLOCKS, block) + "/"
     own = [array for name, array in message.arrays.items() if name == weights or name.startswith(copies)]
     return sum(array.nbytes for array in own)

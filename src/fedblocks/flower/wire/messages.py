@@ -41,7 +41,7 @@ class Wire:
     arrays: Arrays
 
     def payload(self) -> int:
-        """Bytes of all arrays."""
+        """Count the bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
 
@@ -93,7 +93,7 @@ class UploadHeader(Envelope):
     """From a client, at the end of a round: what it learnt, and with what weight each slot is written."""
 
     kind: Literal["upload"] = "upload"
-    given: tuple[str, ...] = ()  # blocks whose weights the method decided; other weights are the number of examples
+    decided: tuple[str, ...] = ()  # blocks whose weights the method decided; other weights are the number of examples
     counts: dict[str, Counts] = {}  # "local", or "part/view" -> how the models did
     pictures: dict[Name, Picture] = Field(default={}, max_length=16)  # of an evaluated model, if its owner shows them
 
@@ -116,7 +116,7 @@ def wire(header: Envelope, arrays: Arrays | None = None) -> Wire:
 
 
 def header_of(message: Wire) -> Header:
-    """The header of a message from outside, checked."""
+    """Read and check the header of a message."""
     if len(message.header) > HEADER_LIMIT:
         raise Malformed("envelope", f"the header has {len(message.header)} characters, more than {HEADER_LIMIT}")
     try:
@@ -127,33 +127,33 @@ def header_of(message: Wire) -> Header:
 
 
 def reply(to: Envelope) -> dict[str, Any]:
-    """The fields by which an answer names what it answers."""
+    """Return the fields by which an answer names what it answers."""
     return {name: getattr(to, name) for name in Envelope.model_fields}
 
 
 def named(kind: str, *path: str) -> str:
-    """The name of an array; slashes inside names are escaped as in JSON pointers, so two never meet."""
+    """Return the name of an array; slashes in names are escaped as in JSON pointers, so no two are equal."""
     return "/".join((kind, *(part.replace("~", "~0").replace("/", "~1") for part in path)))
 
 
 def arrays_of(blocks: Blocks) -> Arrays:
-    """Some blocks of one client, tensor by tensor."""
+    """Return blocks of one client as named arrays."""
     return {named(BLOCKS, b, k): as_array(v) for b, block in blocks.items() for k, v in block.items()}
 
 
 def as_array(value: Tensor) -> npt.NDArray[Any]:
-    """A tensor as numpy holds it; numpy has no bfloat16, so its bits travel as integers."""
+    """Return a tensor as an array; numpy has no bfloat16, so its bits travel as integers."""
     value = value.detach().cpu().contiguous()
-    found: npt.NDArray[Any] = (value.view(torch.int16) if value.dtype == torch.bfloat16 else value).numpy()
-    return found
+    array: npt.NDArray[Any] = (value.view(torch.int16) if value.dtype == torch.bfloat16 else value).numpy()
+    return array
 
 
 def tensors_of(arrays: Arrays, expected: Schema, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """The arrays as tensors in memory of their own, in the order of the schema, if they are exactly those expected."""
+    """Copy arrays to tensors in the order of the schema; refuse any that are missing, extra or of another shape."""
     missing, extra = sorted(expected.keys() - arrays.keys()), sorted(arrays.keys() - expected.keys())
     if missing or extra:
-        told = [f'"{missing[0]}" is missing'] if missing else [f'"{extra[0][:80]}" is not part of the plan']
-        raise Malformed("names", f"{told[0]} ({len(missing)} missing, {len(extra)} too many)")
+        problem = f'"{missing[0]}" is missing' if missing else f'"{extra[0][:80]}" is not part of the plan'
+        raise Malformed("names", f"{problem} ({len(missing)} missing, {len(extra)} too many)")
     return {name: _tensor(name, arrays[name], *spec).to(device) for name, spec in expected.items()}
 
 
@@ -168,7 +168,7 @@ def _tensor(name: str, array: npt.NDArray[Any], dtype: torch.dtype, shape: tuple
 
 
 def blocks_schema(blocks: Mapping[str, Mapping[str, Spec]]) -> dict[str, Spec]:
-    """The specs of some blocks under the names that travel."""
+    """Return the specs of blocks under the names that travel."""
     return {named(BLOCKS, b, k): spec for b, block in blocks.items() for k, spec in block.items()}
 
 

@@ -19,23 +19,23 @@ Specs = dict[str, Spec]  # tensor -> dtype and shape of one copy
 
 
 def specs_of(method: Method, copy: Params) -> Specs:
-    """What travels of one copy of a block: all of it, but for statistics that clients keep to themselves."""
+    """Return the tensors of one copy that travel: all but statistics that clients keep to themselves."""
     local = method.statistics == "local"
     return {k: (v.dtype, tuple(v.shape)) for k, v in copy.items() if not (local and is_statistic(k))}
 
 
 def plan_specs(method: Method, seed: int) -> dict[str, Specs]:
-    """The tensors of every block that travels."""
+    """Return the tensors of every block that travels."""
     layout = method.blocks().items()
     return {name: specs_of(method, initial_copy(b.part, seed)) for name, b in layout if isinstance(b, Federated)}
 
 
 def plan_hash(method: Method, specs: Mapping[str, Specs], seed: int) -> str:
-    """Equal on two machines that would do the same: version, method, options, tensors, seed."""
+    """Return a hash of version, method, options, tensors and seed: equal on machines that would do the same."""
     tensors = {name: [[k, str(dtype), list(shape)] for k, (dtype, shape) in own.items()] for name, own in specs.items()}
     options = {name: value for name, value in method.options().items() if _plain(value)}
-    told = [__version__, type(method).__name__, options, plan(method).text(), tensors, seed]
-    return sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    agreement = [__version__, type(method).__name__, options, plan(method).text(), tensors, seed]
+    return sha256(json.dumps(agreement, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _plain(value: Any) -> bool:
@@ -46,5 +46,5 @@ def _plain(value: Any) -> bool:
 
 
 def several(specs: Specs, copies: int) -> Specs:
-    """The same tensors for this many copies side by side; 0 is a single copy."""
+    """Return the same tensors for this many copies side by side; 0 is a single copy."""
     return {k: (dtype, (copies, *shape) if copies else shape) for k, (dtype, shape) in specs.items()}

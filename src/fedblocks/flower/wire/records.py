@@ -6,21 +6,23 @@ A node holds one client or several; one message carries what all of them are sen
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedblocks.flower.wire.messages import HEADER_LIMIT, Malformed, Wire
 
 NPY_HEADER = 512  # bytes; what numpy writes before an array of a few dimensions is 128
-HEADERS, TERMS = "headers", "terms"
+HEADERS, RUN = "headers", "run"
+HELLO = "query.hello"  # the type of a message that asks a node who its clients are
 
 
 def to_content(messages: Mapping[int, Wire]) -> RecordDict:
-    """Messages of some clients to send."""
+    """Pack messages to some clients, or from them."""
     headers = ConfigRecord({str(client): message.header for client, message in messages.items()})
     arrays = {
         str(client): ArrayRecord({name: Array(array) for name, array in message.arrays.items()})
@@ -29,40 +31,57 @@ def to_content(messages: Mapping[int, Wire]) -> RecordDict:
     return RecordDict({HEADERS: headers, **arrays})
 
 
-def with_terms(content: RecordDict, terms: str) -> RecordDict:
-    """Something for a client, with what it must know of the run."""
-    return RecordDict({**content, TERMS: ConfigRecord({"json": terms})})
+def with_spec(content: RecordDict, spec: str) -> RecordDict:
+    """Add the run specification, as JSON, to what a client is sent."""
+    return RecordDict({**content, RUN: ConfigRecord({"json": spec})})
 
 
-def terms_of(content: RecordDict) -> str:
-    """What a message says of its run."""
+def spec_of(content: RecordDict) -> str:
+    """Return the run specification of a message, as JSON."""
     try:
-        terms = content[TERMS]["json"]
+        spec = content[RUN]["json"]
     except (KeyError, TypeError) as error:
         raise Malformed("not-fedblocks", "the message is not of a fedblocks run") from error
-    if not isinstance(terms, str) or len(terms) > HEADER_LIMIT:
-        raise Malformed("envelope", f"terms are a text of at most {HEADER_LIMIT} characters")
-    return terms
+    if not isinstance(spec, str) or len(spec) > HEADER_LIMIT:
+        raise Malformed("envelope", f"a run specification is a text of at most {HEADER_LIMIT} characters")
+    return spec
+
+
+def hello_message(node: int, spec: str, seconds: float) -> Message:
+    """Ask a node who its clients are; after so many seconds an answer is of no use."""
+    question = with_spec(RecordDict({"hello": ConfigRecord({})}), spec)
+    return Message(question, node, HELLO, group_id="hello", ttl=seconds)
+
+
+def hello_content(answer: Mapping[str, object]) -> RecordDict:
+    """Pack a node's answer to the question who its clients are."""
+    return RecordDict({"hello": ConfigRecord({"json": json.dumps(answer)})})
+
+
+def hello_answer(content: RecordDict) -> dict[str, Any]:
+    """Unpack such an answer; raise KeyError, TypeError or ValueError if it is none."""
+    answer: dict[str, Any] = json.loads(str(content["hello"]["json"]))
+    return answer
 
 
 def from_content(content: RecordDict, limits: Mapping[int, int] | None = None) -> dict[int, Wire | Malformed]:
-    """The messages that came, or what is wrong with each; limits are the bytes that clients may send."""
+    """Unpack messages by client, or what is wrong with each; `limits` are the bytes that clients may send."""
     try:
         headers = dict(content[HEADERS])
     except (KeyError, TypeError) as error:
         raise Malformed("envelope", "a message has headers") from error
-    if {*content} - {HEADERS, TERMS, *headers}:
+    if {*content} - {HEADERS, RUN, *headers}:
         raise Malformed("envelope", "a message has headers and arrays of its clients, and nothing else")
-    found: dict[int, Wire | Malformed] = {}
+    messages: dict[int, Wire | Malformed] = {}
     for name, header in headers.items():
         if not name.isdecimal() or (limits is not None and int(name) not in limits):
             raise Malformed("envelope", f'there is no client "{name[:20]}" in what was asked')
         try:
             limit = None if limits is None else limits[int(name)]
-            found[int(name)] = Wire(_text(header), _arrays(content, name, limit))
+            messages[int(name)] = Wire(_text(header), _arrays(content, name, limit))
         except Malformed as error:
-            found[int(name)] = error
-    return found
+            messages[int(name)] = error
+    return messages
 
 
 def _text(header: Any) -> str:
@@ -78,11 +97,11 @@ def _arrays(content: RecordDict, name: str, limit: int | None) -> dict[str, npt.
     total = sum(len(array.data) for array in arrays.values())
     if limit is not None and total > limit:
         raise Malformed("too-large", f"{total} bytes, and the plan has at most {limit}")
-    return {key: _unpacked(key, array) for key, array in arrays.items()}
+    return {key: _unpack(key, array) for key, array in arrays.items()}
 
 
-def _unpacked(name: str, array: Array) -> npt.NDArray[Any]:
-    """The numbers of an array; nothing is allocated for what a header promises and the bytes do not hold."""
+def _unpack(name: str, array: Array) -> npt.NDArray[Any]:
+    """Return the numbers of an array; nothing is allocated for what a header promises and the bytes do not hold."""
     if array.stype != "numpy.ndarray":
         raise Malformed("dtype", f'"{name[:80]}" is not a numpy array')
     stream = io.BytesIO(array.data)

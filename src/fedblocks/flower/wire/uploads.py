@@ -1,4 +1,4 @@
-"""A client's blocks after training as arrays to send, and such arrays as the uploads that are aggregated."""
+"""A client's upload: from trained blocks to arrays, and from several clients' uploads to those of a group."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def slots_side_by_side(block: Federated, copies: int) -> bool:
     return isinstance(block, Pool) and block.of is None and (block.on_request or copies > 0)
 
 
-def written(block: Federated, row: Tensor, given: bool, copies: int, wanted: Tensor | None) -> Tensor:
-    """Which copies are sent: [copies] where slots lie side by side, else a single yes or no, []."""
+def written(block: Federated, row: Tensor, is_decided: bool, copies: int, wanted: Tensor | None) -> Tensor:
+    """Return which copies are sent: [copies] where slots lie side by side, else a single yes or no, []."""
     if not slots_side_by_side(block, copies):
         return (row != 0).any()
-    if given:
+    if is_decided:
         return row != 0  # [slots]
     if wanted is not None:
         return (wanted != 0) & (row != 0)  # [slots]
@@ -35,13 +35,14 @@ def written(block: Federated, row: Tensor, given: bool, copies: int, wanted: Ten
 def upload_arrays(
     method: Method, trained: Trained, copies: Mapping[str, int], size: float
 ) -> tuple[Arrays, tuple[str, ...]]:
-    """What one client sends: a copy for each slot that it writes, all weights; and whose weights the method decided."""
+    """Return the arrays of a client's upload, and the blocks whose weights the method decided."""
     arrays: Arrays = {}
     for name, block in ((n, b) for n, b in method.blocks().items() if isinstance(b, Federated)):
-        given, wanted = trained.weights.get(name), trained.wanted.get(name)
+        decided, wanted = trained.weights.get(name), trained.wanted.get(name)
         row = torch.full((block.size,), size, dtype=torch.double)
-        row = row if given is None else given[0].double().view(-1).cpu()
-        which = written(block, row, given is not None, copies.get(name, 0), None if wanted is None else wanted[0].cpu())
+        row = row if decided is None else decided[0].double().view(-1).cpu()
+        slots = None if wanted is None else wanted[0].cpu()
+        which = written(block, row, decided is not None, copies.get(name, 0), slots)
         for key, value in trained.blocks[block.of or name].items():
             if bool(which.any()) and not (method.statistics == "local" and is_statistic(key)):
                 one = value[0].cpu()
@@ -51,19 +52,19 @@ def upload_arrays(
 
 
 def filled(sent: Params, some: Params, which: Tensor) -> Params:
-    """All copies of a block: those that came, and for the others, which have no weight, what was sent."""
+    """Return all copies of a block: those that came, and what was sent for the others, which have no weight."""
     if which.dim() == 0 or bool(which.all()):
         return some or sent
     where = which.nonzero().flatten()
     return {k: v.index_copy(0, where, some[k]) if some else v for k, v in sent.items()}
 
 
-def together(found: list[Uploads]) -> Uploads:
-    """The uploads of several clients as those of a group."""
-    return {name: _together([uploads[name] for uploads in found]) for name in found[0]}
+def together(of_clients: list[Uploads]) -> Uploads:
+    """Join the uploads of several clients to those of a group."""
+    return {name: _join([uploads[name] for uploads in of_clients]) for name in of_clients[0]}
 
 
-def _together(found: list[Upload]) -> Upload:
-    copies = {k: torch.cat([u.copies[k] for u in found]) for k in found[0].copies}
-    ids, weights = torch.cat([u.ids for u in found]), torch.cat([u.weights for u in found])
-    return replace(found[0], ids=ids, copies=copies, weights=weights)
+def _join(uploads: list[Upload]) -> Upload:
+    copies = {k: torch.cat([u.copies[k] for u in uploads]) for k in uploads[0].copies}
+    ids, weights = torch.cat([u.ids for u in uploads]), torch.cat([u.weights for u in uploads])
+    return replace(uploads[0], ids=ids, copies=copies, weights=weights)

@@ -1,4 +1,4 @@
-"""A machine's keys and certificates before it starts, and keys that come and go while the server runs."""
+"""A server's certificates before it starts, and keys that are enrolled or revoked while it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AGAIN = 30.0  # seconds until keys that Flower did not take are tried again
 
 
 def check_server(folder: Path, tell: Tell) -> None:
-    """Say what is wrong with a server's certificates and keys, and warn of what ends soon."""
+    """Refuse a server's certificates and keys if they are wrong, and warn of those that expire soon."""
     host = ServerHost.read(folder)
     if not host.insecure:
         from fedblocks.flower.keys import certificates as pki
@@ -37,9 +37,9 @@ class KeyWatch:
     def __post_init__(self) -> None:
         self._seen = self._state()
 
-    def follow(self, crew: ProcessGroup) -> None:
+    def follow(self, processes: ProcessGroup) -> None:
         """Tell Flower what changed; if that fails, say so and try again later."""
-        if (state := self._state()) == self._seen and not (self._failed and crew.due("keys", AGAIN)):
+        if (state := self._state()) == self._seen and not (self._failed and processes.due("keys", AGAIN)):
             return
         self._seen = state
         try:
@@ -51,7 +51,7 @@ class KeyWatch:
 
     def _state(self) -> tuple[int, int]:
         try:
-            found = (self.folder / ServerHost.file()).stat()
+            status = (self.folder / ServerHost.file()).stat()
         except OSError:  # somebody is editing it
             return (0, 0)
-        return found.st_mtime_ns, found.st_ino
+        return status.st_mtime_ns, status.st_ino

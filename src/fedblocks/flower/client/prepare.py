@@ -1,0 +1,87 @@
+"""The clients of a machine, made ready for a run: their data, their method and their disk, if the owner allows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedblocks import __version__
+from fedblocks.config.model import Config
+from fedblocks.config.sources import Source
+from fedblocks.core.errors import DataError, UserError
+from fedblocks.data.federation import IGNORE, Federation
+from fedblocks.flower.client.policy import Allow
+from fedblocks.flower.client.side import ClientSide
+from fedblocks.flower.client.store import PersonalStore
+from fedblocks.flower.hosts.folders import ClientHost
+from fedblocks.flower.wire.messages import Malformed
+from fedblocks.flower.wire.run_spec import RunSpec
+from fedblocks.runs.federations import federation_of
+
+
+def sides_at(folder: Path, spec: RunSpec) -> dict[int, tuple[ClientSide, str]]:
+    """Return the clients of a machine, each with its group; raise Malformed if they cannot take part in the run."""
+    host = ClientHost.read(folder)
+    if spec.version != __version__:
+        raise Malformed("version-mismatch", f"the server has fedblocks {spec.version}, this client {__version__}")
+    if spec.federation != host.federation:
+        raise Malformed("wrong-federation", f'this client belongs to "{host.federation}"')
+    if outside := [c for c in host.clients if not 0 <= c < spec.population]:
+        raise Malformed("wrong-client", f"there is no client {outside[0]} among {spec.population}")
+    data = _fitting_data(host, folder, spec)
+    groups = {c: spec.group(c, {n: int(tag[at]) for n, tag in data.tags.items()}) for at, c in enumerate(host.clients)}
+    for group in {*groups.values()}:
+        _permit(host.allow, spec, group)
+    sides = {c: _side(folder, spec, data.subset([at]), groups[c], c) for at, c in enumerate(host.clients)}
+    return {c: (replace(side, sends=frozenset(host.allow.send)), groups[c]) for c, side in sides.items()}
+
+
+def _permit(allow: Allow, spec: RunSpec, group: str) -> None:
+    """Refuse what the owner of this machine does not allow."""
+    name = str(spec.tables(group)["method"]["name"])
+    if not allow.runs(name):
+        raise Malformed("not-allowed", f'the method "{name}" is not among those that this client allows')
+    try:
+        size = spec.model_bytes(group)
+    except UserError as error:
+        raise Malformed("data-mismatch", error.message) from error
+    except Exception as error:  # a net of another package need not allow this
+        raise Malformed("not-allowed", f"the size of the model cannot be found: {str(error)[:200]}") from error
+    if size > allow.bytes:
+        raise Malformed("not-allowed", f"a model of {size} bytes, and this client allows {allow.largest}")
+
+
+def data_of(host: ClientHost, folder: Path) -> Federation:
+    """Read the data of a machine's clients, in their order, as `client.toml` says."""
+    table = {"rounds": 1, "data": host.data, "net": {"name": "mlp"}, "method": {"name": "fedavg"}}
+    federation = federation_of(Config.of(table, Source(str(folder / "client.toml"))))
+    if federation.clients == len(host.clients):
+        return federation
+    if federation.clients <= max(host.clients):
+        message = f"the data are those of {federation.clients} clients, and this machine holds {len(host.clients)}"
+        raise DataError(message, "set data.clients to the number of clients here")
+    return federation.subset(list(host.clients))
+
+
+def _fitting_data(host: ClientHost, folder: Path, spec: RunSpec) -> Federation:
+    """Read the data of the clients here, and refuse those that do not fit the run."""
+    data = data_of(host, folder)
+    shape, labels = tuple(data.x.shape[1:]), data.y[data.y != IGNORE]
+    if shape != spec.input_shape:
+        raise Malformed("data-mismatch", f"inputs have shape {list(shape)}, the run is for {list(spec.input_shape)}")
+    if len(labels) and int(labels.max()) >= spec.classes:
+        raise Malformed("data-mismatch", f"label {int(labels.max())} is here, the run has {spec.classes} classes")
+    own = {name: np.full(data.clients, value) for name, value in host.tags.items()}
+    tags = {**data.tags, **own} if "tags" in host.allow.send else {}
+    return replace(data.to(host.device), classes=spec.classes, tags=tags)
+
+
+def _side(folder: Path, spec: RunSpec, own: Federation, group: str, client: int) -> ClientSide:
+    try:
+        method = spec.method_for(group, own)
+        store = PersonalStore.of(folder / "state", spec.federation, spec.run, client)
+        return ClientSide.of(method, own, client, spec.seed, spec.run, store)
+    except UserError as error:
+        raise Malformed("data-mismatch", error.message) from error
