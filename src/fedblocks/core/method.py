@@ -102,9 +102,9 @@ class Method(Checked):
     def joining(self) -> list[Phase]:
         """What a client that never took part does to get its model; nothing of it is uploaded.
 
-        Where clients keep nothing, a new one is like any other; else it trains once, for itself.
+        Where models have no part of a client's own, a new client is like any other; else it trains once, for itself.
         """
-        return self.adaptation() or (self.phases() if self.stateful else [])
+        return self.adaptation() or (self.phases() if self.has_personal_state else [])
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         """On the client, before training."""
@@ -171,11 +171,15 @@ class Method(Checked):
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "net"}
 
     @property
-    def stateful(self) -> bool:
-        """Whether a client keeps anything between rounds."""
+    def has_personal_state(self) -> bool:
+        """Whether a part of the model stays with its client: private blocks, or statistics of its own."""
         own_statistics = self.statistics == "local" and any(map(is_statistic, self.net.names))
-        private = any(isinstance(block, Private) for block in self.blocks().values())
-        return private or own_statistics or self.keep_optimizer
+        return own_statistics or any(isinstance(block, Private) for block in self.blocks().values())
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a client keeps anything between rounds: a part of its model, or what its optimizer remembers."""
+        return self.has_personal_state or self.keep_optimizer
 
 
 def join(*copies: Params) -> Params:

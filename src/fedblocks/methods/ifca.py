@@ -49,9 +49,6 @@ class IFCA(Method):
     def phases(self) -> list[Phase]:
         return [Phase((self.step("model"),), self.epochs)]
 
-    def joining(self) -> list[Phase]:
-        return []  # choosing is all that a new client has to do
-
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         return {"clusters": client.size * blocks["choice"]["value"]}
 
