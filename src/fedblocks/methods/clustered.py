@@ -14,7 +14,8 @@ from fedblocks.core.aggregate import Uploads, reduce_slots
 from fedblocks.core.arithmetic import each, flat, pick
 from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read, Selection
 from fedblocks.core.client import Client
-from fedblocks.core.method import Method, Paper
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method
 from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks, Value, is_statistic
 from fedblocks.core.phases import Phase
@@ -33,7 +34,7 @@ class Clustered(Method):
         "IEEE TNNLS",
     )
     personal_by: ClassVar[str] = "cohort"
-    weighs: ClassVar[str | Mapping[str, str]] = "n x membership"
+    weight_label: ClassVar[str | Mapping[str, str]] = "n x membership"
 
     max_clusters: Annotated[
         int, AtLeast(1),

@@ -13,7 +13,8 @@ from fedblocks.core.aggregate import Uploads
 from fedblocks.core.arithmetic import each, flat, unflat
 from fedblocks.core.blocks import Block, Generated, PerClient, Private, Read, Selection, ServerOnly
 from fedblocks.core.client import Client
-from fedblocks.core.method import Method, Paper
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method
 from fedblocks.core.options import AtLeast, AtMost, Conflict, Help
 from fedblocks.core.parts import Blocks, Params, Sized, Value, is_statistic
 from fedblocks.core.phases import Phase, summed_losses

@@ -12,7 +12,8 @@ from torch import Tensor
 from fedblocks.core.arithmetic import each, pick
 from fedblocks.core.blocks import Block, Fresh, Pool
 from fedblocks.core.client import Client
-from fedblocks.core.method import Method, Paper
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
@@ -26,7 +27,7 @@ class IFCA(Method):
         "An Efficient Framework for Clustered Federated Learning", "Ghosh et al.", 2020, "NeurIPS"
     )
     personal_by: ClassVar[str] = "cohort"
-    weighs: ClassVar[str | Mapping[str, str]] = "n x choice"
+    weight_label: ClassVar[str | Mapping[str, str]] = "n x choice"
 
     clusters: Annotated[int, AtLeast(1), Help("models on the server", usual="2 to 5")] = 3
 

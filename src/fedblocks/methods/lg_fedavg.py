@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private, Shared
-from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method, join
 from fedblocks.core.net import Piece
 from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks

@@ -14,8 +14,9 @@ from fedblocks.core.aggregate import Uploads, reduce_slots
 from fedblocks.core.arithmetic import flat, pick
 from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read, Selection, Shared
 from fedblocks.core.client import Client
+from fedblocks.core.description import Paper, by_options
 from fedblocks.core.errors import DataError
-from fedblocks.core.method import Method, Paper, by_options, join
+from fedblocks.core.method import Method, join
 from fedblocks.core.net import Piece
 from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks, Params, Value, is_statistic
@@ -53,7 +54,7 @@ class ModFL(Method):
 
     paper: ClassVar[Paper] = Paper("Modular Federated Learning", "Liang, Srinivasan and Andresen", 2022)
     personal_by: ClassVar[str] = "cohort"
-    weighs: ClassVar[str | Mapping[str, str]] = "n x membership"
+    weight_label: ClassVar[str | Mapping[str, str]] = "n x membership"
     tags: ClassVar[tuple[str, ...]] = by_options(
         (TAG,), lambda method: (TAG,) if method.cohorts == "given" else ()
     )

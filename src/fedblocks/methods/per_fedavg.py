@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import grad
 
 from fedblocks.core import mode
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, Params, is_statistic

@@ -15,7 +15,8 @@ from torch.func import vjp
 
 from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Generated, Private, Read, ServerOnly, Shared
-from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method, join
 from fedblocks.core.optimizers import SGD, Kept
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, Filled, Params, Sized, is_statistic

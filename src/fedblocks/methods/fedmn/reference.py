@@ -13,8 +13,9 @@ from torch import Tensor
 from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Pool, ServerOnly
 from fedblocks.core.client import Client
+from fedblocks.core.description import Paper
 from fedblocks.core.errors import UserError
-from fedblocks.core.method import Method, Paper
+from fedblocks.core.method import Method
 from fedblocks.core.modular_net import ModularNet
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length
 from fedblocks.core.parts import Blocks, Params, Part
@@ -38,7 +39,7 @@ class FedMNReference(Method):
         "ICDM",
     )
     personal_by: ClassVar[str] = "none"
-    weighs: ClassVar[str | Mapping[str, str]] = "1"
+    weight_label: ClassVar[str | Mapping[str, str]] = "1"
 
     modules: Annotated[
         tuple[int, ...], AtLeast(1), Length(2),

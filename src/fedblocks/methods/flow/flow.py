@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.net import Net, Piece
 from fedblocks.core.optimizers import Optimizer
 from fedblocks.core.options import Help, Positive

@@ -13,8 +13,9 @@ from torch import Tensor
 from fedblocks.core.arithmetic import mix
 from fedblocks.core.blocks import Block, Fresh, Pool, Private, Shared
 from fedblocks.core.client import Client
+from fedblocks.core.description import Paper, by_options
 from fedblocks.core.errors import nearest
-from fedblocks.core.method import Method, Paper, by_options, join
+from fedblocks.core.method import Method, join
 from fedblocks.core.net import Piece
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
@@ -38,7 +39,7 @@ class PFedMB(Method):
         "Personalized Federated Learning with Multi-branch Architecture", "Mori et al.", 2022, "arXiv 2211.07931"
     )
     in_steps_only: ClassVar[tuple[str, ...]] = ("alpha_lr",)
-    weighs: ClassVar[str | Mapping[str, str]] = by_options(
+    weight_label: ClassVar[str | Mapping[str, str]] = by_options(
         "n x alpha", lambda method: "n x alpha" if method.weighs_by_alpha else "n"
     )
 
