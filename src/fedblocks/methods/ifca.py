@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 from torch import Tensor
 
-from fedblocks.core.arithmetic import each, pick
+from fedblocks.core.arithmetic import pick
 from fedblocks.core.blocks import Block, Fresh, Pool
 from fedblocks.core.client import Client
 from fedblocks.core.description import Paper
@@ -17,6 +16,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
+from fedblocks.methods._common.membership import best_slot, membership
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,24 +34,19 @@ class IFCA(Method):
     def blocks(self) -> dict[str, Block]:
         return {"clusters": Pool(self.net.whole, size=self.clusters, of="model"), "choice": Fresh(), "model": Fresh()}
 
-    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
-        chosen = self.losses(blocks, client).argmin()
-        choice = (torch.arange(self.clusters, device=chosen.device) == chosen).to(client.size.dtype)
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:  # algorithm 1: estimate the cluster identity
+        chosen = best_slot(self.net.whole, blocks["clusters"], client)  # argmin_j F_i(theta_j)
+        choice = membership(chosen, self.clusters, client)  # s_i, one-hot
         return {**blocks, "choice": {"value": choice}, "model": pick(blocks["clusters"], chosen)}
 
-    def losses(self, blocks: Blocks, client: Client) -> Tensor:
-        """The loss of every model on the client's training data: [clusters]."""
-        logits = each(self.net.whole, blocks["clusters"], client.x)  # [clusters, examples, ...]
-        return torch.stack([client.total_loss(rows) for rows in logits])
+    def phases(self) -> list[Phase]:  # option II, model averaging: LocalUpdate of the chosen model
+        return [Phase((self.step("model"),), self.epochs)]
+
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:  # theta_j <- mean over clients with s_ij = 1
+        return {"clusters": client.size * blocks["choice"]["value"]}
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.net(blocks["model"], x)
-
-    def phases(self) -> list[Phase]:
-        return [Phase((self.step("model"),), self.epochs)]
-
-    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        return {"clusters": client.size * blocks["choice"]["value"]}
 
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         return {"choice": blocks["choice"]["value"]}
