@@ -1,6 +1,6 @@
 """Every instance, at every step, takes its own mixture of the shared encoder and a freshly tuned local one.
 
-What a round begins with (copy the shared net) and what precedes an inference stand in `base`, for both versions of Flow.
+What a round begins with (copy the shared net) and what precedes an inference stand in `base`, for both versions.
 """
 
 from __future__ import annotations
