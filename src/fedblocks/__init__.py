@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedblocks.core.blocks import Shared as Shared
     from fedblocks.core.checks import checked as checked
     from fedblocks.core.client import Client as Client
+    from fedblocks.core.description import Paper as Paper
     from fedblocks.core.errors import CheckpointError as CheckpointError
     from fedblocks.core.errors import DataError as DataError
     from fedblocks.core.errors import Interrupted as Interrupted
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from fedblocks.core.errors import RunFolderError as RunFolderError
     from fedblocks.core.errors import UserError as UserError
     from fedblocks.core.method import Method as Method
-    from fedblocks.core.method import Paper as Paper
     from fedblocks.core.method import join as join
     from fedblocks.core.net import Net as Net
     from fedblocks.core.net import Piece as Piece
@@ -155,8 +155,9 @@ _NAMES = {  # module -> the names that are taken from it
     "core.arithmetic": "distance2 each flat mix pick unflat",
     "core.blocks": "Block Fresh Mixture PerClient Pool Private Selection ServerOnly Shared",
     "core.client": "Client",
+    "core.description": "Paper",
     "core.errors": "CheckpointError DataError Interrupted NetError RunFolderError UserError",
-    "core.method": "Method Paper join",
+    "core.method": "Method join",
     "core.net": "Net Piece",
     "core.checks": "checked",
     "core.options": "Above AnyNumber AtLeast AtMost Below Conflict Help Length Positive",

@@ -126,7 +126,7 @@ def wild(name: str, times: float = 1e300) -> list[Experiment]:
     found = []
     for seed, factor in ((0, 1.0), (0, times), (1, 0.5)):
         setting = example.setting(data)
-        same = any(not m.lr_in_steps_only for m in setting.methods.values())
+        same = any(m.lr_used_in_hooks for m in setting.methods.values())
         factor = 1.0 if same and factor == 0.5 else factor
         methods = {group: replace(m, lr=m.lr * factor) for group, m in setting.methods.items()}
         found.append(Experiment(methods, data, seed, setting.groups))

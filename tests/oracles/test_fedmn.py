@@ -17,7 +17,7 @@ from fedblocks.methods.fedmn.parts import edges
 from fedblocks.methods.fedmn.router import _SUBSET
 
 from . import fedmn
-from .harness import BATCH, COHORTS, ENGINES, SEED, SIZES, Setting, agrees, federation, mlp_net, task_of
+from .harness import BATCH, COHORTS, ENGINES, SEED, SIZES, Experiment, agrees, federation, mlp_net, task_of
 from .plain import Ints, Outcome, Task
 
 SMALL = {"summary_width": 4, "label_width": 3, "dropout": 0.0, "widths": (6, 5), "modules": (2, 3, 2)}
@@ -55,7 +55,7 @@ def looks(method: FedMN, task: Task) -> fedmn.Looks:
 
 
 def started(method: FedMN) -> fedmn.Pool:
-    server = Setting.of(method, federation(), SEED).start().server
+    server = Experiment.of(method, federation(), SEED).start().server
     slots = {
         n: [{k: v[s] for k, v in b.items()} for s in range(len(next(iter(b.values()))))] for n, b in server.items()
     }

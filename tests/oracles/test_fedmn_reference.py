@@ -14,7 +14,20 @@ from fedblocks.engines.batching import batches
 from fedblocks.methods.fedmn.reference import _GATES, FedMNReference
 
 from . import fedmn_reference as oracle
-from .harness import BATCH, COHORTS, ENGINES, SEED, SIZES, Setting, agrees, evaluate, federation, mlp_net, play, task_of
+from .harness import (
+    BATCH,
+    COHORTS,
+    ENGINES,
+    SEED,
+    SIZES,
+    Experiment,
+    agrees,
+    evaluate,
+    federation,
+    mlp_net,
+    play,
+    task_of,
+)
 from .harness import _same as same
 from .harness import _same_evaluations as same_evaluations
 from .plain import Outcome, Task
@@ -38,7 +51,7 @@ def expected(
     method: FedMNReference, task: Task, turns: dict[tuple[int, int], int], rounds: int, in_turn: bool
 ) -> Outcome:
     """`turns` says in which of the library's rounds a client's turn is, `rounds` how many there are."""
-    server = Setting.of(method, federation(), SEED).start().server
+    server = Experiment.of(method, federation(), SEED).start().server
     model = {name: {k: v[0] for k, v in server[name].items()} for name in ("encoder", "module.2", "output")}
     route = method.router.net.init(derive(SEED, "init", 0))
     steps = {(t, i): len(found) for t, cohort in enumerate(task.rounds) for i, (found,) in cohort.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private, Read
 from fedblocks.core.checks import Checked
+from fedblocks.core.description import Described
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Optimizer
 from fedblocks.core.options import AtLeast, Help, Positive
@@ -25,40 +26,17 @@ if TYPE_CHECKING:
 View = Callable[[Blocks, Tensor], Tensor]  # (blocks, inputs) -> logits
 
 
-@dataclass(frozen=True)
-class Paper:
-    """Where a method comes from."""
-
-    title: str
-    authors: str
-    year: int
-    venue: str = ""
-
-
-@dataclass(frozen=True)
-class _ByOptions:
-    usually: Any
-    exactly: Callable[[Any], Any]
-
-    def __get__(self, method: Method | None, kind: type[Method]) -> Any:
-        return self.usually if method is None else self.exactly(method)
-
-
-def by_options(usually: Any, exactly: Callable[[Any], Any]) -> Any:
-    """What a class says of itself in general, and a method exactly, by a function of the method and its options."""
-    return _ByOptions(usually, exactly)
-
-
 @dataclass(frozen=True, eq=False)
-class Method(Checked):
-    """Everything that makes one method differ from another. Loop, devices, data, logging: elsewhere."""
+class Method(Described, Checked):
+    """Everything that makes one method differ from another. Loop, devices, data, logging: elsewhere.
 
-    paper: ClassVar[Paper]
-    personal_by: ClassVar[str] = "client"  # "none", "client", "cohort" or "instance"
-    weighs: ClassVar[str | Mapping[str, str]] = "n"  # what `writes` says, in words: of pools, or by name of the block
+    `blocks`, `predict` and `phases` are all that a method must say. A round calls, in this order: `reads` on the
+    server; `wants`, `prepare`, the phases, `finish` and `writes` on each client; `conclude` on the server.
+    """
+
     tags: ClassVar[tuple[str, ...]] = ()  # what the data must say of every client, e.g. its cohort
     needs: ClassVar[tuple[str, ...]] = ()  # parts that every client with training data must have, e.g. "validation"
-    lr_in_steps_only: ClassVar[bool] = True  # False: hooks use `lr`, too, so runs that differ in it cannot be lanes
+    lr_used_in_hooks: ClassVar[bool] = False  # True: hooks use `lr`, too, so runs that differ in it cannot be lanes
     in_steps_only: ClassVar[tuple[str, ...]] = ()  # other options that are rates of steps, pulls, or the server's alone
 
     net: Net
@@ -78,6 +56,7 @@ class Method(Checked):
     ] = "average"
 
     # every method says
+
     def blocks(self) -> dict[str, Block]:
         """The blocks of a client's model and where each lives."""
         raise NotImplementedError(f"{type(self).__name__} must say its blocks")
@@ -90,7 +69,36 @@ class Method(Checked):
         """Local training."""
         raise NotImplementedError(f"{type(self).__name__} must say its phases")
 
-    # some methods change; the defaults are right for most
+    # on the client, in a round
+
+    def wants(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        """For every pool on request, the slots [slots] that the client downloads (not 0 = yes)."""
+        return {}
+
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        """Before training: choose, mix, summarise."""
+        return blocks
+
+    def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
+        """After training; `start` is what `prepare` returned."""
+        return blocks
+
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        """Weights [slots] with which a block is written; default: the number of examples, where it was read."""
+        return {}
+
+    # on the server, in a round
+
+    def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
+        """What each client is sent, where it is not simply the block's slots."""
+        return {}
+
+    def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        """After all slots are averaged: the server's blocks at the end of the round."""
+        return server
+
+    # before an evaluation
+
     def views(self) -> dict[str, View]:
         """The models that are evaluated; "personal" always is."""
         return {"personal": self.predict}
@@ -102,51 +110,12 @@ class Method(Checked):
     def joining(self) -> list[Phase]:
         """What a client that never took part does to get its model; nothing of it is uploaded.
 
-        Where clients keep nothing, a new one is like any other; else it trains once, for itself.
+        Where models have no part of a client's own, a new client is like any other; else it trains once, for itself.
         """
-        return self.adaptation() or (self.phases() if self.stateful else [])
-
-    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
-        """On the client, before training."""
-        return blocks
-
-    def wants(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        """For every pool on request, the slots [slots] that the client downloads (not 0 = yes)."""
-        return {}
-
-    def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
-        """On the client, after training."""
-        return blocks
-
-    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        """In an evaluation: a few numbers that say how a client's model is put together, such as its gates."""
-        return {}
-
-    def slim(self, blocks: Blocks) -> tuple[Method, Blocks]:
-        """The same personal model without what it never uses, such as modules that its gates leave out."""
-        return self, blocks
-
-    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        """Weights [slots] with which a block is written; default: the number of examples, where it was read."""
-        return {}
-
-    def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
-        """On the server: what each client is sent, where it is not simply the block's slots."""
-        return {}
-
-    def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
-        """On the server, at the end of a round."""
-        return server
-
-    def degenerate(self) -> list[str]:
-        """Settings that silently make this another method, each as a sentence."""
-        return []
-
-    def remarks(self, tags: Mapping[str, Tensor]) -> list[str]:
-        """What a user should know of these clients, [clients] by tag, each as a sentence."""
-        return []
+        return self.adaptation() or (self.phases() if self.has_personal_state else [])
 
     # helpers for methods
+
     def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         """The loss of the personal model."""
         return batch.loss(self.predict(blocks, batch.x))
@@ -171,11 +140,15 @@ class Method(Checked):
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "net"}
 
     @property
-    def stateful(self) -> bool:
-        """Whether a client keeps anything between rounds."""
+    def has_personal_state(self) -> bool:
+        """Whether a part of the model stays with its client: private blocks, or statistics of its own."""
         own_statistics = self.statistics == "local" and any(map(is_statistic, self.net.names))
-        private = any(isinstance(block, Private) for block in self.blocks().values())
-        return private or own_statistics or self.keep_optimizer
+        return own_statistics or any(isinstance(block, Private) for block in self.blocks().values())
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a client keeps anything between rounds: a part of its model, or what its optimizer remembers."""
+        return self.has_personal_state or self.keep_optimizer
 
 
 def join(*copies: Params) -> Params:

@@ -123,10 +123,10 @@ def _writes(method: Method, name: str, block: Block, read: Read | None) -> str:
     if not isinstance(block, Shared | Pool):
         return "-"
     weight = "n x membership" if isinstance(read, Mixture) else "n"
-    if isinstance(method.weighs, Mapping):
-        weight = method.weighs.get(name, weight)
+    if isinstance(method.weight_label, Mapping):
+        weight = method.weight_label.get(name, weight)
     elif isinstance(block, Pool) and type(method).writes is not Method.writes:
-        weight = method.weighs
+        weight = method.weight_label
     return f"{weight}, from {block.of}" if block.of else weight
 
 

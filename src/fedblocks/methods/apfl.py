@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, AtMost, Help, Positive
 from fedblocks.core.parts import Blocks, Params, Value, is_statistic

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads, reduce_slots
-from fedblocks.core.arithmetic import each, flat, pick
-from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read, Selection
+from fedblocks.core.aggregate import Uploads
+from fedblocks.core.arithmetic import flat
+from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read
 from fedblocks.core.client import Client
-from fedblocks.core.method import Method, Paper
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method
 from fedblocks.core.options import AtLeast, Conflict, Help
-from fedblocks.core.parts import Blocks, Value, is_statistic
+from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
 from fedblocks.methods._common.clustering import alike
+from fedblocks.methods._common.membership import average_members, membership, no_home, send_home, take_copy
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Clustered(Method):
         "IEEE TNNLS",
     )
     personal_by: ClassVar[str] = "cohort"
-    weighs: ClassVar[str | Mapping[str, str]] = "n x membership"
+    weight_label: ClassVar[str | Mapping[str, str]] = "n x membership"
 
     max_clusters: Annotated[
         int, AtLeast(1),
@@ -64,61 +64,49 @@ class Clustered(Method):
         return []
 
     def blocks(self) -> dict[str, Block]:
-        nowhere = torch.full((1,), -1, dtype=self.net.dtype)  # a client that never trained has no cluster
         return {
             "clusters": Pool(self.net.whole, size=self.max_clusters, of="model", alike=True),
-            "membership": PerClient(Value(nowhere), of="membership"),
+            "membership": PerClient(no_home(self.net.dtype), of="membership"),
             "model": Fresh(),
         }
 
+    # on the client: train the cluster's model
+
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
-        """A client is sent its cluster; if some have none yet, the clients are sent all there are."""
         home = server["membership"]["value"].squeeze(1).long()  # [population]
-        clusters, own = int(home.max().clamp(min=0)) + 1, home[cohort.ids]
-        if bool(((own < 0) & (cohort.sizes > 0)).any()):
-            return {"clusters": Selection(torch.arange(clusters, device=own.device).expand(len(cohort), -1))}
-        return {"clusters": Selection(own.clamp(min=0)[:, None])}
+        return {"clusters": send_home(home, cohort, slots=int(home.max().clamp(min=0)) + 1)}
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
-        home, clusters = blocks["membership"]["value"].long(), blocks["clusters"]
-        if len(next(iter(clusters.values()))) == 1:  # there is no choice
-            chosen, model = home.clamp(min=0), {name: value[0] for name, value in clusters.items()}
-        else:
-            chosen = torch.where(home < 0, self.losses(blocks, client).argmin(), home)
-            model = pick(clusters, chosen)
-        return {**blocks, "membership": {"value": chosen.to(self.net.dtype)}, "model": model}
-
-    def losses(self, blocks: Blocks, client: Client) -> Tensor:
-        """The loss of every cluster's model on the client's training data: [clusters]."""
-        logits = each(self.net.whole, blocks["clusters"], client.x)  # [clusters, examples, ...]
-        return torch.stack([client.total_loss(rows) for rows in logits])
-
-    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
-        return self.net(blocks["model"], x)
+        home, model = take_copy(self.net.whole, blocks["clusters"], blocks["membership"]["value"], client)
+        return {**blocks, "membership": {"value": home.clamp(min=0)}, "model": model}
 
     def phases(self) -> list[Phase]:
         return [Phase((self.step("model"),), self.epochs)]
 
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(blocks["model"], x)
+
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        home = torch.arange(self.max_clusters, device=client.size.device) == blocks["membership"]["value"]
         weight = client.size if self.weigh_by == "examples" else (client.size > 0).to(client.size.dtype)
-        return {"clusters": weight * home}
+        return {"clusters": weight * self._membership(blocks, client)}
 
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        home = torch.arange(self.max_clusters, device=client.size.device) == blocks["membership"]["value"]
-        return {"membership": home.to(client.size.dtype)}
+        return {"membership": self._membership(blocks, client)}
+
+    def _membership(self, blocks: Blocks, client: Client) -> Tensor:
+        return membership(blocks["membership"]["value"], self.max_clusters, client)  # [clusters]
+
+    # on the server: split clusters whose members pull apart, then average each
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         if self.never_split or cohort.round < self.first_round or len(cohort) == 0:
             return server
         upload, home = uploads["clusters"], server["membership"]["value"].squeeze(1).long()  # [population]
-        weights, old = upload.weights.sum(1), home[cohort.ids].clamp(min=0)  # [clients]
+        old = home[cohort.ids].clamp(min=0)  # [clients]
         moved = {k: v - before["clusters"][k][old] for k, v in upload.copies.items() if not is_statistic(k)}
-        home = self.split(home, cohort, flat(moved), weights)
-        new = F.one_hot(home[cohort.ids].clamp(min=0), self.max_clusters) * weights[:, None]
-        clusters, _ = reduce_slots(before["clusters"], replace(upload, weights=new))
-        membership = {"value": home[:, None].to(self.net.dtype)}
-        return {**server, "clusters": clusters, "membership": membership}
+        home = self.split(home, cohort, flat(moved), upload.weights.sum(1))
+        clusters = average_members(before["clusters"], upload, home[cohort.ids].clamp(min=0), self.max_clusters)
+        return {**server, "clusters": clusters, "membership": {"value": home[:, None].to(self.net.dtype)}}
 
     def split(self, home: Tensor, cohort: Cohort, changes: Tensor, weights: Tensor) -> Tensor:
         """The cluster of every client, [population], after all splits of a round."""
@@ -133,7 +121,7 @@ class Clustered(Method):
         return home
 
     def torn(self, changes: Tensor, weights: Tensor) -> bool:
-        """Whether the members of a cluster move, [members, parameters], and get nowhere together."""
+        """Whether members move, [members, parameters], and get nowhere: |mean| < epsilon1, max |change| > epsilon2."""
         if len(changes) <= self.min_size:
             return False
         mean = (weights / weights.sum()).to(changes.dtype) @ changes

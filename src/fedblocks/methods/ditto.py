@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.phases import Phase, Pull
 from fedblocks.core.schedules import Schedule

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private, Shared
-from fedblocks.core.method import Method, Paper, View
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method, View
 from fedblocks.core.net import Piece
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, AtMost, Conflict, Help, Positive

@@ -12,7 +12,8 @@ from torch import Tensor
 from fedblocks.core.arithmetic import flat
 from fedblocks.core.blocks import Block, Mixture, PerClient, Private, Read
 from fedblocks.core.client import Client
-from fedblocks.core.method import Method, Paper
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method
 from fedblocks.core.options import AnyNumber, AtLeast, AtMost, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Phase, Pull

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from fedblocks.core.blocks import Block, Fresh, Shared
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.phases import Phase
 from fedblocks.core.schedules import Schedule

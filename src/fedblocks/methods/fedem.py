@@ -12,7 +12,8 @@ from torch import Tensor
 from fedblocks.core.arithmetic import each
 from fedblocks.core.blocks import Block, Fresh, Pool, Private
 from fedblocks.core.client import Client
-from fedblocks.core.method import Method, Paper
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks, Value
 from fedblocks.core.phases import Batch, Phase, example_losses

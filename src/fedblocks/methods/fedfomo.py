@@ -13,7 +13,8 @@ from fedblocks.core.aggregate import Uploads
 from fedblocks.core.arithmetic import each, flat, unflat
 from fedblocks.core.blocks import Block, Generated, PerClient, Private, Read, Selection, ServerOnly
 from fedblocks.core.client import Client
-from fedblocks.core.method import Method, Paper
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method
 from fedblocks.core.options import AtLeast, AtMost, Conflict, Help
 from fedblocks.core.parts import Blocks, Params, Sized, Value, is_statistic
 from fedblocks.core.phases import Phase, summed_losses
@@ -86,8 +87,8 @@ class FedFomo(Method):
         rows = flat(models)
         moved = torch.where(useful.sum() > 0, rows[0] + shares @ (rows[1:] - rows[0]), rows[1])
         model = unflat(moved, own)
-        told = F.pad(gains[1:], (0, self.peers - len(gains) + 1))
-        return {**blocks, "model": model, "first": model, "gains": {"value": told}}
+        worth = F.pad(gains[1:], (0, self.peers - len(gains) + 1))
+        return {**blocks, "model": model, "first": model, "gains": {"value": worth}}
 
     def gains(self, losses: Tensor, length: Tensor) -> Tensor:
         """(L(base) - L(candidate)) / |candidate - base|: [candidates], 0 for one that is the base itself."""
@@ -128,9 +129,9 @@ def epsilon_greedy(affinity: Tensor, own: Tensor, count: int, epsilon: float, se
     falling = affinity.gather(1, shuffled).argsort(dim=1, descending=True, stable=True)  # equals stay as they lie
     best = shuffled.gather(1, falling)
     by_affinity, by_chance = best.argsort(1).to(noise), noise[:, :population]  # ranks: [clients, population]
-    taken, found = torch.zeros_like(best, dtype=torch.bool).scatter(1, own[:, None], True), list[Tensor]()
+    taken, chosen = torch.zeros_like(best, dtype=torch.bool).scatter(1, own[:, None], True), list[Tensor]()
     for turn in range(count):
         rank = torch.where(explore[:, turn, None], by_chance, by_affinity)
-        found.append(rank.masked_fill(taken, torch.inf).argmin(1, keepdim=True))
-        taken = taken.scatter(1, found[-1], True)
-    return torch.cat(found, 1)
+        chosen.append(rank.masked_fill(taken, torch.inf).argmin(1, keepdim=True))
+        taken = taken.scatter(1, chosen[-1], True)
+    return torch.cat(chosen, 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from fedblocks.core.blocks import Block, Shared
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.optimizers import Kept
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.rules import Rule, ServerAdagrad, ServerAdam, ServerYogi

@@ -8,7 +8,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private, Shared
-from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method, join
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
 

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh, Shared
 from fedblocks.core.client import Client
+from fedblocks.core.description import Paper
 from fedblocks.core.errors import nearest
-from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.method import Method, join
 from fedblocks.core.net import Piece
 from fedblocks.core.options import AtLeast, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks
@@ -31,7 +32,7 @@ class FedRecon(Method):
     paper: ClassVar[Paper] = Paper(
         "Federated Reconstruction: Partially Local Federated Learning", "Singhal et al.", 2021, "NeurIPS"
     )
-    weighs: ClassVar[str | Mapping[str, str]] = {"shared": "labels of the query half"}
+    weight_label: ClassVar[str | Mapping[str, str]] = {"shared": "labels of the query half"}
 
     local: Annotated[
         str,

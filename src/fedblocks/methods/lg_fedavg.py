@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private, Shared
-from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method, join
 from fedblocks.core.net import Piece
 from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks
@@ -49,13 +50,13 @@ class LGFedAvg(Method):
     @property
     def pieces(self) -> dict[str, Piece]:
         """The two halves of the net, left out where empty."""
-        found = {"bottom": self.net.body, "top": self.net.head}
+        halves = {"bottom": self.net.body, "top": self.net.head}
         if self.top_layers is not None:
             order = [path for path, _ in self.net.template.named_modules()]
             cut = order.index(list(self.net.layers)[-self.top_layers])
             top = {name for name in self.net.names if order.index(name.rpartition(".")[0]) >= cut}
-            found = {"bottom": self.net.piece(set(self.net.names) - top), "top": self.net.piece(top)}
-        return {name: piece for name, piece in found.items() if piece.names}
+            halves = {"bottom": self.net.piece(set(self.net.names) - top), "top": self.net.piece(top)}
+        return {name: piece for name, piece in halves.items() if piece.names}
 
     def blocks(self) -> dict[str, Block]:
         home = Private if self.local_layers == "kept" else Shared
@@ -77,6 +78,6 @@ class LGFedAvg(Method):
     def degenerate(self) -> list[str]:
         everything = self.lg_global == "top" and "bottom" not in self.pieces
         nothing = self.lg_global not in self.pieces
-        found = {"all layers are shared, which makes LG-FedAvg FedAvg": everything}
-        found["no layer is shared, which makes LG-FedAvg Local"] = nothing
-        return [sentence for sentence, holds in found.items() if holds]
+        sentences = {"all layers are shared, which makes LG-FedAvg FedAvg": everything}
+        sentences["no layer is shared, which makes LG-FedAvg Local"] = nothing
+        return [sentence for sentence, holds in sentences.items() if holds]

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Private, Shared
-from fedblocks.core.method import Method, Paper
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method
 from fedblocks.core.optimizers import SGD, Optimizer
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks

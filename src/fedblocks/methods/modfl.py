@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads, reduce_slots
-from fedblocks.core.arithmetic import flat, pick
+from fedblocks.core.aggregate import Upload, Uploads
+from fedblocks.core.arithmetic import flat
 from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read, Selection, Shared
 from fedblocks.core.client import Client
+from fedblocks.core.description import Paper, by_options
 from fedblocks.core.errors import DataError
-from fedblocks.core.method import Method, Paper, by_options, join
+from fedblocks.core.method import Method, join
 from fedblocks.core.net import Piece
 from fedblocks.core.options import AtLeast, Conflict, Help
-from fedblocks.core.parts import Blocks, Params, Value, is_statistic
+from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
 from fedblocks.methods._common.clustering import alike
+from fedblocks.methods._common.membership import average_members, membership, no_home, send_home, take_copy
 
 TAG = "operation"  # says the operation cohort of a client, from 0
 
@@ -53,7 +55,7 @@ class ModFL(Method):
 
     paper: ClassVar[Paper] = Paper("Modular Federated Learning", "Liang, Srinivasan and Andresen", 2022)
     personal_by: ClassVar[str] = "cohort"
-    weighs: ClassVar[str | Mapping[str, str]] = "n x membership"
+    weight_label: ClassVar[str | Mapping[str, str]] = "n x membership"
     tags: ClassVar[tuple[str, ...]] = by_options(
         (TAG,), lambda method: (TAG,) if method.cohorts == "given" else ()
     )
@@ -83,76 +85,51 @@ class ModFL(Method):
         return []
 
     def blocks(self) -> dict[str, Block]:
+        pool = Pool(
+            Operation(self.net.head), self.operations, _named("operation", self.task), of="module", alike=True
+        )  # every W_o,j starts from the same values
         shared: dict[str, Block] = {
             "configuration": Shared(self.net.body, name=_named("configuration", self.configuration)),
-            "operation": Pool(
-                Operation(self.net.head), self.operations, _named("operation", self.task), of="module", alike=True
-            ),
+            "operation": pool,
             "module": Fresh(),
         }
         if self.cohorts == "given":
             return shared
-        nowhere = Value(torch.full((1,), -1, dtype=self.net.dtype))  # a client of no cohort yet
-        return {**shared, "membership": PerClient(nowhere, "membership", _named("membership", self.task))}
+        home = PerClient(no_home(self.net.dtype), "membership", _named("membership", self.task))
+        return {**shared, "membership": home}
+
+    # a round: down W_c,i and W_o,j; train both jointly; up both
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
-        """A client is sent the operation module of its cohort; if some have none yet, clients are sent all of them."""
         if self.cohorts == "given":
-            return {"operation": Selection(self.given(cohort)[:, None])}
+            return {"operation": Selection(tagged_cohorts(cohort, self.operations)[:, None])}
         home = server["membership"]["value"].squeeze(1).long()  # [population]
-        own = home[cohort.ids]
-        if bool((home >= 0).any()) and bool(((own < 0) & (cohort.sizes > 0)).any()):
-            return {"operation": Selection(torch.arange(self.operations, device=own.device).expand(len(cohort), -1))}
-        return {"operation": Selection(own.clamp(min=0)[:, None])}
-
-    def given(self, cohort: Cohort) -> Tensor:
-        """The operation cohort of each client, [clients], as its tag says."""
-        if TAG not in cohort.tags:
-            fix = f'give the federation tags={{"{TAG}": ...}}, from 0 on, or use cohorts = "found"'
-            raise DataError(f'clients have no tag "{TAG}" that says their operation cohort', fix)
-        found = cohort.tags[TAG].long()
-        wrong = (found < 0) | (found >= self.operations)
-        if bool(wrong.any()):
-            client, cohort_of_it = int(cohort.ids[wrong][0]), int(found[wrong][0])
-            told = f"client {client} is of operation cohort {cohort_of_it}, but operations = {self.operations}"
-            raise DataError(told, f"cohorts are numbered from 0 to {self.operations - 1}")
-        return found
+        return {"operation": send_home(home, cohort, slots=self.operations if bool((home >= 0).any()) else 1)}
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
-        sent = blocks["operation"]
-        if len(next(iter(sent.values()))) == 1:  # the server knows its cohort
-            return {**blocks, "module": {name: value[0] for name, value in sent.items()}}
-        home = blocks["membership"]["value"]
-        chosen = torch.where(home < 0, self.losses(blocks, client).argmin().to(home.dtype), home)
-        return {**blocks, "module": pick(sent, chosen.long()), "membership": {"value": chosen}}
-
-    def losses(self, blocks: Blocks, client: Client) -> Tensor:
-        """The loss of every operation module on the client's training data: [operations]."""
-        x, stack = client.x, blocks["operation"]
-        found = [self.predict({**blocks, "module": {k: v[o] for k, v in stack.items()}}, x) for o in self.all_cohorts]
-        return torch.stack([client.total_loss(logits) for logits in found])
-
-    @property
-    def all_cohorts(self) -> range:
-        return range(self.operations)
-
-    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
-        return self.net(join(blocks["configuration"], Operation(self.net.head).named(blocks["module"])), x)
+        operate = lambda module, x: self.predict({**blocks, "module": module}, x)
+        home, module = take_copy(operate, blocks["operation"], self.home(blocks, client), client)
+        kept = {"membership": {"value": home}} if self.cohorts == "found" else {}
+        return {**blocks, "module": module, **kept}
 
     def phases(self) -> list[Phase]:
         return [Phase((self.step("configuration", "module"),), self.epochs)]
 
-    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        home = client.tags[TAG] if self.cohorts == "given" else blocks["membership"]["value"].clamp(min=0)
-        return {"operation": client.size * (torch.arange(self.operations, device=client.size.device) == home)}
+    def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
+        return self.net(join(blocks["configuration"], Operation(self.net.head).named(blocks["module"])), x)
 
-    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        home = client.tags[TAG] if self.cohorts == "given" else blocks["membership"]["value"]
-        cohorts = torch.arange(self.operations, device=client.size.device)
-        return {"operation cohort": (cohorts == home).to(client.size.dtype)}
+    # two averages over different clients: W_c,i by n over its configuration, W_o,j by n over its operation cohort
+
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        home = self.home(blocks, client).clamp(min=0)  # before cohorts are found, all write the first
+        return {"operation": client.size * membership(home, self.operations, client)}
+
+    def home(self, blocks: Blocks, client: Client) -> Tensor:
+        """The operation cohort of a client; -1 where it has none yet."""
+        return client.tags[TAG] if self.cohorts == "given" else blocks["membership"]["value"]
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
-        """After the warm-up, cohorts are those whose operation modules changed alike; each gets its own mean."""
+        """After the warm-up, find the cohorts, once; each gets the mean of its own members."""
         if self.cohorts == "given" or cohort.round + 1 < self.warmup:
             return server
         heard = (uploads["operation"].weights.sum(1) > 0) & (uploads["membership"].weights.sum(1) > 0)  # [clients]
@@ -160,25 +137,47 @@ class ModFL(Method):
         if bool((home >= 0).any()) or not bool(heard.any()):
             return server
         upload = uploads["operation"].keep(heard)
-        moved = flat({k: v for k, v in upload.copies.items() if not is_statistic(k)})
-        found = alike(moved - moved.mean(0), self.operations)  # [heard]; what all changes have in common tells nothing
-        weights = F.one_hot(found, self.operations) * upload.weights.sum(1, keepdim=True)
-        order = weights.sum(0).argsort(descending=True, stable=True)  # the cohort with the most examples is the first
-        home = home.index_copy(0, upload.ids, order.argsort()[found].to(home.dtype))
+        cohorts = cohorts_by_change(upload, self.operations)  # [heard]
         common = {k: v[:1].expand_as(v) for k, v in server["operation"].items()}  # for a cohort of nobody
-        operation, _ = reduce_slots(common, replace(upload, weights=weights[:, order]))
+        operation = average_members(common, upload, cohorts, self.operations)
+        home = home.index_copy(0, upload.ids, cohorts.to(home.dtype))
         return {**server, "operation": operation, "membership": {"value": home[:, None]}}
+
+    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
+        return {"operation cohort": membership(self.home(blocks, client), self.operations, client)}
 
     def remarks(self, tags: Mapping[str, Tensor]) -> list[str]:
         if self.cohorts == "found" or TAG not in tags:
             return []
-        found = torch.as_tensor(tags[TAG]).tolist()
-        alone = [client for client, cohort in enumerate(found) if found.count(cohort) == 1]
-        told = "is alone in its operation cohort, which makes its operation module a private one, as in FedPer"
-        return [f"client {client} {told}" for client in alone]
+        cohorts = torch.as_tensor(tags[TAG]).tolist()
+        alone = [client for client, cohort in enumerate(cohorts) if cohorts.count(cohort) == 1]
+        why = "is alone in its operation cohort, which makes its operation module a private one, as in FedPer"
+        return [f"client {client} {why}" for client in alone]
 
     def degenerate(self) -> list[str]:
         return ["operations = 1 makes ModFL FedAvg among clients of one configuration"] if self.operations == 1 else []
+
+
+def tagged_cohorts(cohort: Cohort, operations: int) -> Tensor:
+    """The operation cohort of each client, [clients], as its tag says."""
+    if TAG not in cohort.tags:
+        fix = f'give the federation tags={{"{TAG}": ...}}, from 0 on, or use cohorts = "found"'
+        raise DataError(f'clients have no tag "{TAG}" that says their operation cohort', fix)
+    numbers = cohort.tags[TAG].long()
+    wrong = (numbers < 0) | (numbers >= operations)
+    if bool(wrong.any()):
+        client, number = int(cohort.ids[wrong][0]), int(numbers[wrong][0])
+        message = f"client {client} is of operation cohort {number}, but operations = {operations}"
+        raise DataError(message, f"cohorts are numbered from 0 to {operations - 1}")
+    return numbers
+
+
+def cohorts_by_change(upload: Upload, count: int) -> Tensor:
+    """Cohorts whose operation modules changed alike, [clients]; the one with the most examples is the first."""
+    moved = flat({k: v for k, v in upload.copies.items() if not is_statistic(k)})  # [clients, parameters]
+    cohorts = alike(moved - moved.mean(0), count)  # what all changes have in common tells nothing
+    sizes = (F.one_hot(cohorts, count) * upload.weights.sum(1, keepdim=True)).sum(0)  # [cohorts]
+    return sizes.argsort(descending=True, stable=True).argsort()[cohorts]
 
 
 def _named(block: str, of: str) -> str | None:

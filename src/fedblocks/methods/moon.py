@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh, Private, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import grad
 
 from fedblocks.core import mode
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, Params, is_statistic
@@ -78,8 +78,8 @@ class PerFedAvg(FedAvg):
         def loss(weights: Params) -> Tensor:
             return self.loss_on({**weights, **{k: v.clone() for k, v in statistics.items()}}, batch)
 
-        found: Params = grad(loss)(weights)
-        return {k: v.detach() for k, v in found.items()}
+        slopes: Params = grad(loss)(weights)
+        return {k: v.detach() for k, v in slopes.items()}
 
     def loss_on(self, model: Params, batch: Batch) -> Tensor:
         now = mode.current()
@@ -87,15 +87,15 @@ class PerFedAvg(FedAvg):
             return self.loss({"model": model}, batch)
 
     def degenerate(self) -> list[str]:
-        found = ["inner_lr = 0 makes Per-FedAvg FedAvg on a part of each batch"] if self.inner_lr == 0 else []
-        return found + (["adapt_steps = 0 leaves the shared model as it is"] if self.adapt_steps == 0 else [])
+        sentences = ["inner_lr = 0 makes Per-FedAvg FedAvg on a part of each batch"] if self.inner_lr == 0 else []
+        return sentences + (["adapt_steps = 0 leaves the shared model as it is"] if self.adapt_steps == 0 else [])
 
 
 def divided(batch: Batch, count: int) -> list[Batch]:
     """A batch in several, by turns; one that would be empty is the first again."""
     size, width = len(batch.mask), -(-len(batch.mask) // count)
     turns = torch.arange(width, device=batch.mask.device) * count
-    found = []
+    batches = []
     for number in range(count):
         inside = turns + number < size
         index = (turns + number).clamp(max=size - 1)
@@ -103,8 +103,8 @@ def divided(batch: Batch, count: int) -> list[Batch]:
         some = mask.sum() > 0
         index, mask = torch.where(some, index, turns), torch.where(some, mask, batch.mask[turns])
         rows = {name: getattr(batch, name)[index] for name in ("x", "y", "index")}
-        found.append(replace(batch, **rows, mask=mask, key=fold(batch.key, number)))
-    return found
+        batches.append(replace(batch, **rows, mask=mask, key=fold(batch.key, number)))
+    return batches
 
 
 def moved(model: Params, direction: Params, length: float) -> Params:

@@ -15,7 +15,8 @@ from torch.func import vjp
 
 from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Generated, Private, Read, ServerOnly, Shared
-from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method, join
 from fedblocks.core.optimizers import SGD, Kept
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, Filled, Params, Sized, is_statistic
@@ -99,9 +100,9 @@ class PFedHN(Method):
         """One step of SGD, the clients' changes taken for the gradient of what the hypernetwork made."""
         upload, old = uploads["model"], before["hypernetwork"]
         wrote = upload.weights[:, :1] > 0  # [clients, 1]
-        made, back = vjp(lambda params: generated(params, upload.ids), old)  # type: ignore[misc]
+        models, back = vjp(lambda params: generated(params, upload.ids), old)  # type: ignore[misc]
         trained = torch.cat([upload.copies[name].flatten(1) for name in self.shapes], 1)
-        (slopes,) = back(torch.where(wrote, made - trained, 0) / wrote.sum().clamp(min=1))
+        (slopes,) = back(torch.where(wrote, models - trained, 0) / wrote.sum().clamp(min=1))
         params, grads = [v.clone() for v in old.values()], self.clipped([slopes[k] for k in old])
         velocity = [before["velocity"][k].clone() for k in old]
         sgd = SGD(momentum=self.server_momentum, weight_decay=self.server_decay)
@@ -129,12 +130,12 @@ class Hypernetwork:
 
     def init(self, seed: int) -> Params:
         draw = torch.Generator().manual_seed(seed)
-        found = {EMBEDDINGS: torch.randn(self.clients, self.widths[0], generator=draw, dtype=self.dtype)}
+        params = {EMBEDDINGS: torch.randn(self.clients, self.widths[0], generator=draw, dtype=self.dtype)}
         for layer, (inputs, outputs) in enumerate(pairwise(self.widths)):
             bound = inputs**-0.5  # as torch's dense layers start
             for name, shape in (("weight", (outputs, inputs)), ("bias", (outputs,))):
-                found[f"{layer}.{name}"] = (2 * torch.rand(shape, generator=draw, dtype=self.dtype) - 1) * bound
-        return found
+                params[f"{layer}.{name}"] = (2 * torch.rand(shape, generator=draw, dtype=self.dtype) - 1) * bound
+        return params
 
 
 def generated(params: Params, ids: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from fedblocks.core.blocks import Block, Private, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, is_statistic

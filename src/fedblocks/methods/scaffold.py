@@ -11,7 +11,7 @@ from torch import Tensor
 from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Private, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import Conflict, Help, Positive
 from fedblocks.core.parts import Blocks, Filled, is_statistic
@@ -29,7 +29,7 @@ class Scaffold(FedAvg):
     paper: ClassVar[Paper] = Paper(
         "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", "Karimireddy et al.", 2020, "ICML"
     )
-    lr_in_steps_only: ClassVar[bool] = False  # `finish` divides by it
+    lr_used_in_hooks: ClassVar[bool] = True  # `finish` divides by it
 
     server_lr: Annotated[
         float, Positive(), Help("eta_g: of the step to the clients' mean", usual="1")

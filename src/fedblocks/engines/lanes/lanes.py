@@ -246,7 +246,7 @@ def _differs(one: Method, other: Method) -> str | None:
     if type(one) is not type(other):
         return "they have other methods"
     differing = [f.name for f in fields(one) if f.name != "net" and getattr(one, f.name) != getattr(other, f.name)]
-    free = (*(("lr",) if one.lr_in_steps_only else ()), *one.in_steps_only)
+    free = (*(() if one.lr_used_in_hooks else ("lr",)), *one.in_steps_only)
     for name in differing:
         if name == "lr" and name not in free:
             return f"{type(one).__name__} uses its learning rate in other places than its steps"

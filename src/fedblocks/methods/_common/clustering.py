@@ -25,7 +25,7 @@ def complete_linkage(similarity: npt.NDArray[np.float64], count: int) -> npt.NDA
         closest[a] = closest[:, a] = np.minimum(closest[a], closest[b])  # the later group is merged into the earlier
         closest = np.delete(np.delete(closest, b, 0), b, 1)
         groups[a] += groups.pop(b)
-    found = np.empty(len(similarity), dtype=np.int64)
+    labels = np.empty(len(similarity), dtype=np.int64)
     for number, members in enumerate(groups):
-        found[members] = number
-    return found
+        labels[members] = number
+    return labels

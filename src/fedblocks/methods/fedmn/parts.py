@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -31,10 +31,10 @@ def matrices(gates: Tensor, modules: Sequence[int]) -> list[Tensor]:
 
 def reached(gates: Sequence[Tensor]) -> list[Tensor]:
     """Which modules an input gets to, 1 = yes: [modules] for each layer, the encoders first and the prediction last."""
-    found = [torch.ones_like(gates[0][0])]  # every encoder sees the input
+    alive = [torch.ones_like(gates[0][0])]  # every encoder sees the input
     for gate in gates:
-        found.append(((gate * found[-1]).sum(-1) > 0).to(gate.dtype))
-    return found
+        alive.append(((gate * alive[-1]).sum(-1) > 0).to(gate.dtype))
+    return alive
 
 
 def used(gates: Sequence[Tensor]) -> list[Tensor]:
@@ -43,8 +43,8 @@ def used(gates: Sequence[Tensor]) -> list[Tensor]:
     needed = [torch.ones_like(alive[-1])]
     for gate, before in zip(reversed(gates), reversed(alive[:-1]), strict=True):
         needed.append((gate * needed[-1][:, None]).sum(0) * before)
-    found = [mask.nonzero().flatten() for mask in reversed(needed)]
-    return [where if len(where) else where.new_zeros(1) for where in found]  # a layer cannot be without modules
+    numbers = [mask.nonzero().flatten() for mask in reversed(needed)]
+    return [where if len(where) else where.new_zeros(1) for where in numbers]  # a layer cannot be without modules
 
 
 def concrete(logits: Tensor, noise: Tensor, temperature: Tensor | float) -> Tensor:
@@ -101,9 +101,9 @@ def path_of(
 
 
 def pool_conflicts(
-    net: Net, modules: Sequence[int], widths: Sequence[int] | None, given: Mapping[str, object]
+    net: Net, modules: Sequence[int], widths: Sequence[int] | None, **others: object
 ) -> list[Conflict]:
-    """Layers and widths that do not fit; `given` are the other options for making a modular net."""
+    """Layers and widths that do not fit, and other options for making a modular net where the net is one."""
     if not isinstance(net, ModularNet):
         if widths is None or len(widths) == len(modules) - 1:
             return []
@@ -112,6 +112,6 @@ def pool_conflicts(
     if len(net.stages) != len(modules):
         why = f"these are {len(modules)} layers, and the modular net has {len(net.stages)}"
         return [Conflict("modules", why, "give one number for each layer of the net", with_net=True)]
-    own = [name for name, value in {"widths": widths, **given}.items() if value is not None]
+    own = [name for name, value in {"widths": widths, **others}.items() if value is not None]
     why, fix = "a modular net has its own", "leave it out, or change the net"
     return [Conflict(name, why, fix, with_net=True) for name in own]

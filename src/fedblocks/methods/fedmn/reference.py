@@ -13,8 +13,9 @@ from torch import Tensor
 from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Pool, ServerOnly
 from fedblocks.core.client import Client
+from fedblocks.core.description import Paper
 from fedblocks.core.errors import UserError
-from fedblocks.core.method import Method, Paper
+from fedblocks.core.method import Method
 from fedblocks.core.modular_net import ModularNet
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length
 from fedblocks.core.parts import Blocks, Params, Part
@@ -38,7 +39,7 @@ class FedMNReference(Method):
         "ICDM",
     )
     personal_by: ClassVar[str] = "none"
-    weighs: ClassVar[str | Mapping[str, str]] = "1"
+    weight_label: ClassVar[str | Mapping[str, str]] = "1"
 
     modules: Annotated[
         tuple[int, ...], AtLeast(1), Length(2),
@@ -63,7 +64,7 @@ class FedMNReference(Method):
     ] = "parallel"
 
     def conflicts(self) -> list[Conflict]:
-        return pool_conflicts(self.net, self.modules, self.widths, {"dropout": self.dropout})
+        return pool_conflicts(self.net, self.modules, self.widths, dropout=self.dropout)
 
     @cached_property
     def path(self) -> ModularNet:
@@ -81,8 +82,8 @@ class FedMNReference(Method):
     def blocks(self) -> dict[str, Block]:
         one_each = {name: Pool(part, size=1) for name, part in zip(self.layers, self.path.stages, strict=True)}
         router = Fresh(self.router.net.whole)  # nobody trains it, so that it needs no home
-        found: dict[str, Block] = {"router": router, **one_each, "gates": Fresh()}
-        return found | {"turns": ServerOnly(Zeros(self.path.whole))} if self.client_order == "sequential" else found
+        turns = {"turns": ServerOnly(Zeros(self.path.whole))} if self.client_order == "sequential" else {}
+        return {"router": router, **one_each, "gates": Fresh(), **turns}
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         logits = self.router.of_client(blocks["router"], client)
@@ -104,10 +105,10 @@ class FedMNReference(Method):
         return self.forward(blocks, blocks["gates"]["value"], x)
 
     def forward(self, blocks: Blocks, gates: Tensor, x: Tensor) -> Tensor:
-        found = matrices(gates, self.modules)
-        stacks = [_several(blocks[name], count) for name, count in zip(self.layers, self.modules, strict=True)]
-        outputs = run_modules(self.path.stages, stacks, found, x)
-        weights, logits = found[-1][0], torch.zeros_like(outputs[0])
+        by_layer = matrices(gates, self.modules)
+        stacks = [_repeat(blocks[name], count) for name, count in zip(self.layers, self.modules, strict=True)]
+        outputs = run_modules(self.path.stages, stacks, by_layer, x)
+        weights, logits = by_layer[-1][0], torch.zeros_like(outputs[0])
         for weight, output in zip(weights, outputs, strict=True):
             logits = (logits + weight * output) / weights.sum()  # the division stood inside the loop
         return logits
@@ -150,6 +151,6 @@ class Zeros:
         return {name: torch.zeros_like(value) for name, value in like.items()} | {"count": torch.zeros(1, dtype=dtype)}
 
 
-def _several(pool: Params, count: int) -> Params:
+def _repeat(pool: Params, count: int) -> Params:
     """The one module of a layer under several names."""
     return {name: value.expand(count, *value.shape[1:]) for name, value in pool.items()}

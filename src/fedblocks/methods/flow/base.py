@@ -60,7 +60,7 @@ class Routed(Method):
         routers: dict[str, Block] = {name: Shared(net.whole) for name, net in self.routers.items()}
         return {"shared": Shared(self.net.whole), **routers, "local": Fresh()}
 
-    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:  # w_local <- copy of w_global; nothing is kept of it
         return {**blocks, "local": {name: blocks["shared"][name] for name in self.copied.names}}
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
@@ -81,13 +81,13 @@ class Routed(Method):
     def shared_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         return batch.loss(self.predict_shared(blocks, batch.x))
 
-    def tune_local(self, on: str) -> Phase:
+    def tune_local(self, on: str) -> Phase:  # alone under the shared head or decoder, which is fixed
         return Phase((self.step("local", loss=self.local_loss),), self.local_epochs, on)
 
     def route_step(self) -> Update:
         return self.step(*self.routers)
 
-    def adaptation(self) -> list[Phase]:
+    def adaptation(self) -> list[Phase]:  # at any client, also a new one: build w_local again, then train the router
         return [self.tune_local("all"), Phase((self.route_step(),), self.router_epochs)]
 
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:

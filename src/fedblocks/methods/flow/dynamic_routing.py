@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fedblocks.core.blocks import Block, Pool, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.method import Method, Paper, join
+from fedblocks.core.description import Paper
+from fedblocks.core.method import Method, join
 from fedblocks.core.net import Net, Piece
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks

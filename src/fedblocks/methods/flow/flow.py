@@ -1,4 +1,7 @@
-"""Every instance, at every step, takes its own mixture of the shared encoder and a freshly tuned local one."""
+"""Every instance, at every step, takes its own mixture of the shared encoder and a freshly tuned local one.
+
+What a round begins with (copy the shared net) and what precedes an inference stand in `base`, for both versions.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.net import Net, Piece
 from fedblocks.core.optimizers import Optimizer
 from fedblocks.core.options import Help, Positive
@@ -60,7 +63,7 @@ class Flow(Routed):
         return {"router": linear_router(self.net, self.branches.inputs)}
 
     @property
-    def copied(self) -> Piece:
+    def copied(self) -> Piece:  # w_local: the encoder, with or without its embedding
         return self.branches.encoder if self.tune_local_embedding else self.branches.recurrent
 
     def blocks(self) -> dict[str, Block]:
@@ -68,8 +71,8 @@ class Flow(Routed):
         return {**super().blocks(), **anew}
 
     def routed(self, blocks: Blocks, x: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
-        def choose(seen: Tensor) -> Tensor:
-            route = torch.softmax(self.routers["router"](blocks["router"], seen) / self.tau, -1)
+        def choose(seen: Tensor) -> Tensor:  # r_t = softmax(f_theta([x_t; h_t-1]) / tau)
+            route = torch.softmax(self.routers["router"](blocks["router"], seen) / self.tau, -1)  # [batch, 2]
             return one_hot(route) if hard else route
 
         return self.branches.run(blocks["shared"], blocks["local"], choose, x)
@@ -77,7 +80,7 @@ class Flow(Routed):
     def routes(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.branches.mean_route(self.routed(blocks, x, hard=False)[1], x)
 
-    def phases(self) -> list[Phase]:
+    def phases(self) -> list[Phase]:  # tune w_local; then theta and w_global through the mixture, w_local fixed
         support, query = ("support", "query") if self.split_data else ("all", "all")
         if self.global_update_path == "global_only":
             updates: tuple[Update, ...] = (self.route_step(), self.step("shared", loss=self.shared_loss))

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedblocks.core.method import Paper
+from fedblocks.core.description import Paper
 from fedblocks.core.net import Net, Piece
 from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.core.parts import Blocks

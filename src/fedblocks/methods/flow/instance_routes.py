@@ -107,9 +107,9 @@ def input_width(net: Net) -> int:
     """How many numbers one example has."""
     if net.input_shape is not None:
         return prod(net.input_shape)
-    found = [module for module in net.template.children() if any(True for _ in module.parameters())]
-    if found and isinstance(found[0], nn.Linear):
-        return found[0].in_features
+    layers = [module for module in net.template.children() if any(True for _ in module.parameters())]
+    if layers and isinstance(layers[0], nn.Linear):
+        return layers[0].in_features
     raise UserError(
         "the router needs to know how many numbers one example has",
         "say it when the net is made: Net.of(module, input_shape=(1, 28, 28))",

@@ -43,11 +43,11 @@ class Policy(nn.Module):
             self.exits.append(nn.Linear(inputs, 2))
 
     def forward(self, x: Tensor) -> Tensor:
-        found = []
+        routes = []
         for segment, out in zip(self.trunk, self.exits, strict=True):
             x = segment(x)
-            found.append(out(x))
-        return torch.stack(found, -2)
+            routes.append(out(x))
+        return torch.stack(routes, -2)
 
 
 def segments_of(hidden: tuple[int, ...], layers: int, first: int = 1) -> Segments:
@@ -97,10 +97,10 @@ class RecurrentLayers:
         self.unrolled, self.net = unrolled, unrolled.net
         self.after = [self.net.stages[index] for index in unrolled.decoder.stages or ()]
         self.count = sum(bool(stage.names) for stage in self.after)
-        found = [m for m in self._modules_after() if any(True for _ in m.parameters())]
-        if not found or not isinstance(found[0], nn.Linear):
+        layers = [m for m in self._modules_after() if any(True for _ in m.parameters())]
+        if not layers or not isinstance(layers[0], nn.Linear):
             raise UserError("the layer after the LSTM has no known width", "put an nn.Linear there")
-        self.width = found[0].out_features
+        self.width = layers[0].out_features
 
     def _modules_after(self) -> list[nn.Module]:
         return list(self.net.template.children())[-len(self.after) :] if self.after else []

@@ -1,4 +1,4 @@
-"""pFedMB (Mori et al., 2022): `method` is its algorithm box."""
+"""pFedMB (Mori et al., 2022): `method` is its algorithm box; `compression` uploads less."""
 
 from fedblocks.methods.pfedmb.method import PFedMB
 

@@ -1,11 +1,11 @@
-"""The arithmetic of pFedMB's branches: the simplex, small weights, and the change that all branches have in common."""
+"""The arithmetic of a client's branch weights: the simplex, and weights too small to keep."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from fedblocks.core.parts import Blocks, Params
+from fedblocks.core.parts import Blocks
 
 
 def on_simplex(blocks: Blocks) -> Blocks:
@@ -27,24 +27,3 @@ def without_small(weights: Tensor, least: float) -> Tensor:
         return weights
     kept = torch.where((weights >= least) | (weights >= weights.amax()), weights, 0)
     return kept / kept.sum()
-
-
-def common_change(after: Params, before: Params, alpha: Tensor, kept: Tensor) -> Params:
-    """D of a layer whose branches moved as W_b <- s W_b + alpha_b D, from all of them by least squares."""
-    share = alpha / alpha.square().sum()  # [branches]
-    return {k: torch.tensordot(share, after[k] - kept * before[k], 1) for k in after}
-
-
-def grown(before: Params, changes: Params, alpha: Tensor, kept: Tensor, weights: Tensor) -> Params:
-    """W_b <- sum_i w_ib (s_i W_b + alpha_ib D_i) / sum_i w_ib; a branch that nobody writes stays as it is.
-
-    before: [branches, ...], changes: [clients, ...], alpha and weights: [clients, branches], kept: [clients, 1].
-    """
-    total = weights.sum(0)
-    share = weights / torch.where(total > 0, total, 1)  # [clients, branches]
-    stays = torch.where(total > 0, (share * kept).sum(0), 1)  # [branches]
-    found: Params = {}
-    for name, old in before.items():
-        moved = torch.einsum("cb,c...->b...", share * alpha, changes[name].double())
-        found[name] = (stays.view(-1, *[1] * (old.dim() - 1)) * old.double() + moved).to(old.dtype)
-    return found

@@ -1,0 +1,84 @@
+"""What can be chosen of pFedMB, and which layers of a net have branches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Literal
+
+from fedblocks.core.errors import nearest
+from fedblocks.core.method import Method
+from fedblocks.core.net import Piece
+from fedblocks.core.optimizers import SGD
+from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
+from fedblocks.core.schedules import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class BranchOptions(Method):
+    """The options of pFedMB."""
+
+    branches: Annotated[int, AtLeast(1), Help("B, of every linear layer", usual="2 to 10")] = 3
+    alpha_lr: Annotated[
+        float | Schedule, Positive(),
+        Help("of the branch weights (of their logits, with softmax)", usual="0.3"),
+    ] = 0.3
+    alpha_epochs: Annotated[
+        int | None, AtLeast(0), Help("of the branch weights; default: the local epochs")
+    ] = None
+    alpha_param: Annotated[
+        Literal["softmax", "projection"],
+        Help('how weights stay on the simplex: "softmax" of free logits, or "projection" after each step'),
+    ] = "softmax"
+    alpha_scope: Annotated[
+        Literal["layer", "model"],
+        Help('weights for each "layer", or one set for the whole "model"'),
+    ] = "layer"
+    averaging: Annotated[
+        Literal["alpha", "plain"],
+        Help('branches by n x "alpha", or "plain" by n (the ablation of the paper)'),
+    ] = "alpha"
+    branched: Annotated[
+        tuple[str, ...] | None, Length(1),
+        Help("layers that have branches; default: every linear layer"),
+    ] = None
+    finetune: Annotated[
+        Literal["alpha+W", "W", "none"],
+        Help('before an evaluation: "alpha+W" (one local training), "W" or "none"'),
+    ] = "alpha+W"
+    drop_below: Annotated[
+        float, AtLeast(0), Below(1),
+        Help(
+            "branches of smaller weight are left out of the model that predicts",
+            usual="0, which keeps all",
+        ),
+    ] = 0.0
+    compressed_upload: Annotated[
+        bool, Help("one change a layer instead of all its branches; exact, for SGD only")
+    ] = False
+
+    def conflicts(self) -> list[Conflict]:
+        conflicts: list[Conflict] = []
+        for path in self.branched or ():
+            if path not in self.net.layers:
+                why, known = f'the net has no linear layer "{path}"', nearest(path, self.net.layers)
+                conflicts.append(Conflict("branched", why, known, with_net=True))
+        if self.compressed_upload and (self.keep_optimizer or not isinstance(self.optimizer, SGD)):
+            other = "keep_optimizer" if self.keep_optimizer else type(self.optimizer).__name__
+            fix = "use SGD that starts anew in every round"
+            conflicts.append(Conflict("compressed_upload", f"is not exact with {other}", fix))
+        return conflicts
+
+    def degenerate(self) -> list[str]:
+        return ["branches = 1 makes pFedMB FedAvg"] if self.branches == 1 else []
+
+    @cached_property
+    def layers(self) -> dict[str, Piece]:
+        """The layers that have branches, by the names of their blocks."""
+        layers = self.net.layers.items()
+        return {f"layers.{path}": piece for path, piece in layers if self.branched is None or path in self.branched}
+
+    @cached_property
+    def rest(self) -> Piece:
+        """What has no branches: scales, norms, statistics, and other layers."""
+        return self.net.piece(set(self.net.names) - {name for piece in self.layers.values() for name in piece.names})
