@@ -64,14 +64,14 @@ def test_packages_that_flower_does_not_bear_are_named_with_the_versions_it_does(
     monkeypatch.setattr(health, "installed", VERSIONS.get)
     monkeypatch.setattr(health.metadata, "requires", lambda name: needs.get(name, []))
     flower = found("packages of flwr")
-    assert flower.state == "problem" and flower.found == "flwr needs typer<0.21.0,>=0.12.5, found typer 0.29.0"
+    assert flower.state == "problem" and flower.detail == "flwr needs typer<0.21.0,>=0.12.5, found typer 0.29.0"
     assert flower.fix == 'pip install "typer<0.21.0,>=0.12.5"'
 
 
 def test_a_missing_extra_is_no_problem_and_says_what_it_would_give(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "installed", {"fedblocks": "0.1.0"}.get)
     tune = found("extra tune")
-    assert tune.state == "missing" and tune.found == "hyper-parameter search: optuna not installed"
+    assert tune.state == "missing" and tune.detail == "hyper-parameter search: optuna not installed"
     assert tune.fix == 'pip install "fedblocks[tune]"'
 
 
@@ -95,7 +95,7 @@ def test_torch_and_the_driver_are_compared(
 ) -> None:
     monkeypatch.setattr(health, "torch_cuda", lambda: cuda)
     monkeypatch.setattr(health, "driver_cuda", lambda: driver)
-    assert found("GPU").state == state and said in found("GPU").found
+    assert found("GPU").state == state and said in found("GPU").detail
 
 
 def test_the_cuda_version_is_read_from_the_files_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_folders_of_data_sets_are_found_and_a_wrong_one_is_a_problem(
 ) -> None:
     (tmp_path / "mnist").mkdir()
     monkeypatch.setenv("FEDBLOCKS_DATA", str(tmp_path))
-    assert found("data sets").found == f"{tmp_path}: mnist"
+    assert found("data sets").detail == f"{tmp_path}: mnist"
     monkeypatch.setenv("FEDBLOCKS_DATA", str(tmp_path / "gone"))
     assert found("data sets").state == "problem"
 

@@ -105,9 +105,9 @@ def asked(port: int, verb: str, path: str, host: str = "") -> tuple[HTTPResponse
 def test_a_missing_extra_and_a_taken_port_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedblocks.watch import server
 
-    taken = server._bound(0)
+    taken = server._listen(0)
     with pytest.raises(UserError, match="cannot use port"):
-        server._bound(taken.getsockname()[1])
+        server._listen(taken.getsockname()[1])
     taken.close()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError) as error:

@@ -23,11 +23,11 @@ def show_all(code: CodeFiles = None, as_json: AsJson = False) -> None:
         from fedblocks.config.catalogue import data
 
         read_code(code)
-        found = data()
+        entries = data()
         if as_json:
-            show_json(found)
+            show_json(entries)
         else:
-            rows = [{**entry, "files": files_of(entry)} for entry in found]
+            rows = [{**entry, "files": files_of(entry)} for entry in entries]
             show_table({"what": "what", "name": "name", "about": "what it is", "files": "files"}, rows)
 
     stoppable(action)

@@ -58,10 +58,10 @@ def predict(
         from fedblocks.export.predict import predict as ask
         from fedblocks.export.predict import write_predictions
 
-        found = ask(model, inputs, method_of(model, read_code(code)))
+        predictions = ask(model, inputs, method_of(model, read_code(code)))
         if output is not None:
-            write_predictions(found, output)
-        labels, highest = found.named(), found.probabilities.max(-1).tolist()
+            write_predictions(predictions, output)
+        labels, highest = predictions.named(), predictions.probabilities.max(-1).tolist()
         if as_json:
             show_json({"model": str(model), "inputs": len(labels), "labels": labels, "probabilities": highest})
             return

@@ -59,7 +59,7 @@ def local(
         note = f"engine flower: {nodes} nodes on this machine, with certificates and keys"
         path = _folder(config or preset or "digits-pfedmb", changes, out, note)
         terms = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more, "share": share}
-        result = _watched(path.name, quiet, as_json, lambda w: start(path, nodes, terms, w[0], w[1], port))
+        result = _watch(path.name, quiet, as_json, lambda w: start(path, nodes, terms, w[0], w[1], port))
         _show(result, as_json)
 
     stoppable(action)
@@ -90,7 +90,7 @@ def simulate(
 
         path = _folder(what, changes, out, f"engine flower: {nodes} nodes on Ray")
         terms = {"seconds": deadline, "patience": 120.0}
-        result = _watched(path.name, quiet, as_json, lambda w: start(path, nodes, cpus, gpus, address, terms, *w))
+        result = _watch(path.name, quiet, as_json, lambda w: start(path, nodes, cpus, gpus, address, terms, *w))
         _show(result, as_json)
 
     stoppable(action)
@@ -155,7 +155,7 @@ def run(
         path = _folder(what, changes, out, "engine flower: clients on their own machines")
         terms: dict[str, Any] = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more}
         terms |= {"share": share, "largest_examples": largest}
-        result = _watched(path.name, quiet, as_json, lambda w: go_on(server.resolve(), path, terms, *w))
+        result = _watch(path.name, quiet, as_json, lambda w: go_on(server.resolve(), path, terms, *w))
         _show(result, as_json)
 
     stoppable(action)
@@ -227,13 +227,13 @@ def _folder(what: str, changes: list[str] | None, out: Path | None, note: str) -
     return Path(what).resolve() if begun else new_run(read_config(what, changes or []), out, [note])
 
 
-def _watched(title: str, quiet: bool, as_json: bool, go: Any) -> RunResult:
+def _watch(title: str, quiet: bool, as_json: bool, go: Any) -> RunResult:
     """A run with its rounds and notes on the screen."""
     from fedblocks.cli.progress import Watch
 
     with Watch(title, quiet, sys.stderr if as_json else None) as watch:
-        found: RunResult = go((watch.on_round, watch.on_note))
-        return found
+        result: RunResult = go((watch.on_round, watch.on_note))
+        return result
 
 
 def _show(result: RunResult, as_json: bool) -> None:

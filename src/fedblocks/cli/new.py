@@ -44,25 +44,25 @@ def method(name: Name, out: Out = None, as_json: AsJson = False) -> None:
         raise UserError(
             f'there is a method "{name}" already', "choose another name; `fedblocks methods` lists those taken"
         )
-    folder = _made("method", name, out)
-    _told(folder, name, as_json, f"fedblocks compare digits-fedavg --methods {name}")
+    folder = _make_package("method", name, out)
+    _show_files(folder, name, as_json, f"fedblocks compare digits-fedavg --methods {name}")
 
 
 @app.command("net")
 def net(name: Name, out: Out = None, as_json: AsJson = False) -> None:
     """Make a package with a net, its test and an example; a configuration names it once it is installed."""
-    folder = _made("net", name, out)
-    _told(folder, name, as_json, "fedblocks run example.toml")
+    folder = _make_package("net", name, out)
+    _show_files(folder, name, as_json, "fedblocks run example.toml")
 
 
 @app.command("dataset")
 def dataset(name: Name, out: Out = None, as_json: AsJson = False) -> None:
     """Make a package with a data set, its test and an example; `fedblocks data list` lists it once it is installed."""
-    folder = _made("dataset", name, out)
-    _told(folder, name, as_json, "fedblocks run example.toml")
+    folder = _make_package("dataset", name, out)
+    _show_files(folder, name, as_json, "fedblocks run example.toml")
 
 
-def _made(what: str, name: str, out: Path | None) -> Path:
+def _make_package(what: str, name: str, out: Path | None) -> Path:
     """Write all files of a new package; nothing is ever overwritten."""
     from importlib.resources import files
 
@@ -76,7 +76,7 @@ def _made(what: str, name: str, out: Path | None) -> Path:
     class_name = "".join(part.capitalize() for part in name.split("_"))
     words = {"name": name, "package": f"fedblocks_{name}", "class_name": class_name}
     for template, target in FILES[what].items():
-        text = (files("fedblocks") / "scaffold" / what / f"{template}.txt").read_text(encoding="utf-8")
+        text = (files("fedblocks") / "templates" / what / f"{template}.txt").read_text(encoding="utf-8")
         _write(folder / Template(target).substitute(words), Template(text).substitute(words))
     return folder
 
@@ -91,11 +91,11 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _told(folder: Path, name: str, as_json: bool, then: str) -> None:
-    made = sorted(str(path) for path in folder.rglob("*") if path.is_file())
+def _show_files(folder: Path, name: str, as_json: bool, then: str) -> None:
+    files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
     if as_json:
-        show_json({"name": name, "folder": str(folder), "files": made})
+        show_json({"name": name, "folder": str(folder), "files": files})
         return
-    for path in made:
+    for path in files:
         say(path)
     say(f"Next: cd {folder}; pip install -e . --no-build-isolation --no-deps; pytest; {then}")

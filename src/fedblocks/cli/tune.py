@@ -45,26 +45,26 @@ def tune(
         shown = console(sys.stderr if as_json else sys.stdout)
         tell = None if quiet else lambda trial: shown.print(clean(_line(trial)), soft_wrap=True)
         try:
-            found = search(config, changes or [], trials, out, tell)
+            tuned = search(config, changes or [], trials, out, tell)
         except (KeyboardInterrupt, Interrupted) as error:
             raise Interrupted(
                 "stopped; every trial that ended counts", "the same command goes on from there"
             ) from error
         if as_json:
-            show_json(_as_json(found))
+            show_json(_as_json(tuned))
             return
-        say(f"best of {len(found.trials)}: {_line(found.best)}")
-        say(f"Validation accuracy, every client counts the same. Everything is in {found.folder}. Run the best:")
-        say(" ".join([found.command, *(f"--code {source}" for source in code or [])]))
+        say(f"best of {len(tuned.trials)}: {_line(tuned.best)}")
+        say(f"Validation accuracy, every client counts the same. Everything is in {tuned.folder}. Run the best:")
+        say(" ".join([tuned.command, *(f"--code {source}" for source in code or [])]))
 
     stoppable(action)
 
 
-def _as_json(found: Tuned) -> dict[str, Any]:
-    best = {"trial": found.best.number, "accuracy": found.best.accuracy, "options": dict(found.best.options)}
-    rows = [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in found.trials]
-    told = {"name": found.folder.name, "folder": str(found.folder), "best": best}
-    return {**told, "trials": rows, "command": found.command}
+def _as_json(tuned: Tuned) -> dict[str, Any]:
+    best = {"trial": tuned.best.number, "accuracy": tuned.best.accuracy, "options": dict(tuned.best.options)}
+    rows = [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in tuned.trials]
+    summary = {"name": tuned.folder.name, "folder": str(tuned.folder), "best": best}
+    return {**summary, "trials": rows, "command": tuned.command}
 
 
 def _line(trial: Trial) -> str:

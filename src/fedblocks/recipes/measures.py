@@ -100,9 +100,9 @@ def branch_weights(run: RunResult, part: Part, mates: int = 2) -> Numbers:
     top = [weights.index(max(weights)) for weights in alphas[max(alphas)]]
     groups = [set(top[i : i + mates]) for i in range(0, len(top), mates)]
     own = [len(group) == 1 and sum(group == other for other in groups) == 1 for group in groups]
-    found = {"rounds": list(alphas), "alpha": list(alphas.values()), "accuracy": 100 * (accuracy or 0.0)}
+    curves = {"rounds": list(alphas), "alpha": list(alphas.values()), "accuracy": 100 * (accuracy or 0.0)}
     sharp = [math.fsum(max(client) for client in clients) / len(clients) for clients in alphas.values()]
-    return {"value": 100 * sum(own) / len(own), **found, "mean_largest_alpha": sharp}
+    return {"value": 100 * sum(own) / len(own), **curves, "mean_largest_alpha": sharp}
 
 
 def configured(run: RunResult, part: Part, key: str) -> Numbers:

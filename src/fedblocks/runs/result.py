@@ -59,7 +59,7 @@ class RunResult:
             asked = round if round is not None else _last_evaluated(folder.store)
             below = reference.accuracies(part, view) if reference is not None else None
             numbers = folder.store.summary(asked, part, view, below)
-            return SummaryTable(numbers, self._shown(_evaluated(folder.store, asked)))
+            return SummaryTable(numbers, self._summary_rows(_read_evaluation(folder.store, asked)))
 
     def accuracies(self, part: Part = "test", view: str = "personal", round: int | None = None) -> dict[int, float]:
         """The accuracy of every client in one evaluation, the last by default."""
@@ -71,7 +71,7 @@ class RunResult:
         """A row for each client: number, name, training rows, and its accuracy in every part and model."""
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
-            found = clients_from(folder.store.meta("clients"))
+            known = clients_from(folder.store.meta("clients"))
             rows = folder.store.rows(
                 "SELECT client, part, view, correct, examples FROM client_metrics WHERE round = ? AND examples > 0"
                 " ORDER BY client, part, view",
@@ -79,7 +79,7 @@ class RunResult:
             )
         table: dict[int, dict[str, Any]] = {}
         for row in rows:
-            own = table.setdefault(row["client"], {"client": row["client"], **found.get(row["client"], {})})
+            own = table.setdefault(row["client"], {"client": row["client"], **known.get(row["client"], {})})
             own[_column(row["part"], row["view"])] = row["correct"] / row["examples"]
         return Rows(list(table.values()))
 
@@ -99,7 +99,7 @@ class RunResult:
         written: Path = reports.write_report(self.folder, Path(path) if path is not None else None)
         return written
 
-    def _shown(self, evaluated: EvaluatedRound | None) -> Rows:
+    def _summary_rows(self, evaluated: EvaluatedRound | None) -> Rows:
         rows = [
             {"part": part, "model": view, "mean": n["mean"], "worst decile": n["bottom_decile"], "worst": n["worst"],
              "clients": n["clients"]}
@@ -110,7 +110,7 @@ class RunResult:
         return Rows(rows, f"{self.config.method.name}, accuracy of clients after round {after} of {self.config.rounds}")
 
     def _repr_html_(self) -> str:
-        return self._shown(self.last)._repr_html_()
+        return self._summary_rows(self.last)._repr_html_()
 
     def as_json(self) -> dict[str, Any]:
         """Everything above as plain values."""
@@ -145,8 +145,8 @@ def load_run(path: str | Path) -> RunResult:
             seconds=totals["s"] or 0.0,
             bytes_down=totals["d"] or 0,
             bytes_up=totals["u"] or 0,
-            last=_evaluated(store, evaluated),
-            best=_evaluated(store, store.best_round()),
+            last=_read_evaluation(store, evaluated),
+            best=_read_evaluation(store, store.best_round()),
             notes=store.rows("SELECT round, level, text FROM notes ORDER BY rowid"),
         )
 
@@ -180,13 +180,13 @@ def _column(part: str, view: str) -> str:
     return part if view == "personal" else f"{part} ({view})"
 
 
-def _evaluated(store: RunStore, round: int | None) -> EvaluatedRound | None:
+def _read_evaluation(store: RunStore, round: int | None) -> EvaluatedRound | None:
     if round is None:
         return None
-    found: dict[str, dict[str, Summary]] = {}
+    summaries: dict[str, dict[str, Summary]] = {}
     for row in store.rows("SELECT part, view FROM means WHERE round = ? ORDER BY part, view", round):
-        found.setdefault(row["part"], {})[row["view"]] = store.summary(round, row["part"], row["view"])
-    return EvaluatedRound(round, found)
+        summaries.setdefault(row["part"], {})[row["view"]] = store.summary(round, row["part"], row["view"])
+    return EvaluatedRound(round, summaries)
 
 
 def _last_evaluated(store: RunStore) -> int:

@@ -58,7 +58,7 @@ class Watched:
 
 def status_of(story: Story) -> str:
     """How the runs of a folder stand, and when that was."""
-    runs = [told.result for by_seed in story.runs.values() for told in by_seed.values()]
+    runs = [facts.result for by_seed in story.runs.values() for facts in by_seed.values()]
     if len(runs) == 1:
         return f"{runs[0].status}: round {runs[0].rounds} of {runs[0].config.rounds}, seen {now()}"
     states = [run.status for run in runs]

@@ -17,8 +17,8 @@ _NAME = re.compile(r"[0-9a-f]{40}")
 @cache
 def code_version() -> str:
     """The version of fedblocks, and after a plus sign the first 12 digits of the commit where it is known."""
-    found = commit()
-    return f"{_version()}+{found[:12]}" if found else _version()
+    name = commit()
+    return f"{_version()}+{name[:12]}" if name else _version()
 
 
 def _version() -> str:
@@ -36,9 +36,9 @@ def _version() -> str:
 
 def commit(root: Path = ROOT) -> str | None:
     """The commit that the package's own checkout stands at, or what the environment says."""
-    told = os.environ.get(COMMIT, "").strip().lower()
-    if re.fullmatch(r"[0-9a-f]{7,40}", told):
-        return told
+    named = os.environ.get(COMMIT, "").strip().lower()
+    if re.fullmatch(r"[0-9a-f]{7,40}", named):
+        return named
     try:
         return _head(root)
     except (OSError, ValueError):
@@ -67,7 +67,7 @@ def _reference(home: Path, name: str) -> str | None:
         text = (home / name).read_text(encoding="utf-8").strip()
         return text if _NAME.fullmatch(text) else None
     for line in (home / "packed-refs").read_text(encoding="utf-8").splitlines():
-        found, _, packed = line.partition(" ")
-        if packed == name and _NAME.fullmatch(found):
-            return found
+        commit, _, packed = line.partition(" ")
+        if packed == name and _NAME.fullmatch(commit):
+            return commit
     return None

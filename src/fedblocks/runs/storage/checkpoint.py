@@ -87,7 +87,7 @@ def load_round(folder: Path) -> Loaded:
     manifest = _read_manifest(folder)
 
     def tree(stem: str) -> dict[str, Any]:
-        tensors, structure = (_verified(folder, name, manifest["files"].get(name)) for name in _files(stem))
+        tensors, structure = (_read_verified(folder, name, manifest["files"].get(name)) for name in _files(stem))
         return unpack(tensors, structure)
 
     return Loaded(manifest["round"], tree("shared"), clients_of(manifest["clients"], tree), [])
@@ -156,7 +156,7 @@ def _write(
     counts = {stem: len(ids) for stem, ids in shards.items()}
     kind = PACKED if isinstance(clients, ShardedState) else FORMAT
     manifest = {"format": kind, "round": round, "clients": counts, "files": {**linked, **written}}
-    (draft / "manifest.json").write_bytes(_sealed(manifest))
+    (draft / "manifest.json").write_bytes(_seal(manifest))
     for path in [*(draft / name for name in written), draft / "manifest.json", draft / "clients", draft]:
         sync(path)  # after all writes, so that the disk can take them together; linked files are there already
 
@@ -233,11 +233,11 @@ def _remove_leftovers(root: Path) -> None:
 def _folders(root: Path) -> list[tuple[int, Path]]:
     """(round, folder) of all checkpoints, the newest first."""
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
-    found = [(int(match[1]), root / match[0]) for name in names if (match := FOLDER_NAME.fullmatch(name))]
-    return sorted(found, key=lambda item: (item[0], not item[1].name.startswith(".old-")), reverse=True)
+    numbered = [(int(match[1]), root / match[0]) for name in names if (match := FOLDER_NAME.fullmatch(name))]
+    return sorted(numbered, key=lambda item: (item[0], not item[1].name.startswith(".old-")), reverse=True)
 
 
-def _sealed(manifest: Mapping[str, Any]) -> bytes:
+def _seal(manifest: Mapping[str, Any]) -> bytes:
     """The manifest as JSON, with its own SHA-256 inside."""
     seal = sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
     return json.dumps({**manifest, "seal": seal}, sort_keys=True, indent=1).encode()
@@ -248,7 +248,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(content)
         manifest.pop("seal")
-        whole = _sealed(manifest) == content
+        whole = _seal(manifest) == content
     except (ValueError, KeyError, TypeError, AttributeError):
         whole = False
     if not whole or folder.name.removeprefix(".old-") != f"round-{manifest['round']:06d}":
@@ -261,7 +261,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _verified(folder: Path, name: str, entry: Entry | None) -> bytes:
+def _read_verified(folder: Path, name: str, entry: Entry | None) -> bytes:
     content = _read(folder, name)
     if entry is None:
         raise CheckpointError(f"{folder.name}: {name} is not in the manifest")

@@ -84,8 +84,8 @@ class RunFolder:
     @property
     def environment(self) -> dict[str, Any]:
         """What the run was started on."""
-        found: dict[str, Any] = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
-        return found
+        table: dict[str, Any] = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
+        return table
 
     @property
     def status(self) -> str:
