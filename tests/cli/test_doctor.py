@@ -1,9 +1,11 @@
 """The doctor: what it finds, what it advises, how it ends; and that it does without torch."""
 
 import os
+import re
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ sys.modules["torch"] = None  # an import of torch now fails
 from fedblocks.cli import main
 main(["doctor", "--json"])
 """
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 VERSIONS = {"fedblocks": "0.1.0", "torch": "2.13.0", "flwr": "1.41.0", "typer": "0.29.0", "rich": "14.0.0"}
 
 
@@ -76,8 +80,15 @@ def test_a_missing_extra_is_no_problem_and_says_what_it_would_give(monkeypatch: 
 
 
 def test_every_extra_for_users_is_known_to_the_doctor() -> None:
-    extras = {extra for _, _, extra in requirements("fedblocks")} - {"", "dev", "docs"}
-    assert extras == set(health.EXTRAS)
+    assert set(PROJECT["optional-dependencies"]) - {"dev", "docs"} == set(health.EXTRAS)
+
+
+@pytest.mark.parametrize("extra", sorted(health.EXTRAS))
+def test_every_package_of_an_extra_is_used_by_the_library(extra: str) -> None:
+    names = [re.split(r"[\[<>=]", wanted)[0] for wanted in PROJECT["optional-dependencies"][extra]]
+    modules = [{"pillow": "PIL"}.get(name, name) for name in names]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    assert [name for name in modules if not re.search(rf'(import|from) {name}\b|"{name}"', source)] == []
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,9 @@ EXTRAS = {  # extra -> what it gives
     "flower-simulation": "federations on Ray, for several GPUs or machines",
     "dashboard": "runs in a browser, live",
     "export": "personal models as ONNX",
-    "analysis": "significance, clusters, extra metrics",
+    "analysis": "data sets stored as MATLAB files",
     "images": "data sets stored as image files",
     "plot": "figures for papers",
-    "data": "data sets from the hub",
-    "dp": "privacy accounting",
 }
 
 
