@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedblocks.cli import health
-from fedblocks.cli.health import Finding, findings, fits, requirements, unmet
+from fedblocks.cli.health import Finding, findings, fits, unmet
 
 WITHOUT_TORCH = """
 import sys
