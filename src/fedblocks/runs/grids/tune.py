@@ -21,6 +21,7 @@ from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.run import RUNS, run
 from fedblocks.runs.storage.folder import write_atomically
+from fedblocks.runs.storage.links import refuse_links
 
 PLAN, STUDY = "tune.toml", "study.db"  # in the folder of a search: what it searches, and what it found
 NAME = "fedblocks"  # of the study
@@ -245,6 +246,7 @@ def _begin(folder: Path, base: Config, space: Space) -> None:
             write_atomically(folder / PLAN, text)
         elif (folder / PLAN).read_text(encoding="utf-8") != text:
             raise RunFolderError(f"{folder} holds a search with other settings", "choose another folder with --out")
+        refuse_links(folder)
     except OSError as error:
         raise RunFolderError(f"cannot write {folder}: {error.strerror or error}", "choose another folder") from error
 

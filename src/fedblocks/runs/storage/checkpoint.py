@@ -18,6 +18,7 @@ from torch import Tensor
 from fedblocks.core.errors import CheckpointError, RunFolderError
 from fedblocks.core.private_state import ShardedState
 from fedblocks.runs.storage.environment import alive, sync
+from fedblocks.runs.storage.links import refusal
 from fedblocks.runs.storage.shards import clients_of, shards_of, stem_of, tree_of
 
 Node: TypeAlias = "Tensor | int | float | str | bool | Sequence[Node] | Mapping[str, Node] | None"
@@ -52,6 +53,8 @@ def save(
         raise ValueError("round and client ids start at 0, and at least one checkpoint is kept")
     folder = root / f"round-{round:06d}"
     draft = root / f".tmp-{os.getpid()}-{folder.name}"
+    if root.is_symlink():
+        raise refusal(root)
     try:
         root.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(root)
@@ -147,7 +150,8 @@ def _plain(tensor: Tensor, path: str) -> Tensor:
 def _write(
     draft: Path, round: int, shared: Tree, clients: Mapping[int, Tree], older: Path, reusable: Mapping[str, Entry]
 ) -> None:
-    (draft / "clients").mkdir(parents=True)
+    draft.mkdir()  # fails where there is a link of that name
+    (draft / "clients").mkdir()
     written, linked, shards = _write_tree(draft, "shared", shared), dict[str, Entry](), shards_of(clients)
     for stem, ids in shards.items():
         same = _link(draft, older, {name: reusable[name] for name in _files(stem) if name in reusable})
@@ -227,7 +231,7 @@ def _remove_leftovers(root: Path) -> None:
     for path in root.iterdir():
         match = LEFTOVER_NAME.fullmatch(path.name)
         if match and (int(match[1]) == os.getpid() or not alive(int(match[1]))):
-            shutil.rmtree(path, ignore_errors=True)
+            path.unlink() if path.is_symlink() else shutil.rmtree(path, ignore_errors=True)
 
 
 def _folders(root: Path) -> list[tuple[int, Path]]:
