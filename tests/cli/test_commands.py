@@ -219,3 +219,31 @@ def test_a_terminal_gets_a_live_line_and_no_colours_if_unwanted(tmp_path: Path) 
 def test_the_version_is_shown(fedblocks: Any) -> None:
     assert re.fullmatch(r"fedblocks \d+\.\d+\.\d+\n", fedblocks("--version").out)
     assert app.UNEXPECTED == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "near"),
+    [
+        (["quikstart"], '"fedblocks quikstart"', "quickstart"),
+        (["federation", "sevrer"], '"fedblocks federation sevrer"', "server"),
+    ],
+)
+def test_an_unknown_command_is_answered_with_one_like_it(
+    fedblocks: Any, words: list[str], said: str, near: str
+) -> None:
+    shown = fedblocks(*words)
+    assert shown.code == 2 and f"there is no command {said}" in shown.err
+    assert shown.err.count("did you mean") == 1 and f'did you mean "{near}"?' in shown.err
+
+
+def test_a_run_whose_updates_are_refused_ends_with_a_warning_that_says_so(fedblocks: Any) -> None:
+    diverging = ["run", "digits-fedavg", "--set", "rounds=1", "--set", "method.optimizer.name=sgd", "--quiet"]
+    some = fedblocks(*diverging, "--set", "method.lr=1e6", "--out", "some")
+    assert some.code == 0 and re.search(r"warning: \d+ of 20 updates were refused \(the latest: .*\); ", some.err)
+    every = fedblocks(*diverging, "--set", "method.lr=1e30", "--out", "every", "--json")
+    assert every.code == 0 and every.json["status"] == "finished"
+    last = every.err.strip().splitlines()[-1]
+    assert last.startswith("warning: every update of the last round was refused (")
+    assert "try a lower learning rate: --set method.lr=" in last and "`fedblocks report every`" in last
+    fine = fedblocks(*diverging, "--out", "fine")
+    assert fine.code == 0 and "warning" not in fine.err

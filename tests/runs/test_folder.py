@@ -282,3 +282,12 @@ def test_the_settings_of_a_strangers_checkout_are_not_obeyed(new_checkout):
     assert trace.exists()  # git obeys
     trace.unlink()
     assert environment()["git"] and not trace.exists()
+
+
+@pytest.mark.parametrize("text", ["{", None])
+def test_an_environment_that_cannot_be_read_is_an_error_that_says_so(run, text):
+    (run.path / "env.json").unlink()
+    if text is not None:
+        (run.path / "env.json").write_text(text)
+    with pytest.raises(RunFolderError, match=r"cannot read .*env\.json"):
+        run.environment  # noqa: B018

@@ -6,9 +6,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from fedblocks.cli import (
     bench,
@@ -29,12 +30,23 @@ from fedblocks.cli import (
     watch,
 )
 from fedblocks.cli.output import show_error
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, nearest
 
 UNEXPECTED = 1  # exit code of errors that are ours, not the user's
 
+
+class Commands(TyperGroup):
+    """Commands by name; an unknown one is answered with those that are spelt like it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise UserError(f'there is no command "{ctx.command_path} {args[0]}"', nearest(args[0], self.commands))
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="fedblocks",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -57,9 +69,12 @@ app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
 app.command("schema")(schema.schema)
 app.command("completion")(completion.completion)
-app.add_typer(new.app, name="new", help="A method, a net or a data set of your own: make a package that works.")
-app.add_typer(federation.app, name="federation", help="Real clients: on this machine, or each on its own.")
-app.add_typer(data.app, name="data", help="Data sets, partitions and shifts: list, preview, save.")
+for name, group, about in (
+    ("new", new.app, "Start a package with your own method, net or data set."),
+    ("federation", federation.app, "Run a federation of real processes, on this machine or on several."),
+    ("data", data.app, "List data sets, preview how they are divided, save federations."),
+):
+    app.add_typer(group, name=name, cls=Commands, help=about)
 
 
 def _version(asked: bool) -> None:

@@ -10,11 +10,11 @@ import typer
 
 from fedblocks.cli.code import CodeFiles, ingredients_of, read_code, with_ingredients
 from fedblocks.cli.completion import some_config
-from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
+from fedblocks.cli.output import AsJson, Changes, clean, console, say, show_json, show_table, stoppable
 
 if TYPE_CHECKING:
     from fedblocks.runs.progress import OnRound, RoundDone
-    from fedblocks.runs.result import EvaluatedRound, RunResult
+    from fedblocks.runs.result import EvaluatedRound, Refused, RunResult
 
 Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the run goes; default: runs/...")]
 Reference = Annotated[
@@ -109,6 +109,23 @@ def _both(first: OnRound, second: OnRound) -> OnRound:
 
 
 def show_run(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
+    """Show how a run ended: as tables or JSON, and a warning if updates were refused."""
+    _show_numbers(result, reference, as_json)
+    refused = result.refused()
+    if refused.updates:
+        console(sys.stderr).print(f"warning: {clean(_refusal_text(result, refused))}", soft_wrap=True)
+
+
+def _refusal_text(result: RunResult, refused: Refused) -> str:
+    if 0 < refused.in_last_round == refused.of_last_round:
+        start = f"every update of the last round was refused ({refused.reason}), so its models learned nothing"
+    else:
+        start = f"{refused.updates} of {refused.of} updates were refused (the latest: {refused.reason})"
+    advice = "if training diverges, try a lower learning rate: --set method.lr=..."
+    return f"{start}; {advice} `fedblocks report {result.folder}` lists them"
+
+
+def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
     below = result.summary(reference=reference)["share_below_reference"] if reference is not None else None
     if as_json:
         more = {} if reference is None else {"share_below_reference": below}

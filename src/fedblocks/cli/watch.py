@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -18,9 +20,20 @@ def watch(
 ) -> None:
     """Show a run while it goes; it is only read, never changed."""
     try:
+        wait(folder)
         _on_the_terminal(folder) if terminal else _in_the_browser(folder, port, open_it)
     except KeyboardInterrupt:
         say("watching has ended; the run goes on")
+
+
+def wait(folder: Path, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Wait for a run that has not begun."""
+    from fedblocks.watch.look import has_begun
+
+    if not has_begun(folder):
+        say(f"no run has begun in {folder} yet; waiting for it (Ctrl-C ends)")
+    while not has_begun(folder):
+        sleep(0.5)
 
 
 def _in_the_browser(folder: Path, port: int, open_it: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedblocks.config.code.ingredients import Ingredients, check_same
 from fedblocks.config.model import Config
@@ -27,6 +27,16 @@ class EvaluatedRound:
 
     round: int
     summaries: Mapping[str, Mapping[str, Summary]]  # part -> view -> numbers, as `store.summarise` explains them
+
+
+class Refused(NamedTuple):
+    """Updates that were not used."""
+
+    updates: int
+    of: int  # updates in all
+    in_last_round: int
+    of_last_round: int
+    reason: str  # of the latest
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,17 @@ class RunResult:
             own = table.setdefault(row["round"], {"round": row["round"]})
             own[_column(row["part"], row["view"])] = row["accuracy"]
         return Rows(list(table.values()))
+
+    def refused(self) -> Refused:
+        """How many updates were not used, in all rounds and in the last."""
+        with RunFolder.open(self.folder) as folder:
+            rows = folder.store.rows("SELECT DISTINCT round, client FROM refusals")
+            rounds = folder.store.rows("SELECT round, clients FROM rounds ORDER BY round")
+            first = folder.store.rows("SELECT reason, detail FROM refusals ORDER BY round DESC, rowid LIMIT 1")
+        last = rounds[-1] if rounds else {"round": 0, "clients": 0}
+        in_last = sum(row["round"] == last["round"] for row in rows)
+        reason = f"{first[0]['reason']}: {first[0]['detail']}" if first else ""
+        return Refused(len(rows), sum(row["clients"] for row in rounds), in_last, last["clients"], reason)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML file, by default report.html in its folder; where it was written."""

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from fedblocks.reports.html.gather import Story, gather
 from fedblocks.reports.html.page import Content
+from fedblocks.runs.grids.grid import PLAN
 from fedblocks.runs.storage.environment import now
-from fedblocks.runs.storage.folder import CONFIG, STORE, RunFolder
+from fedblocks.runs.storage.folder import BEFORE_CONFIG, CONFIG, STORE, RunFolder
 from fedblocks.runs.storage.record import SUFFIXES
 
 REST = 10  # after a look, rest this many times as long: others need the processor
@@ -54,6 +55,16 @@ class Watched:
                 self._seen = Seen(version, status_of(story), story, Content.of(story))
                 self._next = time.monotonic() + REST * (time.monotonic() - began)
             return self._seen
+
+
+def has_begun(path: Path) -> bool:
+    """Whether there is anything to look at; what can never be a run counts, so that its error is shown."""
+    if not path.is_dir():
+        return path.exists()
+    names = {entry.name for entry in path.iterdir()}
+    if PLAN in names:
+        return any(path.glob(f"*/*/{CONFIG}"))
+    return not names <= BEFORE_CONFIG
 
 
 def status_of(story: Story) -> str:

@@ -87,7 +87,11 @@ class RunFolder:
     @property
     def environment(self) -> dict[str, Any]:
         """What the run was started on."""
-        table: dict[str, Any] = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
+        try:
+            table: dict[str, Any] = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            message = f"cannot read {self.path / ENVIRONMENT}: {error}"
+            raise RunFolderError(message, "restore the file from a copy") from error
         return table
 
     @property
@@ -145,6 +149,8 @@ def _take_lock(path: Path) -> int:
 
 def _writer(path: Path) -> int | None:
     """The process that writes the run, if it is alive; one with the same id that started later is another."""
+    if not (path / LOCK).is_file():  # a pipe would keep its reader waiting
+        return None
     try:
         pid, _, start = (path / LOCK).read_text().strip().partition(" ")
         number = int(pid)

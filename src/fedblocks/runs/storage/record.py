@@ -21,6 +21,8 @@ Reference: TypeAlias = Mapping[int, float]  # client -> its accuracy in another 
 Summary: TypeAlias = dict[str, float | None]
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # SQLite's own files beside the record's
+DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+RESTORE = "restore the file from a copy, or start the run again in a new folder: without its record it cannot go on"
 VERSION = 1  # of the tables below, kept in SQLite's user_version
 SCHEMA = """
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, seconds REAL NOT NULL, clients INTEGER NOT NULL,
@@ -117,9 +119,10 @@ class RunStore:
         with _readable_errors(path):
             self._db = _connect(path)
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:  # SQLite's own default: a file without tables, such as an empty one
+            raise RunFolderError(f"{path} is damaged, or not the record of a run", RESTORE)
         if version != VERSION:
-            problem = "was written by a newer fedblocks" if version else "is not the record of a run"
-            raise RunFolderError(f"{path} {problem}", "update fedblocks" if version else "name the folder of a run")
+            raise RunFolderError(f"{path} was written by a newer fedblocks", "update fedblocks")
 
     @classmethod
     def create(cls, path: Path) -> RunStore:
@@ -296,5 +299,7 @@ def _readable_errors(path: Path) -> Iterator[None]:
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise  # a mistake of the program, not of the disk
     except (sqlite3.DatabaseError, OSError) as error:
+        if getattr(error, "sqlite_errorcode", None) in DAMAGE:
+            raise RunFolderError(f"the record {path} is damaged: {error}", RESTORE) from error
         fix = "check that the disk has space and the folder can be written, then resume"
         raise RunFolderError(f"cannot use the record {path}: {error}", fix) from error
