@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from fedblocks.bench.measure import Result
 
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]...", help="J1 ... J9, J2/pfedmb; default: all but J2 and J9.")
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs, e.g. J1 or J2/pfedmb; default: all but J2 and J9.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the results there, as JSON.")]
-Device = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
-Repeat = Annotated[int, typer.Option("--repeat", min=1, help="Timed rounds of each, after one to warm up.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the results to a JSON file.")]
+Device = Annotated[str, typer.Option("--device", help="Device: cpu or cuda.")]
+Repeat = Annotated[int, typer.Option("--repeat", min=1, help="Timed rounds of each job, after one to warm up.")]
 Engine = Annotated[
-    list[str] | None, typer.Option("--engine", help="auto, sequential, vectorised, processes; may be given again.")
+    list[str] | None, typer.Option("--engine", help="Engine: auto, sequential, vectorised, processes; may be repeated.")
 ]
-Large = Annotated[bool, typer.Option("--large", help="Also J8 with a million clients.")]
-Peers = Annotated[bool, typer.Option("--peers", help="J1, J5, J7 beside other libraries, from a checkout.")]
+Large = Annotated[bool, typer.Option("--large", help="Include J8 with a million clients.")]
+Peers = Annotated[bool, typer.Option("--peers", help="Time J1, J5, J7 against other libraries, in a checkout.")]
 
 
 def bench(
@@ -36,7 +36,10 @@ def bench(
     large: Large = False,
     peers: Peers = False,
 ) -> None:
-    """Time jobs of known shape beside a plain PyTorch loop that does the same in the same process."""
+    """Time standard jobs against a plain PyTorch loop.
+
+    Both do the same work in the same process, in turns.
+    """
 
     def action() -> None:
         if peers:

@@ -32,21 +32,26 @@ HEADINGS = {
 
 Methods = Annotated[
     str | None,
-    typer.Option("--methods", metavar="A,B,...", help="Besides the baselines.", autocompletion=some_methods),
+    typer.Option(
+        "--methods", metavar="A,B,...", help="Methods to compare with the baselines.", autocompletion=some_methods
+    ),
 ]
 
 
 def compare(
     config: Preset,
     methods: Methods = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="Runs of each method; 6 give a verdict.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the runs go, or are.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="Seeds of each method; a verdict needs 6.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to begin or to continue.")] = None,
     changes: Changes = None,
     code: CodeFiles = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show warnings and the result only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show only warnings and the result.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare methods, with Local, FedAvg and FedAvg+ always among them; the same command goes on after a stop."""
+    """Compare methods over several seeds.
+
+    Local, FedAvg and FedAvg+ are always among them. Run it again to continue after a stop.
+    """
 
     def action() -> None:
         from fedblocks.reports.compare import compare as compared

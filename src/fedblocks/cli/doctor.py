@@ -12,7 +12,10 @@ PROBLEM = 7  # exit code
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Check Python, torch, GPU, packages, data, disk and terminal; each problem comes with its fix."""
+    """Check the installation.
+
+    Looks at Python, torch, GPU, packages, data, disk and terminal. Each problem comes with a fix.
+    """
     from fedblocks.cli.health import findings
 
     results = list(findings(Path("runs")))

@@ -10,6 +10,7 @@ import typer
 
 from fedblocks.cli import keys
 from fedblocks.cli.code import CodeFiles, share_code
+from fedblocks.cli.help import Command
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 
 if TYPE_CHECKING:
@@ -17,28 +18,31 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the run goes; default: runs/...")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and the result only.")]
-Deadline = Annotated[float, typer.Option("--deadline", help="Seconds that a round may take.")]
-Patience = Annotated[float, typer.Option("--patience", help="Seconds to wait for clients that are not there.")]
-Minimum = Annotated[float, typer.Option("--minimum", help="Share of updates below which a round is tried again.")]
-More = Annotated[float, typer.Option("--ask", help="Clients asked for each one needed, e.g. 1.3.")]
-Share = Annotated[float, typer.Option("--largest-share", help="Of any mean that one client may be.")]
-Largest = Annotated[
-    int | None, typer.Option("--largest-examples", min=1, help="That a client may claim; default: 5 x the median.")
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder; default: runs/METHOD-DATA-001, ...")
 ]
-Server = Annotated[Path, typer.Option("--server", metavar="FOLDER", help="The server's folder, made by `init`.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show only warnings and the result.")]
+Deadline = Annotated[float, typer.Option("--deadline", help="Seconds that a round may take.")]
+Patience = Annotated[float, typer.Option("--patience", help="Seconds to wait for missing clients.")]
+Minimum = Annotated[float, typer.Option("--minimum", help="Share of updates below which a round is repeated.")]
+More = Annotated[float, typer.Option("--ask", help="Clients to ask for each one needed, e.g. 1.3.")]
+Share = Annotated[float, typer.Option("--largest-share", help="Largest share of an average that one client may have.")]
+Largest = Annotated[
+    int | None,
+    typer.Option("--largest-examples", min=1, help="Most examples that a client may claim; default: 5 x the median."),
+]
+Server = Annotated[Path, typer.Option("--server", metavar="FOLDER", help="Server folder, created by `init`.")]
 
 
-@app.command()
+@app.command(cls=Command)
 def local(
-    config: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="A TOML file, or a preset.")] = None,
-    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Machines to play; clients are dealt out.")] = 2,
-    preset: Annotated[str | None, typer.Option("--preset", help="A preset such as digits-pfedmb.")] = None,
+    config: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="TOML file, or preset.")] = None,
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are divided among them.")] = 2,
+    preset: Annotated[str | None, typer.Option("--preset", help="Preset, e.g. digits-pfedmb.")] = None,
     changes: Changes = None,
     code: CodeFiles = None,
     out: Out = None,
-    port: Annotated[int | None, typer.Option("--port", help="Of the server; default: a free one.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port of the server; default: a free one.")] = None,
     deadline: Deadline = 300.0,
     patience: Patience = 120.0,
     minimum: Minimum = 0.8,
@@ -47,7 +51,10 @@ def local(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a configuration as a federation of real processes on this machine, with certificates and keys."""
+    """Run a federation of real processes on this machine.
+
+    It has certificates and keys like a federation on several machines.
+    """
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
@@ -65,13 +72,13 @@ def local(
     stoppable(action)
 
 
-@app.command()
+@app.command(cls=Command)
 def simulate(
-    what: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, a preset, or a run to go on with.")],
-    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are dealt out to them.")] = 2,
-    cpus: Annotated[float, typer.Option("--cpus", min=0.01, help="Cores for one node.")] = 1.0,
-    gpus: Annotated[float, typer.Option("--gpus", min=0.0, help="GPUs for one node; 0.25: four share one.")] = 0.0,
-    address: Annotated[str | None, typer.Option("--address", help="A Ray cluster; default: this machine.")] = None,
+    what: Annotated[str, typer.Argument(metavar="CONFIG", help="TOML file, preset, or run folder to continue.")],
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are divided among them.")] = 2,
+    cpus: Annotated[float, typer.Option("--cpus", min=0.01, help="CPU cores of each node.")] = 1.0,
+    gpus: Annotated[float, typer.Option("--gpus", min=0.0, help="GPUs of each node; with 0.25 four share one.")] = 0.0,
+    address: Annotated[str | None, typer.Option("--address", help="Ray cluster; default: this machine.")] = None,
     changes: Changes = None,
     code: CodeFiles = None,
     out: Out = None,
@@ -79,7 +86,10 @@ def simulate(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a configuration on Flower's simulation runtime (Ray), on several GPUs or machines."""
+    """Run a configuration on Flower's simulation runtime (Ray).
+
+    It can use several GPUs or machines.
+    """
 
     def action() -> None:
         from fedblocks.flower.simulation import need_ray
@@ -96,29 +106,29 @@ def simulate(
     stoppable(action)
 
 
-app.command()(keys.init)
-app.command()(keys.join)
-app.command()(keys.enrol)
-app.command()(keys.revoke)
-app.command()(keys.rotate)
-app.command()(keys.renew)
-app.command("keys")(keys.table)
+app.command(cls=Command)(keys.init)
+app.command(cls=Command)(keys.join)
+app.command(cls=Command)(keys.enrol)
+app.command(cls=Command)(keys.revoke)
+app.command(cls=Command)(keys.rotate)
+app.command(cls=Command)(keys.renew)
+app.command("keys", cls=Command)(keys.table)
 
 
-@app.command()
+@app.command(cls=Command)
 def server(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")], code: CodeFiles = None
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")], code: CodeFiles = None
 ) -> None:
-    """Run the server until Ctrl-C; it takes up all jobs that it was killed in."""
+    """Run the server until Ctrl-C; unfinished jobs are continued."""
     share_code(code)
     from fedblocks.flower.hosts.server_host import host_server
 
     host_server(folder, say)
 
 
-@app.command()
+@app.command(cls=Command)
 def client(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This client's folder.")], code: CodeFiles = None
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Client folder.")], code: CodeFiles = None
 ) -> None:
     """Run a client until Ctrl-C."""
     share_code(code)
@@ -127,9 +137,9 @@ def client(
     host_client(folder, say)
 
 
-@app.command()
+@app.command(cls=Command)
 def run(
-    what: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, a preset, or a run to go on with.")],
+    what: Annotated[str, typer.Argument(metavar="CONFIG", help="TOML file, preset, or run folder to continue.")],
     server: Server,
     changes: Changes = None,
     code: CodeFiles = None,
@@ -143,7 +153,10 @@ def run(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train on the clients of a server that is running, and watch; Ctrl-C stops watching only."""
+    """Train on the clients of a running server.
+
+    Rounds are shown as they end; Ctrl-C stops showing them, not the run.
+    """
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
@@ -161,11 +174,11 @@ def run(
     stoppable(action)
 
 
-@app.command()
+@app.command(cls=Command)
 def status(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")], as_json: AsJson = False
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")], as_json: AsJson = False
 ) -> None:
-    """Show which machines are connected, and how all jobs stand."""
+    """Show connected machines and the status of all jobs."""
 
     def action() -> None:
         from fedblocks.flower.hosts.server_host import status_of
@@ -179,12 +192,12 @@ def status(
     stoppable(action)
 
 
-@app.command()
+@app.command(cls=Command)
 def stop(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")],
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run, if several are going on.")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")],
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Run folder, if several are going on.")] = None,
 ) -> None:
-    """End what is going on; rounds that are stored stay."""
+    """Stop a run; stored rounds are kept."""
 
     def action() -> None:
         from fedblocks.flower.hosts.server_host import stop_jobs
@@ -198,16 +211,19 @@ def stop(
     stoppable(action)
 
 
-@app.command()
+@app.command(cls=Command)
 def adapt(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a trained run.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
     server: Server,
-    clients: Annotated[list[int], typer.Option("--client", help="A client that never took part; may be repeated.")],
+    clients: Annotated[list[int], typer.Option("--client", help="Number of a new client; may be repeated.")],
     code: CodeFiles = None,
     deadline: Deadline = 600.0,
     patience: Patience = 600.0,
 ) -> None:
-    """Give new clients personalised models from a trained federation, without training it further."""
+    """Give personalised models to new clients.
+
+    The models come from a trained federation, which is not trained further.
+    """
 
     def action() -> None:
         share_code(code)

@@ -10,14 +10,15 @@ from typing import Annotated
 
 import typer
 
+from fedblocks.cli.help import Command
 from fedblocks.cli.names import method_names
 from fedblocks.cli.output import AsJson, say, show_json
 from fedblocks.core.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _, e.g. my_idea.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="The folder to make; default: NAME.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of small letters, digits and _, e.g. my_idea.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to create; default: NAME.")]
 
 COMMON = {"pyproject.toml": "pyproject.toml", "README.md": "README.md", "__init__.py": "src/$package/__init__.py"}
 FILES = {  # template -> file of the new package
@@ -37,9 +38,12 @@ FILES = {  # template -> file of the new package
 }
 
 
-@app.command("method")
+@app.command("method", cls=Command)
 def method(name: Name, out: Out = None, as_json: AsJson = False) -> None:
-    """Make a package with a method and its test; `fedblocks methods` lists it once it is installed."""
+    """Create a package with a method and its test.
+
+    Install it to use the method by name.
+    """
     if name in method_names():
         raise UserError(
             f'there is a method "{name}" already', "choose another name; `fedblocks methods` lists those taken"
@@ -48,16 +52,22 @@ def method(name: Name, out: Out = None, as_json: AsJson = False) -> None:
     _show_files(folder, name, as_json, f"fedblocks compare digits-fedavg --methods {name}")
 
 
-@app.command("net")
+@app.command("net", cls=Command)
 def net(name: Name, out: Out = None, as_json: AsJson = False) -> None:
-    """Make a package with a net, its test and an example; a configuration names it once it is installed."""
+    """Create a package with a net, its test and an example.
+
+    Install it to use the net by name.
+    """
     folder = _make_package("net", name, out)
     _show_files(folder, name, as_json, "fedblocks run example.toml")
 
 
-@app.command("dataset")
+@app.command("dataset", cls=Command)
 def dataset(name: Name, out: Out = None, as_json: AsJson = False) -> None:
-    """Make a package with a data set, its test and an example; `fedblocks data list` lists it once it is installed."""
+    """Create a package with a data set, its test and an example.
+
+    Install it to use the data set by name.
+    """
     folder = _make_package("dataset", name, out)
     _show_files(folder, name, as_json, "fedblocks run example.toml")
 

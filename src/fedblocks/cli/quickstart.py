@@ -49,12 +49,18 @@ class Progress(NamedTuple):
 
 
 def quickstart(
-    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the runs go.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of models, data and batches.")] = 3,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of each method; fewer are faster.")] = 40,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Folder for the runs; default: runs/quickstart-001, ..."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of models, data and batches.")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of each method; fewer are faster.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Train nine methods on handwritten digits, compare them, and write a report; needs no network."""
+    """Train nine methods on handwritten digits and compare them.
+
+    Writes a report; needs no network.
+    """
 
     def action() -> None:
         folder = _new_folder(out)

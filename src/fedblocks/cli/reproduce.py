@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME", help="A table or figure, such as pfedmb-table2; files for --merge."),
+    typer.Argument(metavar="NAME", help="Table or figure, e.g. pfedmb-table2; with --merge: result files."),
 ]
 Cells = Annotated[
-    str | None, typer.Option("--cells", metavar="PATTERN", help='Some cells only, such as "c10-2class-50/*".')
+    str | None, typer.Option("--cells", metavar="PATTERN", help='Only cells that match, e.g. "c10-2class-50/*".')
 ]
 Seeds = Annotated[
-    int | None, typer.Option("--seeds", min=1, help="Runs of each cell; default: 3, and 1 to 3 with --quick.")
+    int | None, typer.Option("--seeds", min=1, help="Seeds of each cell; default: 3, with --quick 1 to 3.")
 ]
 Budget = Annotated[
-    str | None, typer.Option("--budget", metavar="TIME", help="Stop after 540s, 9m or 1h; the same command goes on.")
+    str | None, typer.Option("--budget", metavar="TIME", help="Stop after this time, e.g. 540s, 9m or 1h.")
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="A scaled-down variant, in minutes on 2 CPU cores.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run a scaled-down variant: minutes on 2 CPU cores.")]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core, or one a GPU.")
+    int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core or GPU.")
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where runs/ and results/ are.")]
-FullGrid = Annotated[bool, typer.Option("--full-grid", help="Try all values in full, not the better ones only.")]
-Merge = Annotated[bool, typer.Option("--merge", help="Join results files (FILE...) of other machines into results/.")]
-Listed = Annotated[bool, typer.Option("--list", help="All tables and figures: cells, data sets, estimated cost.")]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of runs/ and results/.")]
+FullGrid = Annotated[bool, typer.Option("--full-grid", help="Train all candidates in full, not only the best.")]
+Merge = Annotated[bool, typer.Option("--merge", help="Merge result files of other machines into results/.")]
+Listed = Annotated[bool, typer.Option("--list", help="List tables and figures with data sets and estimated cost.")]
 
 HEADINGS = {"name": "cell", "published": "published", "ours": "ours", "difference": "difference", "verdict": "verdict"}
 SEEDS = 3
@@ -59,7 +59,10 @@ def reproduce(
     listed: Listed = False,
     as_json: AsJson = False,
 ) -> None:
-    """Repeat a published table or figure; the same command goes on after a stop."""
+    """Reproduce a published table or figure.
+
+    Run it again to continue after a stop.
+    """
 
     def action() -> None:
         if listed:

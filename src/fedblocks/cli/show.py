@@ -13,12 +13,12 @@ from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, st
 CHECK_FAILED = 6  # exit code
 
 Name = Annotated[
-    str, typer.Argument(metavar="METHOD", help="A method; `fedblocks methods` lists them.", autocompletion=some_method)
+    str, typer.Argument(metavar="METHOD", help="Method; `fedblocks methods` lists all.", autocompletion=some_method)
 ]
 
 
 def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
-    """List all methods with their papers; with --json also their options."""
+    """List all methods; --json adds their papers and options."""
 
     def action() -> None:
         from fedblocks.config.catalogue import methods as all_methods
@@ -36,7 +36,10 @@ def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
 
 
 def plan(method: Name, changes: Changes = None, code: CodeFiles = None, as_json: AsJson = False) -> None:
-    """Show what a method does with each block: where it lives, what clients see and write, when it trains."""
+    """Show what a method does with each block.
+
+    The table says where a block lives, what clients see and write, and when it trains.
+    """
 
     def action() -> None:
         from fedblocks.core.plan import plan as plan_of
@@ -60,7 +63,7 @@ def plan(method: Name, changes: Changes = None, code: CodeFiles = None, as_json:
 
 
 def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None:
-    """Check every invariant of the contract on a method."""
+    """Check a method against every invariant of the contract."""
 
     def action() -> None:
         from fedblocks.config.catalogue import check_method_name

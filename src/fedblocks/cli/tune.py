@@ -21,8 +21,8 @@ Search = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUES",
-        help="A range to search in (method.lr=0.01..1:log, method.branches=2..8), a choice (method.epochs=1|3|5), "
-        "or a value for all trials.",
+        help="Range (method.lr=0.01..1:log, method.branches=2..8), choice (method.epochs=1|3|5) or fixed value "
+        "(rounds=20); may be repeated.",
     ),
 ]
 
@@ -30,13 +30,16 @@ Search = Annotated[
 def tune(
     config: Preset,
     changes: Search = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="In all, with those of earlier calls.")] = 20,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the trials go, or are.")] = None,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Trials in all, with earlier calls.")] = 20,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to begin or to continue.")] = None,
     code: CodeFiles = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show the result only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search for the best options by validation accuracy, never by test; the same command goes on after a stop."""
+    """Search for the options with the best validation accuracy.
+
+    Test data are never looked at. Run it again to continue after a stop.
+    """
 
     def action() -> None:
         from fedblocks.runs.grids.tune import tune as search

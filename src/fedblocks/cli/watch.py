@@ -13,12 +13,15 @@ from fedblocks.cli.output import clean, console, say
 
 
 def watch(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run or of a comparison.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run, a comparison or several runs.")],
     terminal: Annotated[bool, typer.Option("--terminal", help="Show one run here instead of in a browser.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of the page; default: any free one.")] = 0,
-    open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser, too.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0 takes a free one.")] = 0,
+    open_it: Annotated[bool, typer.Option("--open", help="Also open the page in the browser.")] = False,
 ) -> None:
-    """Show a run while it goes; it is only read, never changed."""
+    """Show a run live, in the browser or on the terminal.
+
+    The run is only read. One that has not begun is waited for.
+    """
     try:
         wait(folder)
         _on_the_terminal(folder) if terminal else _in_the_browser(folder, port, open_it)
