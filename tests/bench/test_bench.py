@@ -69,7 +69,7 @@ def test_one_round_of_ours_ends_where_a_loop_on_the_same_batches_ends() -> None:
 
 def test_the_figures_of_a_result_follow_from_its_rounds(monkeypatch) -> None:
     ticks = count()
-    monkeypatch.setattr(measuring, "_timed", lambda round, device: (round(), float(next(ticks)) + 1.0, 0.5, 7)[1:])
+    monkeypatch.setattr(measuring, "_time", lambda round, device: (round(), float(next(ticks)) + 1.0, 0.5, 7)[1:])
     (result,) = run_job(small(J7), "cpu", repeat=3, engines=["sequential"])
     # in turn: loop, ours, loop, ours, loop, ours take 1, 2, ... 6 s; the products that follow 8 s and more
     assert result.plain.seconds == [1, 3, 5] and result.ours.seconds == [2, 4, 6]

@@ -1,5 +1,6 @@
 """The commands: what they print, for people and for programs, and how they end."""
 
+import inspect
 import os
 import pty
 import re
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+import typer
 
 from fedblocks import testing
 from fedblocks.cli import app, main
@@ -219,3 +221,58 @@ def test_a_terminal_gets_a_live_line_and_no_colours_if_unwanted(tmp_path: Path) 
 def test_the_version_is_shown(fedblocks: Any) -> None:
     assert re.fullmatch(r"fedblocks \d+\.\d+\.\d+\n", fedblocks("--version").out)
     assert app.UNEXPECTED == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "near"),
+    [
+        (["quikstart"], '"fedblocks quikstart"', "quickstart"),
+        (["federation", "sevrer"], '"fedblocks federation sevrer"', "server"),
+    ],
+)
+def test_an_unknown_command_is_answered_with_one_like_it(
+    fedblocks: Any, words: list[str], said: str, near: str
+) -> None:
+    shown = fedblocks(*words)
+    assert shown.code == 2 and f"there is no command {said}" in shown.err
+    assert shown.err.count("did you mean") == 1 and f'did you mean "{near}"?' in shown.err
+
+
+def test_a_run_whose_updates_are_refused_ends_with_a_warning_that_says_so(fedblocks: Any) -> None:
+    diverging = ["run", "digits-fedavg", "--set", "rounds=1", "--set", "method.optimizer.name=sgd", "--quiet"]
+    some = fedblocks(*diverging, "--set", "method.lr=1e6", "--out", "some")
+    assert some.code == 0 and re.search(r"warning: \d+ of 20 updates were refused \(the latest: .*\); ", some.err)
+    every = fedblocks(*diverging, "--set", "method.lr=1e30", "--out", "every", "--json")
+    assert every.code == 0 and every.json["status"] == "finished"
+    last = every.err.strip().splitlines()[-1]
+    assert last.startswith("warning: every update of the last round was refused (")
+    assert "try a lower learning rate: --set method.lr=" in last and "`fedblocks report every`" in last
+    fine = fedblocks(*diverging, "--out", "fine")
+    assert fine.code == 0 and "warning" not in fine.err
+
+
+def commands_of(group: Any, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Every command by the words that name it."""
+    commands: dict[tuple[str, ...], Any] = {}
+    for name, one in group.commands.items():
+        commands |= commands_of(one, (*above, name)) if hasattr(one, "commands") else {(*above, name): one}
+    return commands
+
+
+COMMANDS = commands_of(typer.main.get_command(app.app))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_help_of_a_command_explains_every_argument_and_option_once(fedblocks: Any, words: tuple[str, ...]) -> None:
+    shown = fedblocks(*words, "--help")
+    text = " ".join(shown.out.split())
+    assert shown.code == 0 and "\\" not in text and text.count("rguments:") <= 1
+    for name, parameter in inspect.signature(COMMANDS[words].callback, eval_str=True).parameters.items():
+        (mark,) = [one for one in parameter.annotation.__metadata__ if hasattr(one, "help")]
+        assert mark.help and f" {mark.help}" in text, name
+
+
+def test_the_list_of_commands_shows_whole_sentences(fedblocks: Any) -> None:
+    for group in ([], ["data"], ["new"], ["federation"]):
+        listed = fedblocks(*group, "--help").out.partition("Commands:")[2]
+        assert listed and "..." not in listed

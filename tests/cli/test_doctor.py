@@ -1,16 +1,18 @@
 """The doctor: what it finds, what it advises, how it ends; and that it does without torch."""
 
 import os
+import re
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedblocks.cli import health
-from fedblocks.cli.health import Finding, findings, fits, requirements, unmet
+from fedblocks.cli.health import Finding, findings, fits, unmet
 
 WITHOUT_TORCH = """
 import sys
@@ -18,6 +20,8 @@ sys.modules["torch"] = None  # an import of torch now fails
 from fedblocks.cli import main
 main(["doctor", "--json"])
 """
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 VERSIONS = {"fedblocks": "0.1.0", "torch": "2.13.0", "flwr": "1.41.0", "typer": "0.29.0", "rich": "14.0.0"}
 
 
@@ -64,20 +68,27 @@ def test_packages_that_flower_does_not_bear_are_named_with_the_versions_it_does(
     monkeypatch.setattr(health, "installed", VERSIONS.get)
     monkeypatch.setattr(health.metadata, "requires", lambda name: needs.get(name, []))
     flower = found("packages of flwr")
-    assert flower.state == "problem" and flower.found == "flwr needs typer<0.21.0,>=0.12.5, found typer 0.29.0"
+    assert flower.state == "problem" and flower.detail == "flwr needs typer<0.21.0,>=0.12.5, found typer 0.29.0"
     assert flower.fix == 'pip install "typer<0.21.0,>=0.12.5"'
 
 
 def test_a_missing_extra_is_no_problem_and_says_what_it_would_give(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "installed", {"fedblocks": "0.1.0"}.get)
     tune = found("extra tune")
-    assert tune.state == "missing" and tune.found == "hyper-parameter search: optuna not installed"
+    assert tune.state == "missing" and tune.detail == "hyper-parameter search: optuna not installed"
     assert tune.fix == 'pip install "fedblocks[tune]"'
 
 
 def test_every_extra_for_users_is_known_to_the_doctor() -> None:
-    extras = {extra for _, _, extra in requirements("fedblocks")} - {"", "dev", "docs"}
-    assert extras == set(health.EXTRAS)
+    assert set(PROJECT["optional-dependencies"]) - {"dev", "docs"} == set(health.EXTRAS)
+
+
+@pytest.mark.parametrize("extra", sorted(health.EXTRAS))
+def test_every_package_of_an_extra_is_used_by_the_library(extra: str) -> None:
+    names = [re.split(r"[\[<>=]", wanted)[0] for wanted in PROJECT["optional-dependencies"][extra]]
+    modules = [{"pillow": "PIL"}.get(name, name) for name in names]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    assert [name for name in modules if not re.search(rf'(import|from) {name}\b|"{name}"', source)] == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +106,7 @@ def test_torch_and_the_driver_are_compared(
 ) -> None:
     monkeypatch.setattr(health, "torch_cuda", lambda: cuda)
     monkeypatch.setattr(health, "driver_cuda", lambda: driver)
-    assert found("GPU").state == state and said in found("GPU").found
+    assert found("GPU").state == state and said in found("GPU").detail
 
 
 def test_the_cuda_version_is_read_from_the_files_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +124,7 @@ def test_folders_of_data_sets_are_found_and_a_wrong_one_is_a_problem(
 ) -> None:
     (tmp_path / "mnist").mkdir()
     monkeypatch.setenv("FEDBLOCKS_DATA", str(tmp_path))
-    assert found("data sets").found == f"{tmp_path}: mnist"
+    assert found("data sets").detail == f"{tmp_path}: mnist"
     monkeypatch.setenv("FEDBLOCKS_DATA", str(tmp_path / "gone"))
     assert found("data sets").state == "problem"
 

@@ -1,4 +1,4 @@
-"""Scaffolds: packages of one's own that work before anything is changed, and that the commands find by themselves."""
+"""Templates: packages of one's own that work before anything is changed, and that the commands find by themselves."""
 
 import json
 import os

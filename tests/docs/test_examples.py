@@ -6,10 +6,16 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
+
+from fedblocks import read_config
+from fedblocks.cli import main
+from fedblocks.config.model import Checkpoint, CohortSection, Config, Data, Evaluation
 
 from fedblocks.cli import main
 
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 
 
 def blocks(page: str) -> list[str]:
@@ -74,3 +80,26 @@ def test_the_method_of_the_guide_passes_its_checks(capsys: pytest.CaptureFixture
     assert said.count("passed=True") == 20
     (shown,) = re.findall(r"```output\n(.*?)```", (ROOT / "docs/add_a_method.md").read_text(), re.DOTALL)
     assert said.endswith(shown)
+
+
+def test_the_plan_table_of_the_readme_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    command, shown = re.search(r"## The plan table\n\n`fedblocks (.*?)`.*?```\n(.*?)```", README, re.DOTALL).groups()
+    with pytest.raises(SystemExit):
+        main(command.split())
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert printed == [line for line in shown.splitlines() if line]
+
+
+def test_every_change_in_the_commands_of_the_readme_changes_something() -> None:
+    changes = re.findall(r"fedblocks run (\S+) --set (\S+)", README)
+    assert changes
+    for preset, change in changes:
+        assert read_config(preset, [change]) != read_config(preset), f"{preset} has {change} already"
+
+
+@pytest.mark.parametrize("section", [Config, Data, CohortSection, Evaluation, Checkpoint])
+def test_every_field_of_a_configuration_is_explained(section: type[BaseModel]) -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    explained = {name.rpartition(".")[2] for name in re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)}
+    tables = {"data", "net", "method", "cohort", "evaluation", "checkpoint", "groups"}  # sections of their own
+    assert set(section.model_fields) - tables <= explained

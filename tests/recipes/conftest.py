@@ -20,7 +20,7 @@ DIGITS: dict[str, Any] = {
 }
 
 
-class CrewHere:
+class PoolHere:
     """Does jobs at once, in this process, and remembers them."""
 
     jobs: ClassVar[list[dict[str, Any]]] = []
@@ -39,9 +39,9 @@ class CrewHere:
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The jobs that were carried out, in this process instead of workers."""
-    monkeypatch.setattr(CrewHere, "jobs", [])
-    monkeypatch.setattr("fedblocks.recipes.running.reproduce.Crew", CrewHere)
-    return CrewHere.jobs
+    monkeypatch.setattr(PoolHere, "jobs", [])
+    monkeypatch.setattr("fedblocks.recipes.running.reproduce.ProcessPool", PoolHere)
+    return PoolHere.jobs
 
 
 def tiny(*cells: Cell, name: str = "tiny", **more: Any) -> Recipe:

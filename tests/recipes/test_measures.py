@@ -1,5 +1,9 @@
 """What is read off a run, against the same number found another way."""
 
+import json
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,7 @@ from fedblocks.engines.round import run_round
 from fedblocks.recipes.measures import measured
 from fedblocks.recipes.recipe import merged
 from fedblocks.runs.build import prepare
-from fedblocks.runs.result import RunResult
+from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import run
 
 from .conftest import DIGITS
@@ -59,3 +63,21 @@ def test_branch_weights_are_on_the_simplex_and_start_apart_from_each_other(branc
 
 def test_a_chosen_value_can_be_the_number_of_a_table(branched: RunResult, tmp_path: Path) -> None:
     assert measured(branched, {"name": "configured", "key": "method.branches"}) == {"value": 3}
+
+
+def test_branch_weights_group_clients_by_their_numbers_though_some_never_trained(
+    branched: RunResult, tmp_path: Path
+) -> None:
+    """Client 1 is missing: clients 0 | 2, 3 prefer branches 0 | 1, 1, so both groups have their own.
+
+    By position in the list, 0, 2 | 3 would be the groups, with branches {0, 1} | {1}: one of two.
+    """
+    copy = tmp_path / "copy"
+    shutil.copytree(branched.folder, copy)
+    with closing(sqlite3.connect(copy / "run.sqlite")) as db, db:
+        db.execute("DELETE FROM snapshots WHERE name = 'alpha'")
+        for client, alpha in ((0, [9.0, 0.0, 0.0]), (2, [0.0, 9.0, 0.0]), (3, [0.0, 9.0, 0.0])):
+            db.execute("INSERT INTO snapshots VALUES (2, 'alpha', ?, ?)", (client, json.dumps(alpha)))
+    weights = measured(load_run(copy), {"name": "branch_weights"})
+    assert weights["value"] == 100
+    assert [client is None for client in weights["alpha"][0]] == [False, True, False, False]

@@ -235,16 +235,59 @@ def test_the_environment_is_json_without_names_of_host_or_user(monkeypatch):
     assert not [name for name in ("enchantress", "lovelace", platform.node()) if name in json.dumps(found)]
 
 
-def test_the_environment_names_the_commit_of_a_checkout_and_does_without(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert environment()["git"] is None
-    (tmp_path / "file").write_text("1")
+def git(*arguments):
+    """Call git in the current folder, which becomes a checkout of the tests' own."""
     name = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-    for command in (["init", "-q"], ["add", "file"], [*name, "commit", "-q", "-m", "first"]):
-        subprocess.run(["git", *command], check=True)
-    assert len(environment()["git"]["commit"]) == 40 and environment()["git"]["changed"] is False
-    (tmp_path / "file").write_text("2")
-    assert environment()["git"]["changed"] is True
-    monkeypatch.setenv("PATH", "")
+    return subprocess.run(["git", *name, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def new_checkout(tmp_path, monkeypatch):
+    """The current folder, with one commit."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    (root / "file").write_text("1")
+    for command in (["init", "-q"], ["add", "file"], ["commit", "-q", "-m", "first"]):
+        git(*command)
+    return root
+
+
+def test_the_environment_names_the_commit_of_a_checkout(new_checkout, monkeypatch):
+    commit = git("rev-parse", "HEAD")
+    assert len(commit) == 40 and environment()["git"] == commit
+    (new_checkout / "below").mkdir()
+    monkeypatch.chdir(new_checkout / "below")
+    assert environment()["git"] == commit
+    git("pack-refs", "--all")
+    assert environment()["git"] == commit
+    git("checkout", "-q", "--detach")
+    assert environment()["git"] == commit
+
+
+def test_the_environment_of_a_folder_without_commits_names_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
     assert environment()["git"] is None
+    os.mkfifo(tmp_path / ".git" / "HEAD")  # a reader would wait for ever
+    assert environment()["git"] is None
+
+
+def test_the_settings_of_a_strangers_checkout_are_not_obeyed(new_checkout):
+    program, trace = new_checkout / "program", new_checkout / "trace"
+    program.write_text(f"#!/bin/sh\ntouch {trace}\n")
+    program.chmod(0o755)
+    git("config", "core.fsmonitor", str(program))
+    git("status")
+    assert trace.exists()  # git obeys
+    trace.unlink()
+    assert environment()["git"] and not trace.exists()
+
+
+@pytest.mark.parametrize("text", ["{", None])
+def test_an_environment_that_cannot_be_read_is_an_error_that_says_so(run, text):
+    (run.path / "env.json").unlink()
+    if text is not None:
+        (run.path / "env.json").write_text(text)
+    with pytest.raises(RunFolderError, match=r"cannot read .*env\.json"):
+        run.environment  # noqa: B018

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -244,3 +245,26 @@ def test_a_file_that_is_no_record_is_refused(tmp_path):
             RunStore(path)
     with pytest.raises(RunFolderError, match="unable to open"):
         RunStore(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("damage", ["first bytes", "tables", "end", "everything"])
+def test_a_damaged_record_is_named_as_such_with_what_to_do(tmp_path, damage):
+    path = tmp_path / "run.sqlite"
+    with closing(RunStore.create(path)) as store:
+        for number in range(1, 40):  # several pages
+            store.record_round(RoundRecord(number, 1.0, 3, notes=[Note("a" * 500)]))
+    content = bytearray(path.read_bytes())
+    size = len(content)
+    match damage:
+        case "first bytes":
+            content[:16] = b"no SQLite at all"
+        case "tables":
+            content[4096:] = b"\xff" * (size - 4096)
+        case "end":
+            content = content[: size // 2]
+        case "everything":
+            content = bytearray()
+    path.write_bytes(content)
+    with pytest.raises(RunFolderError, match=r"run\.sqlite is damaged") as caught, closing(RunStore(path)) as store:
+        store.rows("SELECT * FROM notes")
+    assert "restore the file from a copy, or start the run again" in caught.value.fix

@@ -176,3 +176,17 @@ def test_mlflow_gets_options_and_numbers_in_the_folder_of_the_run(
     assert by_name["log_params"][0][0]["method.batch_size"] == str(small["method"]["batch_size"])
     assert by_name["log_metrics"] == ((NUMBERS,), {"step": 2})
     assert calls[-1][0] == "end_run"
+
+
+def test_a_tracker_that_exits_is_switched_off_and_the_run_goes_on(
+    small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(*_: Any, **__: Any) -> None:
+        raise SystemExit(3)
+
+    pretend(monkeypatch, "trackio", SimpleNamespace(init=lambda **_: None, log=leave, finish=leave))
+    config, notes = Config.of(small), list[Note]()
+    with Mirrors(["trackio"], tmp_path / "run", config, notes.append) as mirrors:
+        result = run(config, tmp_path / "run", mirrors.on_round)
+    assert result.status == "finished" and result.rounds == config.rounds
+    assert [note.text for note in notes] == ['tracker "trackio" failed and is off: SystemExit: 3']

@@ -13,11 +13,12 @@ import pytest
 
 from fedblocks import read_config
 from fedblocks.cli import main
+from fedblocks.cli.watch import wait
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.runs.federations import federation_of
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import ClientMetric, Part, RoundRecord, Traffic
-from fedblocks.watch.look import Watched
+from fedblocks.watch.look import Watched, has_begun
 from fedblocks.watch.terminal import lines, view_of
 
 
@@ -105,9 +106,9 @@ def asked(port: int, verb: str, path: str, host: str = "") -> tuple[HTTPResponse
 def test_a_missing_extra_and_a_taken_port_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedblocks.watch import server
 
-    taken = server._bound(0)
+    taken = server._listen(0)
     with pytest.raises(UserError, match="cannot use port"):
-        server._bound(taken.getsockname()[1])
+        server._listen(taken.getsockname()[1])
     taken.close()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError) as error:
@@ -157,3 +158,38 @@ def test_nothing_of_the_web_is_imported_for_the_terminal(tmp_path: Path, monkeyp
     monkeypatch.setitem(sys.modules, "starlette", None)
     begun(tmp_path / "r", 1).close()
     assert list(lines(tmp_path / "r"))
+
+
+def test_watching_waits_for_a_run_that_begins_later_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, steps = tmp_path / "later", iter(["nothing", "an empty folder", "half a run", "a run"])
+
+    def sleep(seconds: float) -> None:
+        match next(steps):
+            case "an empty folder":
+                path.mkdir()
+            case "half a run":
+                (path / "run.lock").touch()
+            case "a run":
+                begun(path, 1).close()
+
+    wait(path, sleep)
+    assert list(steps) == [] and view_of(path).result.rounds == 1
+    shown = capsys.readouterr().out
+    assert shown == f"no run has begun in {path} yet; waiting for it (Ctrl-C ends)\n"
+
+
+def test_watching_does_not_wait_for_what_can_never_be_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.tex").touch()
+    with pytest.raises(SystemExit) as ended:
+        main(["watch", str(tmp_path / "foreign"), "--terminal"])
+    assert ended.value.code == 4 and "is not a run" in capsys.readouterr().err
+
+
+def test_a_comparison_has_begun_with_its_first_run(tmp_path: Path) -> None:
+    (tmp_path / "compare.toml").touch()
+    assert not has_begun(tmp_path)
+    begun(tmp_path / "runs" / "fedavg-0").close()
+    assert has_begun(tmp_path)

@@ -99,10 +99,10 @@ JOBS: dict[str, BenchJob] = {
 def chosen(names: list[str], large: bool) -> list[BenchJob]:
     """The jobs of these names; `J2` stands for all of its methods, no name for all jobs but those."""
     known = {**JOBS, **({LARGE.name: LARGE} if large else {})}
-    found: dict[str, BenchJob] = {}
+    jobs: dict[str, BenchJob] = {}
     for name in names or [key for key in known if not key.startswith("J2/")]:
         here = {key: job for key, job in known.items() if key == name or key.startswith(f"{name}/")}
         if not here:
             raise UserError(f'there is no job "{name}"', nearest(name, [*known, "J2", "J8"]))
-        found |= here
-    return list(found.values())
+        jobs |= here
+    return list(jobs.values())

@@ -33,18 +33,18 @@ class LanesResult:
 
 def measure_lanes(device: str, repeat: int) -> dict[str, object]:
     """Both in turn, in one process, after one round of each to warm up."""
-    given = materials(replace(J1, cohort=10), device)
+    ready = materials(replace(J1, cohort=10), device)
     settings = [
-        Experiment.of(replace(given.method, lr=lr), given.setting.data, seed) for seed in range(SEEDS) for lr in RATES
+        Experiment.of(replace(ready.method, lr=lr), ready.setting.data, seed) for seed in range(SEEDS) for lr in RATES
     ]
-    rounds = {"one": _one(settings[0], given.cohort), "all": _all(settings, given.cohort)}
+    rounds = {"one": _one(settings[0], ready.cohort), "all": _all(settings, ready.cohort)}
     sides = taken_in_turn(rounds, repeat, torch.device(device))
     one, every = (statistics.median(sides[who].seconds) for who in rounds)
-    found = LanesResult(
-        device, len(settings), len(given.cohort), sides["one"].seconds, sides["all"].seconds, every / one,
+    result = LanesResult(
+        device, len(settings), len(ready.cohort), sides["one"].seconds, sides["all"].seconds, every / one,
         len(settings) * one / every,
     )  # fmt: skip
-    return asdict(found)
+    return asdict(result)
 
 
 def _one(setting: Experiment, cohort: list[int]) -> Round:

@@ -70,27 +70,27 @@ class Result:
         return asdict(self)
 
 
-def measure(given: Materials, engines: Sequence[Engine], repeat: int, start_seconds: float) -> list[Result]:
+def measure(materials: Materials, engines: Sequence[Engine], repeat: int, start_seconds: float) -> list[Result]:
     """One result for each engine; all of them and the loop take turns, so that a busy machine disturbs all alike."""
-    device = given.setting.data.x.device
-    plain = PlainLoop(given)
+    device = materials.setting.data.x.device
+    plain = PlainLoop(materials)
     rounds: dict[str, Round] = {PLAIN: plain.round}
-    rounds |= {engine.name: our_round(given, engine) for engine in engines}
+    rounds |= {engine.name: our_round(materials, engine) for engine in engines}
     sides = taken_in_turn(rounds, repeat, device)
-    rate, flops, plain_flops = matmul_rate(device), our_flops(given), loop_flops(plain)
-    return [_result(given, sides[e.name], sides[PLAIN], start_seconds, rate, flops, plain_flops) for e in engines]
+    rate, flops, plain_flops = matmul_rate(device), our_flops(materials), loop_flops(plain)
+    return [_result(materials, sides[e.name], sides[PLAIN], start_seconds, rate, flops, plain_flops) for e in engines]
 
 
-def our_round(given: Materials, engine: Engine) -> Round:
+def our_round(materials: Materials, engine: Engine) -> Round:
     """Rounds of an engine, one after the other."""
-    state = given.start
+    state = materials.start
 
     def round() -> int:
         nonlocal state
-        state, report = run_round(given.setting, state, given.cohort, engine, coming=given.cohort)
-        if given.job.tests:
-            evaluate(given.setting, state, given.cohort, engine)
-        return sum(len(given.setting.data.train[client]) for client in report.clients)
+        state, report = run_round(materials.setting, state, materials.cohort, engine, coming=materials.cohort)
+        if materials.job.tests:
+            evaluate(materials.setting, state, materials.cohort, engine)
+        return sum(len(materials.setting.data.train[client]) for client in report.clients)
 
     return round
 
@@ -101,30 +101,30 @@ def taken_in_turn(rounds: dict[str, Round], repeat: int, device: torch.device) -
     for who in rounds if device.type == "cuda" else ():
         for _ in range(0 if who == PLAIN else 2):  # the first rounds record graphs
             rounds[who]()
-    found: dict[str, list[tuple[float, float, int]]] = {who: [] for who in rounds}
+    timings: dict[str, list[tuple[float, float, int]]] = {who: [] for who in rounds}
     for _ in range(repeat):
         for who, round in rounds.items():
-            found[who].append(_timed(round, device))
+            timings[who].append(_time(round, device))
     return {
         who: Contender(who, examples[who], [w for w, _, _ in f], [c for _, c, _ in f], max(b for _, _, b in f))
-        for who, f in found.items()
+        for who, f in timings.items()
     }
 
 
 def matmul_rate(device: torch.device, size: int = 1024) -> float:
     """Floating-point operations a second of one large matrix product, the best of some."""
     a = torch.ones(size, size, device=device)
-    times = [_timed(lambda: len(a @ a), device)[0] for _ in range(8)]
+    times = [_time(lambda: len(a @ a), device)[0] for _ in range(8)]
     return float(2 * size**3 / min(times[1:]))
 
 
-def our_flops(given: Materials) -> float:
+def our_flops(materials: Materials) -> float:
     """Operations of local training on each example, one client after another; some methods read other clients."""
-    ((group, ids),) = given.setting.members(given.cohort[:SOME]).items()
-    job = given.setting.job(group, ids, given.setting.start(), given.method.phases(), True, "train")
+    ((group, ids),) = materials.setting.members(materials.cohort[:SOME]).items()
+    job = materials.setting.job(group, ids, materials.setting.start(), materials.method.phases(), True, "train")
     with FlopCounterMode(display=False) as counter:
         Sequential(replay=False).train(job)
-    return float(counter.get_total_flops() / (len(ids) * given.job.examples))
+    return float(counter.get_total_flops() / (len(ids) * materials.job.examples))
 
 
 def loop_flops(plain: PlainLoop) -> float:
@@ -134,7 +134,7 @@ def loop_flops(plain: PlainLoop) -> float:
     return float(counter.get_total_flops() / len(plain.train[0]))
 
 
-def _timed(round: Round, device: torch.device) -> tuple[float, float, int]:
+def _time(round: Round, device: torch.device) -> tuple[float, float, int]:
     """Wall-clock and processor seconds, and peak memory."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -153,8 +153,8 @@ def _processor_seconds() -> float:
 
 
 def _workers() -> list[int]:
-    found = [child.pid for child in multiprocessing.active_children()]
-    return [pid for pid in found if pid is not None and Path(f"/proc/{pid}/stat").exists()]
+    pids = [child.pid for child in multiprocessing.active_children()]
+    return [pid for pid in pids if pid is not None and Path(f"/proc/{pid}/stat").exists()]
 
 
 def _peak(device: torch.device) -> int:
@@ -171,7 +171,7 @@ def _own_bytes(pid: int) -> int:
 
 
 def _result(
-    given: Materials,
+    materials: Materials,
     ours: Contender,
     plain: Contender,
     start_seconds: float,
@@ -179,11 +179,11 @@ def _result(
     flops: float,
     plain_flops: float,
 ) -> Result:
-    job, floor = given.job, flops * ours.examples / rate
+    job, floor = materials.job, flops * ours.examples / rate
     speedup = plain.median_seconds / ours.median_seconds
     processor = statistics.median(plain.cpu_seconds) / max(statistics.median(ours.cpu_seconds), 1e-9)
     return Result(
-        job.name, job.about, job.method, given.setting.data.x.device.type, job.clients, job.cohort, job.batch,
+        job.name, job.about, job.method, materials.setting.data.x.device.type, job.clients, job.cohort, job.batch,
         start_seconds, ours, plain, speedup, processor, flops, plain_flops, floor, floor / ours.median_seconds,
         (ours.median_seconds / flops) / (plain.median_seconds / plain_flops),
     )  # fmt: skip

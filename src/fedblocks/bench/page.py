@@ -30,31 +30,31 @@ def section(path: Path) -> str:
     """What was run where, and what came out."""
     if not path.is_file():
         return f"Not measured yet: there is no `results/{path.name}`."
-    found = json.loads(path.read_text())
-    if "missing" in found:
-        return peers(found, path.name)
-    lines = [about(found, path.name), *(["", *table(found["results"])] if found["results"] else [])]
-    if "lanes" in found:
-        lines += ["", lanes(found["lanes"])]
-    return "\n".join([*lines, *(f"\n{job} left out: {reason}" for job, reason in found["skipped"].items())])
+    stored = json.loads(path.read_text())
+    if "missing" in stored:
+        return peers(stored, path.name)
+    lines = [about(stored, path.name), *(["", *table(stored["results"])] if stored["results"] else [])]
+    if "lanes" in stored:
+        lines += ["", lanes(stored["lanes"])]
+    return "\n".join([*lines, *(f"\n{job} left out: {reason}" for job, reason in stored["skipped"].items())])
 
 
-def about(found: dict[str, Any], name: str) -> str:
+def about(stored: dict[str, Any], name: str) -> str:
     """Machine, versions and command, in one paragraph."""
-    env = found["env"]
+    env = stored["env"]
     machine = ", ".join(name for name in env["devices"] if name != "cpu") or f"{env['cpu']}, {env['cpu_count']} cores"
     versions = f"torch {env['versions']['torch']}, Python {env['python']}, {env['platform']}"
-    load = f", load average {found['load']:.1f} at the end" if "load" in found else ""
+    load = f", load average {stored['load']:.1f} at the end" if "load" in stored else ""
     command = " ".join(["fedblocks", *env["command"][1:]])
     return f"{machine}; {versions}; {env['threads']} threads{load}. `{command}`, stored in `results/{name}`."
 
 
-def lanes(found: dict[str, Any]) -> str:
+def lanes(result: dict[str, Any]) -> str:
     """One sentence on J9."""
-    one, every = (1000 * median(found[who]) for who in ("one_seconds", "all_seconds"))
+    one, every = (1000 * median(result[who]) for who in ("one_seconds", "all_seconds"))
     return (
-        f"J9: {found['lanes']} lanes of {found['clients']} clients take {every:.1f} ms a round, one {one:.1f} ms: "
-        f"{found['times_one']:.2f} times as long, and {found['gain']:.2f} times as fast as one after another."
+        f"J9: {result['lanes']} lanes of {result['clients']} clients take {every:.1f} ms a round, one {one:.1f} ms: "
+        f"{result['times_one']:.2f} times as long, and {result['gain']:.2f} times as fast as one after another."
     )
 
 
@@ -89,12 +89,12 @@ def cells(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def peers(found: dict[str, Any], name: str) -> str:
+def peers(stored: dict[str, Any], name: str) -> str:
     """Other libraries beside ours, and what could not be measured."""
     head = f"| {' | '.join(PEER_COLUMNS)} |\n|{'---|' * len(PEER_COLUMNS)}"
-    lines = [about(found, name), "", head, *(f"| {' | '.join(peer_cells(result))} |" for result in found["results"])]
-    notes = {result["peer"]: result["hello"]["note"] for result in found["results"] if result["hello"]["note"]}
-    lost = {**found["failed"], **dict.fromkeys(found["missing"], "not installed")}
+    lines = [about(stored, name), "", head, *(f"| {' | '.join(peer_cells(result))} |" for result in stored["results"])]
+    notes = {result["peer"]: result["hello"]["note"] for result in stored["results"] if result["hello"]["note"]}
+    lost = {**stored["failed"], **dict.fromkeys(stored["missing"], "not installed")}
     lines += [f"\n{peer}: {note}." for peer, note in notes.items()]
     return "\n".join([*lines, *(f"\n{what} not measured: {reason}" for what, reason in lost.items())])
 

@@ -54,14 +54,14 @@ class PeerProcess:
     @classmethod
     def started(cls, name: str, job: BenchJob, rounds: int, errors: Path) -> PeerProcess:
         """A peer that has its data and waits for the first round."""
-        given = json.dumps({**asdict(job), "rounds": rounds, "lr": LR})
-        environ = {**os.environ, "FEDBLOCKS_PEER_JOB": given, "PYTHONPATH": str(SCRIPTS)}
+        order = json.dumps({**asdict(job), "rounds": rounds, "lr": LR})
+        environ = {**os.environ, "FEDBLOCKS_PEER_JOB": order, "PYTHONPATH": str(SCRIPTS)}
         command = [str(home() / name / "bin" / "python"), str(SCRIPTS / f"with_{name}.py")]
         pipe = subprocess.PIPE
         with errors.open("w") as log:
             process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=environ)
         peer = cls(job, process, errors)
-        peer.hello = peer._heard()
+        peer.hello = peer._read_message()
         return peer
 
     def round(self) -> int:
@@ -70,7 +70,7 @@ class PeerProcess:
         before = tree_seconds(self.process.pid)
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        self.noted = self._heard()
+        self.noted = self._read_message()
         self.cpu_seconds.append(tree_seconds(self.process.pid) - before)
         if self.noted["clients"] != self.job.cohort:
             raise UserError(f"it trained {self.noted['clients']} clients, not {self.job.cohort}", "correct its script")
@@ -85,14 +85,14 @@ class PeerProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
 
-    def _heard(self) -> dict[str, Any]:
+    def _read_message(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
             last = [text for text in self.errors.read_text().splitlines() if text.strip()][-1:]
             raise UserError(f"it ended early: {' '.join(last) or 'without a word'}", "run its script by hand")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        message: dict[str, Any] = json.loads(line)
+        return message
 
 
 def tree_seconds(root: int) -> float:
@@ -113,20 +113,20 @@ def tree_seconds(root: int) -> float:
 
 def run_peers(names: Sequence[str], repeat: int, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Every job with every peer that is installed; `tell` hears of all results so far after each of them."""
-    jobs = _written_for_peers(names)
+    jobs = _jobs_for_peers(names)
     missing = {name: how_to_install(name) for name in PEERS if not (home() / name / "bin" / "python").exists()}
-    found: dict[str, Any] = {"at": now(), "env": environment(), "results": [], "failed": {}, "missing": missing}
+    results: dict[str, Any] = {"at": now(), "env": environment(), "results": [], "failed": {}, "missing": missing}
     for job in jobs:
         for name in (name for name in PEERS if name not in missing):
             try:
-                found["results"].append(beside(name, job, repeat))
+                results["results"].append(beside(name, job, repeat))
             except UserError as error:
-                found["failed"][f"{job.name} with {name}"] = error.message
-            tell(found)
-    return found
+                results["failed"][f"{job.name} with {name}"] = error.message
+            tell(results)
+    return results
 
 
-def _written_for_peers(names: Sequence[str]) -> list[BenchJob]:
+def _jobs_for_peers(names: Sequence[str]) -> list[BenchJob]:
     if not SCRIPTS.is_dir():
         raise UserError("the scripts of the peers are not here", "run this from a checkout, installed with pip -e")
     jobs = chosen(list(names) or JOBS, large=False)
@@ -138,13 +138,13 @@ def _written_for_peers(names: Sequence[str]) -> list[BenchJob]:
 
 def beside(name: str, job: BenchJob, repeat: int) -> dict[str, Any]:
     """One job: a peer, our two engines of a CPU and the plain loop in turn."""
-    given = materials(job, "cpu")
+    ready = materials(job, "cpu")
     workers = Processes()
     with tempfile.TemporaryDirectory() as folder:
         peer = PeerProcess.started(name, job, repeat + 1, Path(folder) / "errors")
         try:
-            ours = {engine.name: our_round(given, engine) for engine in (Sequential(), workers)}
-            rounds = {"plain loop": PlainLoop(given).round, **ours, name: peer.round}
+            ours = {engine.name: our_round(ready, engine) for engine in (Sequential(), workers)}
+            rounds = {"plain loop": PlainLoop(ready).round, **ours, name: peer.round}
             sides = taken_in_turn(rounds, repeat, torch.device("cpu"))
         finally:
             workers.close()  # first: forked workers hold the peer's input open

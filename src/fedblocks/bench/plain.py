@@ -12,14 +12,14 @@ from fedblocks.bench.materials import LR, Materials
 class PlainLoop:
     """One model that visits every client of the cohort in turn; the data are on the device already."""
 
-    def __init__(self, given: Materials) -> None:
-        data = given.setting.data
+    def __init__(self, materials: Materials) -> None:
+        data = materials.setting.data
         device = data.x.device
-        self.x, self.y, self.batch = data.x, data.y, given.job.batch
-        self.model: nn.Module = given.net.make().to(device)
+        self.x, self.y, self.batch = data.x, data.y, materials.job.batch
+        self.model: nn.Module = materials.net.make().to(device)
         self.state = {k: v.clone() for k, v in self.model.state_dict().items()}
-        self.train = [torch.from_numpy(data.train[i]).to(device) for i in given.cohort]
-        self.test = [torch.from_numpy(data.test[i]).to(device) for i in given.cohort] if given.job.tests else []
+        self.train = [torch.from_numpy(data.train[i]).to(device) for i in materials.cohort]
+        self.test = [torch.from_numpy(data.test[i]).to(device) for i in materials.cohort] if materials.job.tests else []
 
     def round(self) -> int:
         """Train every client, average; the number of examples trained on."""

@@ -40,12 +40,12 @@ def run_jobs(jobs: Sequence[BenchJob], device: str, repeat: int, engines: Sequen
     skipped: dict[str, str] = {}
     for job in jobs:
         try:
-            found = run_job(job, device, repeat, engines)
+            of_job = run_job(job, device, repeat, engines)
         except UserError as error:  # a method that the job's net or data do not suit
             skipped[job.name] = error.message
             continue
-        results += found
-        tell(found, _table(results, skipped))
+        results += of_job
+        tell(of_job, _table(results, skipped))
     return _table(results, skipped)
 
 
@@ -57,14 +57,14 @@ def _table(results: Sequence[Result], skipped: dict[str, str]) -> dict[str, Any]
 def run_job(job: BenchJob, device: str, repeat: int, engines: Sequence[str]) -> list[Result]:
     """Time one job on some engines; "auto" is the one that a run would choose."""
     began = time.perf_counter()
-    given = materials(job, device)
-    given.start  # noqa: B018 - made when it is first asked for
+    ready = materials(job, device)
+    ready.start  # noqa: B018 - made when it is first asked for
     start_seconds = time.perf_counter() - began
-    found = _engines(given, engines)
+    chosen = _engines(ready, engines)
     try:
-        return measure(given, found, repeat, start_seconds)
+        return measure(ready, chosen, repeat, start_seconds)
     finally:
-        for engine in found:
+        for engine in chosen:
             if isinstance(engine, Processes):
                 engine.close()
 
@@ -78,28 +78,28 @@ def check_device(device: str) -> str:
     return device
 
 
-def write(path: Path, found: dict[str, Any]) -> None:
+def write(path: Path, results: dict[str, Any]) -> None:
     """Store results as JSON."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=2) + "\n")
+        path.write_text(json.dumps(results, indent=2) + "\n")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "choose another file for --out") from error
 
 
-def _engines(given: Materials, names: Sequence[str]) -> list[Engine]:
-    found: dict[str, Engine] = {}
+def _engines(ready: Materials, names: Sequence[str]) -> list[Engine]:
+    by_name: dict[str, Engine] = {}
     for name in names:
-        engine = _engine(given, name)
-        found.setdefault(engine.name, engine)
-    return list(found.values())
+        engine = _engine(ready, name)
+        by_name.setdefault(engine.name, engine)
+    return list(by_name.values())
 
 
-def _engine(given: Materials, name: str) -> Engine:
+def _engine(ready: Materials, name: str) -> Engine:
     if name != AUTO:
         return ENGINES[name]()
-    device, cohort = given.setting.data.x.device, len(given.cohort)
+    device, cohort = ready.setting.data.x.device, len(ready.cohort)
     if device.type != "cpu":
-        return choose(given.method.net, device, cohort)[0]
-    plan = TrialPlan(given.setting, given.cohort, cohort, processes=cores(), threads=torch.get_num_threads())
+        return choose(ready.method.net, device, cohort)[0]
+    plan = TrialPlan(ready.setting, ready.cohort, cohort, processes=cores(), threads=torch.get_num_threads())
     return planned(plan)[0]

@@ -28,6 +28,7 @@ from fedblocks.cli import (
     tune,
     watch,
 )
+from fedblocks.cli.help import Command, Commands
 from fedblocks.cli.output import show_error
 from fedblocks.core.errors import UserError
 
@@ -35,31 +36,35 @@ UNEXPECTED = 1  # exit code of errors that are ours, not the user's
 
 app = typer.Typer(
     name="fedblocks",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Personalised and modular federated learning.",
 )
-app.command("quickstart")(quickstart.quickstart)
-app.command("run")(runs.run)
-app.command("resume")(runs.resume)
-app.command("compare")(compare.compare)
-app.command("tune")(tune.tune)
-app.command("report")(report.report)
-app.command("reproduce")(reproduce.reproduce)
-app.command("watch")(watch.watch)
-app.command("export")(export.export)
-app.command("predict")(export.predict)
-app.command("methods")(show.methods)
-app.command("plan")(show.plan)
-app.command("check")(show.check)
-app.command("bench")(bench.bench)
-app.command("doctor")(doctor.doctor)
-app.command("schema")(schema.schema)
-app.command("completion")(completion.completion)
-app.add_typer(new.app, name="new", help="A method, a net or a data set of your own: make a package that works.")
-app.add_typer(federation.app, name="federation", help="Real clients: on this machine, or each on its own.")
-app.add_typer(data.app, name="data", help="Data sets, partitions and shifts: list, preview, save.")
+app.command("quickstart", cls=Command)(quickstart.quickstart)
+app.command("run", cls=Command)(runs.run)
+app.command("resume", cls=Command)(runs.resume)
+app.command("compare", cls=Command)(compare.compare)
+app.command("tune", cls=Command)(tune.tune)
+app.command("report", cls=Command)(report.report)
+app.command("reproduce", cls=Command)(reproduce.reproduce)
+app.command("watch", cls=Command)(watch.watch)
+app.command("export", cls=Command)(export.export)
+app.command("predict", cls=Command)(export.predict)
+app.command("methods", cls=Command)(show.methods)
+app.command("plan", cls=Command)(show.plan)
+app.command("check", cls=Command)(show.check)
+app.command("bench", cls=Command)(bench.bench)
+app.command("doctor", cls=Command)(doctor.doctor)
+app.command("schema", cls=Command)(schema.schema)
+app.command("completion", cls=Command)(completion.completion)
+for name, group, about in (
+    ("new", new.app, "Start a package with your own method, net or data set."),
+    ("federation", federation.app, "Run clients as real processes, here or on other machines."),
+    ("data", data.app, "List data sets, preview partitions, save federations."),
+):
+    app.add_typer(group, name=name, cls=Commands, help=about)
 
 
 def _version(asked: bool) -> None:
@@ -72,8 +77,10 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; may stand anywhere.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors; may stand anywhere.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Personalised and modular federated learning."""
 

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from fedblocks.bench.measure import Result
 
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]...", help="J1 ... J9, J2/pfedmb; default: all but J2 and J9.")
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs, e.g. J1 or J2/pfedmb; default: all but J2 and J9.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the results there, as JSON.")]
-Device = Annotated[str, typer.Option("--device", help="cpu or cuda.")]
-Repeat = Annotated[int, typer.Option("--repeat", min=1, help="Timed rounds of each, after one to warm up.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the results to a JSON file.")]
+Device = Annotated[str, typer.Option("--device", help="Device: cpu or cuda.")]
+Repeat = Annotated[int, typer.Option("--repeat", min=1, help="Timed rounds of each job, after one to warm up.")]
 Engine = Annotated[
-    list[str] | None, typer.Option("--engine", help="auto, sequential, vectorised, processes; may be given again.")
+    list[str] | None, typer.Option("--engine", help="Engine: auto, sequential, vectorised, processes; may be repeated.")
 ]
-Large = Annotated[bool, typer.Option("--large", help="Also J8 with a million clients.")]
-Peers = Annotated[bool, typer.Option("--peers", help="J1, J5, J7 beside other libraries, from a checkout.")]
+Large = Annotated[bool, typer.Option("--large", help="Include J8 with a million clients.")]
+Peers = Annotated[bool, typer.Option("--peers", help="Time J1, J5, J7 against other libraries, in a checkout.")]
 
 
 def bench(
@@ -36,21 +36,24 @@ def bench(
     large: Large = False,
     peers: Peers = False,
 ) -> None:
-    """Time jobs of known shape beside a plain PyTorch loop that does the same in the same process."""
+    """Time standard jobs against a plain PyTorch loop.
+
+    Both do the same work in the same process, in turns.
+    """
 
     def action() -> None:
         if peers:
             return _beside_peers(jobs or [], repeat, out, as_json)
-        found = _timed(jobs or [], device, repeat, engine or ["auto"], large, out, as_json)
+        results = _time_jobs(jobs or [], device, repeat, engine or ["auto"], large, out, as_json)
         if as_json:
-            show_json(found)
+            show_json(results)
         else:
-            _show(found)
+            _show(results)
 
     stoppable(action)
 
 
-def _timed(
+def _time_jobs(
     jobs: list[str], device: str, repeat: int, engines: list[str], large: bool, out: Path | None, as_json: bool
 ) -> dict[str, Any]:
     """All results; each is told, and stored, as soon as it is there."""
@@ -69,12 +72,12 @@ def _timed(
             say(f"{result.job} {result.ours.who}: {result.speedup:.2f} times the plain loop")
 
     with tf32(False):  # for both sides, as in a run
-        found = run_jobs(wanted, check_device(device), repeat, engines, tell)
+        timings = run_jobs(wanted, check_device(device), repeat, engines, tell)
         if NAME in jobs:
-            found["lanes"] = measure_lanes(device, repeat)
+            timings["lanes"] = measure_lanes(device, repeat)
     if out is not None:
-        write(out, found)
-    return found
+        write(out, timings)
+    return timings
 
 
 def _beside_peers(jobs: list[str], repeat: int, out: Path | None, as_json: bool) -> None:
@@ -82,24 +85,24 @@ def _beside_peers(jobs: list[str], repeat: int, out: Path | None, as_json: bool)
     from fedblocks.bench.peers import run_peers
     from fedblocks.bench.suite import write
 
-    def tell(found: dict[str, Any]) -> None:
+    def tell(so_far: dict[str, Any]) -> None:
         if out is not None:
-            write(out, found)
+            write(out, so_far)
         if not as_json:
-            say(f"{len(found['results'])} timed, {len(found['failed'])} failed")
+            say(f"{len(so_far['results'])} timed, {len(so_far['failed'])} failed")
 
-    found = run_peers(jobs, repeat, tell)
+    results = run_peers(jobs, repeat, tell)
     if as_json:
-        return show_json(found)
+        return show_json(results)
     headings = {name: name for name in PEER_COLUMNS}
-    show_table(headings, [dict(zip(PEER_COLUMNS, peer_cells(result))) for result in found["results"]])
-    for what, reason in found["failed"].items():
+    show_table(headings, [dict(zip(PEER_COLUMNS, peer_cells(result))) for result in results["results"]])
+    for what, reason in results["failed"].items():
         say(f"{what} not measured: {reason}")
-    for command in found["missing"].values():
+    for command in results["missing"].values():
         say(f"not installed; to measure it too: {command}")
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(timings: dict[str, Any]) -> None:
     rows = [
         {
             **result,
@@ -109,15 +112,15 @@ def _show(found: dict[str, Any]) -> None:
             "rate": round(result["ours"]["examples_per_second"]),
             "peak": round(result["ours"]["peak_bytes"] / 2**20),
         }
-        for result in found["results"]
+        for result in timings["results"]
     ]
     headings = {"job": "job", "method": "method", "engine": "engine", "cohort": "clients", "rate": "examples/s"}
     times = {"seconds": "s/round", "loop": "plain loop", "speedup": "times the loop", "cpu_speedup": "in CPU time"}
     floor = {"per_operation": "time/operation", "share_of_floor": "share of floor", "peak": "peak MiB"}
     show_table({**headings, **times, **floor}, rows)
-    if "lanes" in found:
-        lanes = found["lanes"]
+    if "lanes" in timings:
+        lanes = timings["lanes"]
         say(f"J9: {lanes['lanes']} lanes take {lanes['times_one']:.2f} times as long as one of them alone, and are")
         say(f"{lanes['gain']:.2f} times as fast as one after another.")
-    for job, reason in found["skipped"].items():
+    for job, reason in timings["skipped"].items():
         say(f"{job} left out: {reason}")

@@ -22,7 +22,7 @@ CodeFiles = Annotated[
     typer.Option(
         "--code",
         metavar="FILE",
-        help="A Python file, or a module, with your nets, methods or data sets, or the program that started the run; "
+        help="Python file or module that defines your nets, methods or data sets, or that started the run; "
         "may be repeated.",
     ),
 ]

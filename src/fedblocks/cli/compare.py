@@ -32,21 +32,26 @@ HEADINGS = {
 
 Methods = Annotated[
     str | None,
-    typer.Option("--methods", metavar="A,B,...", help="Besides the baselines.", autocompletion=some_methods),
+    typer.Option(
+        "--methods", metavar="A,B,...", help="Methods to compare with the baselines.", autocompletion=some_methods
+    ),
 ]
 
 
 def compare(
     config: Preset,
     methods: Methods = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="Runs of each method; 6 give a verdict.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the runs go, or are.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="Seeds of each method; a verdict needs 6.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to begin or to continue.")] = None,
     changes: Changes = None,
     code: CodeFiles = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show warnings and the result only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show only warnings and the result.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare methods, with Local, FedAvg and FedAvg+ always among them; the same command goes on after a stop."""
+    """Compare methods over several seeds.
+
+    Local, FedAvg and FedAvg+ are always among them. Run it again to continue after a stop.
+    """
 
     def action() -> None:
         from fedblocks.reports.compare import compare as compared
@@ -55,24 +60,24 @@ def compare(
         names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
         progress = _Progress(quiet, sys.stderr if as_json else None)
         try:
-            found = compared(config, names, seeds, out, changes or [], progress.on_run)
+            comparison = compared(config, names, seeds, out, changes or [], progress.on_run)
         except (KeyboardInterrupt, Interrupted) as error:
             raise Interrupted("stopped; every whole round is stored", "the same command goes on from there") from error
         finally:
             progress.close()
         if as_json:
-            show_json(found.as_json())
+            show_json(comparison.as_json())
             return
-        show_table(HEADINGS, [_shown(row) for row in found.rows])
-        say(f"{found.verdict}.")
+        show_table(HEADINGS, [_cells(row) for row in comparison.rows])
+        say(f"{comparison.verdict}.")
         say("Test data after the last round, every client counts the same; differences with their 95 % intervals,")
         say("from a paired bootstrap over seeds and then clients.")
-        say(f"Everything is in {found.folder}. Next: fedblocks report {found.folder}")
+        say(f"Everything is in {comparison.folder}. Next: fedblocks report {comparison.folder}")
 
     stoppable(action)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **{other: _difference(row[f"to_{other}"], row[f"against_{other}"]) for other in ("local", "fedavg")}}
 
 
@@ -89,7 +94,7 @@ class _Progress:
     def __init__(self, quiet: bool, file: Any) -> None:
         self._quiet, self._file = quiet, file
         self._watch: Watch | None = None
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def on_run(self, method: str, seed: int, number: int) -> tuple[OnRound, OnNote]:
         """The next run; a finished one tells nothing, so its line appears with its first round."""
@@ -100,8 +105,8 @@ class _Progress:
             self._open(title).on_round(done)
 
         def on_note(note: Any) -> None:
-            if note.level == "warning" and note.text not in self._told:  # the same for every run
-                self._told.add(note.text)
+            if note.level == "warning" and note.text not in self._warned:  # the same for every run
+                self._warned.add(note.text)
                 self._open(title).on_note(note)
 
         return on_round, on_note

@@ -23,7 +23,10 @@ class Shell(StrEnum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> None:
-    """Print a script that completes commands and names: `eval "$(fedblocks completion bash)"`."""
+    """Print a completion script for a shell.
+
+    Use it with `eval "$(fedblocks completion bash)"`.
+    """
     from fedblocks.cli.app import app
 
     os.environ[VARIABLE] = f"source_{shell.value}"

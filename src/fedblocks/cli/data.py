@@ -8,26 +8,33 @@ from typing import Annotated, Any
 import typer
 
 from fedblocks.cli.code import CodeFiles, read_code
+from fedblocks.cli.help import Command
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Config = Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, or a preset such as digits-pfedmb.")]
+Config = Annotated[str, typer.Argument(metavar="CONFIG", help="TOML file, or preset such as digits-pfedmb.")]
 
 
-@app.command("list")
+Most = Annotated[int, typer.Option("--most", min=1, help="Clients to show at most.")]
+
+
+@app.command("list", cls=Command)
 def show_all(code: CodeFiles = None, as_json: AsJson = False) -> None:
-    """List data sets and where their files are or would go, partitions, test-beds and shifts; --json adds options."""
+    """List data sets, partitions, test-beds and shifts.
+
+    Says where the files of data sets are or belong. --json adds options.
+    """
 
     def action() -> None:
         from fedblocks.config.catalogue import data
 
         read_code(code)
-        found = data()
+        entries = data()
         if as_json:
-            show_json(found)
+            show_json(entries)
         else:
-            rows = [{**entry, "files": files_of(entry)} for entry in found]
+            rows = [{**entry, "files": files_of(entry)} for entry in entries]
             show_table({"what": "what", "name": "name", "about": "what it is", "files": "files"}, rows)
 
     stoppable(action)
@@ -40,11 +47,11 @@ def files_of(entry: dict[str, Any]) -> str:
     return f"{entry['form']} in {entry['where']}" if entry["found"] else f"missing: would go to {entry['where']}"
 
 
-@app.command("preview")
+@app.command("preview", cls=Command)
 def preview(
-    config: Config, changes: Changes = None, code: CodeFiles = None, most: int = 50, as_json: AsJson = False
+    config: Config, changes: Changes = None, code: CodeFiles = None, most: Most = 50, as_json: AsJson = False
 ) -> None:
-    """Show who holds what, before anything is trained."""
+    """Show which client holds which data, without training."""
 
     def action() -> None:
         from fedblocks.config.presets import read_config
@@ -67,15 +74,18 @@ def preview(
     stoppable(action)
 
 
-@app.command("save")
+@app.command("save", cls=Command)
 def save(
     config: Config,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The npz file to write.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="npz file to write.")],
     changes: Changes = None,
     code: CodeFiles = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the federation of a configuration to a file; use it with data.name = "saved"."""
+    """Save the federation of a configuration to a file.
+
+    Use it with data.name = "saved".
+    """
 
     def action() -> None:
         from fedblocks.config.presets import read_config

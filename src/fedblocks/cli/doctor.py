@@ -12,16 +12,19 @@ PROBLEM = 7  # exit code
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Check Python, torch, GPU, packages, data, disk and terminal; each problem comes with its fix."""
+    """Check the installation.
+
+    Looks at Python, torch, GPU, packages, data, disk and terminal. Each problem comes with a fix.
+    """
     from fedblocks.cli.health import findings
 
-    found = list(findings(Path("runs")))
-    problems = sum(one.state == "problem" for one in found)
+    results = list(findings(Path("runs")))
+    problems = sum(one.state == "problem" for one in results)
     if as_json:
-        show_json([{"name": one.check, "state": one.state, "found": one.found, "fix": one.fix} for one in found])
+        show_json([{"name": one.check, "state": one.state, "detail": one.detail, "fix": one.fix} for one in results])
     else:
-        rows = [vars(one) for one in found]
-        show_table({"check": "check", "state": "", "found": "found", "fix": "fix"}, rows)
+        rows = [vars(one) for one in results]
+        show_table({"check": "check", "state": "", "detail": "found", "fix": "fix"}, rows)
         say("nothing stands in the way" if not problems else f"{problems} to mend")
     if problems:
         raise typer.Exit(PROBLEM)

@@ -1,4 +1,4 @@
-"""`fedblocks export` and `fedblocks predict`: a client's model as a file, and what the file says of new inputs."""
+"""`fedblocks export` and `fedblocks predict`: write a client's model to a file, and predict with it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ SHOWN = 20  # predictions that are printed
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
-    client: Annotated[int, typer.Option("--client", metavar="NUMBER", help="Whose model; clients count from 0.")],
-    format: Annotated[str, typer.Option("--format", help="safetensors, pt2 or onnx")] = "safetensors",
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    client: Annotated[int, typer.Option("--client", metavar="NUMBER", help="Client, counted from 0.")],
+    format: Annotated[str, typer.Option("--format", help="Format: safetensors, pt2 or onnx.")] = "safetensors",
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="The model file; default: client-NUMBER.FORMAT")
+        Path | None, typer.Option("--out", metavar="FILE", help="Model file; default: client-NUMBER.FORMAT.")
     ] = None,
     code: CodeFiles = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a client's personal model in its smallest form, checked against the run, with a card beside it."""
+    """Export a client's personal model.
+
+    The model is folded to its smallest form, checked against the run, and gets a model card.
+    """
 
     def action() -> None:
         from fedblocks.export.formats import format_of, read, read_card
@@ -44,24 +47,24 @@ def export(
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `fedblocks export` wrote.")],
-    inputs: Annotated[Path, typer.Option("--input", metavar="FILE", help="Inputs: an array x in an npz, or a csv.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file, written by `fedblocks export`.")],
+    inputs: Annotated[Path, typer.Option("--input", metavar="FILE", help="Inputs: csv, or npz with an array x.")],
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="All predictions, as npz or csv.")
+        Path | None, typer.Option("--output", metavar="FILE", help="File for all predictions: npz or csv.")
     ] = None,
     code: CodeFiles = None,
     as_json: AsJson = False,
 ) -> None:
-    """What an exported model says of inputs from a file."""
+    """Predict with an exported model."""
 
     def action() -> None:
         from fedblocks.export.predict import predict as ask
         from fedblocks.export.predict import write_predictions
 
-        found = ask(model, inputs, method_of(model, read_code(code)))
+        predictions = ask(model, inputs, method_of(model, read_code(code)))
         if output is not None:
-            write_predictions(found, output)
-        labels, highest = found.named(), found.probabilities.max(-1).tolist()
+            write_predictions(predictions, output)
+        labels, highest = predictions.named(), predictions.probabilities.max(-1).tolist()
         if as_json:
             show_json({"model": str(model), "inputs": len(labels), "labels": labels, "probabilities": highest})
             return

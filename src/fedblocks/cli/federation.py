@@ -10,6 +10,7 @@ import typer
 
 from fedblocks.cli import keys
 from fedblocks.cli.code import CodeFiles, share_code
+from fedblocks.cli.help import Command
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
 
 if TYPE_CHECKING:
@@ -17,24 +18,27 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the run goes; default: runs/...")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and the result only.")]
-Deadline = Annotated[float, typer.Option("--deadline", help="Seconds that a round may take.")]
-Patience = Annotated[float, typer.Option("--patience", help="Seconds to wait for clients that are not connected.")]
-Minimum = Annotated[float, typer.Option("--minimum", help="Share of updates that a round needs.")]
-More = Annotated[float, typer.Option("--ask", help="Clients to ask for each one needed, e.g. 1.3.")]
-Share = Annotated[float, typer.Option("--largest-share", help="Largest share of a mean for one client.")]
-Largest = Annotated[
-    int | None, typer.Option("--largest-examples", min=1, help="Most examples of a client; default: 5 x the median.")
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder; default: runs/METHOD-DATA-001, ...")
 ]
-Server = Annotated[Path, typer.Option("--server", metavar="FOLDER", help="The server's folder, made by `init`.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show only warnings and the result.")]
+Deadline = Annotated[float, typer.Option("--deadline", help="Seconds that a round may take.")]
+Patience = Annotated[float, typer.Option("--patience", help="Seconds to wait for missing clients.")]
+Minimum = Annotated[float, typer.Option("--minimum", help="Share of updates below which a round is repeated.")]
+More = Annotated[float, typer.Option("--ask", help="Clients to ask for each one needed, e.g. 1.3.")]
+Share = Annotated[float, typer.Option("--largest-share", help="Largest share of an average that one client may have.")]
+Largest = Annotated[
+    int | None,
+    typer.Option("--largest-examples", min=1, help="Most examples that a client may claim; default: 5 x the median."),
+]
+Server = Annotated[Path, typer.Option("--server", metavar="FOLDER", help="Server folder, created by `init`.")]
 
 
-@app.command()
+@app.command(cls=Command)
 def local(
-    config: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="A TOML file, or a preset.")] = None,
-    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Client processes; each gets some clients.")] = 2,
-    preset: Annotated[str | None, typer.Option("--preset", help="A preset such as digits-pfedmb.")] = None,
+    config: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="TOML file, or preset.")] = None,
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are divided among them.")] = 2,
+    preset: Annotated[str | None, typer.Option("--preset", help="Preset, e.g. digits-pfedmb.")] = None,
     changes: Changes = None,
     code: CodeFiles = None,
     out: Out = None,
@@ -47,7 +51,10 @@ def local(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a federation of real processes on this machine. It makes its own certificates and keys."""
+    """Run a federation of real processes on this machine.
+
+    It has certificates and keys like a federation on several machines.
+    """
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
@@ -59,19 +66,19 @@ def local(
         note = f"engine flower: {nodes} nodes on this machine, with certificates and keys"
         path = _folder(config or preset or "digits-pfedmb", changes, out, note)
         terms = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more, "share": share}
-        result = _watched(path.name, quiet, as_json, lambda w: start(path, nodes, terms, w[0], w[1], port))
+        result = _watch(path.name, quiet, as_json, lambda w: start(path, nodes, terms, w[0], w[1], port))
         _show(result, as_json)
 
     stoppable(action)
 
 
-@app.command()
+@app.command(cls=Command)
 def simulate(
-    what: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, a preset, or a run folder to continue.")],
-    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Client processes; each gets some clients.")] = 2,
-    cpus: Annotated[float, typer.Option("--cpus", min=0.01, help="Cores for one node.")] = 1.0,
-    gpus: Annotated[float, typer.Option("--gpus", min=0.0, help="GPUs for one node; 0.25: four share one.")] = 0.0,
-    address: Annotated[str | None, typer.Option("--address", help="A Ray cluster; default: this machine.")] = None,
+    what: Annotated[str, typer.Argument(metavar="CONFIG", help="TOML file, preset, or run folder to continue.")],
+    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are divided among them.")] = 2,
+    cpus: Annotated[float, typer.Option("--cpus", min=0.01, help="CPU cores of each node.")] = 1.0,
+    gpus: Annotated[float, typer.Option("--gpus", min=0.0, help="GPUs of each node; with 0.25 four share one.")] = 0.0,
+    address: Annotated[str | None, typer.Option("--address", help="Ray cluster; default: this machine.")] = None,
     changes: Changes = None,
     code: CodeFiles = None,
     out: Out = None,
@@ -79,7 +86,10 @@ def simulate(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a federation on Ray, Flower's simulation runtime. Ray spreads it over cores, GPUs and machines."""
+    """Run a configuration on Flower's simulation runtime (Ray).
+
+    It can use several GPUs or machines.
+    """
 
     def action() -> None:
         from fedblocks.flower.simulation import need_ray
@@ -90,35 +100,35 @@ def simulate(
 
         path = _folder(what, changes, out, f"engine flower: {nodes} nodes on Ray")
         terms = {"seconds": deadline, "patience": 120.0}
-        result = _watched(path.name, quiet, as_json, lambda w: start(path, nodes, cpus, gpus, address, terms, *w))
+        result = _watch(path.name, quiet, as_json, lambda w: start(path, nodes, cpus, gpus, address, terms, *w))
         _show(result, as_json)
 
     stoppable(action)
 
 
-app.command()(keys.init)
-app.command()(keys.join)
-app.command()(keys.enrol)
-app.command()(keys.revoke)
-app.command()(keys.rotate)
-app.command()(keys.renew)
-app.command("keys")(keys.table)
+app.command(cls=Command)(keys.init)
+app.command(cls=Command)(keys.join)
+app.command(cls=Command)(keys.enrol)
+app.command(cls=Command)(keys.revoke)
+app.command(cls=Command)(keys.rotate)
+app.command(cls=Command)(keys.renew)
+app.command("keys", cls=Command)(keys.table)
 
 
-@app.command()
+@app.command(cls=Command)
 def server(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")], code: CodeFiles = None
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")], code: CodeFiles = None
 ) -> None:
-    """Run the server until Ctrl-C. It resumes jobs that a crash interrupted."""
+    """Run the server until Ctrl-C; unfinished jobs are continued."""
     share_code(code)
     from fedblocks.flower.hosts.server_host import host_server
 
     host_server(folder, say)
 
 
-@app.command()
+@app.command(cls=Command)
 def client(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This client's folder.")], code: CodeFiles = None
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Client folder.")], code: CodeFiles = None
 ) -> None:
     """Run the clients of this machine until Ctrl-C."""
     share_code(code)
@@ -127,9 +137,9 @@ def client(
     host_client(folder, say)
 
 
-@app.command()
+@app.command(cls=Command)
 def run(
-    what: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file, a preset, or a run folder to continue.")],
+    what: Annotated[str, typer.Argument(metavar="CONFIG", help="TOML file, preset, or run folder to continue.")],
     server: Server,
     changes: Changes = None,
     code: CodeFiles = None,
@@ -143,7 +153,10 @@ def run(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train on the clients of a running server, and watch. Ctrl-C stops watching only; the run goes on."""
+    """Train on the clients of a running server.
+
+    Rounds are shown as they end; Ctrl-C stops showing them, not the run.
+    """
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
@@ -155,17 +168,17 @@ def run(
         path = _folder(what, changes, out, "engine flower: clients on their own machines")
         terms: dict[str, Any] = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more}
         terms |= {"share": share, "largest_examples": largest}
-        result = _watched(path.name, quiet, as_json, lambda w: go_on(server.resolve(), path, terms, *w))
+        result = _watch(path.name, quiet, as_json, lambda w: go_on(server.resolve(), path, terms, *w))
         _show(result, as_json)
 
     stoppable(action)
 
 
-@app.command()
+@app.command(cls=Command)
 def status(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")], as_json: AsJson = False
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")], as_json: AsJson = False
 ) -> None:
-    """Show the nodes, certificates and jobs of a server."""
+    """Show connected machines and the status of all jobs."""
 
     def action() -> None:
         from fedblocks.flower.hosts.server_host import status_of
@@ -179,12 +192,12 @@ def status(
     stoppable(action)
 
 
-@app.command()
+@app.command(cls=Command)
 def stop(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The server's folder.")],
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run folder, if several have jobs.")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")],
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Run folder, if several are going on.")] = None,
 ) -> None:
-    """Stop the jobs of a server. Rounds that are stored stay."""
+    """Stop a run; stored rounds are kept."""
 
     def action() -> None:
         from fedblocks.flower.hosts.server_host import stop_jobs
@@ -198,16 +211,19 @@ def stop(
     stoppable(action)
 
 
-@app.command()
+@app.command(cls=Command)
 def adapt(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a trained run.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
     server: Server,
-    clients: Annotated[list[int], typer.Option("--client", help="A client that never took part; may be repeated.")],
+    clients: Annotated[list[int], typer.Option("--client", help="Number of a new client; may be repeated.")],
     code: CodeFiles = None,
     deadline: Deadline = 600.0,
     patience: Patience = 600.0,
 ) -> None:
-    """Give new clients models from a trained run. The run itself stays as it is."""
+    """Give personalised models to new clients.
+
+    The models come from a trained federation, which is not trained further.
+    """
 
     def action() -> None:
         share_code(code)
@@ -227,13 +243,13 @@ def _folder(what: str, changes: list[str] | None, out: Path | None, note: str) -
     return Path(what).resolve() if begun else new_run(read_config(what, changes or []), out, [note])
 
 
-def _watched(title: str, quiet: bool, as_json: bool, go: Any) -> RunResult:
+def _watch(title: str, quiet: bool, as_json: bool, go: Any) -> RunResult:
     """A run with its rounds and notes on the screen."""
     from fedblocks.cli.progress import Watch
 
     with Watch(title, quiet, sys.stderr if as_json else None) as watch:
-        found: RunResult = go((watch.on_round, watch.on_note))
-        return found
+        result: RunResult = go((watch.on_round, watch.on_note))
+        return result
 
 
 def _show(result: RunResult, as_json: bool) -> None:

@@ -26,11 +26,9 @@ EXTRAS = {  # extra -> what it gives
     "flower-simulation": "federations on Ray, for several GPUs or machines",
     "dashboard": "runs in a browser, live",
     "export": "personal models as ONNX",
-    "analysis": "significance, clusters, extra metrics",
+    "analysis": "data sets stored as MATLAB files",
     "images": "data sets stored as image files",
     "plot": "figures for papers",
-    "data": "data sets from the hub",
-    "dp": "privacy accounting",
 }
 
 
@@ -40,7 +38,7 @@ class Finding:
 
     check: str
     state: State
-    found: str  # what is there, or what is wrong with it
+    detail: str  # what is there, or what is wrong with it
     fix: str = ""
 
 
@@ -94,8 +92,8 @@ def torch_cuda() -> str | None:
     places = spec.submodule_search_locations if spec is not None else None
     path = Path(next(iter(places))) / "version.py" if places else None
     text = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
-    found = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)", text, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)", text, re.MULTILINE)
+    return match[1] if match else None
 
 
 def driver_cuda() -> str | None:
@@ -106,8 +104,8 @@ def driver_cuda() -> str | None:
         shown = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=10).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r"CUDA Version:\s*([\d.]+)", shown)
-    return found[1] if found else None
+    match = re.search(r"CUDA Version:\s*([\d.]+)", shown)
+    return match[1] if match else None
 
 
 def _packages() -> Iterator[Finding]:
@@ -118,8 +116,8 @@ def _packages() -> Iterator[Finding]:
         wrong = unmet(name)
         fix = "pip install " + " ".join(f'"{wanted}"' for wanted in wrong.values())
         state: State = "problem" if wrong else "ok"
-        found = "; ".join(f"{name} needs {wanted}, found {package}" for package, wanted in wrong.items())
-        yield Finding(f"packages of {name}", state, found or f"{name} {installed(name)}", fix if wrong else "")
+        clashes = "; ".join(f"{name} needs {wanted}, found {package}" for package, wanted in wrong.items())
+        yield Finding(f"packages of {name}", state, clashes or f"{name} {installed(name)}", fix if wrong else "")
 
 
 def _extras() -> Iterator[Finding]:
@@ -128,8 +126,8 @@ def _extras() -> Iterator[Finding]:
         wanted = [name for name, _, of in needs if of == extra]
         absent = [name for name in wanted if installed(name) is None]
         fix = f'pip install "fedblocks[{extra}]"' if absent else ""
-        found = f"{gives}: {', '.join(absent)} not installed" if absent else gives
-        yield Finding(f"extra {extra}", "missing" if absent else "ok", found, fix)
+        text = f"{gives}: {', '.join(absent)} not installed" if absent else gives
+        yield Finding(f"extra {extra}", "missing" if absent else "ok", text, fix)
 
 
 def _data() -> Iterator[Finding]:
@@ -141,8 +139,8 @@ def _data() -> Iterator[Finding]:
         elif named:
             yield Finding("data sets", "problem", f"FEDBLOCKS_DATA names {root}, which is no folder", "set it anew")
         else:
-            found = "none but those that travel with the library"
-            yield Finding("data sets", "ok", found, "set FEDBLOCKS_DATA to your folder of data sets, if you have one")
+            text = "none but those that travel with the library"
+            yield Finding("data sets", "ok", text, "set FEDBLOCKS_DATA to your folder of data sets, if you have one")
 
 
 def _disk(folder: Path) -> Iterator[Finding]:
@@ -170,8 +168,8 @@ def _memory() -> Finding:
         text = Path("/proc/meminfo").read_text()
     except OSError:
         return Finding("memory", "ok", "unknown on this system")
-    found = re.search(r"MemAvailable:\s*(\d+)", text)
-    free = int(found[1]) * 1024 / GIGA if found else 0.0
+    match = re.search(r"MemAvailable:\s*(\d+)", text)
+    free = int(match[1]) * 1024 / GIGA if match else 0.0
     return Finding("memory", "ok" if free >= 1 else "warning", f"{free:.1f} GB free", "" if free >= 1 else "free some")
 
 
@@ -201,15 +199,15 @@ def installed(package: str) -> str | None:
 
 def requirements(package: str) -> list[tuple[str, str, str]]:
     """Name, versions wanted and extra ("" for none) of everything that a package asks for on every system."""
-    found = []
+    needs = []
     for line in metadata.requires(package) or []:
         wanted, _, marker = line.partition(";")
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", marker)
         name = re.match(r"[\w.-]+", wanted.strip())
         if name and (not marker.strip() or extra):
             versions = re.sub(r"\[.*?\]|[()\s]", "", wanted.strip()[name.end() :])
-            found.append((name[0], versions, extra[1] if extra else ""))
-    return found
+            needs.append((name[0], versions, extra[1] if extra else ""))
+    return needs
 
 
 def unmet(package: str) -> Mapping[str, str]:
@@ -237,12 +235,12 @@ def fits(version: str, wanted: str) -> bool:
     for one in filter(None, wanted.split(",")):
         sign = re.match(r"[<>=!~]+", one)
         compared = _COMPARED.get(sign[0]) if sign else None
-        if sign and compared and not one.endswith("*") and not compared(*_aligned(version, one[sign.end() :])):
+        if sign and compared and not one.endswith("*") and not compared(*_align(version, one[sign.end() :])):
             return False
     return True
 
 
-def _aligned(first: str, second: str) -> tuple[list[int], list[int]]:
+def _align(first: str, second: str) -> tuple[list[int], list[int]]:
     a, b = numbers(first), numbers(second)
     size = max(len(a), len(b))
     return a + [0] * (size - len(a)), b + [0] * (size - len(b))

@@ -9,21 +9,21 @@ import typer
 
 from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
 
-Server = Annotated[Path, typer.Argument(metavar="SERVER", help="The server's folder, made by `init`.")]
+Server = Annotated[Path, typer.Argument(metavar="SERVER", help="Server folder, created by `init`.")]
 AuthorityKey = Annotated[
-    Path | None, typer.Option("--ca-key", metavar="PATH", help="The authority's private key; default: ../authority.")
+    Path | None, typer.Option("--ca-key", metavar="PATH", help="Private key of the authority; default: ../authority.")
 ]
-Numbers = Annotated[list[int] | None, typer.Option("--client", min=0, help="A client's number; may be repeated.")]
+Numbers = Annotated[list[int] | None, typer.Option("--client", min=0, help="Number of a client; may be repeated.")]
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the server's folder goes.")],
-    address: Annotated[str, typer.Option("--server", metavar="NAME[:PORT]", help="What clients connect to.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder in which to create the server folder.")],
+    address: Annotated[str, typer.Option("--server", metavar="NAME[:PORT]", help="Address that clients connect to.")],
     ca_key: Annotated[
-        Path | None, typer.Option("--ca-key", metavar="PATH", help="Where the authority's private key goes.")
+        Path | None, typer.Option("--ca-key", metavar="PATH", help="File for the authority's private key.")
     ] = None,
 ) -> None:
-    """Make a server's folder, with an authority and a certificate."""
+    """Create a server folder with an authority and a certificate."""
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
@@ -47,13 +47,13 @@ def init(
 
 
 def join(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where this client's folder goes.")],
-    server: Annotated[str, typer.Option("--server", metavar="NAME:PORT", help="The server to connect to.")],
-    ca: Annotated[Path, typer.Option("--ca", metavar="FILE", help="ca.crt of the server's folder.")],
-    name: Annotated[str | None, typer.Option("--name", help="Name of its key; default: the folder's name.")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Client folder to create.")],
+    server: Annotated[str, typer.Option("--server", metavar="NAME:PORT", help="Address of the server.")],
+    ca: Annotated[Path, typer.Option("--ca", metavar="FILE", help="ca.crt of the server folder.")],
+    name: Annotated[str | None, typer.Option("--name", help="Name of the key; default: the folder's name.")] = None,
     numbers: Numbers = None,
 ) -> None:
-    """Make a client's folder and its key, on the client's machine."""
+    """Create a client folder and a key, on the client's machine."""
 
     def action() -> None:
         from fedblocks.flower.hosts import launch, setup
@@ -88,13 +88,13 @@ def enrol(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="NAME.pub of `join`, or NAME.json of `rotate`.")],
     numbers: Numbers = None,
     examples: Annotated[
-        int | None, typer.Option("--examples", min=1, help="Training examples agreed with the client.")
+        int | None, typer.Option("--examples", min=1, help="Number of training examples of the client.")
     ] = None,
     replace: Annotated[
-        str | None, typer.Option("--replace", metavar="NAME", help="A client whose key was lost: replace it.")
+        str | None, typer.Option("--replace", metavar="NAME", help="Name of a lost key, which this one replaces.")
     ] = None,
 ) -> None:
-    """Let a client in by its public key. The server may be running."""
+    """Enrol a client by its public key; the server may be running."""
 
     def action() -> None:
         from fedblocks.core.errors import UserError
@@ -121,9 +121,9 @@ def enrol(
 
 
 def revoke(
-    server: Server, name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a key; `keys` lists them.")]
+    server: Server, name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key; `keys` lists all.")]
 ) -> None:
-    """Shut a client out at once. Its key is never enrolled again."""
+    """Revoke a client's key at once; it can never be enrolled again."""
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
@@ -150,10 +150,10 @@ def _tell_running(server: Path) -> None:
 
 
 def rotate(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="This client's folder.")],
-    ends: Annotated[bool, typer.Option("--finish", help="Use the new key, once it is enrolled.")] = False,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Client folder.")],
+    ends: Annotated[bool, typer.Option("--finish", help="Use the new key, which was enrolled.")] = False,
 ) -> None:
-    """Make a new key for a client. The old key signs the request to replace it."""
+    """Create a new key, and a request signed by the old one."""
 
     def action() -> None:
         from fedblocks.flower.hosts import launch
@@ -183,12 +183,12 @@ def renew(
     ca_key: AuthorityKey = None,
     years: Annotated[int, typer.Option("--years", min=1, max=10, help="Years that it is valid.")] = 1,
     names: Annotated[
-        list[str] | None, typer.Option("--server", metavar="NAME", help="One more name of the server; may be repeated.")
+        list[str] | None, typer.Option("--server", metavar="NAME", help="Another name of the server; may be repeated.")
     ] = None,
-    authority: Annotated[bool, typer.Option("--authority", help="Renew the authority's certificate, too.")] = False,
-    new_key: Annotated[bool, typer.Option("--new-key", help="With --authority: replace a stolen key.")] = False,
+    authority: Annotated[bool, typer.Option("--authority", help="Also renew the authority's certificate.")] = False,
+    new_key: Annotated[bool, typer.Option("--new-key", help="With --authority: a new key, as after a theft.")] = False,
 ) -> None:
-    """Make a new server certificate, before the old one expires."""
+    """Renew the server's certificate before it expires."""
 
     def action() -> None:
         from fedblocks.core.errors import UserError

@@ -10,14 +10,15 @@ from typing import Annotated
 
 import typer
 
+from fedblocks.cli.help import Command
 from fedblocks.cli.names import method_names
 from fedblocks.cli.output import AsJson, say, show_json
 from fedblocks.core.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and _, e.g. my_idea.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="The folder to make; default: NAME.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of small letters, digits and _, e.g. my_idea.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to create; default: NAME.")]
 
 COMMON = {"pyproject.toml": "pyproject.toml", "README.md": "README.md", "__init__.py": "src/$package/__init__.py"}
 FILES = {  # template -> file of the new package
@@ -37,32 +38,41 @@ FILES = {  # template -> file of the new package
 }
 
 
-@app.command("method")
+@app.command("method", cls=Command)
 def method(name: Name, out: Out = None, as_json: AsJson = False) -> None:
-    """Make a package with a method and its test; `fedblocks methods` lists it once it is installed."""
+    """Create a package with a method and its test.
+
+    Install it to use the method by name.
+    """
     if name in method_names():
         raise UserError(
             f'there is a method "{name}" already', "choose another name; `fedblocks methods` lists those taken"
         )
-    folder = _made("method", name, out)
-    _told(folder, name, as_json, f"fedblocks compare digits-fedavg --methods {name}")
+    folder = _make_package("method", name, out)
+    _show_files(folder, name, as_json, f"fedblocks compare digits-fedavg --methods {name}")
 
 
-@app.command("net")
+@app.command("net", cls=Command)
 def net(name: Name, out: Out = None, as_json: AsJson = False) -> None:
-    """Make a package with a net, its test and an example; a configuration names it once it is installed."""
-    folder = _made("net", name, out)
-    _told(folder, name, as_json, "fedblocks run example.toml")
+    """Create a package with a net, its test and an example.
+
+    Install it to use the net by name.
+    """
+    folder = _make_package("net", name, out)
+    _show_files(folder, name, as_json, "fedblocks run example.toml")
 
 
-@app.command("dataset")
+@app.command("dataset", cls=Command)
 def dataset(name: Name, out: Out = None, as_json: AsJson = False) -> None:
-    """Make a package with a data set, its test and an example; `fedblocks data list` lists it once it is installed."""
-    folder = _made("dataset", name, out)
-    _told(folder, name, as_json, "fedblocks run example.toml")
+    """Create a package with a data set, its test and an example.
+
+    Install it to use the data set by name.
+    """
+    folder = _make_package("dataset", name, out)
+    _show_files(folder, name, as_json, "fedblocks run example.toml")
 
 
-def _made(what: str, name: str, out: Path | None) -> Path:
+def _make_package(what: str, name: str, out: Path | None) -> Path:
     """Write all files of a new package; nothing is ever overwritten."""
     from importlib.resources import files
 
@@ -76,7 +86,7 @@ def _made(what: str, name: str, out: Path | None) -> Path:
     class_name = "".join(part.capitalize() for part in name.split("_"))
     words = {"name": name, "package": f"fedblocks_{name}", "class_name": class_name}
     for template, target in FILES[what].items():
-        text = (files("fedblocks") / "scaffold" / what / f"{template}.txt").read_text(encoding="utf-8")
+        text = (files("fedblocks") / "templates" / what / f"{template}.txt").read_text(encoding="utf-8")
         _write(folder / Template(target).substitute(words), Template(text).substitute(words))
     return folder
 
@@ -91,11 +101,11 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _told(folder: Path, name: str, as_json: bool, then: str) -> None:
-    made = sorted(str(path) for path in folder.rglob("*") if path.is_file())
+def _show_files(folder: Path, name: str, as_json: bool, then: str) -> None:
+    files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
     if as_json:
-        show_json({"name": name, "folder": str(folder), "files": made})
+        show_json({"name": name, "folder": str(folder), "files": files})
         return
-    for path in made:
+    for path in files:
         say(path)
     say(f"Next: cd {folder}; pip install -e . --no-build-isolation --no-deps; pytest; {then}")

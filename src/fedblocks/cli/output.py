@@ -20,7 +20,8 @@ R = TypeVar("R")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Changes = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a field, e.g. method.branches=4.")
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Change a field, e.g. method.lr=0.05; may be repeated."),
 ]
 
 PLAIN_WIDTH = 160  # columns of a table that is not shown on a terminal

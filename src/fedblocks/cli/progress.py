@@ -24,7 +24,7 @@ class Watch:
         self._console = console(file or sys.stdout)
         live = self._console.is_terminal and not quiet and os.environ.get("TERM") != "dumb"
         self._bar = _bar(self._console) if live else None
-        self._task = self._bar.add_task(clean(title), total=None, told="") if self._bar is not None else None
+        self._task = self._bar.add_task(clean(title), total=None, details="") if self._bar is not None else None
         self._curve: list[float] = []
 
     def __enter__(self) -> Watch:
@@ -40,8 +40,8 @@ class Watch:
         """One round more."""
         self._curve += [done.accuracy["validation"]] if "validation" in done.accuracy else []
         if self._bar is not None and self._task is not None:
-            told = f"{sparkline(self._curve)}  {_brief(done)}"
-            self._bar.update(self._task, total=done.rounds, completed=done.round, told=told)
+            text = f"{sparkline(self._curve)}  {_brief(done)}"
+            self._bar.update(self._task, total=done.rounds, completed=done.round, details=text)
         elif not self._quiet:
             self._line(f"{self._title}  {done.line()}")
 
@@ -71,5 +71,5 @@ def _bar(where: Any) -> Any:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     text = TextColumn("{task.description}", markup=False)
-    told = TextColumn("{task.fields[told]}", markup=False)
-    return Progress(text, BarColumn(20), MofNCompleteColumn(), told, TimeRemainingColumn(), console=where)
+    details = TextColumn("{task.fields[details]}", markup=False)
+    return Progress(text, BarColumn(20), MofNCompleteColumn(), details, TimeRemainingColumn(), console=where)

@@ -35,7 +35,7 @@ REMARKS = """\
 Accuracy on test data after the last round; each client counts the same. fedavg_ft is FedAvg+. Flow has a small
 convolutional net, ModFL two generations of devices of which one has that net, and all others a perceptron."""
 
-_told: Any = None  # the queue of a process that trains, for what it tells of rounds
+_queue: Any = None  # the queue of a process that trains, for what it tells of rounds
 _stopped = False  # whether Ctrl-C was pressed in such a process
 
 
@@ -49,12 +49,18 @@ class Progress(NamedTuple):
 
 
 def quickstart(
-    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the runs go.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of models, data and batches.")] = 3,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of each method; fewer are faster.")] = 40,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Folder for the runs; default: runs/quickstart-001, ..."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of models, data and batches.")] = 3,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of each method; fewer are faster.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Train nine methods on handwritten digits, compare them, and write a report; needs no network."""
+    """Train nine methods on handwritten digits and compare them.
+
+    Writes a report; needs no network.
+    """
 
     def action() -> None:
         folder = _new_folder(out)
@@ -90,14 +96,14 @@ def _train(folder: Path, seed: int, rounds: int, tell: Callable[[Progress], None
     from multiprocessing import get_context
 
     context = get_context("spawn")
-    told = context.Queue()
+    queue = context.Queue()
     workers = min(2, os.cpu_count() or 1, len(METHODS))
-    with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(told,)) as pool:
-        waiting = [pool.submit(_trained, name, folder / name, seed, rounds) for name in METHODS]
+    with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(queue,)) as pool:
+        waiting = [pool.submit(_train_method, name, folder / name, seed, rounds) for name in METHODS]
         try:
             while not all(one.done() for one in waiting):
                 with suppress(Empty):
-                    tell(Progress(*told.get(timeout=0.1)))
+                    tell(Progress(*queue.get(timeout=0.1)))
             for one in waiting:
                 one.result()
         except KeyboardInterrupt as error:
@@ -109,14 +115,14 @@ def _train(folder: Path, seed: int, rounds: int, tell: Callable[[Progress], None
         except UserError:
             pool.shutdown(cancel_futures=True)
             raise
-    while not told.empty():
-        tell(Progress(*told.get()))
+    while not queue.empty():
+        tell(Progress(*queue.get()))
 
 
-def _begin(told: Any) -> None:
+def _begin(queue: Any) -> None:
     """In a process that trains: whom to tell, and what Ctrl-C does between two runs; a run ends its round by itself."""
-    global _told
-    _told = told
+    global _queue
+    _queue = queue
     signal.signal(signal.SIGINT, _stop)
 
 
@@ -125,13 +131,13 @@ def _stop(*_: object) -> None:
     _stopped = True
 
 
-def _trained(name: str, folder: Path, seed: int, rounds: int) -> None:
+def _train_method(name: str, folder: Path, seed: int, rounds: int) -> None:
     from fedblocks.config.presets import read_config
     from fedblocks.runs.progress import RoundDone
     from fedblocks.runs.run import run
 
     def on_round(done: RoundDone) -> None:
-        _told.put((name, done.round, done.line(), done.accuracy.get("validation")))
+        _queue.put((name, done.round, done.line(), done.accuracy.get("validation")))
 
     changes = [f"seed={seed}", f"data.seed={seed}", f"rounds={rounds}"]
     if _stopped:
@@ -180,20 +186,21 @@ class Bars:
         if self._bars is not None:
             self._bars.stop()
 
-    def tell(self, told: Progress) -> None:
+    def tell(self, progress: Progress) -> None:
         """One round more of one method."""
         if self._bars is not None:
-            more = {} if told.validation is None else {"told": f"validation {told.validation:.1%}"}
-            self._bars.update(METHODS.index(told.name), completed=told.round, **more)
-        elif not self._started or told.round % 10 == 0 or told.round == self._rounds:
-            self._console.print(clean(f"{told.name}  {told.line}"), soft_wrap=True)
+            more = {} if progress.validation is None else {"details": f"validation {progress.validation:.1%}"}
+            self._bars.update(METHODS.index(progress.name), completed=progress.round, **more)
+        elif not self._started or progress.round % 10 == 0 or progress.round == self._rounds:
+            self._console.print(clean(f"{progress.name}  {progress.line}"), soft_wrap=True)
         self._started = True
 
     def _all(self) -> Any:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-        text, told = (TextColumn(column, markup=False) for column in ("{task.description}", "{task.fields[told]}"))
-        bars = Progress(text, BarColumn(20), MofNCompleteColumn(), told, console=self._console)
+        text = TextColumn("{task.description}", markup=False)
+        details = TextColumn("{task.fields[details]}", markup=False)
+        bars = Progress(text, BarColumn(20), MofNCompleteColumn(), details, console=self._console)
         for name in METHODS:
-            bars.add_task(name, total=self._rounds, told="")
+            bars.add_task(name, total=self._rounds, details="")
         return bars

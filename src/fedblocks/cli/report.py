@@ -11,16 +11,19 @@ from fedblocks.cli.output import AsJson, say, show_json, stoppable
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run or of a comparison.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run, a comparison or several runs.")],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="The HTML file; default: FOLDER/report.html")
+        Path | None, typer.Option("--out", metavar="FILE", help="HTML file; default: FOLDER/report.html.")
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option("--figures", metavar="FOLDER", help="Write every chart there as PDF and SVG, too.")
+        Path | None, typer.Option("--figures", metavar="FOLDER", help="Also write every chart there, as PDF and SVG.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one HTML file with tables and charts; it opens without a network."""
+    """Write a report with tables and charts as one HTML file.
+
+    It opens without a network.
+    """
 
     def action() -> None:
         from fedblocks.reports.html import write_figures, write_report

@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME", help="A table or figure, such as pfedmb-table2; files for --merge."),
+    typer.Argument(metavar="NAME", help="Table or figure, e.g. pfedmb-table2; with --merge: result files."),
 ]
 Cells = Annotated[
-    str | None, typer.Option("--cells", metavar="PATTERN", help='Some cells only, such as "c10-2class-50/*".')
+    str | None, typer.Option("--cells", metavar="PATTERN", help='Only cells that match, e.g. "c10-2class-50/*".')
 ]
 Seeds = Annotated[
-    int | None, typer.Option("--seeds", min=1, help="Runs of each cell; default: 3, and 1 to 3 with --quick.")
+    int | None, typer.Option("--seeds", min=1, help="Seeds of each cell; default: 3, with --quick 1 to 3.")
 ]
 Budget = Annotated[
-    str | None, typer.Option("--budget", metavar="TIME", help="Stop after 540s, 9m or 1h; the same command goes on.")
+    str | None, typer.Option("--budget", metavar="TIME", help="Stop after this time, e.g. 540s, 9m or 1h.")
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="A scaled-down variant, in minutes on 2 CPU cores.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run a scaled-down variant: minutes on 2 CPU cores.")]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core, or one a GPU.")
+    int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core or GPU.")
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where runs/ and results/ are.")]
-FullGrid = Annotated[bool, typer.Option("--full-grid", help="Try all values in full, not the better ones only.")]
-Merge = Annotated[bool, typer.Option("--merge", help="Join results files (FILE...) of other machines into results/.")]
-Listed = Annotated[bool, typer.Option("--list", help="All tables and figures: cells, data sets, estimated cost.")]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of runs/ and results/.")]
+FullGrid = Annotated[bool, typer.Option("--full-grid", help="Train all candidates in full, not only the best.")]
+Merge = Annotated[bool, typer.Option("--merge", help="Merge result files of other machines into results/.")]
+Listed = Annotated[bool, typer.Option("--list", help="List tables and figures with data sets and estimated cost.")]
 
 HEADINGS = {"name": "cell", "published": "published", "ours": "ours", "difference": "difference", "verdict": "verdict"}
 SEEDS = 3
@@ -59,7 +59,10 @@ def reproduce(
     listed: Listed = False,
     as_json: AsJson = False,
 ) -> None:
-    """Repeat a published table or figure; the same command goes on after a stop."""
+    """Reproduce a published table or figure.
+
+    Run it again to continue after a stop.
+    """
 
     def action() -> None:
         if listed:
@@ -72,9 +75,9 @@ def reproduce(
             raise UserError("say which table or figure, one at a time", "fedblocks reproduce --list shows all")
         deadline = time.monotonic() + seconds_of(budget) if budget is not None else None
         asked = _Asked(cells, seeds, quick, jobs or _jobs(), out, deadline, full_grid)
-        found = _carried_out(names[0], asked, as_json)
+        tables = _carry_out(names[0], asked, as_json)
         if as_json:
-            show_json(found)
+            show_json(tables)
 
     stoppable(action)
 
@@ -115,7 +118,7 @@ class _Asked:
         return self.seeds or (recipe.quick_seeds if self.quick else SEEDS)
 
 
-def _carried_out(name: str, asked: _Asked, as_json: bool) -> list[dict[str, Any]]:
+def _carry_out(name: str, asked: _Asked, as_json: bool) -> list[dict[str, Any]]:
     """The recipe and, with --quick, those that stand in for cells whose data are missing; each under its own name."""
     from fedblocks.recipes import RECIPES, recipe_named
     from fedblocks.recipes.presence import missing, stand_ins
@@ -126,10 +129,10 @@ def _carried_out(name: str, asked: _Asked, as_json: bool) -> list[dict[str, Any]
     absent = {data: fix for cell in cells for data, fix in missing(cell).items()}
     others = stand_ins(recipe, set(absent), RECIPES)
     _refuse_nothing(recipe, cells, absent, [other.name for other in others], asked.quick)
-    found = [_table(recipe, cells, others, asked, as_json)]
+    tables = [_table(recipe, cells, others, asked, as_json)]
     if asked.quick:
-        found += [_table(other, chosen_cells(other, None, True), [], asked, as_json) for other in others]
-    return found
+        tables += [_table(other, chosen_cells(other, None, True), [], asked, as_json) for other in others]
+    return tables
 
 
 def _table(
@@ -166,7 +169,7 @@ def _show(recipe: Recipe, rows: list[dict[str, Any]], path: Path, done: bool, qu
     of = f", a stand-in for {recipe.stand_in_for}" if recipe.stand_in_for else ""
     say(f"{recipe.name}{of}: {recipe.title} ({recipe.unit}){', scaled down' if quick else ''}")
     curves = {"curve": "curve of the first seed"} if recipe.shape == "figure" else {}
-    show_table({**HEADINGS, **curves}, [_shown(row) for row in rows])
+    show_table({**HEADINGS, **curves}, [_cells(row) for row in rows])
     for note in recipe.notes:
         say(f"- {note}")
     if not done:
@@ -175,7 +178,7 @@ def _show(recipe: Recipe, rows: list[dict[str, Any]], path: Path, done: bool, qu
         say(f"Everything is in {path}; ours with 95 % intervals over seeds (Student).")
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
     published = "-" if row["published"] is None else f"{row['published']:.2f}"
     gap = "-" if row["difference"] is None else f"{row['difference']:+.2f}"
     verdict = row["verdict"] if row["state"] == "done" else row["state"]
@@ -215,7 +218,7 @@ def _list(quick: bool, seeds: int | None, as_json: bool) -> None:
     from fedblocks.recipes import RECIPES
     from fedblocks.recipes.listing import listed
 
-    rows = [listed(made, quick, seeds or (made.quick_seeds if quick else SEEDS)) for made in _all(RECIPES)]
+    rows = [listed(recipe, quick, seeds or (recipe.quick_seeds if quick else SEEDS)) for recipe in _all(RECIPES)]
     if as_json:
         show_json(rows)
         return

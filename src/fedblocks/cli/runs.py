@@ -10,27 +10,30 @@ import typer
 
 from fedblocks.cli.code import CodeFiles, ingredients_of, read_code, with_ingredients
 from fedblocks.cli.completion import some_config
-from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
+from fedblocks.cli.output import AsJson, Changes, clean, console, say, show_json, show_table, stoppable
 
 if TYPE_CHECKING:
     from fedblocks.runs.progress import OnRound, RoundDone
-    from fedblocks.runs.result import EvaluatedRound, RunResult
+    from fedblocks.runs.result import EvaluatedRound, Refused, RunResult
 
-Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the run goes; default: runs/...")]
-Reference = Annotated[
-    Path | None, typer.Option("--reference", metavar="FOLDER", help="A run to count the clients that do worse than in.")
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder; default: runs/METHOD-DATA-001, ...")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show warnings and the result only.")]
+Reference = Annotated[
+    Path | None,
+    typer.Option("--reference", metavar="FOLDER", help="Reference run; count clients that do worse than there."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show only warnings and the result.")]
 Preset = Annotated[
     str,
     typer.Argument(
-        metavar="CONFIG", help="A TOML file, or a preset such as digits-pfedmb.", autocompletion=some_config
+        metavar="CONFIG", help="TOML file, or preset such as digits-pfedmb.", autocompletion=some_config
     ),
 ]
 Track = Annotated[
     list[str] | None,
     typer.Option(
-        "--track", metavar="TOOL", help="Mirror it in tensorboard, wandb, trackio or mlflow; may be repeated."
+        "--track", metavar="TOOL", help="Mirror the run in tensorboard, wandb, trackio or mlflow; may be repeated."
     ),
 ]
 
@@ -45,7 +48,7 @@ def run(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train as a configuration says, in a new folder."""
+    """Train as a configuration describes, in a new run folder."""
 
     def action() -> None:
         from fedblocks.cli.progress import Watch
@@ -69,14 +72,14 @@ def run(
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Run folder.")],
     reference: Reference = None,
     track: Track = None,
     code: CodeFiles = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was stopped, killed or failed."""
+    """Continue a run that was stopped, killed or failed."""
 
     def action() -> None:
         from fedblocks.cli.progress import Watch
@@ -109,6 +112,23 @@ def _both(first: OnRound, second: OnRound) -> OnRound:
 
 
 def show_run(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
+    """Show how a run ended: as tables or JSON, and a warning if updates were refused."""
+    _show_numbers(result, reference, as_json)
+    refused = result.refused()
+    if refused.updates:
+        console(sys.stderr).print(f"warning: {clean(_refusal_text(result, refused))}", soft_wrap=True)
+
+
+def _refusal_text(result: RunResult, refused: Refused) -> str:
+    if 0 < refused.in_last_round == refused.of_last_round:
+        start = f"every update of the last round was refused ({refused.reason}), so its models learned nothing"
+    else:
+        start = f"{refused.updates} of {refused.of} updates were refused (the latest: {refused.reason})"
+    advice = "if training diverges, try a lower learning rate: --set method.lr=..."
+    return f"{start}; {advice} `fedblocks report {result.folder}` lists them"
+
+
+def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
     below = result.summary(reference=reference)["share_below_reference"] if reference is not None else None
     if as_json:
         more = {} if reference is None else {"share_below_reference": below}

@@ -13,10 +13,13 @@ from fedblocks.core.errors import UserError
 
 
 def schema(
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write it there.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the schema to a file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the JSON Schema of configurations; editors then complete and check TOML files."""
+    """Print the JSON Schema of configurations.
+
+    Editors use it to complete and check TOML files.
+    """
     from fedblocks.config.schema import config_schema
 
     text = json.dumps(config_schema(), indent=2, default=str) + "\n"

@@ -13,22 +13,22 @@ from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, st
 CHECK_FAILED = 6  # exit code
 
 Name = Annotated[
-    str, typer.Argument(metavar="METHOD", help="A method; `fedblocks methods` lists them.", autocompletion=some_method)
+    str, typer.Argument(metavar="METHOD", help="Method; `fedblocks methods` lists all.", autocompletion=some_method)
 ]
 
 
 def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
-    """List all methods with their papers; with --json also their options."""
+    """List all methods; --json adds their papers and options."""
 
     def action() -> None:
         from fedblocks.config.catalogue import methods as all_methods
 
         read_code(code)
-        found = all_methods()
+        entries = all_methods()
         if as_json:
-            show_json(found)
+            show_json(entries)
             return
-        rows = [{**entry, "about": entry.get("error") or entry["about"]} for entry in found]
+        rows = [{**entry, "about": entry.get("error") or entry["about"]} for entry in entries]
         headings = {"name": "method", "personal_by": "personal by", "stateful": "clients keep state"}
         show_table({**headings, "year": "year", "about": "what it is"}, rows)
 
@@ -36,31 +36,34 @@ def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
 
 
 def plan(method: Name, changes: Changes = None, code: CodeFiles = None, as_json: AsJson = False) -> None:
-    """Show what a method does with each block: where it lives, what clients see and write, when it trains."""
+    """Show what a method does with each block.
+
+    The table says where a block lives, what clients see and write, and when it trains.
+    """
 
     def action() -> None:
         from fedblocks.core.plan import plan as plan_of
         from fedblocks.runs.digits import method_on_digits
 
         read_code(code)
-        found = plan_of(method_on_digits(method, changes or []))
-        steps = {"train": found.phases, "adapt": found.adaptation, "join": found.joining}
+        table = plan_of(method_on_digits(method, changes or []))
+        steps = {"train": table.phases, "adapt": table.adaptation, "join": table.joining}
         if as_json:
-            blocks = [{"name": row["block"], **row} for row in found.rows]
-            show_json({"name": method, "blocks": blocks, **steps, "views": found.views})
+            blocks = [{"name": row["block"], **row} for row in table.rows]
+            show_json({"name": method, "blocks": blocks, **steps, "views": table.views})
             return
         headings = {"block": "block", "home": "home", "sees": "client sees", "writes": "client writes"}
-        show_table({**headings, "phases": "phases"}, found.rows)
+        show_table({**headings, "phases": "phases"}, table.rows)
         for title, lines in steps.items():
             for number, line in enumerate(lines or ["nothing"], 1):
                 say(f"{title} {number}: {line}" if lines else f"{title}: {line}")
-        say(f"views: {', '.join(found.views)}")
+        say(f"views: {', '.join(table.views)}")
 
     stoppable(action)
 
 
 def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None:
-    """Check every invariant of the contract on a method."""
+    """Check a method against every invariant of the contract."""
 
     def action() -> None:
         from fedblocks.config.catalogue import check_method_name
@@ -70,18 +73,18 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
         read_code(code)
         check_method_name(method)
         example = EXAMPLES[method]() if method in EXAMPLES else example_for(Methods()[method])
-        found = []
+        verdicts = []
         for verdict in check_method(example):
-            found.append(verdict)
+            verdicts.append(verdict)
             if not as_json:
                 say(f"{verdict.number:2}  {'ok    ' if verdict.passed else 'FAILED'}  {verdict.says}")
                 if verdict.detail:
                     say("      " + verdict.detail.replace("\n", "\n      "))
-        failed = sum(not verdict.passed for verdict in found)
+        failed = sum(not verdict.passed for verdict in verdicts)
         if as_json:
-            show_json([vars(verdict) for verdict in found])
+            show_json([vars(verdict) for verdict in verdicts])
         else:
-            say(f"{method}: {len(found) - failed} of {len(found)} invariants hold")
+            say(f"{method}: {len(verdicts) - failed} of {len(verdicts)} invariants hold")
         if failed:
             raise typer.Exit(CHECK_FAILED)
 

@@ -21,8 +21,8 @@ Search = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUES",
-        help="A range to search in (method.lr=0.01..1:log, method.branches=2..8), a choice (method.epochs=1|3|5), "
-        "or a value for all trials.",
+        help="Range (method.lr=0.01..1:log, method.branches=2..8), choice (method.epochs=1|3|5) or fixed value "
+        "(rounds=20); may be repeated.",
     ),
 ]
 
@@ -30,13 +30,16 @@ Search = Annotated[
 def tune(
     config: Preset,
     changes: Search = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="In all, with those of earlier calls.")] = 20,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where the trials go, or are.")] = None,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Trials in all, with earlier calls.")] = 20,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to begin or to continue.")] = None,
     code: CodeFiles = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show the result only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search for the best options by validation accuracy, never by test; the same command goes on after a stop."""
+    """Search for the options with the best validation accuracy.
+
+    Test data are never looked at. Run it again to continue after a stop.
+    """
 
     def action() -> None:
         from fedblocks.runs.grids.tune import tune as search
@@ -45,26 +48,26 @@ def tune(
         shown = console(sys.stderr if as_json else sys.stdout)
         tell = None if quiet else lambda trial: shown.print(clean(_line(trial)), soft_wrap=True)
         try:
-            found = search(config, changes or [], trials, out, tell)
+            tuned = search(config, changes or [], trials, out, tell)
         except (KeyboardInterrupt, Interrupted) as error:
             raise Interrupted(
                 "stopped; every trial that ended counts", "the same command goes on from there"
             ) from error
         if as_json:
-            show_json(_as_json(found))
+            show_json(_as_json(tuned))
             return
-        say(f"best of {len(found.trials)}: {_line(found.best)}")
-        say(f"Validation accuracy, every client counts the same. Everything is in {found.folder}. Run the best:")
-        say(" ".join([found.command, *(f"--code {source}" for source in code or [])]))
+        say(f"best of {len(tuned.trials)}: {_line(tuned.best)}")
+        say(f"Validation accuracy, every client counts the same. Everything is in {tuned.folder}. Run the best:")
+        say(" ".join([tuned.command, *(f"--code {source}" for source in code or [])]))
 
     stoppable(action)
 
 
-def _as_json(found: Tuned) -> dict[str, Any]:
-    best = {"trial": found.best.number, "accuracy": found.best.accuracy, "options": dict(found.best.options)}
-    rows = [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in found.trials]
-    told = {"name": found.folder.name, "folder": str(found.folder), "best": best}
-    return {**told, "trials": rows, "command": found.command}
+def _as_json(tuned: Tuned) -> dict[str, Any]:
+    best = {"trial": tuned.best.number, "accuracy": tuned.best.accuracy, "options": dict(tuned.best.options)}
+    rows = [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in tuned.trials]
+    summary = {"name": tuned.folder.name, "folder": str(tuned.folder), "best": best}
+    return {**summary, "trials": rows, "command": tuned.command}
 
 
 def _line(trial: Trial) -> str:

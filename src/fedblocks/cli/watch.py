@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +13,30 @@ from fedblocks.cli.output import clean, console, say
 
 
 def watch(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run or of a comparison.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run, a comparison or several runs.")],
     terminal: Annotated[bool, typer.Option("--terminal", help="Show one run here instead of in a browser.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of the page; default: any free one.")] = 0,
-    open_it: Annotated[bool, typer.Option("--open", help="Open the page in the browser, too.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0 takes a free one.")] = 0,
+    open_it: Annotated[bool, typer.Option("--open", help="Also open the page in the browser.")] = False,
 ) -> None:
-    """Show a run while it goes; it is only read, never changed."""
+    """Show a run live, in the browser or on the terminal.
+
+    The run is only read. One that has not begun is waited for.
+    """
     try:
+        wait(folder)
         _on_the_terminal(folder) if terminal else _in_the_browser(folder, port, open_it)
     except KeyboardInterrupt:
         say("watching has ended; the run goes on")
+
+
+def wait(folder: Path, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Wait for a run that has not begun."""
+    from fedblocks.watch.look import has_begun
+
+    if not has_begun(folder):
+        say(f"no run has begun in {folder} yet; waiting for it (Ctrl-C ends)")
+    while not has_begun(folder):
+        sleep(0.5)
 
 
 def _in_the_browser(folder: Path, port: int, open_it: bool) -> None:

@@ -77,7 +77,7 @@ class Card(BaseModel):
         lines += [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
         lines += ["", "## Use it", "", *_USE[self.format, self.kind]]
         lines += ["", "## Make it again", "", *(f"    {line}" for line in self.commands)]
-        return "\n".join([*lines, "", "## All of it as JSON", "", *_indented(self.model_dump_json(indent=2))]) + "\n"
+        return "\n".join([*lines, "", "## All of it as JSON", "", *_indent(self.model_dump_json(indent=2))]) + "\n"
 
 
 _USE = {
@@ -103,5 +103,5 @@ def _cell(value: object) -> str:
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
 
 
-def _indented(text: str) -> list[str]:
+def _indent(text: str) -> list[str]:
     return [f"    {line}" for line in text.splitlines()]

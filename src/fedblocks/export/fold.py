@@ -78,7 +78,7 @@ def _as_tensors(blocks: Blocks) -> Params:
 
 def _as_plain_net(method: Method, blocks: Blocks, x: Tensor) -> Params | None:
     """The tensors of one net, if predicting is one pass of the method's net over the inputs; e.g. pFedMB's mixture."""
-    net = _watched(method.net)
+    net = _watch(method.net)
     with torch.no_grad(), mode.mode(training=False, mapped=False):
         logits = replace(method, net=net).predict(blocks, x)
     once = len(net.passes) == 1 and net.passes[0][1] is x and net.passes[0][2] is logits
@@ -96,7 +96,7 @@ class _Watched(Net):
         return logits
 
 
-def _watched(net: Net) -> _Watched:
+def _watch(net: Net) -> _Watched:
     """The same net, watched; its pieces are made anew, so that they belong to it."""
     kind = type(net)
     twin: Any = copy.copy(net)

@@ -137,13 +137,13 @@ def _with_options(method: Method, options: Mapping[str, Any]) -> Method:
 
 
 def _pt2(path: Path) -> Model:
-    found = {_CARD_FILE: ""}
+    extra = {_CARD_FILE: ""}
     try:
         with _quiet(), path.open("rb") as file:
-            program = torch.export.load(file, extra_files=found)
+            program = torch.export.load(file, extra_files=extra)
     except Exception as error:  # whatever a broken archive leads to
         raise UserError(f"cannot read {path}: {_first_line(error)}", "export the model again") from error
-    text: Any = found[_CARD_FILE]
+    text: Any = extra[_CARD_FILE]
     card = Card.of((text.decode() if isinstance(text, bytes) else text) or None, path)
     module = program.module()
     return Model(card, lambda x: module(x).detach())

@@ -44,15 +44,15 @@ def export_model(
     path = Path(out) if out is not None else Path(f"client-{client}.{format}")
     if path.suffix != f".{format}":
         raise UserError(f"{path} does not end in .{format}", f"name it {path.with_suffix(f'.{format}')}")
-    found = personal(run, client, method, data)
-    folded = fold(found)
+    model = personal(run, client, method, data)
+    folded = fold(model)
     code = read_entries(Path(run))
-    card = _card(found, folded, format, _commands(Path(run), client, format, path, code), code)
-    x, draft = found.examples(EXAMPLES).x, path.with_name(f".draft-{os.getpid()}-{path.name}")
+    card = _card(model, folded, format, _commands(Path(run), client, format, path, code), code)
+    x, draft = model.examples(EXAMPLES).x, path.with_name(f".draft-{os.getpid()}-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(folded, card, x, draft)
-        difference = _difference(found, read(draft, None if method is None else found.method), x)
+        difference = _difference(model, read(draft, None if method is None else model.method), x)
         os.replace(draft, path)
         write_atomically(path.with_name(f"{path.name}.md"), card.markdown(difference))
     except OSError as error:
@@ -62,50 +62,50 @@ def export_model(
     return path
 
 
-def _difference(found: Personal, model: Model, x: Tensor) -> float:
+def _difference(original: Personal, model: Model, x: Tensor) -> float:
     """The largest difference between the logits of the file and of the original; refused where it matters."""
-    wanted = found.predict(x)
+    wanted = original.predict(x)
     largest = float((model.logits(x) - wanted).abs().max())
     allowed = TOLERANCE * max(1.0, float(wanted.abs().max()))
     if not largest <= allowed:
         raise UserError(
             f"the {model.card.format} model differs from the original by {largest:.1e} on inputs of client"
-            f" {found.client}, which is more than {allowed:.1e}; nothing was kept",
+            f" {original.client}, which is more than {allowed:.1e}; nothing was kept",
             "choose another format, and report it",
         )
     return largest
 
 
-def _card(found: Personal, folded: Folded, format: Format, commands: list[str], code: list[Entry]) -> Card:
-    examples, config = found.examples(EXAMPLES), found.config
+def _card(model: Personal, folded: Folded, format: Format, commands: list[str], code: list[Entry]) -> Card:
+    examples, config = model.examples(EXAMPLES), model.config
     if config is None:
         raise ValueError("only a model of a run has a card")
-    tables = config if found.group == ALL else config.groups[found.group]
-    slim = changed_options(found.method, folded.core) if isinstance(folded.core, Method) else {}
+    tables = config if model.group == ALL else config.groups[model.group]
+    slim = changed_options(model.method, folded.core) if isinstance(folded.core, Method) else {}
     return Card(
         format=format,
         kind="method" if isinstance(folded.core, Method) else "net",
         method=tables.method.name,
-        client=found.client,
-        client_name=str(found.data.names[found.client]),
-        round=found.round,
+        client=model.client,
+        client_name=str(model.data.names[model.client]),
+        round=model.round,
         seed=config.seed,
         data=config.data.name,
-        data_hash=found.data.hash(),
-        accuracy=_accuracy(found.predict(examples.x), examples.y),
+        data_hash=model.data.hash(),
+        accuracy=_accuracy(model.predict(examples.x), examples.y),
         examples=len(examples.x),
         part=examples.part,
         input_shape=list(examples.x.shape[1:]),
         input_type=str(examples.x.dtype).removeprefix("torch."),
-        classes=found.data.classes,
+        classes=model.data.classes,
         numbers=folded.numbers,
-        numbers_before=sum(v.numel() for block in found.blocks.values() for v in block.values()),
+        numbers_before=sum(v.numel() for block in model.blocks.values() for v in block.values()),
         net=dict(tables.net.table),
         options={**{k: v for k, v in tables.method.table.items() if k != "name"}, **slim},
         commands=commands,
         code=code,
-        class_names=list(found.data.about.get("class_names", [])),
-        columns=list(found.data.about.get("columns", [])),
+        class_names=list(model.data.about.get("class_names", [])),
+        columns=list(model.data.about.get("columns", [])),
         versions={"fedblocks": version("fedblocks"), "torch": torch.__version__, "numpy": np.__version__},
     )
 

@@ -77,8 +77,8 @@ def personal(
         _check_client(client, prepared)
         state = _last_state(folder)
     unseen = client in prepared.unseen
-    found = personal_of(prepared.setting, state, client, prepared.unseen if unseen else prepared.clients, unseen)
-    return replace(found, config=prepared.config)
+    model = personal_of(prepared.setting, state, client, prepared.unseen if unseen else prepared.clients, unseen)
+    return replace(model, config=prepared.config)
 
 
 def personal_of(

@@ -40,19 +40,19 @@ def predict(model: str | Path, inputs: str | Path, method: Method | None = None)
 
     Tensors (.safetensors) of a net that was made in Python need the method that it was trained with.
     """
-    found = read(Path(model), method)
-    logits = _logits(found, read_inputs(Path(inputs), found.card))
+    loaded = read(Path(model), method)
+    logits = _logits(loaded, read_inputs(Path(inputs), loaded.card))
     probabilities = torch.softmax(logits.double(), -1).float()
-    return Predictions(found.card, logits.argmax(-1).numpy(), probabilities.numpy())
+    return Predictions(loaded.card, logits.argmax(-1).numpy(), probabilities.numpy())
 
 
-def write_predictions(found: Predictions, path: Path) -> None:
+def write_predictions(predictions: Predictions, path: Path) -> None:
     """Write labels and probabilities to an npz or csv file."""
     try:
         if path.suffix == ".npz":
-            np.savez(path, label=found.labels, probability=found.probabilities)
-        elif path.suffix == ".csv" and found.labels.ndim == 1:
-            _write_csv(found, path)
+            np.savez(path, label=predictions.labels, probability=predictions.probabilities)
+        elif path.suffix == ".csv" and predictions.labels.ndim == 1:
+            _write_csv(predictions, path)
         else:
             fix = "name a file that ends in .npz" if path.suffix == ".csv" else "name a file that ends in .npz or .csv"
             raise UserError(f"predictions cannot go to {path}", fix)
@@ -71,8 +71,8 @@ def read_inputs(path: Path, card: Card) -> Tensor:
     if values.shape[1:] != shape and prod(values.shape[1:]) == prod(shape):
         values = values.reshape(len(values), *shape)  # a line of a table for a picture
     if values.ndim == 0 or values.shape[1:] != shape or len(values) == 0:
-        found = " x ".join(map(str, values.shape)) or "one number"
-        raise DataError(f"{path} holds {found}; the model takes [inputs, {', '.join(map(str, shape))}]", "reshape it")
+        size = " x ".join(map(str, values.shape)) or "one number"
+        raise DataError(f"{path} holds {size}; the model takes [inputs, {', '.join(map(str, shape))}]", "reshape it")
     if not np.isfinite(values).all():
         raise DataError(f"{path} holds values that are no numbers (NaN or infinite)", "remove those inputs")
     return torch.from_numpy(np.ascontiguousarray(values)).to(getattr(torch, card.input_type))
@@ -101,7 +101,7 @@ def _from_csv(path: Path, columns: list[str]) -> npt.NDArray[np.float64]:
         raise DataError(f"cannot read {path}: {error}", "save it as comma-separated UTF-8 text") from error
     if lines and not _is_number(lines[0][1][0]):
         names, lines = lines[0][1], lines[1:]
-        lines = _chosen(lines, names, columns) if columns and set(columns) <= set(names) else lines
+        lines = _choose_columns(lines, names, columns) if columns and set(columns) <= set(names) else lines
     widths = {len(line) for _, line in lines}
     if len(widths) > 1:
         first = len(lines[0][1])
@@ -114,7 +114,7 @@ def _from_csv(path: Path, columns: list[str]) -> npt.NDArray[np.float64]:
     return np.array([[float(cell) for cell in line] for _, line in lines])
 
 
-def _chosen(lines: Lines, names: list[str], columns: list[str]) -> Lines:
+def _choose_columns(lines: Lines, names: list[str], columns: list[str]) -> Lines:
     """The named columns of lines that have them all; others are told as they are."""
     places = [names.index(name) for name in columns]
     return [(n, [line[p] for p in places] if len(line) == len(names) else line) for n, line in lines]
@@ -128,10 +128,10 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _write_csv(found: Predictions, path: Path) -> None:
+def _write_csv(predictions: Predictions, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        classes = found.card.class_names or range(found.card.classes)
+        classes = predictions.card.class_names or range(predictions.card.classes)
         writer.writerow(["label", *(f"probability of {c}" for c in classes)])
-        for label, row in zip(found.named(), found.probabilities.tolist()):
+        for label, row in zip(predictions.named(), predictions.probabilities.tolist()):
             writer.writerow([label, *(f"{p:.6f}" for p in row)])

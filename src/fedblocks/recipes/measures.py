@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fedblocks.engines.close_round import Report
@@ -85,24 +85,39 @@ def accuracy_curve(run: RunResult, part: Part, view: str = "personal") -> Number
 
 
 def branch_weights(run: RunResult, part: Part, mates: int = 2) -> Numbers:
-    """Who uses which branch of pFedMB: alpha of every client by round, and how many groups found a branch of their own.
+    """Who uses which branch of pFedMB: alpha of every client by round, and how many groups have a branch of their own.
 
     Clients 0..mates-1 have the same data, and so on. A group has a branch of its own if that branch is the largest of
-    every member and of nobody else; `value` is the percentage of such groups.
+    every member and of nobody else; `value` is the percentage of such groups. Clients that have not trained by a round
+    have None in place of weights, and count in no group.
     """
     with RunFolder.open(run.folder) as folder:
         rows = folder.store.rows("SELECT round, client, numbers FROM snapshots WHERE name = 'alpha' ORDER BY 1, 2")
         accuracy = folder.store.summary(_evaluations(folder.store, part, "personal")[-1], part, "personal")["mean"]
     branches, softmax = run.config.method.table["branches"], run.config.method.table["alpha_param"] == "softmax"
-    alphas: dict[int, list[list[float]]] = {}  # round -> client -> the weights of its first layer
+    alphas: dict[int, dict[int, list[float]]] = {}  # round -> client -> the weights of its first layer
     for row in rows:
-        alphas.setdefault(row["round"], []).append(_weights(row["numbers"], branches, softmax))
-    top = [weights.index(max(weights)) for weights in alphas[max(alphas)]]
-    groups = [set(top[i : i + mates]) for i in range(0, len(top), mates)]
-    own = [len(group) == 1 and sum(group == other for other in groups) == 1 for group in groups]
-    found = {"rounds": list(alphas), "alpha": list(alphas.values()), "accuracy": 100 * (accuracy or 0.0)}
-    sharp = [math.fsum(max(client) for client in clients) / len(clients) for clients in alphas.values()]
-    return {"value": 100 * sum(own) / len(own), **found, "mean_largest_alpha": sharp}
+        alphas.setdefault(row["round"], {})[row["client"]] = _weights(row["numbers"], branches, softmax)
+    clients = range(max(client for by_client in alphas.values() for client in by_client) + 1)
+    return {
+        "value": _share_with_own_branch(alphas[max(alphas)], mates),
+        "rounds": list(alphas),
+        "alpha": [[by_client.get(client) for client in clients] for by_client in alphas.values()],
+        "accuracy": 100 * (accuracy or 0.0),
+        "mean_largest_alpha": [
+            math.fsum(max(weights) for weights in by_client.values()) / len(by_client) for by_client in alphas.values()
+        ],
+    }
+
+
+def _share_with_own_branch(weights: Mapping[int, Sequence[float]], mates: int) -> float:
+    """Percent of the groups whose members all prefer one branch that no other group prefers."""
+    groups: dict[int, set[int]] = {}  # group -> the preferred branches of its members
+    for client, own in weights.items():
+        groups.setdefault(client // mates, set()).add(own.index(max(own)))
+    preferred = list(groups.values())
+    has_own = [len(group) == 1 and preferred.count(group) == 1 for group in preferred]
+    return 100 * sum(has_own) / len(has_own)
 
 
 def configured(run: RunResult, part: Part, key: str) -> Numbers:

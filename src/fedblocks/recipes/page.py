@@ -42,8 +42,8 @@ fedblocks reproduce pfedmb-table2 --cells "c10-2class-50/*" --seeds 3 --budget 5
 
 def reproduction_page(folder: Path) -> str:
     """The page as Markdown: full results first, scaled-down ones below."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    ours = [one for one in found if isinstance(one, dict) and "recipe" in one]
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    ours = [one for one in files if isinstance(one, dict) and "recipe" in one]
     some = [one for one in ours if any(cell["seeds"] for cell in one["cells"].values())]
     results = sorted(some, key=lambda one: (one["stand_in_for"] or one["recipe"], one["recipe"]))
     full = [section(one) for one in results if not one["quick"]]
@@ -57,10 +57,11 @@ def section(results: dict[str, Any]) -> str:
     of = f", a stand-in for {results['stand_in_for']}" if results["stand_in_for"] else ""
     rows = [row_of(key, entry, results["quick"]) for key, entry in results["cells"].items()]
     body = _pivot(rows, results["quick"]) if results["shape"] == "table" else _lines(rows)
-    told = f"{results['title']} ({results['unit']}). {results['paper']}."
-    made = f"fedblocks {results['versions']['fedblocks']}, torch {results['versions']['torch']}"
+    caption = f"{results['title']} ({results['unit']}). {results['paper']}."
+    versions = f"fedblocks {results['versions']['fedblocks']}, torch {results['versions']['torch']}"
     notes = [f"- {note}" for note in results["notes"]]
-    return "\n".join([f"### {results['recipe']}{of}", "", told, "", *body, "", *notes, "", f"Made with {made}.", ""])
+    head = f"### {results['recipe']}{of}"
+    return "\n".join([head, "", caption, "", *body, "", *notes, "", f"Made with {versions}.", ""])
 
 
 def _pivot(rows: list[Row], quick: bool) -> list[str]:

@@ -11,17 +11,17 @@ from fedblocks.recipes.recipe import Cell, Recipe
 
 def missing(cell: Cell) -> dict[str, str]:
     """The data sets that a cell lacks: name -> which files to put where."""
-    found: dict[str, str] = {}
+    fixes: dict[str, str] = {}
     for name in cell.data_sets:
         stored = SETS.get(name)
         if not isinstance(stored, StoredSet):
             continue  # made by a function, no files
         about = described(stored)
         if not about["found"]:
-            found[name] = about["fix"]
+            fixes[name] = about["fix"]
         elif cell.official and about["form"] == "compact":
-            found[name] = f"the compact file holds a part only; get the official files, see {about['home']}"
-    return found
+            fixes[name] = f"the compact file holds a part only; get the official files, see {about['home']}"
+    return fixes
 
 
 def stand_ins(recipe: Recipe, absent: set[str], recipes: Mapping[str, Callable[[], Recipe]]) -> list[Recipe]:

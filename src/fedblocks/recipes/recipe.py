@@ -61,12 +61,12 @@ class Cell:
 
     def table(self, values: Values, seed: int = 0, quick: bool = False, tuning: bool = False) -> Table:
         """The configuration of one run."""
-        found = merged(self.config, self.tuning if tuning else {})
-        found = merged(found, self.quick if quick else {})
+        config = merged(self.config, self.tuning if tuning else {})
+        config = merged(config, self.quick if quick else {})
         for key, value in values.items():
-            found = merged(found, _nested(key, value))
-        first = found["data"].get("seed", 0)
-        return merged(found, {"seed": seed, "data": {"seed": first if self.same_data else first + seed}})
+            config = merged(config, _nested(key, value))
+        first = config["data"].get("seed", 0)
+        return merged(config, {"seed": seed, "data": {"seed": first if self.same_data else first + seed}})
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,18 +95,18 @@ def merged(first: Table, second: Mapping[str, Any]) -> Table:
 
     A table that names something else than before, such as another net, replaces the one before; None removes a key.
     """
-    found = dict(first)
+    table = dict(first)
     for key, value in second.items():
-        before = found.get(key)
+        before = table.get(key)
         if value is None:
-            found.pop(key, None)
+            table.pop(key, None)
         elif (
             isinstance(before, dict) and isinstance(value, Mapping) and value.get("name") in (None, before.get("name"))
         ):
-            found[key] = merged(before, value)
+            table[key] = merged(before, value)
         else:
-            found[key] = dict(value) if isinstance(value, Mapping) else value
-    return found
+            table[key] = dict(value) if isinstance(value, Mapping) else value
+    return table
 
 
 def _nested(key: str, value: Any) -> Table:

@@ -135,9 +135,9 @@ def check_same_data(runs: Sequence[RunResult]) -> None:
     """All runs of a seed must have had the same clients with the same rows."""
     known: dict[int, tuple[str, RunResult]] = {}
     for run in runs:
-        found = partition_hash(run)
-        before = known.setdefault(run.config.seed, (found, run))
-        if before[0] != found:
+        data_hash = partition_hash(run)
+        before = known.setdefault(run.config.seed, (data_hash, run))
+        if before[0] != data_hash:
             message = f"{run.folder} and {before[1].folder} have the same seed but not the same data"
             raise DataError(message, "compare runs that were made with the same data, partition and shift")
 
@@ -163,7 +163,7 @@ def _row(name: str, runs: Runs) -> Row:
     for other in ("local", "fedavg"):
         interval, seeds = _difference(own, runs.get(other, {})) if name != other else (None, 0)
         row[f"to_{other}"] = asdict(interval) if interval is not None else None
-        row[f"against_{other}"] = _said(interval) if interval is not None and seeds >= SEEDS else None
+        row[f"against_{other}"] = _verdict(interval) if interval is not None and seeds >= SEEDS else None
     return row
 
 
@@ -186,14 +186,14 @@ def interval_of(differences: npt.NDArray[np.float64], draws: int = DRAWS, seed: 
     A bootstrap of a few seeds that differ is too narrow: with 6 of them it holds the truth in about 86 % of cases
     instead of 95 %.
     """
-    found = paired(differences, draws=draws, seed=seed)
+    bootstrap = paired(differences, draws=draws, seed=seed)
     wanted = half_width(np.nanmean(differences, 1).tolist())
-    stretch = max(1.0, 2 * wanted / (found.high - found.low)) if found.high > found.low else 1.0
-    low, high = (found.mean + stretch * (end - found.mean) for end in (found.low, found.high))
-    return Interval(found.mean, low, high, found.confidence)
+    stretch = max(1.0, 2 * wanted / (bootstrap.high - bootstrap.low)) if bootstrap.high > bootstrap.low else 1.0
+    low, high = (bootstrap.mean + stretch * (end - bootstrap.mean) for end in (bootstrap.low, bootstrap.high))
+    return Interval(bootstrap.mean, low, high, bootstrap.confidence)
 
 
-def _said(interval: Interval) -> str:
+def _verdict(interval: Interval) -> str:
     return "better" if interval.low > 0 else "worse" if interval.high < 0 else "unclear"
 
 

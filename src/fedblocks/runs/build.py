@@ -131,22 +131,22 @@ def _chunk(config: Config, setting: Experiment) -> int:
 def net_of(choice: Choice, federation: Federation) -> Net:
     """A net that fits the federation; tried on two examples."""
     shape = tuple(federation.x.shape[1:])
-    return _tried(make("net", choice.table, input_shape=shape, classes=federation.classes), choice.name, federation)
+    return _try_net(make("net", choice.table, input_shape=shape, classes=federation.classes), choice.name, federation)
 
 
-def _tried(net: Net, name: str, federation: Federation) -> Net:
+def _try_net(net: Net, name: str, federation: Federation) -> Net:
     """The net, if it turns examples into as many logits as there are classes."""
     shape = tuple(federation.x.shape[1:])
     wanted = [2, *federation.y.shape[1:], federation.classes]
     inputs = f"inputs of shape {list(shape)} ({str(federation.x.dtype).removeprefix('torch.')})"
     try:
-        found = list(net(net.init(0), federation.x[:2].expand(2, *shape).cpu()).shape)
+        logits_shape = list(net(net.init(0), federation.x[:2].expand(2, *shape).cpu()).shape)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         message = f'net "{name}" cannot take {inputs}: {reason}'
         raise UserError(message, "choose a net for such inputs") from error
-    if found != wanted:
-        message = f'net "{name}" turns two {inputs} into {found}; {federation.classes} classes need {wanted}'
+    if logits_shape != wanted:
+        message = f'net "{name}" turns two {inputs} into {logits_shape}; {federation.classes} classes need {wanted}'
         raise UserError(message, "give the net as many outputs as there are classes, for every label of an example")
     return net
 
@@ -165,13 +165,13 @@ def _setting(config: Config, federation: Federation) -> Experiment:
 def _method(config: Config, group: str, net: Choice, method: Choice, federation: Federation) -> Method:
     above: Key = () if group == ALL else ("groups", group)
     with placed(config, (*above, "net")):
-        found = _method_of_objects(config, group, federation)
-        made = net_of(net, federation) if found is None else found.net
+        handed_over = _method_of_objects(config, group, federation)
+        own_net = net_of(net, federation) if handed_over is None else handed_over.net
     with placed(config, (*above, "method")):
-        found = found or make("method", method.table, net=made)
-        _check_degenerate(found, config.allow_degenerate)
-        _check_tags(method.name, found, federation)
-    return found
+        complete: Method = handed_over or make("method", method.table, net=own_net)
+        _check_degenerate(complete, config.allow_degenerate)
+        _check_tags(method.name, complete, federation)
+    return complete
 
 
 def _method_of_objects(config: Config, group: str, federation: Federation) -> Method | None:
@@ -179,7 +179,7 @@ def _method_of_objects(config: Config, group: str, federation: Federation) -> Me
     if config.ingredients is None:
         return None
     method = config.ingredients.method_of(group)
-    _tried(method.net, type(method.net.template).__name__, federation)
+    _try_net(method.net, type(method.net.template).__name__, federation)
     return method
 
 
@@ -208,12 +208,12 @@ def _members(config: Config, name: str, group: Group, federation: Federation) ->
     if group.tag not in federation.tags:
         with placed(config, ("groups", name, "tag")):
             raise UserError(f'the data have no tag "{group.tag}"', nearest(group.tag, federation.tags))
-    found: list[int] = np.flatnonzero(federation.tags[group.tag] == group.value).tolist()
-    if not found:
+    members: list[int] = np.flatnonzero(federation.tags[group.tag] == group.value).tolist()
+    if not members:
         values = ", ".join(str(value) for value in np.unique(federation.tags[group.tag])[:20])
         with placed(config, ("groups", name, "value")):
             raise UserError(f"no client has {group.tag} = {group.value}", f"choose from {values}")
-    return found
+    return members
 
 
 def _large_batches(setting: Experiment) -> list[Note]:

@@ -34,10 +34,10 @@ def federation_of(config: Config, read: Read | None = None) -> Federation:
         with placed(config, ("data", "options", "path")):
             federation = Federation.load(data.options["path"])
     else:
-        federation = _divided(config, read or pool_of)
+        federation = _divide(config, read or pool_of)
     if data.shift is not None:
         with placed(config, ("data", "shift")):
-            seed = _accepted(SHIFTS[data.shift.name], {"seed": data.seed})
+            seed = _keep_accepted(SHIFTS[data.shift.name], {"seed": data.seed})
             federation = make("shift", data.shift.table, federation=federation, **seed)
     with placed(config, ("data",)):
         return federation.check()
@@ -66,13 +66,13 @@ def placed(config: Config, path: Key) -> Iterator[None]:
 
 
 def _table_at(config: Config, path: Key) -> Any:
-    found: Any = config.resolved()
+    table: Any = config.resolved()
     for part in path:
-        found = found.get(part) if isinstance(found, dict) else None
-    return found
+        table = table.get(part) if isinstance(table, dict) else None
+    return table
 
 
-def _divided(config: Config, read: Read) -> Federation:
+def _divide(config: Config, read: Read) -> Federation:
     data = config.data
     if data.testbed is not None:
         return _testbed(config, data.testbed, read)
@@ -109,28 +109,28 @@ def _as_it_is(config: Config, federation: Federation) -> Federation:
 def pool_of(config: Config) -> DataPool | Federation:
     """The data set of a configuration."""
     with placed(config, ("data", "options")):
-        found = make("data", {"name": config.data.name, **config.data.options})
-        if not isinstance(found, DataPool | Federation):
-            message = f'the data set "{config.data.name}" is a {type(found).__name__}'
+        pool = make("data", {"name": config.data.name, **config.data.options})
+        if not isinstance(pool, DataPool | Federation):
+            message = f'the data set "{config.data.name}" is a {type(pool).__name__}'
             raise DataError(message, "return a fedblocks.Pool or a fedblocks.Federation from its function")
-        return found
+        return pool
 
 
 def _testbed(config: Config, chosen: Choice, read: Read) -> Federation:
     """The data set as a published federation; a test-bed of several data sets reads them by itself."""
-    given = _accepted(TESTBEDS[chosen.name], {"pool": None, "seed": config.data.seed})
-    if "pool" in given:
-        given["pool"] = read(config)
+    arguments = _keep_accepted(TESTBEDS[chosen.name], {"pool": None, "seed": config.data.seed})
+    if "pool" in arguments:
+        arguments["pool"] = read(config)
     with placed(config, ("data", "testbed")):
-        found: Federation = make("testbed", chosen.table, **given)
-        return found
+        federation: Federation = make("testbed", chosen.table, **arguments)
+        return federation
 
 
 def _partition(data: Data, pool: DataPool) -> Partition:
     assert data.partition is not None  # a configuration without one has a test-bed
     table, target = data.partition.table, PARTITIONS[data.partition.name]
-    given = {"clients": data.clients, "users": pool.users, "coarse": pool.coarse, "seed": data.seed}
-    accepted = _accepted(target, given)
+    values = {"clients": data.clients, "users": pool.users, "coarse": pool.coarse, "seed": data.seed}
+    accepted = _keep_accepted(target, values)
     if data.clients is not None and data.clients > len(pool.y):
         raise DataError(
             f"{data.clients} clients, but only {len(pool.y)} examples", "use fewer clients or more examples"
@@ -142,15 +142,15 @@ def _partition(data: Data, pool: DataPool) -> Partition:
     if isinstance(table.get("groups"), int) and data.clients is not None:
         table["groups"] = hidden_groups(data.clients, table["groups"], data.seed).tolist()
     if "users" in accepted:
-        found: Partition = make("partition", table, **accepted)
+        rows_of: Partition = make("partition", table, **accepted)
     else:
-        found = make("partition", table, labels=pool.y, **accepted)
-    if data.clients is not None and len(found) != data.clients:
-        raise DataError(f"{len(found)} clients, but data.clients = {data.clients}", "leave data.clients out")
-    return found
+        rows_of = make("partition", table, labels=pool.y, **accepted)
+    if data.clients is not None and len(rows_of) != data.clients:
+        raise DataError(f"{len(rows_of)} clients, but data.clients = {data.clients}", "leave data.clients out")
+    return rows_of
 
 
-def _accepted(target: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _keep_accepted(target: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the values that a function takes."""
     return {name: value for name, value in values.items() if name in inspect.signature(target).parameters}
 

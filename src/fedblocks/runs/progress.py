@@ -49,8 +49,8 @@ OnRound = Callable[[RoundDone], None]
 
 
 def _means(metrics: Sequence[ClientMetric]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
+    by_part: dict[str, list[float]] = {}
     for row in metrics:
         if row.view == "personal" and row.examples > 0:
-            found.setdefault(row.part, []).append(row.correct / row.examples)
-    return {part: sum(values) / len(values) for part, values in found.items()}
+            by_part.setdefault(row.part, []).append(row.correct / row.examples)
+    return {part: sum(values) / len(values) for part, values in by_part.items()}

@@ -68,7 +68,7 @@ def run(
     else:
         config = config_of_objects(Ingredients.of(_methods(what), _federation(data)), rounds, groups or {}, settings)
     path = Path(out) if out is not None else runs.free_folder(f"{config.method.name}-{config.data.name}")
-    return mirrored(track, path, config, on_round, on_note, lambda told: runs.run(config, path, told, on_note))
+    return mirrored(track, path, config, on_round, on_note, lambda listener: runs.run(config, path, listener, on_note))
 
 
 def resume(
@@ -91,7 +91,7 @@ def resume(
     ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
     config = load_run(path).config
     return mirrored(
-        track, Path(path), config, on_round, on_note, lambda told: runs.resume(path, told, on_note, ingredients)
+        track, Path(path), config, on_round, on_note, lambda listener: runs.resume(path, listener, on_note, ingredients)
     )
 
 
@@ -127,12 +127,12 @@ def mirrored(
         return go(on_round)
     with Mirrors(track, folder, config, on_note or (lambda note: None)) as mirrors:
 
-        def told(done: RoundDone) -> None:
+        def tell_both(done: RoundDone) -> None:
             if on_round is not None:
                 on_round(done)
             mirrors.on_round(done)
 
-        return go(told)
+        return go(tell_both)
 
 
 def _tables(method: Method) -> Table:
@@ -170,15 +170,15 @@ def _refuse_more(**settings: Any) -> None:
 def _methods(what: Any) -> Methods:
     if isinstance(what, str | Path):
         raise UserError(f"{str(what)!r} is no method", f"read it first: run(read_config({str(what)!r}))")
-    found: Methods = what
-    return found
+    methods: Methods = what
+    return methods
 
 
 def _federation(data: Any) -> Federation:
     if data is None:
         raise UserError("a method needs data", "write run(method, data, rounds=20); Federation.from_users makes data")
-    found: Federation = data
-    return found
+    federation: Federation = data
+    return federation
 
 
 def _recipes(what: Config | Methods | None, data: Federation | str | Path | None) -> list[Recipe]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedblocks.config.code.ingredients import Ingredients, check_same
 from fedblocks.config.model import Config
@@ -27,6 +27,16 @@ class EvaluatedRound:
 
     round: int
     summaries: Mapping[str, Mapping[str, Summary]]  # part -> view -> numbers, as `store.summarise` explains them
+
+
+class Refused(NamedTuple):
+    """Updates that were not used."""
+
+    updates: int
+    of: int  # updates in all
+    in_last_round: int
+    of_last_round: int
+    reason: str  # of the latest
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class RunResult:
             asked = round if round is not None else _last_evaluated(folder.store)
             below = reference.accuracies(part, view) if reference is not None else None
             numbers = folder.store.summary(asked, part, view, below)
-            return SummaryTable(numbers, self._shown(_evaluated(folder.store, asked)))
+            return SummaryTable(numbers, self._summary_rows(_read_evaluation(folder.store, asked)))
 
     def accuracies(self, part: Part = "test", view: str = "personal", round: int | None = None) -> dict[int, float]:
         """The accuracy of every client in one evaluation, the last by default."""
@@ -71,7 +81,7 @@ class RunResult:
         """A row for each client: number, name, training rows, and its accuracy in every part and model."""
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
-            found = clients_from(folder.store.meta("clients"))
+            known = clients_from(folder.store.meta("clients"))
             rows = folder.store.rows(
                 "SELECT client, part, view, correct, examples FROM client_metrics WHERE round = ? AND examples > 0"
                 " ORDER BY client, part, view",
@@ -79,7 +89,7 @@ class RunResult:
             )
         table: dict[int, dict[str, Any]] = {}
         for row in rows:
-            own = table.setdefault(row["client"], {"client": row["client"], **found.get(row["client"], {})})
+            own = table.setdefault(row["client"], {"client": row["client"], **known.get(row["client"], {})})
             own[_column(row["part"], row["view"])] = row["correct"] / row["examples"]
         return Rows(list(table.values()))
 
@@ -93,13 +103,24 @@ class RunResult:
             own[_column(row["part"], row["view"])] = row["accuracy"]
         return Rows(list(table.values()))
 
+    def refused(self) -> Refused:
+        """How many updates were not used, in all rounds and in the last."""
+        with RunFolder.open(self.folder) as folder:
+            rows = folder.store.rows("SELECT DISTINCT round, client FROM refusals")
+            rounds = folder.store.rows("SELECT round, clients FROM rounds ORDER BY round")
+            first = folder.store.rows("SELECT reason, detail FROM refusals ORDER BY round DESC, rowid LIMIT 1")
+        last = rounds[-1] if rounds else {"round": 0, "clients": 0}
+        in_last = sum(row["round"] == last["round"] for row in rows)
+        reason = f"{first[0]['reason']}: {first[0]['detail']}" if first else ""
+        return Refused(len(rows), sum(row["clients"] for row in rounds), in_last, last["clients"], reason)
+
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML file, by default report.html in its folder; where it was written."""
         reports = import_module("fedblocks.reports.html")  # it stands above runs, and is needed here alone
         written: Path = reports.write_report(self.folder, Path(path) if path is not None else None)
         return written
 
-    def _shown(self, evaluated: EvaluatedRound | None) -> Rows:
+    def _summary_rows(self, evaluated: EvaluatedRound | None) -> Rows:
         rows = [
             {"part": part, "model": view, "mean": n["mean"], "worst decile": n["bottom_decile"], "worst": n["worst"],
              "clients": n["clients"]}
@@ -110,7 +131,7 @@ class RunResult:
         return Rows(rows, f"{self.config.method.name}, accuracy of clients after round {after} of {self.config.rounds}")
 
     def _repr_html_(self) -> str:
-        return self._shown(self.last)._repr_html_()
+        return self._summary_rows(self.last)._repr_html_()
 
     def as_json(self) -> dict[str, Any]:
         """Everything above as plain values."""
@@ -145,8 +166,8 @@ def load_run(path: str | Path) -> RunResult:
             seconds=totals["s"] or 0.0,
             bytes_down=totals["d"] or 0,
             bytes_up=totals["u"] or 0,
-            last=_evaluated(store, evaluated),
-            best=_evaluated(store, store.best_round()),
+            last=_read_evaluation(store, evaluated),
+            best=_read_evaluation(store, store.best_round()),
             notes=store.rows("SELECT round, level, text FROM notes ORDER BY rowid"),
         )
 
@@ -180,13 +201,13 @@ def _column(part: str, view: str) -> str:
     return part if view == "personal" else f"{part} ({view})"
 
 
-def _evaluated(store: RunStore, round: int | None) -> EvaluatedRound | None:
+def _read_evaluation(store: RunStore, round: int | None) -> EvaluatedRound | None:
     if round is None:
         return None
-    found: dict[str, dict[str, Summary]] = {}
+    summaries: dict[str, dict[str, Summary]] = {}
     for row in store.rows("SELECT part, view FROM means WHERE round = ? ORDER BY part, view", round):
-        found.setdefault(row["part"], {})[row["view"]] = store.summary(round, row["part"], row["view"])
-    return EvaluatedRound(round, found)
+        summaries.setdefault(row["part"], {})[row["view"]] = store.summary(round, row["part"], row["view"])
+    return EvaluatedRound(round, summaries)
 
 
 def _last_evaluated(store: RunStore) -> int:

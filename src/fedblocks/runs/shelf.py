@@ -41,12 +41,12 @@ class Shelf:
         key = json.dumps([config.data.model_dump(mode="json"), str(device)], sort_keys=True)
         if key not in self.federations:
             fresh = federation_of(config, self.pool)
-            self.federations[key] = fresh, self._placed(fresh, device)
+            self.federations[key] = fresh, self._place(fresh, device)
             _keep(self.federations, FEDERATIONS)
         self.federations.move_to_end(key)
         return self.federations[key]
 
-    def _placed(self, fresh: Federation, device: torch.device) -> Federation:
+    def _place(self, fresh: Federation, device: torch.device) -> Federation:
         """Federations over the same rows have them on the device once."""
         for read, there in self.federations.values():
             if _same(read.x, fresh.x) and _same(read.y, fresh.y) and there.x.device.type == device.type:

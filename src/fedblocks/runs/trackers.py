@@ -150,7 +150,7 @@ class Mirrors:
     def _safely(self, name: str, action: Callable[[], None]) -> None:
         try:
             action()
-        except Exception as error:  # whatever other people's code does, the run goes on
+        except (Exception, SystemExit) as error:  # whatever other people's code does, the run goes on
             self._open.pop(name, None)
             self._tell(Note(f'tracker "{name}" failed and is off: {type(error).__name__}: {error}', "warning"))
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from fedblocks.reports.html.gather import Story, gather
 from fedblocks.reports.html.page import Content
+from fedblocks.runs.grids.grid import PLAN
 from fedblocks.runs.storage.environment import now
-from fedblocks.runs.storage.folder import CONFIG, STORE, RunFolder
+from fedblocks.runs.storage.folder import BEFORE_CONFIG, CONFIG, STORE, RunFolder
 from fedblocks.runs.storage.record import SUFFIXES
 
 REST = 10  # after a look, rest this many times as long: others need the processor
@@ -56,9 +57,19 @@ class Watched:
             return self._seen
 
 
+def has_begun(path: Path) -> bool:
+    """Whether there is anything to look at; what can never be a run counts, so that its error is shown."""
+    if not path.is_dir():
+        return path.exists()
+    names = {entry.name for entry in path.iterdir()}
+    if PLAN in names:
+        return any(path.glob(f"*/*/{CONFIG}"))
+    return not names <= BEFORE_CONFIG
+
+
 def status_of(story: Story) -> str:
     """How the runs of a folder stand, and when that was."""
-    runs = [told.result for by_seed in story.runs.values() for told in by_seed.values()]
+    runs = [facts.result for by_seed in story.runs.values() for facts in by_seed.values()]
     if len(runs) == 1:
         return f"{runs[0].status}: round {runs[0].rounds} of {runs[0].config.rounds}, seen {now()}"
     states = [run.status for run in runs]

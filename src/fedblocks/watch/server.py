@@ -40,7 +40,7 @@ class Live:
         self.watched, self.script = Watched(path), chart_script()
         self.watched.look()  # what is wrong with the folder is said before anything is served
         self.token = secrets.token_urlsafe(24)
-        self.socket = _bound(port)
+        self.socket = _listen(port)
         self.port: int = self.socket.getsockname()[1]
         self.url = f"http://{LOOPBACK}:{self.port}/{self.token}/"
 
@@ -76,16 +76,16 @@ class Live:
             return _nothing()
 
         routes = [Route("/{token}/", whole, methods=["GET"]), Route("/{token}/events", events, methods=["GET"])]
-        made = Starlette(routes=routes, exception_handlers={404: elsewhere, 405: elsewhere})
-        made.router.redirect_slashes = False  # an address is right or wrong
-        return made
+        app = Starlette(routes=routes, exception_handlers={404: elsewhere, 405: elsewhere})
+        app.router.redirect_slashes = False  # an address is right or wrong
+        return app
 
-    async def _answer(self, request: Request, made: Callable[[Seen], str]) -> Response:
+    async def _answer(self, request: Request, render: Callable[[Seen], str]) -> Response:
         from starlette.responses import HTMLResponse
 
         if not self._known(request):
             return _nothing()
-        text = await asyncio.to_thread(lambda: made(self.watched.look()))
+        text = await asyncio.to_thread(lambda: render(self.watched.look()))
         own = (TEMPLATES / "report.js").read_text(encoding="utf-8")
         rules = f"{policy(self.script, own, live=True)}; frame-ancestors 'none'"
         return HTMLResponse(text, headers={**HEADERS, "Content-Security-Policy": rules})
@@ -116,23 +116,23 @@ def needed() -> None:
 
     missing = [package for package in ("starlette", "uvicorn") if find_spec(package) is None]
     if missing:
-        told = f"watching in a browser needs the package {missing[0]}"
-        raise UserError(told, 'pip install "fedblocks[dashboard]", or use --terminal')
+        message = f"watching in a browser needs the package {missing[0]}"
+        raise UserError(message, 'pip install "fedblocks[dashboard]", or use --terminal')
 
 
-def _bound(port: int) -> socket.socket:
+def _listen(port: int) -> socket.socket:
     """A port of this machine that nobody outside can reach; 0: any that is free."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((LOOPBACK, port))
-        made.listen()
+        listener.bind((LOOPBACK, port))
+        listener.listen()
     except (OSError, OverflowError) as error:
-        made.close()
+        listener.close()
         raise UserError(
             f"cannot use port {port}: {getattr(error, 'strerror', None) or error}", "choose another --port"
         ) from error
-    return made
+    return listener
 
 
 def _event(kind: str, data: str) -> str:

@@ -58,9 +58,9 @@ def view_of(path: Path) -> View:
 def views(path: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[View]:
     """One look after another, until the run has ended."""
     while True:
-        found = view_of(path)
-        yield found
-        if found.result.status != "running":
+        view = view_of(path)
+        yield view
+        if view.result.status != "running":
             return
         sleep(EVERY)
 
@@ -84,7 +84,7 @@ def table(view: View, curve: str) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=SIMPLE, show_header=False, pad_edge=False)
+    screen = Table(box=SIMPLE, show_header=False, pad_edge=False)
     for name, value in view.rows.items():
-        made.add_row(Text(name, style="dim"), Text(f"{value}  {curve}" if name == "accuracy" else value))
-    return made
+        screen.add_row(Text(name, style="dim"), Text(f"{value}  {curve}" if name == "accuracy" else value))
+    return screen

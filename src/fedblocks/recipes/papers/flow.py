@@ -144,7 +144,7 @@ def figure1() -> Recipe:
     return Recipe("flow-figure1", title, PAPER, "figure", drawn(STACKOVERFLOW, REDDIT), notes=notes)
 
 
-def standing_in(recipe: Recipe, texts: Texts, told: str, cells: tuple[Cell, ...]) -> Recipe:
+def standing_in(recipe: Recipe, texts: Texts, deviation: str, cells: tuple[Cell, ...]) -> Recipe:
     """The same on other texts, under a name of its own."""
     kept = tuple(note for note in recipe.notes if note != USERS)
     return replace(
@@ -154,7 +154,7 @@ def standing_in(recipe: Recipe, texts: Texts, told: str, cells: tuple[Cell, ...]
         cells=cells,
         stand_in_for=recipe.name,
         instead_of=OFFICIAL,
-        notes=(f"{told} No number of the poster belongs to it.", *kept),
+        notes=(f"{deviation} No number of the poster belongs to it.", *kept),
     )
 
 

@@ -156,9 +156,9 @@ def table2_watch() -> Recipe:
 def figure5() -> Recipe:
     """Accuracy against the number of clients."""
     title = "Figure 5: accuracy against the number of clients N on CIFAR-10 and STL-10, six classes in a group"
-    told = "The paper's text: FedPer falls with N, ModFL only a little. Our copy has no numbers of the figure."
+    text = "The paper's text: FedPer falls with N, ModFL only a little. Our copy has no numbers of the figure."
     cells = by_clients(PHOTOGRAPHS, 6, (18, 36, 54, 72))
-    return Recipe("modfl-figure5", title, PAPER, "figure", cells, notes=(told, FEDX, ADAM, QUICK_IMAGES))
+    return Recipe("modfl-figure5", title, PAPER, "figure", cells, notes=(text, FEDX, ADAM, QUICK_IMAGES))
 
 
 def figure5_camera() -> Recipe:
@@ -177,9 +177,9 @@ def figure5_camera() -> Recipe:
 def figure6() -> Recipe:
     """Accuracy against rounds."""
     title = "Figure 6: accuracy against rounds on CIFAR-10 and STL-10, three and six classes in a group, 72 clients"
-    told = "The paper's text: FedPer stagnates after about 100 (P=3) and 50 rounds (P=6), ModFL still improves at 200."
+    text = "The paper's text: FedPer stagnates after about 100 (P=3) and 50 rounds (P=6), ModFL still improves at 200."
     cells = by_rounds(PHOTOGRAPHS.evaluated_every(5, 1), (3, 6))
-    return Recipe("modfl-figure6", title, PAPER, "figure", cells, notes=(told, FEDX, ADAM, QUICK_IMAGES))
+    return Recipe("modfl-figure6", title, PAPER, "figure", cells, notes=(text, FEDX, ADAM, QUICK_IMAGES))
 
 
 def figure6_camera() -> Recipe:

@@ -161,8 +161,8 @@ def setting_cell(
     """A method in one of the six settings."""
     config = merged(setting_config(setting, method), {"method": fixed or {}})
     quick = merged(quick_setting(setting, method), {"method": fixed or {}})
-    told = {"measure": {"name": "fine_tuned_accuracy"}, "grid": GRIDS[method], "quick": quick, **more}
-    return Cell(f"{setting}/{point or method}", config, published=published, **told)
+    fields = {"measure": {"name": "fine_tuned_accuracy"}, "grid": GRIDS[method], "quick": quick, **more}
+    return Cell(f"{setting}/{point or method}", config, published=published, **fields)
 
 
 def setting_config(setting: str, method: str) -> Table:
@@ -238,5 +238,5 @@ def pairs_cell(point: str, measure: Table) -> Cell:
         "evaluation": {"every": 3},
         "checkpoint": {"every": 15},
     }
-    told: dict[str, Any] = {"grid": grid, "quick_grid": {"method.lr": (0.02, 0.06)}, "quick": quick}
-    return Cell(f"pairs/{point}", config, measure, choose_by={"name": "mean_accuracy"}, **told)
+    fields: dict[str, Any] = {"grid": grid, "quick_grid": {"method.lr": (0.02, 0.06)}, "quick": quick}
+    return Cell(f"pairs/{point}", config, measure, choose_by={"name": "mean_accuracy"}, **fields)

@@ -16,17 +16,17 @@ APART = "keep them in folders of their own (--out)"
 
 def merge(files: Sequence[Path], folder: Path) -> Results:
     """Join results files, and the one that is in the folder already, into the folder's."""
-    found = [(path, _read(path)) for path in files]
-    names = {(one["recipe"], one["quick"]) for _, one in found}
+    contents = [(path, _read(path)) for path in files]
+    names = {(one["recipe"], one["quick"]) for _, one in contents}
     if len(names) > 1:
-        said = ", ".join(f"{path}: {one['recipe']}{' --quick' if one['quick'] else ''}" for path, one in found)
+        said = ", ".join(f"{path}: {one['recipe']}{' --quick' if one['quick'] else ''}" for path, one in contents)
         raise UserError(f"these are results of different recipes ({said})", "merge those of one recipe at a time")
     (name, quick) = names.pop()
     results = Results.open(folder, recipe_named(name), quick)
     sources: dict[tuple[str, str], Path] = {}  # cell, key of a number -> where it came from
     for key, entry in results.cells.items():
         _note(sources, key, entry, results.path)
-    for path, one in found:
+    for path, one in contents:
         for key, entry in one["cells"].items():
             _join(results.cells, key, entry, sources, path)
     results.save()
@@ -35,8 +35,8 @@ def merge(files: Sequence[Path], folder: Path) -> Results:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        whole = {"recipe": found["recipe"], "quick": found["quick"], "cells": found["cells"]}
+        table = json.loads(path.read_text(encoding="utf-8"))
+        whole = {"recipe": table["recipe"], "quick": table["quick"], "cells": table["cells"]}
         for entry in whole["cells"].values():
             _numbers(entry)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -23,7 +23,7 @@ class WorkerProcess:
 
     def work(self, batch: Batch) -> list[Answer]:
         """The answers to some jobs; a process that dies or overruns its time is an answer, too."""
-        process, overrun = self._started(), threading.Event()
+        process, overrun = self._running_process(), threading.Event()
 
         def end() -> None:
             overrun.set()
@@ -32,11 +32,11 @@ class WorkerProcess:
         late = threading.Timer(batch["seconds"] + GRACE if batch["seconds"] is not None else threading.TIMEOUT_MAX, end)
         late.daemon = True
         late.start()
-        line = _asked(process, json.dumps(batch))
+        line = _ask(process, json.dumps(batch))
         late.cancel()
         if line:
-            found: list[Answer] = json.loads(line)
-            return found
+            answers: list[Answer] = json.loads(line)
+            return answers
         code = process.wait()
         self.close()
         died = {"error": f"the worker process ended with code {code}", "fix": "is there enough memory? Try --jobs 1"}
@@ -49,7 +49,7 @@ class WorkerProcess:
             process.kill()
             process.communicate()
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _running_process(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "fedblocks.recipes.running.worker"],
@@ -86,7 +86,7 @@ class ProcessPool:
             worker.close()
 
 
-def _asked(process: subprocess.Popen[str], text: str) -> str:
+def _ask(process: subprocess.Popen[str], text: str) -> str:
     """The next line of a process, empty if it has died."""
     assert process.stdin is not None and process.stdout is not None  # as it was started
     try:

@@ -58,8 +58,8 @@ class Task:
 
     def job(self) -> dict[str, Any]:
         """The task for a worker."""
-        told = {"folder": str(self.folder), "config": self.config, "measure": self.measure, "part": self.part}
-        return {**told, "shorter": str(self.shorter) if self.shorter else None}
+        table = {"folder": str(self.folder), "config": self.config, "measure": self.measure, "part": self.part}
+        return {**table, "shorter": str(self.shorter) if self.shorter else None}
 
     def __str__(self) -> str:
         if self.part == "test":
@@ -147,10 +147,10 @@ class Reproduction:
     ) -> Task:
         name = json.dumps([cell.key, values, seed, part, rounds])
         if name not in self.tasks:
-            self.tasks[name] = self._made(cell, values, seed, part, rounds)
+            self.tasks[name] = self._make_task(cell, values, seed, part, rounds)
         return self.tasks[name]
 
-    def _made(
+    def _make_task(
         self, cell: Cell, values: Values, seed: int, part: Literal["validation", "test"], rounds: int | None
     ) -> Task:
         table = merged({"threads": 1}, cell.table(values, seed, self.results.quick, tuning=part == "validation"))
@@ -229,13 +229,13 @@ def _company(free: Sequence[Task]) -> list[Task]:
 def _continue(
     asked: Reproduction,
     tasks: Sequence[Task],
-    found: Sequence[Answer],
+    answers: Sequence[Answer],
     ready: list[Task],
     running: Mapping[Future[list[Answer]], Sequence[Task]],
 ) -> None:
     """When all tasks of a cell are done, the next rung or its seeds come next."""
     ready[:] = [task for task in ready if task.cell.key not in asked.failed]
-    stopped = {task.cell.key for task, answer in zip(tasks, found, strict=True) if "numbers" not in answer}
+    stopped = {task.cell.key for task, answer in zip(tasks, answers, strict=True) if "numbers" not in answer}
     busy = {task.cell.key for task in ready} | {task.cell.key for others in running.values() for task in others}
     cells = {task.cell.key: task.cell for task in tasks if task.cell.key not in stopped | busy}
     ready[:0] = [due for cell in cells.values() for due in asked.due(cell)]

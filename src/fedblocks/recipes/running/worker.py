@@ -57,18 +57,18 @@ class Job:
 def answers(batch: Batch) -> list[Answer]:
     """The numbers of each job; or that its time was up, or what went wrong."""
     jobs: dict[int, Job] = {}
-    found: dict[int, Answer] = {}
+    by_number: dict[int, Answer] = {}
     for number, table in enumerate(batch["jobs"]):
         job = _safely(partial(_ready, table))
-        (jobs if isinstance(job, Job) else found)[number] = job
+        (jobs if isinstance(job, Job) else by_number)[number] = job
     on_round, is_late = _watch(batch["seconds"])
     firsts = list({job.folder: job for job in reversed(jobs.values())}.values())[::-1]  # one for each run
     for turn, company in enumerate(companies(firsts) if batch["lanes"] else [[job] for job in firsts]):
         missed = STOPPED if turn and is_late() else _safely(partial(_train, company, on_round))
         folders = {job.folder for job in company}
         own = {number: job for number, job in jobs.items() if job.folder in folders}
-        found |= dict.fromkeys(own, missed) if missed else _measured(own)
-    return [found[number] for number in range(len(batch["jobs"]))]
+        by_number |= dict.fromkeys(own, missed) if missed else _measure(own)
+    return [by_number[number] for number in range(len(batch["jobs"]))]
 
 
 def _ready(table: dict[str, Any]) -> Job:
@@ -106,21 +106,21 @@ def _watch(seconds: float | None) -> tuple[OnRound, Callable[[], bool]]:
 
 def companies(jobs: Sequence[Job]) -> list[list[Job]]:
     """Jobs whose runs can be lanes of one, and stand at the same round, together."""
-    found: list[tuple[list[Job], list[Prepared], int]] = []
+    groups: list[tuple[list[Job], list[Prepared], int]] = []
     for job in jobs:
         prepared = None if job.is_done else _safely(partial(prepare, job.config))
         start = rounds_done(job.folder)
         if isinstance(prepared, Prepared) and is_mapped(prepared):
-            for own, others, round in found:
+            for own, others, round in groups:
                 if others and round == start and fits([others[0], prepared]) and has_room([*others, prepared]):
                     own.append(job)
                     others.append(prepared)
                     break
             else:
-                found.append(([job], [prepared], start))
+                groups.append(([job], [prepared], start))
         else:
-            found.append(([job], [], start))
-    return [own for own, _, _ in found]
+            groups.append(([job], [], start))
+    return [own for own, _, _ in groups]
 
 
 def _train(company: Sequence[Job], on_round: OnRound) -> None:
@@ -140,27 +140,27 @@ def _train(company: Sequence[Job], on_round: OnRound) -> None:
             resume(job.folder, on_round)
 
 
-def _measured(jobs: Mapping[int, Job]) -> dict[int, Answer]:
+def _measure(jobs: Mapping[int, Job]) -> dict[int, Answer]:
     """What is read off finished runs; the same measure of several runs at once."""
     alike: dict[str, list[int]] = {}
     for number, job in jobs.items():
         alike.setdefault(json.dumps([job.measure, job.part]), []).append(number)
-    found: dict[int, Answer] = {}
+    by_number: dict[int, Answer] = {}
     for numbers in alike.values():
         first, runs = jobs[numbers[0]], [load_run(jobs[number].folder) for number in numbers]
         together = _safely(partial(measured_together, runs, first.measure, first.part)) if len(runs) > 1 else None
         for turn, (number, one) in enumerate(zip(numbers, runs, strict=True)):
             values = together[turn] if isinstance(together, list) else None
-            found[number] = _safely(partial(_answer, one, jobs[number], values))
-    return found
+            by_number[number] = _safely(partial(_answer, one, jobs[number], values))
+    return by_number
 
 
-def _answer(found: RunResult, job: Job, numbers: Numbers | None) -> Answer:
-    numbers = measured(found, job.measure, job.part) if numbers is None else numbers
-    with RunFolder.open(found.folder) as folder:
+def _answer(run: RunResult, job: Job, numbers: Numbers | None) -> Answer:
+    numbers = measured(run, job.measure, job.part) if numbers is None else numbers
+    with RunFolder.open(run.folder) as folder:
         ran_on, partition = folder.environment, folder.store.meta("federation") or ""
         lanes = int(folder.store.meta(LANES) or 1)
-    about = {"rounds": found.rounds, "seconds": round(found.seconds, 1), "partition": partition, "lanes": lanes}
+    about = {"rounds": run.rounds, "seconds": round(run.seconds, 1), "partition": partition, "lanes": lanes}
     where = {"device": ran_on["devices"][0], "torch": ran_on["versions"]["torch"], "code": code_version()}
     return {"numbers": numbers, **about, **where}
 

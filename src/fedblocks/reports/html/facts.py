@@ -33,16 +33,16 @@ def facts_of(story: Story) -> dict[str, Any]:
         **_leaderboard(story),
         "worst": worst_clients(story),
         "pictures": _pictures(story),
-        "refused": _refused(story),
+        "refused": _refusal_counts(story),
         "refusals": _refusals(story),
         "notes": _notes(story),
         "traffic": _traffic(story),
         "config": tomli_w.dumps(first.result.config.resolved()),
         "environment": {key: _flat(value) for key, value in first.environment.items() if key != "command"},
-        "environments": len({json.dumps(_where(told.environment)) for told in _all(story)}),
+        "environments": len({json.dumps(_where(run.environment)) for run in _all_runs(story)}),
         "command": shlex.join(first.environment.get("command", [])),
         "again": _again(story),
-        "partitions": sorted({(told.result.config.seed, told.partition) for told in _all(story)}),
+        "partitions": sorted({(run.result.config.seed, run.partition) for run in _all_runs(story)}),
         "data_known": story.federation is not None,
         "has_local": "local" in story.runs,
     }
@@ -58,14 +58,14 @@ def _leaderboard(story: Story) -> dict[str, Any]:
 
 
 def _pictures(story: Story) -> list[Picture]:
-    made = {name: story.methods(name) for name in story.runs}
-    return [picture_of(name, methods) for name, methods in made.items() if methods]
+    by_name = {name: story.methods(name) for name in story.runs}
+    return [picture_of(name, methods) for name, methods in by_name.items() if methods]
 
 
-def _refused(story: Story) -> list[Cells]:
+def _refusal_counts(story: Story) -> list[Cells]:
     """How often, by method and reason."""
     counts = Counter(
-        (name, row["reason"]) for name, by in story.runs.items() for told in by.values() for row in told.refusals
+        (name, row["reason"]) for name, by in story.runs.items() for run in by.values() for row in run.refusals
     )
     return [[name, reason, count] for (name, reason), count in sorted(counts.items())]
 
@@ -74,38 +74,38 @@ def _refusals(story: Story) -> list[Cells]:
     rows = [
         [name, seed, row["round"], client_name(story, row["client"]), row["reason"], row["detail"]]
         for name, by in story.runs.items()
-        for seed, told in by.items()
-        for row in told.refusals
+        for seed, run in by.items()
+        for row in run.refusals
     ]
     return rows[:SHOWN]
 
 
 def _notes(story: Story) -> list[Cells]:
-    counts = Counter((name, n["level"], n["text"]) for name, t in _named(story) for n in t.result.notes)
+    counts = Counter((name, n["level"], n["text"]) for name, t in _named_runs(story) for n in t.result.notes)
     return [[*key, count] for key, count in list(counts.items())[:SHOWN]]
 
 
 def _traffic(story: Story) -> list[Cells]:
     return [
         [name, row["block"], row["down"] / 1e6, row["up"] / 1e6]
-        for name, told in story.firsts.items()
-        for row in told.traffic
+        for name, run in story.firsts.items()
+        for row in run.traffic
     ]
 
 
 def _again(story: Story) -> str:
     if story.is_comparison:
         return shlex.join(["fedblocks", "compare", str(story.folder / PLAN), "--out", "NEW_FOLDER"])
-    runs = [told.result.folder / CONFIG for told in _all(story)]
+    runs = [run.result.folder / CONFIG for run in _all_runs(story)]
     return "\n".join(shlex.join(["fedblocks", "run", str(path), "--out", f"NEW_{path.parent.name}"]) for path in runs)
 
 
-def _all(story: Story) -> list[Facts]:
-    return [told for _, told in _named(story)]
+def _all_runs(story: Story) -> list[Facts]:
+    return [run for _, run in _named_runs(story)]
 
 
-def _named(story: Story) -> list[tuple[str, Facts]]:
-    return [(name, told) for name, by in story.runs.items() for told in by.values()]
+def _named_runs(story: Story) -> list[tuple[str, Facts]]:
+    return [(name, run) for name, by in story.runs.items() for run in by.values()]
 
 
 def _where(environment: Mapping[str, Any]) -> dict[str, Any]:

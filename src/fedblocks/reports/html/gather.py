@@ -54,14 +54,14 @@ class Facts:
 
     def numbers(self) -> Numbers:
         """Small private blocks, and portraits of models, in every evaluated round: branch weights, gates, ..."""
-        found: Numbers = {}
+        by_name: Numbers = {}
         with RunFolder.open(self.result.folder) as folder:
             rows = folder.store.rows("SELECT round, name, client, numbers FROM snapshots ORDER BY name, round, client")
         for row in rows:
             if not row["name"].startswith(OPTIMIZER):
-                by_round = found.setdefault(row["name"], {})
+                by_round = by_name.setdefault(row["name"], {})
                 by_round.setdefault(row["round"], {})[row["client"]] = json.loads(row["numbers"])
-        return found
+        return by_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class Story:
     @property
     def results(self) -> dict[str, dict[int, RunResult]]:
         """The runs without what only a report needs."""
-        return {name: {seed: told.result for seed, told in by.items()} for name, by in self.runs.items()}
+        return {name: {seed: run.result for seed, run in by.items()} for name, by in self.runs.items()}
 
     @property
     def firsts(self) -> dict[str, Facts]:
@@ -87,7 +87,7 @@ class Story:
     @property
     def first(self) -> Facts:
         """The run whose data pictures of clients show."""
-        return min(self.firsts.values(), key=lambda told: told.result.config.seed)
+        return min(self.firsts.values(), key=lambda run: run.result.config.seed)
 
     @cached_property
     def federation(self) -> Federation | None:
@@ -96,11 +96,11 @@ class Story:
         if self.data is not None:
             return self.data
         try:
-            found = federation_of(first.result.config)
+            rebuilt = federation_of(first.result.config)
         except UserError:
             return None
         unused = not first.partition and not first.curve  # a run that has not recorded its data yet
-        return found if unused or first.partition == found.hash() else None
+        return rebuilt if unused or first.partition == rebuilt.hash() else None
 
     def methods(self, name: str) -> dict[str, Method]:
         """A method as it was run, by group of clients; none if the data are no longer there."""
@@ -114,12 +114,12 @@ class Story:
 
 def gather(path: Path, before: Story | None = None) -> Story:
     """The story of a run, of a comparison, or of a folder of runs; `before` is what was told of it earlier."""
-    story = _gathered(path)
+    story = _read_story(path)
     same = before is not None and before.first.partition == story.first.partition != ""
     return replace(story, data=before.federation) if before is not None and same else story
 
 
-def _gathered(path: Path) -> Story:
+def _read_story(path: Path) -> Story:
     if {CONFIG, STORE} <= {entry.name for entry in path.iterdir()} if path.is_dir() else False:
         return _story(path, [path], [])
     if (path / PLAN).is_file():
@@ -137,42 +137,42 @@ def _gathered(path: Path) -> Story:
 
 
 def _story(path: Path, folders: list[Path], problems: list[str], is_comparison: bool = False) -> Story:
-    told: list[Facts] = []
+    facts: list[Facts] = []
     for folder in folders:
         try:
-            told.append(_told(folder))
+            facts.append(_read_facts(folder))
         except UserError as error:
             if len(folders) == 1:
                 raise
             problems.append(error.message)
-    if not told:
+    if not facts:
         raise RunFolderError(f"none of the {len(folders)} runs in {path} can be read: {problems[0]}", "start them anew")
-    check_same_data([one.result for one in told])
-    problems += [_unfinished(one.result) for one in told if one.result.status != "finished"]
-    return Story(path, _by_method(told, is_comparison), problems, is_comparison)
+    check_same_data([one.result for one in facts])
+    problems += [_unfinished(one.result) for one in facts if one.result.status != "finished"]
+    return Story(path, _by_method(facts, is_comparison), problems, is_comparison)
 
 
 def _unfinished(run: RunResult) -> str:
     return f"{run.folder.name} is {run.status}: {run.rounds} of {run.config.rounds} rounds are on record"
 
 
-def _by_method(told: Iterable[Facts], is_comparison: bool) -> dict[str, dict[int, Facts]]:
+def _by_method(facts: Iterable[Facts], is_comparison: bool) -> dict[str, dict[int, Facts]]:
     """Runs by method and seed; a comparison has its own names, which its folders bear."""
-    runs = list(told)
+    runs = list(facts)
     if is_comparison:
         names = dict.fromkeys(one.result.folder.name.rpartition("-")[0] for one in runs)
         by_name = {name: [one for one in runs if one.result.folder.name.rpartition("-")[0] == name] for name in names}
         return {name: {one.result.config.seed: one for one in own} for name, own in by_name.items()}
     times = Counter((one.result.config.method.name, one.result.config.seed) for one in runs)
-    found: dict[str, dict[int, Facts]] = {}
+    by_method: dict[str, dict[int, Facts]] = {}
     for one in runs:
         method, seed = one.result.config.method.name, one.result.config.seed
         name = method if max(times.values()) == 1 else one.result.folder.name
-        found.setdefault(name, {})[seed] = one
-    return found
+        by_method.setdefault(name, {})[seed] = one
+    return by_method
 
 
-def _told(path: Path) -> Facts:
+def _read_facts(path: Path) -> Facts:
     result = load_run(path)
     part: Part = "test" if "test" in result.config.evaluation.parts else result.config.evaluation.parts[0]
     with RunFolder.open(path) as folder:
@@ -207,11 +207,12 @@ def _curve(store: RunStore, part: Part) -> list[Point]:
 
 def _methods(config: Config, federation: Federation) -> dict[str, Method]:
     tables = {name: (group.net, group.method) for name, group in config.groups.items()}
-    if sum(len(group.clients) or _tagged(federation, group) for group in config.groups.values()) < federation.clients:
+    grouped = sum(len(group.clients) or _count_tagged(federation, group) for group in config.groups.values())
+    if grouped < federation.clients:
         tables = {ALL: (config.net, config.method), **tables}
     return {name: make("method", method.table, net=net_of(net, federation)) for name, (net, method) in tables.items()}
 
 
-def _tagged(federation: Federation, group: Group) -> int:
+def _count_tagged(federation: Federation, group: Group) -> int:
     """How many clients a group has that is chosen by a tag."""
     return int((federation.tags.get(group.tag or "", np.zeros(0)) == group.value).sum())

@@ -54,12 +54,12 @@ def _names(method: Method, block: str) -> list[str]:
 
 def gate_names(modules: tuple[int, ...]) -> list[str]:
     """In the order in which gates are kept: layer by layer, from which module to which."""
-    found: list[str] = []
+    names: list[str] = []
     for layer, (before, after) in enumerate(pairwise((*modules, 1)), 1):
         for to, start in np.ndindex(after, before):
             end = "out" if layer == len(modules) else f"{layer + 1}.{to}"
-            found.append(f"{layer}.{start} → {end}")
-    return found
+            names.append(f"{layer}.{start} → {end}")
+    return names
 
 
 def _private_names(home: Private) -> list[str]:

@@ -45,26 +45,27 @@ class Numbers:
 
 def numbers_of(story: Story) -> list[Numbers]:
     """The blocks that can be drawn, of the first seed, at most MAPS of them."""
-    found: list[Numbers] = []
-    for name, told in story.firsts.items():
+    drawn: list[Numbers] = []
+    for name, run in story.firsts.items():
         methods = story.methods(name)
-        for block, rounds in told.numbers().items():
+        for block, rounds in run.numbers().items():
             method = next(iter(methods.values()), None)
             if method is not None and is_net(method, block):
                 continue  # the weights of a tiny net say nothing to the eye
-            made = _numbers(name, block, rounds, method)
-            if made is not None and len(found) < MAPS:
-                found.append(made)
-    return found
+            numbers = _numbers(name, block, rounds, method)
+            if numbers is not None and len(drawn) < MAPS:
+                drawn.append(numbers)
+    return drawn
 
 
-def map_charts(story: Story, found: Numbers, number: int) -> list[Chart]:
+def map_charts(story: Story, numbers: Numbers, number: int) -> list[Chart]:
     """The block over rounds, the labels of the same clients in the same order, and the clients on a plane."""
-    charts = [_heat(story, found, number)]
+    charts = [_heat(story, numbers, number)]
     if story.federation is not None:
-        charts.append(_labels(story, story.federation, found, number))
-    if len(found.clients) > 2 and found.values.shape[2] > 1 and np.ptp(np.nan_to_num(found.values[-1]), axis=0).any():
-        charts.append(_plane(story, found, number))
+        charts.append(_labels(story, story.federation, numbers, number))
+    differ = np.ptp(np.nan_to_num(numbers.values[-1]), axis=0).any()
+    if len(numbers.clients) > 2 and numbers.values.shape[2] > 1 and differ:
+        charts.append(_plane(story, numbers, number))
     return charts
 
 
@@ -85,11 +86,11 @@ def _numbers(
 ) -> Numbers | None:
     last = max(rounds)
     width = max(map(len, rounds[last].values()), default=0)
-    clients = _thinned([client for client, numbers in rounds[last].items() if len(numbers) == width], CLIENTS)
+    clients = _thin([client for client, numbers in rounds[last].items() if len(numbers) == width], CLIENTS)
     if width == 0:
         return None
     most = max(1, min(ROUNDS, BUDGET // (len(clients) * width)))
-    shown = _thinned(sorted(rounds), most)
+    shown = _thin(sorted(rounds), most)
     empty = [float("nan")] * width  # a client that had not taken part by then
     values = np.array([[_fitting(rounds[r].get(c), empty) for c in clients] for r in shown], dtype=float)
     labels = [str(i) for i in range(width)]
@@ -103,22 +104,22 @@ def _fitting(numbers: Sequence[float] | None, empty: list[float]) -> Sequence[fl
     return numbers if numbers is not None and len(numbers) == len(empty) else empty
 
 
-def _thinned(values: list[int], most: int) -> list[int]:
+def _thin(values: list[int], most: int) -> list[int]:
     """At most so many of some values, evenly spread, the last one among them."""
     if len(values) <= most:
         return values
     return [values[i] for i in np.linspace(len(values) - 1, 0, most).round().astype(int)[::-1]]
 
 
-def _heat(story: Story, found: Numbers, number: int) -> Chart:
-    low, high = float(np.nanmin(found.values)), float(np.nanmax(found.values))
+def _heat(story: Story, numbers: Numbers, number: int) -> Chart:
+    low, high = float(np.nanmin(numbers.values)), float(np.nanmax(numbers.values))
     signed = low < 0 < high
     limit = max(-low, high)
     trace: dict[str, Any] = {
         "type": "heatmap",
-        "x": [plain(label) for label in found.labels],
-        "y": _names(story, found.clients),
-        "z": _cells(found.values[-1]),
+        "x": [plain(label) for label in numbers.labels],
+        "y": _names(story, numbers.clients),
+        "z": _cells(numbers.values[-1]),
         "zmin": -limit if signed else low,
         "zmax": limit if signed else high,
         "colorscale": "RdBu" if signed else "Cividis",
@@ -126,55 +127,55 @@ def _heat(story: Story, found: Numbers, number: int) -> Chart:
         "colorbar": COLOUR_BAR,
     }
     rows: list[Cells] = [
-        [client_name(story, client), *map(float, line)] for client, line in zip(found.clients, found.values[-1])
+        [client_name(story, client), *map(float, line)] for client, line in zip(numbers.clients, numbers.values[-1])
     ]
-    note = f"Seed {_seed(story, found)}; similar clients stand side by side."
-    note += " A gate leads from one module (layer.module) to another." if "→" in found.labels[0] else ""
-    note += " Move the slider to see earlier rounds." if len(found.rounds) > 1 else ""
-    steps = [{"label": f"round {r}", "z": _cells(z)} for r, z in zip(found.rounds, found.values)]
-    title = f"{found.title}, round by round"
-    columns = ["client (last round)", *found.labels]
+    note = f"Seed {_seed(story, numbers)}; similar clients stand side by side."
+    note += " A gate leads from one module (layer.module) to another." if "→" in numbers.labels[0] else ""
+    note += " Move the slider to see earlier rounds." if len(numbers.rounds) > 1 else ""
+    steps = [{"label": f"round {r}", "z": _cells(z)} for r, z in zip(numbers.rounds, numbers.values)]
+    title = f"{numbers.title}, round by round"
+    columns = ["client (last round)", *numbers.labels]
     return Chart.of(
-        f"map-{number}", title, note, columns, rows, data=[trace], layout=_square(found.clients), steps=steps
+        f"map-{number}", title, note, columns, rows, data=[trace], layout=_square(numbers.clients), steps=steps
     )
 
 
-def _labels(story: Story, federation: Federation, found: Numbers, number: int) -> Chart:
-    shares, classes = label_shares(federation, found.clients)
+def _labels(story: Story, federation: Federation, numbers: Numbers, number: int) -> Chart:
+    shares, classes = label_shares(federation, numbers.clients)
     trace: dict[str, Any] = {
         "type": "heatmap",
         "x": [str(c) for c in classes],
-        "y": _names(story, found.clients),
+        "y": _names(story, numbers.clients),
         "z": _cells(shares),
         "zmin": 0,
         "zmax": float(shares.max(initial=0.0)),
         "colorscale": "Cividis",
         "colorbar": COLOUR_BAR,
     }
-    rows: list[Cells] = [[client_name(story, c), *map(float, line)] for c, line in zip(found.clients, shares)]
+    rows: list[Cells] = [[client_name(story, c), *map(float, line)] for c, line in zip(numbers.clients, shares)]
     note = "Shares of the labels among each client's training examples, clients in the same order as beside."
     columns = ["client", *(f"label {c}" for c in classes)]
     return Chart.of(
         f"labels-{number}", "Labels of the same clients", note, columns, rows, data=[trace],
-        layout=_square(found.clients),
+        layout=_square(numbers.clients),
     )  # fmt: skip
 
 
-def _plane(story: Story, found: Numbers, number: int) -> Chart:
-    vectors = np.nan_to_num(found.values[-1])
+def _plane(story: Story, numbers: Numbers, number: int) -> Chart:
+    vectors = np.nan_to_num(numbers.values[-1])
     places, shares = on_a_plane(vectors)
-    tag, groups = _groups(story.federation, found.clients)
-    note = f"Clients by {found.title} after round {found.rounds[-1]}, along the two directions of most variance"
+    tag, groups = _groups(story.federation, numbers.clients)
+    note = f"Clients by {numbers.title} after round {numbers.rounds[-1]}, along the two directions of most variance"
     note += f" ({', '.join(f'{share:.0%}' for share in shares)} of it)."
     note += " Some have the same place." if len(np.unique(places.round(4), axis=0)) < len(places) else ""
     if tag:
         index = adjusted_rand(groups, grouped(vectors, len(set(groups))))
         note += f" Adjusted Rand index between the known groups ({tag}) and as many found ones: {index:.2f}."
-    names = _names(story, found.clients)
+    names = _names(story, numbers.clients)
     traces = [_cloud(places, names, groups, group) for group in sorted(set(groups))]
     rows: list[Cells] = [
         [client_name(story, c), float(x), float(y), group if tag else None]
-        for c, (x, y), group in zip(found.clients, places, groups)
+        for c, (x, y), group in zip(numbers.clients, places, groups)
     ]
     layout = axes("first direction", "second direction", showlegend=bool(tag))
     columns = ["client", "first direction", "second direction", "group"]
@@ -196,9 +197,9 @@ def _cloud(places: Floats, names: list[str], groups: list[int], group: int) -> d
 def _groups(federation: Federation | None, clients: list[int]) -> tuple[str, list[int]]:
     """The first tag that puts these clients into groups, and the group of each; no tag: all in one."""
     for tag, values in (federation.tags if federation is not None else {}).items():
-        found = [int(values[client]) for client in clients]
-        if 1 < len(set(found)) < len(clients):
-            return tag, found
+        groups = [int(values[client]) for client in clients]
+        if 1 < len(set(groups)) < len(clients):
+            return tag, groups
     return "", [0] * len(clients)
 
 
@@ -220,5 +221,5 @@ def _square(clients: list[int]) -> dict[str, Any]:
     return layout
 
 
-def _seed(story: Story, found: Numbers) -> int:
-    return story.firsts[found.method].result.config.seed
+def _seed(story: Story, numbers: Numbers) -> int:
+    return story.firsts[numbers.method].result.config.seed

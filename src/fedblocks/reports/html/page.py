@@ -34,7 +34,7 @@ class Content:
 
     @staticmethod
     def of(story: Story) -> Content:
-        maps = [map_charts(story, found, number) for number, found in enumerate(numbers_of(story), 1)]
+        maps = [map_charts(story, numbers, number) for number, numbers in enumerate(numbers_of(story), 1)]
         return Content(result_charts(story), maps, facts_of(story))
 
     def slim(self) -> Content:
@@ -103,15 +103,15 @@ def environment() -> Environment:
     """Templates in which every value is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["number"] = shown
-    return made
+    templates.filters["number"] = shown
+    return templates
 
 
 def shown(value: Any) -> str:

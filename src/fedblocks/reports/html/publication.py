@@ -44,13 +44,13 @@ def write_figures(folder: str | Path, out: str | Path) -> list[Path]:
     try:
         target.mkdir(parents=True, exist_ok=True)
         with matplotlib.rc_context(STYLE):
-            return [path for chart in charts for path in _written(chart, target)]
+            return [path for chart in charts for path in _write_chart(chart, target)]
     except OSError as error:
-        told = f"cannot write figures to {target}: {error.strerror or error}"
-        raise RunFolderError(told, "choose another folder with --figures") from error
+        message = f"cannot write figures to {target}: {error.strerror or error}"
+        raise RunFolderError(message, "choose another folder with --figures") from error
 
 
-def _written(chart: Chart, target: Path) -> list[Path]:
+def _write_chart(chart: Chart, target: Path) -> list[Path]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -59,16 +59,16 @@ def _written(chart: Chart, target: Path) -> list[Path]:
     FigureCanvasAgg(figure)  # no window, whatever the machine has
     axes = figure.add_subplot()
     kind = chart.data[0].get("type", "scatter")
-    _DRAWN[kind](axes, chart.data)
+    _DRAW[kind](axes, chart.data)
     if chart.id == "curve-round":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(_words(chart.layout.get("xaxis", {})))
     axes.set_ylabel(_words(chart.layout.get("yaxis", {})))
-    found = [target / f"{chart.id}.{ending}" for ending in ("pdf", "svg")]
-    for path in found:
+    paths = [target / f"{chart.id}.{ending}" for ending in ("pdf", "svg")]
+    for path in paths:
         dated = {"CreationDate": None} if path.suffix == ".pdf" else {"Date": None}
         figure.savefig(path, metadata=dated)
-    return found
+    return paths
 
 
 def _lines(axes: Axes, traces: list[Trace]) -> None:
@@ -115,7 +115,7 @@ def _map(axes: Axes, traces: list[Trace]) -> None:
     axes.set_yticks(range(len(trace["y"])), [_text(label) for label in trace["y"]], fontsize=5)
 
 
-_DRAWN: dict[str, Callable[[Any, list[Trace]], None]] = {"scatter": _lines, "box": _boxes, "heatmap": _map}
+_DRAW: dict[str, Callable[[Any, list[Trace]], None]] = {"scatter": _lines, "box": _boxes, "heatmap": _map}
 
 
 def _height(chart: Chart) -> float:

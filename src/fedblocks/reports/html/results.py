@@ -29,8 +29,8 @@ def worst_clients(story: Story, most: int = 5) -> list[Cells]:
     """The clients with the lowest accuracy under each method: method, seed, client, accuracy, Local's, rows held."""
     rows: list[Cells] = []
     for name, by_seed in story.runs.items():
-        found = [(value, seed, client) for seed, told in by_seed.items() for client, value in told.accuracies.items()]
-        for value, seed, client in sorted(found)[:most]:
+        ranked = [(value, seed, client) for seed, run in by_seed.items() for client, value in run.accuracies.items()]
+        for value, seed, client in sorted(ranked)[:most]:
             local = _local(story, seed).get(client) if name != "local" else None
             rows.append([name, seed, client_name(story, client), value, local])
     return rows
@@ -62,15 +62,15 @@ def _exact(x: float, axis: Axis) -> float:
 
 def _line(by_seed: Mapping[int, Facts], axis: Axis) -> list[tuple[float, float, float]]:
     """Where each evaluation is on the axis, its accuracy, and half of its interval; in rounds that all seeds have."""
-    curves: list[dict[int, Point]] = [{point.round: point for point in told.curve} for told in by_seed.values()]
+    curves: list[dict[int, Point]] = [{point.round: point for point in run.curve} for run in by_seed.values()]
     common = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
-    found = []
+    line = []
     for round in common[:: -1 - len(common) // 100][::-1]:  # the last one is among them
         points = [curve[round] for curve in curves]
         values = [point.accuracy for point in points]
         x = sum(getattr(point, axis) for point in points) / len(points)
-        found.append((x, sum(values) / len(values), half_width(values)))
-    return found
+        line.append((x, sum(values) / len(values), half_width(values)))
+    return line
 
 
 def _traces(name: str, line: Sequence[tuple[float, float, float]], look: Look) -> list[dict[str, Any]]:
@@ -99,38 +99,38 @@ def _traces(name: str, line: Sequence[tuple[float, float, float]], look: Look) -
 
 
 def _distribution(story: Story) -> Chart:
-    found = {
-        name: [value for told in by_seed.values() for value in told.accuracies.values()]
+    by_method = {
+        name: [value for run in by_seed.values() for value in run.accuracies.values()]
         for name, by_seed in story.runs.items()
     }
     note = "A point is a client of a seed, after the last evaluation; the box holds the middle half of them."
-    return _boxes(story, "distribution", "Accuracy of the clients", note, f"{_part(story)} accuracy", found)
+    return _boxes(story, "distribution", "Accuracy of the clients", note, f"{_part(story)} accuracy", by_method)
 
 
 def _gain(story: Story) -> Chart:
-    found: dict[str, list[float]] = {}
+    by_method: dict[str, list[float]] = {}
     for name, by_seed in story.runs.items():
         if name != "local":
-            found[name] = [gain for seed, told in by_seed.items() for gain in _gains(told, _local(story, seed))]
+            by_method[name] = [gain for seed, run in by_seed.items() for gain in _gains(run, _local(story, seed))]
     note = "What a client gains over training alone with the same seed; clients below 0 are worse off than alone."
-    return _boxes(story, "gain", "Gain over Local", note, "accuracy less Local's", found)
+    return _boxes(story, "gain", "Gain over Local", note, "accuracy less Local's", by_method)
 
 
-def _gains(told: Facts, local: Mapping[int, float]) -> list[float]:
-    return [value - local[client] for client, value in told.accuracies.items() if client in local]
+def _gains(run: Facts, local: Mapping[int, float]) -> list[float]:
+    return [value - local[client] for client, value in run.accuracies.items() if client in local]
 
 
 def _local(story: Story, seed: int) -> Mapping[int, float]:
-    told = story.runs.get("local", {}).get(seed)
-    return told.accuracies if told is not None else {}
+    run = story.runs.get("local", {}).get(seed)
+    return run.accuracies if run is not None else {}
 
 
-def _boxes(story: Story, id: str, title: str, note: str, words: str, found: Mapping[str, list[float]]) -> Chart:
+def _boxes(story: Story, id: str, title: str, note: str, words: str, by_method: Mapping[str, list[float]]) -> Chart:
     names = list(story.runs)
     traces, rows = list[dict[str, Any]](), list[Cells]()
-    for name, values in ((name, values) for name, values in found.items() if values):
+    for name, values in ((name, values) for name, values in by_method.items() if values):
         look = Look.number(names.index(name))
-        shown = values[:: -(-len(values) * len(found) // VALUES)]
+        shown = values[:: -(-len(values) * len(by_method) // VALUES)]
         traces.append(
             {
                 "type": "box",

@@ -75,7 +75,7 @@ def read_grid(
     (learning rate, epochs, ...) are those of the configuration, or of the method's own preset of the same family.
     """
     table, source = _table(str(what))
-    said = _said(table.pop("compare", {}), source)
+    said = _read_compare(table.pop("compare", {}), source)
     asked = list(methods) if methods is not None else said["methods"]
     names = [check_method_name(name) for name in dict.fromkeys([*BASELINES, *asked])]
     own, common = _sorted_changes(changes, names)
@@ -86,7 +86,7 @@ def read_grid(
         name: {**_start(base, name, str(what)), **said["options"].get(name, {}), **everywhere, **own.get(name, {})}
         for name in names
     }
-    return _checked(Grid(base, tables, seeds if seeds is not None else said["seeds"]))
+    return _check(Grid(base, tables, seeds if seeds is not None else said["seeds"]))
 
 
 def play_grid(
@@ -96,10 +96,10 @@ def play_grid(
 ) -> dict[str, dict[int, RunResult]]:
     """Do the runs that are not done yet; `on_run` is told method, seed and number, and says whom to tell of rounds."""
     with shared_data():
-        return _played(grid, out, on_run)
+        return _play(grid, out, on_run)
 
 
-def _played(
+def _play(
     grid: Grid, out: Path | None, on_run: Callable[[str, int, int], tuple[OnRound, OnNote]] | None
 ) -> dict[str, dict[int, RunResult]]:
     folder = out if out is not None else RUNS / f"compare-{grid.base.data.name}-{grid.key()}"
@@ -107,12 +107,12 @@ def _played(
         if not (cell_folder(folder, name, grid.base.seed) / CONFIG).exists():
             prepare(grid.config(name, grid.base.seed))
     _begin(folder, grid)
-    found: dict[str, dict[int, RunResult]] = {name: {} for name in grid.methods}
+    results: dict[str, dict[int, RunResult]] = {name: {} for name in grid.methods}
     for number, (method, seed) in enumerate(grid.cells, 1):
-        told = on_run(method, seed, number) if on_run is not None else (None, None)
-        _lanes(folder, grid, method, *told)
-        found[method][seed] = _done(cell_folder(folder, method, seed), grid.config(method, seed), *told)
-    return found
+        listeners = on_run(method, seed, number) if on_run is not None else (None, None)
+        _lanes(folder, grid, method, *listeners)
+        results[method][seed] = _done(cell_folder(folder, method, seed), grid.config(method, seed), *listeners)
+    return results
 
 
 def _lanes(folder: Path, grid: Grid, method: str, on_round: OnRound | None, on_note: OnNote | None) -> None:
@@ -163,7 +163,7 @@ def _table(what: str) -> tuple[Table, Source]:
     raise UserError(f'there is no preset or file "{what}"', fix)
 
 
-def _said(table: Any, source: Source) -> dict[str, Any]:
+def _read_compare(table: Any, source: Source) -> dict[str, Any]:
     """What the table [compare] says: methods, seeds, and a table of options for some methods."""
     place = f"{source.place(('compare',))}: compare"
     if not isinstance(table, dict):
@@ -212,17 +212,17 @@ def _without_training(table: Table) -> Table:
     return {k: v for k, v in table.items() if k not in TRAINING}
 
 
-def _checked(grid: Grid) -> Grid:
+def _check(grid: Grid) -> Grid:
     """The grid, if every run of it could start as far as the configuration shows."""
     if grid.seeds < 1:
         raise UserError(f"{grid.seeds} seeds: nothing to run", "use at least 1, and 6 for a verdict")
     if "test" not in grid.base.evaluation.parts:
         place = grid.base.source.place(("evaluation", "parts"))
         raise UserError(f"{place}: evaluation.parts: methods are compared on test data", 'add "test" to the parts')
-    tables = dict(_completed(grid))
+    tables = dict(_complete_tables(grid))
     return Grid(grid.base, tables, grid.seeds)
 
 
-def _completed(grid: Grid) -> Iterator[tuple[str, Table]]:
+def _complete_tables(grid: Grid) -> Iterator[tuple[str, Table]]:
     for name in grid.methods:
         yield name, grid.config(name, grid.base.seed).method.table

@@ -58,17 +58,17 @@ def names_of(methods: Listed) -> dict[str, Method]:
         raise UserError("one method alone is not compared with anything", "give a list: [Local(net), FedAvg(net)]")
     if isinstance(methods, Mapping):
         return dict(methods)
-    found: dict[str, Method] = {}
+    named: dict[str, Method] = {}
     for method in methods:
         Ingredients.of_methods(method)
         name = name_of(type(method))
-        if name in found:
+        if name in named:
             fix = f'give them names: {{"{name}": ..., "{name}-2": ...}}'
             raise UserError(f"two methods are called {name}", fix)
-        found[name] = method
-    if not found:
+        named[name] = method
+    if not named:
         raise UserError("no method to compare", "give a list: [Local(net), FedAvg(net)]")
-    return found
+    return named
 
 
 def data_of(data: Data, seed: int) -> Federation:

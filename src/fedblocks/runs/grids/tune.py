@@ -21,6 +21,7 @@ from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.run import RUNS, run
 from fedblocks.runs.storage.folder import write_atomically
+from fedblocks.runs.storage.links import refuse_links
 
 PLAN, STUDY = "tune.toml", "study.db"  # in the folder of a search: what it searches, and what it found
 NAME = "fedblocks"  # of the study
@@ -39,8 +40,8 @@ class Range:
         """A number for one trial, short enough to be written down."""
         if isinstance(self.low, int) and isinstance(self.high, int):
             return int(trial.suggest_int(name, self.low, self.high, log=self.log))
-        found = float(f"{trial.suggest_float(name, self.low, self.high, log=self.log):.4g}")
-        return min(max(found, self.low), self.high)
+        number = float(f"{trial.suggest_float(name, self.low, self.high, log=self.log):.4g}")
+        return min(max(number, self.low), self.high)
 
     @property
     def examples(self) -> list[str]:
@@ -93,9 +94,9 @@ def parse_space(changes: Sequence[str]) -> tuple[dict[str, Range | OneOf], list[
     fixed: list[str] = []
     for text in changes:
         name, _, value = text.partition("=")
-        found = _RANGE.fullmatch(value.strip())
-        if found is not None:
-            space[name.strip()] = _range(text, found)
+        match = _RANGE.fullmatch(value.strip())
+        if match is not None:
+            space[name.strip()] = _range(text, match)
         elif "|" in value:
             space[name.strip()] = OneOf(tuple(part.strip() for part in value.split("|")))
         else:
@@ -124,14 +125,14 @@ def tune(
     folder = out if out is not None else RUNS / f"tune-{base.method.name}-{base.data.name}-{_key(base, space)}"
     _begin(folder, base, space)
     study = _study(optuna, folder, base.seed)
-    while len(_ended(study)) < trials:
+    while len(_ended_trials(study)) < trials:
         study.optimize(_objective(optuna, what, fixed, space, folder), n_trials=1)
         if on_trial is not None:
-            on_trial(_ended(study)[-1])
-    return _found(what, fixed, folder, _ended(study))
+            on_trial(_ended_trials(study)[-1])
+    return _choose_best(what, fixed, folder, _ended_trials(study))
 
 
-def _found(what: str, fixed: Sequence[str], folder: Path, ended: list[Trial]) -> Tuned:
+def _choose_best(what: str, fixed: Sequence[str], folder: Path, ended: list[Trial]) -> Tuned:
     complete = [trial for trial in ended if trial.state == "complete"]
     if not complete:
         raise UserError(
@@ -202,28 +203,28 @@ def _pruner(optuna: ModuleType) -> Any:
     return optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1)
 
 
-def _ended(study: Any) -> list[Trial]:
+def _ended_trials(study: Any) -> list[Trial]:
     """Trials that count: the others were killed, and are done again."""
-    found = []
+    ended = []
     for trial in study.get_trials(deepcopy=False):
         state = trial.state.name.lower()
         if state in ("complete", "pruned"):
             last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else None
-            found.append(
+            ended.append(
                 Trial(trial.number, state, trial.value if state == "complete" else last, dict(trial.user_attrs))
             )
-    return found
+    return ended
 
 
-def _range(text: str, found: re.Match[str]) -> Range:
+def _range(text: str, match: re.Match[str]) -> Range:
     try:
-        low, high = (int(n) if re.fullmatch(r"[+-]?\d+", n) else float(n) for n in (found["low"], found["high"]))
+        low, high = (int(n) if re.fullmatch(r"[+-]?\d+", n) else float(n) for n in (match["low"], match["high"]))
     except ValueError as error:
         raise UserError(f"--set {text}: a range has two numbers", "write for example method.lr=0.01..1:log") from error
-    if not low < high or (found["log"] and low <= 0):
+    if not low < high or (match["log"] and low <= 0):
         fix = "write the smaller number first, and with :log both above 0"
         raise UserError(f"--set {text}: there is nothing between {low} and {high}", fix)
-    return Range(low, high, bool(found["log"]))
+    return Range(low, high, bool(match["log"]))
 
 
 def _key(base: Config, space: Space) -> str:
@@ -245,6 +246,7 @@ def _begin(folder: Path, base: Config, space: Space) -> None:
             write_atomically(folder / PLAN, text)
         elif (folder / PLAN).read_text(encoding="utf-8") != text:
             raise RunFolderError(f"{folder} holds a search with other settings", "choose another folder with --out")
+        refuse_links(folder)
     except OSError as error:
         raise RunFolderError(f"cannot write {folder}: {error.strerror or error}", "choose another folder") from error
 
@@ -254,5 +256,5 @@ def _optuna() -> ModuleType:
         import optuna
     except ImportError as error:
         raise UserError("a search needs the package optuna", 'pip install "fedblocks[tune]"') from error
-    found: ModuleType = optuna
-    return found
+    package: ModuleType = optuna
+    return package

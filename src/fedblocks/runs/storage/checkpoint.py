@@ -18,6 +18,7 @@ from torch import Tensor
 from fedblocks.core.errors import CheckpointError, RunFolderError
 from fedblocks.core.private_state import ShardedState
 from fedblocks.runs.storage.environment import alive, sync
+from fedblocks.runs.storage.links import refusal
 from fedblocks.runs.storage.shards import clients_of, shards_of, stem_of, tree_of
 
 Node: TypeAlias = "Tensor | int | float | str | bool | Sequence[Node] | Mapping[str, Node] | None"
@@ -52,6 +53,8 @@ def save(
         raise ValueError("round and client ids start at 0, and at least one checkpoint is kept")
     folder = root / f"round-{round:06d}"
     draft = root / f".tmp-{os.getpid()}-{folder.name}"
+    if root.is_symlink():
+        raise refusal(root)
     try:
         root.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(root)
@@ -87,7 +90,7 @@ def load_round(folder: Path) -> Loaded:
     manifest = _read_manifest(folder)
 
     def tree(stem: str) -> dict[str, Any]:
-        tensors, structure = (_verified(folder, name, manifest["files"].get(name)) for name in _files(stem))
+        tensors, structure = (_read_verified(folder, name, manifest["files"].get(name)) for name in _files(stem))
         return unpack(tensors, structure)
 
     return Loaded(manifest["round"], tree("shared"), clients_of(manifest["clients"], tree), [])
@@ -147,7 +150,8 @@ def _plain(tensor: Tensor, path: str) -> Tensor:
 def _write(
     draft: Path, round: int, shared: Tree, clients: Mapping[int, Tree], older: Path, reusable: Mapping[str, Entry]
 ) -> None:
-    (draft / "clients").mkdir(parents=True)
+    draft.mkdir()  # fails where there is a link of that name
+    (draft / "clients").mkdir()
     written, linked, shards = _write_tree(draft, "shared", shared), dict[str, Entry](), shards_of(clients)
     for stem, ids in shards.items():
         same = _link(draft, older, {name: reusable[name] for name in _files(stem) if name in reusable})
@@ -156,7 +160,7 @@ def _write(
     counts = {stem: len(ids) for stem, ids in shards.items()}
     kind = PACKED if isinstance(clients, ShardedState) else FORMAT
     manifest = {"format": kind, "round": round, "clients": counts, "files": {**linked, **written}}
-    (draft / "manifest.json").write_bytes(_sealed(manifest))
+    (draft / "manifest.json").write_bytes(_seal(manifest))
     for path in [*(draft / name for name in written), draft / "manifest.json", draft / "clients", draft]:
         sync(path)  # after all writes, so that the disk can take them together; linked files are there already
 
@@ -227,17 +231,17 @@ def _remove_leftovers(root: Path) -> None:
     for path in root.iterdir():
         match = LEFTOVER_NAME.fullmatch(path.name)
         if match and (int(match[1]) == os.getpid() or not alive(int(match[1]))):
-            shutil.rmtree(path, ignore_errors=True)
+            path.unlink() if path.is_symlink() else shutil.rmtree(path, ignore_errors=True)
 
 
 def _folders(root: Path) -> list[tuple[int, Path]]:
     """(round, folder) of all checkpoints, the newest first."""
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
-    found = [(int(match[1]), root / match[0]) for name in names if (match := FOLDER_NAME.fullmatch(name))]
-    return sorted(found, key=lambda item: (item[0], not item[1].name.startswith(".old-")), reverse=True)
+    numbered = [(int(match[1]), root / match[0]) for name in names if (match := FOLDER_NAME.fullmatch(name))]
+    return sorted(numbered, key=lambda item: (item[0], not item[1].name.startswith(".old-")), reverse=True)
 
 
-def _sealed(manifest: Mapping[str, Any]) -> bytes:
+def _seal(manifest: Mapping[str, Any]) -> bytes:
     """The manifest as JSON, with its own SHA-256 inside."""
     seal = sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
     return json.dumps({**manifest, "seal": seal}, sort_keys=True, indent=1).encode()
@@ -248,7 +252,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(content)
         manifest.pop("seal")
-        whole = _sealed(manifest) == content
+        whole = _seal(manifest) == content
     except (ValueError, KeyError, TypeError, AttributeError):
         whole = False
     if not whole or folder.name.removeprefix(".old-") != f"round-{manifest['round']:06d}":
@@ -261,7 +265,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _verified(folder: Path, name: str, entry: Entry | None) -> bytes:
+def _read_verified(folder: Path, name: str, entry: Entry | None) -> bytes:
     content = _read(folder, name)
     if entry is None:
         raise CheckpointError(f"{folder.name}: {name} is not in the manifest")

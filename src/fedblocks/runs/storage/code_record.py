@@ -43,10 +43,10 @@ def text_of(table: Mapping[str, Any]) -> str | None:
 def read_entries(folder: Path) -> list[Entry]:
     """What a run folder says of the code that it needs."""
     try:
-        found: list[Entry] = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        entries: list[Entry] = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
-    return found
+    return entries
 
 
 def names_in(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -75,7 +75,7 @@ def require_objects(folder: Path) -> UserError:
 def warnings(folder: Path, code: Code) -> list[str]:
     """What differs between the code that was read and that which a run was started with."""
     before = {Path(entry["file"]).name: entry for entry in read_entries(folder) if "sha256" in entry}
-    changed = [name for name, found in code.hashes if name in before and before[name]["sha256"] != found]
+    changed = [name for name, digest in code.hashes if name in before and before[name]["sha256"] != digest]
     return [f"{name} is not as it was when the run was started (its SHA-256 differs)" for name in changed]
 
 
@@ -98,7 +98,7 @@ def _entry(kind: str, name: str) -> Entry | None:
     if isinstance(known, Named) and (package := known.package_of(name)) is not None:
         return {"defines": what, "package": package}
     file = _file_of(known[name])
-    return None if file is None or file.is_relative_to(_OURS) else {"defines": what, **_told(file)}
+    return None if file is None or file.is_relative_to(_OURS) else {"defines": what, **_describe_file(file)}
 
 
 def _program() -> Entry:
@@ -106,7 +106,7 @@ def _program() -> Entry:
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     path = Path(file).resolve() if file else None
     is_program = path is not None and path.is_file() and not any(path.is_relative_to(one) for one in _INSTALLED)
-    return {"defines": PROGRAM, **(_told(path) if path is not None and is_program else {})}
+    return {"defines": PROGRAM, **(_describe_file(path) if path is not None and is_program else {})}
 
 
 def _file_of(target: Any) -> Path | None:
@@ -118,7 +118,7 @@ def _file_of(target: Any) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-def _told(file: Path) -> Entry:
+def _describe_file(file: Path) -> Entry:
     """A file as others may see it, relative to where the command was called."""
     near = file.is_relative_to(Path.cwd())
     shown = os.path.relpath(file) if near else without_home(str(file))

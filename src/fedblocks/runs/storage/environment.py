@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from datetime import UTC, datetime
 from importlib import metadata
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from fedblocks.runs.storage.checkout import commit_around
 
 
 def environment() -> dict[str, Any]:
@@ -25,7 +26,7 @@ def environment() -> dict[str, Any]:
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] or ["cpu"],
         "cuda": torch.version.cuda,
         "versions": {name: _version(name) for name in ("fedblocks", "torch", "numpy", "safetensors")},
-        "git": _git(),
+        "git": commit_around(Path.cwd()),
         "command": [Path(sys.argv[0]).name, *(without_home(argument) for argument in sys.argv[1:])],
     }
 
@@ -77,18 +78,6 @@ def _cpu_name() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
-
-
-def _git() -> dict[str, Any] | None:
-    """The commit of the checkout that the command was called in, and whether files differ from it."""
-    try:
-        commit, changes = (
-            subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-            for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return {"commit": commit, "changed": bool(changes)}
 
 
 def without_home(argument: str) -> str:

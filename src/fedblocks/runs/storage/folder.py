@@ -15,6 +15,7 @@ import tomli_w
 from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.storage import code_record
 from fedblocks.runs.storage.environment import alive, started, sync
+from fedblocks.runs.storage.links import open_for_locking, refuse_links, write_new
 from fedblocks.runs.storage.record import SUFFIXES, RunStore
 
 Status: TypeAlias = Literal["running", "finished", "interrupted", "failed"]
@@ -60,10 +61,12 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """An existing run, to be read; `claim` it before writing."""
         _refuse_no_run(path)
+        refuse_links(path, SIDE_FILES)  # SQLite tidies its files even for a reader
         return cls(path, _read_config(path), RunStore(path / STORE))
 
     def claim(self) -> None:
         """Take the right to write, or say which process has it."""
+        refuse_links(self.path)
         if self._lock is None:
             self._lock = _take_lock(self.path)
 
@@ -84,8 +87,12 @@ class RunFolder:
     @property
     def environment(self) -> dict[str, Any]:
         """What the run was started on."""
-        found: dict[str, Any] = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
-        return found
+        try:
+            table: dict[str, Any] = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            message = f"cannot read {self.path / ENVIRONMENT}: {error}"
+            raise RunFolderError(message, "restore the file from a copy") from error
+        return table
 
     @property
     def status(self) -> str:
@@ -101,7 +108,7 @@ class RunFolder:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that readers, and a kill, find the old content or the new, never half of it."""
     draft = path.with_name(f".{path.name}.tmp")
-    draft.write_text(text, encoding="utf-8")
+    write_new(draft, text)
     sync(draft)
     os.replace(draft, path)
     sync(path.parent)
@@ -121,7 +128,7 @@ def _fill(path: Path, config: str, code: str | None, environment: str) -> RunSto
 def _take_lock(path: Path) -> int:
     """The descriptor of the locked file; the system drops the lock when the process ends, however it ends."""
     try:
-        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = open_for_locking(path / LOCK)
     except OSError as error:
         raise RunFolderError(
             f"cannot write the run folder {path}: {error.strerror}", "make it writable, or copy the run elsewhere"
@@ -142,6 +149,8 @@ def _take_lock(path: Path) -> int:
 
 def _writer(path: Path) -> int | None:
     """The process that writes the run, if it is alive; one with the same id that started later is another."""
+    if not (path / LOCK).is_file():  # a pipe would keep its reader waiting
+        return None
     try:
         pid, _, start = (path / LOCK).read_text().strip().partition(" ")
         number = int(pid)

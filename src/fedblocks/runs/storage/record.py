@@ -21,6 +21,8 @@ Reference: TypeAlias = Mapping[int, float]  # client -> its accuracy in another 
 Summary: TypeAlias = dict[str, float | None]
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # SQLite's own files beside the record's
+DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+RESTORE = "restore the file from a copy, or start the run again in a new folder: without its record it cannot go on"
 VERSION = 1  # of the tables below, kept in SQLite's user_version
 SCHEMA = """
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, seconds REAL NOT NULL, clients INTEGER NOT NULL,
@@ -117,9 +119,10 @@ class RunStore:
         with _readable_errors(path):
             self._db = _connect(path)
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:  # SQLite's own default: a file without tables, such as an empty one
+            raise RunFolderError(f"{path} is damaged, or not the record of a run", RESTORE)
         if version != VERSION:
-            problem = "was written by a newer fedblocks" if version else "is not the record of a run"
-            raise RunFolderError(f"{path} {problem}", "update fedblocks" if version else "name the folder of a run")
+            raise RunFolderError(f"{path} was written by a newer fedblocks", "update fedblocks")
 
     @classmethod
     def create(cls, path: Path) -> RunStore:
@@ -138,11 +141,11 @@ class RunStore:
 
     def record_round(self, *records: RoundRecord) -> None:
         """Store a round, or several in a row, all or nothing, in place of these and later ones, which are redone."""
-        found = [(record.round, _tables(record)) for record in records]
+        by_round = [(record.round, _tables(record)) for record in records]
         with self._transaction():
             self._db.execute("DELETE FROM rounds WHERE round >= ?", (records[0].round,))  # rows elsewhere go with it
-            for table in found[0][1]:
-                self._insert(table, ((round, *row) for round, tables in found for row in tables[table]))
+            for table in by_round[0][1]:
+                self._insert(table, ((round, *row) for round, tables in by_round for row in tables[table]))
 
     def note(self, text: str, level: Literal["info", "warning"] = "info") -> None:
         """Add a note about the run as a whole; it stays when rounds are redone."""
@@ -156,13 +159,13 @@ class RunStore:
 
     def meta(self, key: str) -> str | None:
         """A fact that `set_meta` stored."""
-        found: str | None = self._first("SELECT value FROM meta WHERE key = ?", key)
-        return found
+        value: str | None = self._first("SELECT value FROM meta WHERE key = ?", key)
+        return value
 
     def last_round(self) -> int | None:
         """The number of the last round on record."""
-        found: int | None = self._first("SELECT MAX(round) FROM rounds")
-        return found
+        round: int | None = self._first("SELECT MAX(round) FROM rounds")
+        return round
 
     def best_round(self, part: Part = "validation", view: str = "personal") -> int | None:
         """The round with the highest mean accuracy over clients, the first among equals; never chosen on test data."""
@@ -170,18 +173,18 @@ class RunStore:
             fix = 'choose it on "validation" and report the test accuracy of that round'
             raise UserError(f"the best round is never chosen on {part} data: that would flatter the run", fix)
         best = "SELECT round FROM means WHERE part = ? AND view = ? ORDER BY accuracy DESC, round"
-        found: int | None = self._first(best, part, view)
-        return found
+        round: int | None = self._first(best, part, view)
+        return round
 
     def metrics(self, part: Part, view: str, round: int | None = None) -> list[dict[str, Any]]:
         """One dict for each evaluated client, of all rounds or of one, in the order of rounds and clients."""
         query = """SELECT round, client, correct, examples, loss, extra FROM client_metrics
             WHERE round BETWEEN ? AND ? AND part = ? AND view = ? ORDER BY round, client"""
-        found = self.rows(query, *((0, 2**62) if round is None else (round, round)), part, view)
-        for row in found:
+        rows = self.rows(query, *((0, 2**62) if round is None else (round, round)), part, view)
+        for row in rows:
             row["loss"] = math.nan if row["loss"] is None else row["loss"]  # SQLite keeps NaN as NULL
             row["extra"] = json.loads(row["extra"])
-        return found
+        return rows
 
     def accuracies(self, round: int, part: Part, view: str) -> dict[int, float]:
         """The accuracy of every client that had examples; also the `reference` for another run's summary."""
@@ -203,8 +206,8 @@ class RunStore:
             return [dict(zip(names, row)) for row in cursor]
 
     def _first(self, query: str, *values: Any) -> Any:
-        found = self.rows(f"{query} LIMIT 1", *values)
-        return next(iter(found[0].values())) if found else None
+        rows = self.rows(f"{query} LIMIT 1", *values)
+        return next(iter(rows[0].values())) if rows else None
 
     def _insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         marks = ", ".join("?" for _ in self._db.execute(f"SELECT * FROM {table} LIMIT 0").description)
@@ -296,5 +299,7 @@ def _readable_errors(path: Path) -> Iterator[None]:
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise  # a mistake of the program, not of the disk
     except (sqlite3.DatabaseError, OSError) as error:
+        if getattr(error, "sqlite_errorcode", None) in DAMAGE:
+            raise RunFolderError(f"the record {path} is damaged: {error}", RESTORE) from error
         fix = "check that the disk has space and the folder can be written, then resume"
         raise RunFolderError(f"cannot use the record {path}: {error}", fix) from error

@@ -37,10 +37,10 @@ def tree_of(clients: Mapping[int, Any], ids: Sequence[int]) -> dict[str, Any]:
 def clients_of(counts: Mapping[str, int], tree: Callable[[str], dict[str, Any]]) -> Mapping[int, dict[str, Any]]:
     """All clients by number, ascending; many are packed shard by shard, or their names alone would fill the memory."""
     trees = (tree(stem) for stem in sorted(counts, key=lambda stem: int(stem.rpartition("/")[2])))
-    shards = [_shard(found) for found in trees] if sum(counts.values()) >= MANY else None
+    shards = [_shard(contents) for contents in trees] if sum(counts.values()) >= MANY else None
     if shards is not None:
         return ShardedState({shard[0].ids[0] // CLIENTS_PER_SHARD: shard for shard in shards})
-    return {client: state for found in trees for client, state in sorted(_by_client(found).items())}
+    return {client: state for contents in trees for client, state in sorted(_by_client(contents).items())}
 
 
 def _shard(tree: Mapping[str, Any]) -> Shard:

@@ -29,7 +29,7 @@ def client_trees(state: State) -> Mapping[int, Tree]:
 def state_of(loaded: Loaded, device: torch.device | str) -> State:
     """The state that a checkpoint holds."""
     memory = {name: _on(blocks, device) for name, blocks in loaded.shared["memory"].items()}
-    private = _placed(loaded.clients, device)
+    private = _place(loaded.clients, device)
     return State(loaded.round, _on(loaded.shared["server"], device), memory, private)
 
 
@@ -39,11 +39,11 @@ def settled(state: State) -> State:
     Sums over tensors with other strides can differ in the last bit; so a resumed run and an uninterrupted one agree.
     What clients keep is copied to the stack of the next round anyway, and may lie as it does.
     """
-    memory = {name: _laid_out(blocks) for name, blocks in state.memory.items()}
-    return replace(state, server=_laid_out(state.server), memory=memory)
+    memory = {name: _lay_out(blocks) for name, blocks in state.memory.items()}
+    return replace(state, server=_lay_out(state.server), memory=memory)
 
 
-def _placed(clients: Mapping[int, Blocks], device: torch.device | str) -> Mapping[int, Blocks]:
+def _place(clients: Mapping[int, Blocks], device: torch.device | str) -> Mapping[int, Blocks]:
     if isinstance(clients, ShardedState):
         return clients.on(device)
     return {client: _on(blocks, device) for client, blocks in clients.items()}
@@ -53,7 +53,7 @@ def _on(blocks: dict[str, Any], device: torch.device | str) -> Blocks:
     return {name: to_device(params, device) for name, params in blocks.items()}
 
 
-def _laid_out(blocks: Blocks) -> Blocks:
+def _lay_out(blocks: Blocks) -> Blocks:
     return {name: {k: _plain(v) for k, v in params.items()} for name, params in blocks.items()}
 
 

@@ -1,0 +1,42 @@
+"""Nothing is written through a link: one in a stranger's run folder could lead to any file of the user's."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection
+from pathlib import Path
+
+from fedblocks.core.errors import RunFolderError
+
+
+def refuse_links(folder: Path, names: Collection[str] | None = None) -> None:
+    """Refuse a folder with symbolic links in it, or with links of these names."""
+    links = sorted(entry.name for entry in os.scandir(folder) if entry.is_symlink())
+    for name in links if names is None else [name for name in links if name in names]:
+        raise refusal(folder / name)
+
+
+def refusal(link: Path) -> RunFolderError:
+    """Return the error for a link where a file or folder of a run should be."""
+    fix = f"if you trust what it leads to, copy the run without links: cp -RL {link.parent} NEW_FOLDER"
+    return RunFolderError(f"{link} is a link; files of a run are never written through links", fix)
+
+
+def open_for_locking(path: Path) -> int:
+    """Open a plain file, which is made if it is missing, and return its descriptor."""
+    if path.is_symlink():
+        raise refusal(path)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise RunFolderError(f"{path} is not a file", "remove it")
+    return descriptor
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that is new, whatever stood in its place."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
