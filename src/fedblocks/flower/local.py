@@ -38,7 +38,9 @@ def sides_of(
         for c in clients
     }  # fmt: skip
     members = {c: member_of(side, groups[c]) for c, side in sides.items()}
-    server = ServerSide(setting.methods, members, setting.data.clients, setting.seed, run, setting.data.x.device)
+    server = ServerSide(
+        setting.methods, members, setting.data.clients, setting.seed, run, setting.data.x.device, unseen=setting.unseen
+    )
     return server, sides
 
 

@@ -96,8 +96,8 @@ class Service:
         claims = {int(client): size for client, size in json.loads(folder.store.meta(CLAIMS) or "{}").items()}
         terms = job.terms.model_dump_json()
         roll = Registry(grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), terms, tell, claims)
-        run = job.terms.run
-        side = ServerSide(methods, roll.members, data.clients, config.seed, run, data.x.device, job.share)
+        run, device, unseen = job.terms.run, data.x.device, prepared.unseen
+        side = ServerSide(methods, roll.members, data.clients, config.seed, run, device, job.share, unseen)
         return Service(job, folder, prepared, side, roll)
 
     def train(self) -> None:

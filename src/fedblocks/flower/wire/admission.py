@@ -142,7 +142,7 @@ def _check_weights(
 ) -> None:
     """Weights are the client's examples, or what the method decided within its limit and where it read."""
     size = expected.member.size
-    _, refusals = Examination.of(weight_checks(name, row[None], expected.limits), expected.limits.long()).judged()
+    _, refusals = Examination.of(weight_checks(name, row[None], expected.limits), expected.limits.long()).judge()
     if refusals:
         raise Malformed(refusals[0].reason, refusals[0].detail)
     if not given and not bool((row == size).all()):
