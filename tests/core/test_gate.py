@@ -10,13 +10,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedblocks.core.admission import capped_weights
+from fedblocks.core.admission import cap_weights
 from fedblocks.core.net import Net
+from fedblocks.engines import speculation
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedper import FedPer
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["straight", "speculating"])
+def speculating(request, monkeypatch) -> bool:
+    """As on a CPU and as on a GPU: both must say the same."""
+    monkeypatch.setattr(speculation, "pays_on", lambda device: request.param)
+    return request.param
+
 
 ENGINES = pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=3)], ids=lambda e: e.name)
 
@@ -150,17 +159,17 @@ def cut_by_search(weights: list[float], share: float) -> list[float]:
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.75])
 def test_nobody_decides_more_than_a_share_of_a_slot(share: float) -> None:
     weights = torch.tensor([[80.0, 1, 5, 9], [10, 1, 5, 4], [6, 1, 0, 3], [4, 1, 5, 2]], dtype=torch.double)
-    cut = capped_weights(weights, share)
+    cut = cap_weights(weights, share)
     for slot in range(4):
         own = weights[:, slot].tolist()
         if sum(w > 0 for w in own) * share >= 1:  # enough clients write it
             assert cut[:, slot].tolist() == pytest.approx(cut_by_search(own, share), rel=1e-9)
-    assert torch.equal(capped_weights(weights, 0.9), weights)
+    assert torch.equal(cap_weights(weights, 0.9), weights)
 
 
 def test_where_too_few_write_a_slot_all_count_the_same() -> None:
     weights = torch.tensor([[8.0, 3], [2, 0], [0, 0]], dtype=torch.double)
-    assert capped_weights(weights, 0.3).tolist() == [[2, 3], [2, 0], [0, 0]]
+    assert cap_weights(weights, 0.3).tolist() == [[2, 3], [2, 0], [0, 0]]
 
 
 @ENGINES
@@ -172,3 +181,105 @@ def test_a_share_cuts_the_weights_of_a_simulated_round(engine, federation) -> No
     sizes = [len(federation.train[c]) for c in range(4)]
     assert max(sizes) > 0.3 * sum(sizes) and report.refusals == []
     assert not torch.allclose(cut.server["model"]["0.weight"], whole.server["model"]["0.weight"], atol=1e-9)
+
+
+def other_weights(engine, federation, weight: float) -> tuple[dict[str, Tensor], list[str]]:
+    """The model after a round in which client 2 multiplies its weight, under a cap; and the reasons for refusals."""
+    setting = replace(Experiment.of(Greedy(net(), weight=weight), federation), share=0.3)
+    state, report = run_round(setting, setting.start(), range(4), engine)
+    return state.server["model"], [f"{refusal.client}: {refusal.reason}" for refusal in report.refusals]
+
+
+@ENGINES
+@pytest.mark.parametrize("weight", [1e18, -1.0, float("nan")])
+def test_a_cap_comes_after_the_gate_and_a_refused_client_moves_nobody(engine, weight: float, federation) -> None:
+    model, refusals = other_weights(engine, federation, weight)
+    absent = replace(Experiment.of(FedAvg(net()), federation), share=0.3)
+    expected, _ = run_round(absent, absent.start(), [0, 1, 3], engine)
+    assert refusals == ["2: bad-weight"]
+    for key, value in expected.server["model"].items():
+        torch.testing.assert_close(model[key], value, rtol=0, atol=1e-12)
+
+
+def test_a_cap_is_a_share_of_what_all_groups_write_to_a_slot(federation) -> None:
+    """Two groups federate one model: 9 + 4 and 7 + 5 examples, of which nobody may have more than 0.3."""
+    methods = {"a": FedAvg(net()), "b": FedAvg(net())}
+    setting = Experiment(methods, federation, 0, ["a", "a", "b", "b"], share=0.3)
+    grouped, _ = run_round(setting, setting.start(), range(4), Sequential())
+    alone = replace(Experiment.of(FedAvg(net()), federation), share=0.3)
+    expected, _ = run_round(alone, alone.start(), range(4), Sequential())
+    for key, value in expected.server["model"].items():
+        torch.testing.assert_close(grouped.server["model"][key], value, rtol=0, atol=1e-12)
+
+
+@ENGINES
+def test_numbers_whose_squares_overflow_are_refused_whoever_looks(engine, federation) -> None:
+    """3e19 is a float32 and its square is not; the mean of four clients would hide it."""
+    small = Net.of(lambda: nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)))
+    data = replace(federation, x=federation.x.float())
+
+    @dataclass(frozen=True, eq=False)
+    class Large(FedPer):
+        def finish(self, blocks, start, client):
+            large = {k: torch.where(client.id == 2, 3e19, v) for k, v in blocks["body"].items()}
+            return {**blocks, "body": large}
+
+    setting = Experiment.of(Large(small, batch_size=4), data)
+    _, report = run_round(setting, setting.start(), range(4), engine)
+    assert [(r.client, r.reason) for r in report.refusals] == [(2, "not-finite")]
+
+
+@ENGINES
+def test_a_copy_without_weight_is_looked_at_too(engine, federation) -> None:
+    """Nobody writes the slot, so that no sum shows the NaN."""
+
+    @dataclass(frozen=True, eq=False)
+    class Silent(Spoilt):
+        def writes(self, blocks, client):
+            return {"body": torch.zeros_like(client.size).view(1)}
+
+    setting = Experiment.of(Silent(net(), batch_size=4), federation)
+    _, report = run_round(setting, setting.start(), range(4), engine)
+    assert [(r.client, r.reason) for r in report.refusals] == [(2, "not-finite")]
+
+
+@dataclass(frozen=True, eq=False)
+class Stumbling(Spoilt):
+    """Its end of a round fails the first so many times, and counts its calls."""
+
+    failures: Any = 0
+    calls: Any = None
+
+    def conclude(self, server, before, uploads, cohort):
+        self.calls.append(len(cohort))
+        if len(self.calls) <= self.failures:
+            raise ArithmeticError("stumbling")
+        return server
+
+
+def test_an_error_on_speculative_numbers_is_met_again_on_admitted_ones(federation, speculating) -> None:
+    method = Stumbling(net(), batch_size=4, failures=9, calls=[])
+    setting = Experiment.of(method, federation)
+    with pytest.raises(ArithmeticError, match="stumbling"):
+        run_round(setting, setting.start(), range(4), Sequential())
+    assert method.calls == ([4, 3] if speculating else [3])  # client 2 is refused in between
+
+
+def test_a_round_that_went_as_speculated_concludes_once(federation, speculating) -> None:
+    method = Stumbling(net(), batch_size=4, by=1.0, calls=[])
+    setting = Experiment.of(method, federation)
+    run_round(setting, setting.start(), range(4), Sequential())
+    assert method.calls == [4]
+
+
+def test_an_interrupt_in_the_end_of_a_round_is_raised_at_once(federation, speculating) -> None:
+    class Interrupted(Stumbling):
+        def conclude(self, server, before, uploads, cohort):
+            self.calls.append(len(cohort))
+            raise KeyboardInterrupt
+
+    method = Interrupted(net(), batch_size=4, by=1.0, calls=[])
+    setting = Experiment.of(method, federation)
+    with pytest.raises(KeyboardInterrupt):
+        run_round(setting, setting.start(), range(4), Sequential())
+    assert method.calls == [4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedblocks.core.aggregate import Upload, _reduced_at_once, reduce_slots
+from fedblocks.core.aggregate import Upload, _reduce_at_once, reduce_slots
 from fedblocks.core.rules import Average
 
 NUMBERS = torch.Generator().manual_seed(0)
@@ -26,7 +26,7 @@ def test_all_tensors_side_by_side_are_reduced_as_one_by_one(slots):
     expected, written = reduce_slots(old, upload)
     total = upload.weights.sum(0)
     share = upload.weights / torch.where(total > 0, total, 1)
-    found = _reduced_at_once(old, upload.copies, share, written)
+    found = _reduce_at_once(old, upload.copies, share, written)
     assert list(found) == list(old) and written.tolist() == [True] * (slots - 1) + [False]
     for name, value in expected.items():
         assert found[name].shape == old[name].shape

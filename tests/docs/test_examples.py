@@ -12,8 +12,6 @@ from fedblocks import read_config
 from fedblocks.cli import main
 from fedblocks.config.model import Checkpoint, CohortSection, Config, Data, Evaluation
 
-from fedblocks.cli import main
-
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 

@@ -27,12 +27,12 @@ class Again:
     def __init__(self, body: Callable[[], None], pool: Any) -> None:
         body()
         self.body, self.results = body, inspect.getclosurevars(body).nonlocals.get("results", [])
-        self.places = list(captured._leaves(self.results))
+        self.places = list(captured.leaves(self.results))
 
     def replay(self) -> None:
         before = list(self.results)
         self.body()
-        captured._fill(self.places, [value.clone() for value in captured._leaves(self.results)])
+        captured._fill(self.places, [value.clone() for value in captured.leaves(self.results)])
         self.results[:] = before
 
 
@@ -46,7 +46,7 @@ class Recorded(Vectorised):
 
 @pytest.fixture(autouse=True)
 def on_a_cpu(monkeypatch) -> None:
-    monkeypatch.setattr(captured, "_recorded", Again)
+    monkeypatch.setattr(captured, "_capture", Again)
     monkeypatch.setattr(captured, "_WORTH_A_HOOK", 0.0)  # all hooks are worth it
 
 

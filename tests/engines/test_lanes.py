@@ -12,13 +12,20 @@ from fedblocks.core.aggregate import reduce_slots
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
-from fedblocks.engines.lanes.lanes import Lanes, merged, why_not
-from fedblocks.engines.round import Experiment, evaluation, run_round
+from fedblocks.engines import speculation
+from fedblocks.engines.lanes.lanes import Lanes, merge_federations, why_not
+from fedblocks.engines.round import Experiment, evaluate_parts, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES
 
 RATES = (1.0, 0.5)  # times the learning rate of the example
+
+
+@pytest.fixture(autouse=True)
+def speculating(monkeypatch) -> None:
+    """As on a GPU: the end of a round is queued for all lanes at once."""
+    monkeypatch.setattr(speculation, "pays_on", lambda device: True)
 
 
 def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Experiment]:
@@ -61,11 +68,11 @@ def test_lanes_end_as_separate_runs(name):
         for client in one.private:
             assert_alike(one.private[client], other.private[client])
     everybody = [range(s.data.clients) for s in lanes]
-    scores = together.evaluation(states, everybody, engine, "test", joining=False)
+    scores = together.evaluate_parts(states, everybody, engine, ["test"])
     for found, setting, state in zip(scores, lanes, states):
-        expected = evaluation(setting, state, range(setting.data.clients), engine)
-        assert {v: {c: n[:2] for c, n in by.items()} for v, by in found[0].items()} == {
-            v: {c: n[:2] for c, n in by.items()} for v, by in expected[0].items()
+        expected = evaluate_parts(setting, state, range(setting.data.clients), engine, ["test"])
+        assert {v: {c: n[:2] for c, n in by.items()} for v, by in found.scores["test"].items()} == {
+            v: {c: n[:2] for c, n in by.items()} for v, by in expected.scores["test"].items()
         }
 
 
@@ -99,7 +106,7 @@ def test_the_servers_share_of_a_round_is_done_once_for_all_lanes(name, times, mo
 
 def test_federations_with_the_same_rows_hold_them_once():
     data = EXAMPLES["fedavg"]().federation
-    both = merged([data, data.subset([1, 0])])
+    both = merge_federations([data, data.subset([1, 0])])
     assert both.x.data_ptr() == data.x.data_ptr()
     assert [both.train[i].tolist() for i in (data.clients, 0)] == [data.train[1].tolist(), data.train[0].tolist()]
 
@@ -107,7 +114,7 @@ def test_federations_with_the_same_rows_hold_them_once():
 def test_federations_with_other_rows_keep_their_own():
     data = EXAMPLES["fedavg"]().federation
     other = Federation(data.x + 1, data.y, data.train, data.validation, data.test, data.classes, tags=data.tags)
-    both = merged([data, other])
+    both = merge_federations([data, other])
     assert torch.equal(both.x[both.train[data.clients]], other.x[other.train[0]])
 
 
@@ -142,12 +149,12 @@ def assert_every_lane_is_alone(lanes: list[Experiment], cohorts: list[list[int]]
         alone = [run_round(*given, engine, "test") for given in zip(lanes, apart, cohorts)]
         states, apart = [end[0] for end in ends], [end[0] for end in alone]
         assert [one.refusals for _, one in ends] == [other.refusals for _, other in alone]
-    scores = together.evaluation(states, [range(s.data.clients) for s in lanes], engine, "test", joining=False)
+    scores = together.evaluate_parts(states, [range(s.data.clients) for s in lanes], engine, ["test"])
     for one, other, found, setting in zip(states, apart, scores, lanes):
         assert_close(one, other)
-        expected = evaluation(setting, other, range(setting.data.clients), engine)[0]
-        assert {v: {c: n[0] for c, n in by.items()} for v, by in found[0].items()} == {
-            v: {c: n[0] for c, n in by.items()} for v, by in expected.items()
+        expected = evaluate_parts(setting, other, range(setting.data.clients), engine, ["test"])
+        assert {v: {c: n[0] for c, n in by.items()} for v, by in found.scores["test"].items()} == {
+            v: {c: n[0] for c, n in by.items()} for v, by in expected.scores["test"].items()
         }
 
 
@@ -216,9 +223,9 @@ def test_lanes_that_differ_in_an_option_of_steps_or_of_the_server_end_as_if_they
     engine, everybody = Vectorised(), range(one.data.clients)
     ends = [run_round(s, s.start(), everybody, engine)[0] for s in lanes]
     ends = [run_round(s, state, everybody, engine)[0] for s, state in zip(lanes, ends)]
-    together = Lanes(lanes).evaluation(ends, [everybody] * 3, engine, "test", joining=True)
+    together = Lanes(lanes).evaluate_parts(ends, [everybody] * 3, engine, ["test"], joining=True)
     for found, setting, state in zip(together, lanes, ends):
-        expected = evaluation(setting, state, everybody, engine, "test", joining=True)
-        for view, by_client in expected[0].items():
+        expected = evaluate_parts(setting, state, everybody, engine, ["test"], joining=True)
+        for view, by_client in expected.scores["test"].items():
             for client, numbers in by_client.items():
-                assert found[0][view][client] == pytest.approx(numbers, rel=1e-5)
+                assert found.scores["test"][view][client] == pytest.approx(numbers, rel=1e-5)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedblocks.core import private_state as population
-from fedblocks.core.private_state import ShardedState, StackedState, merged
+from fedblocks.core.private_state import ShardedState, StackedState, merge_private
 from fedblocks.core.state import State
 from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
@@ -59,11 +59,11 @@ def test_clients_with_other_blocks_live_in_the_same_shard() -> None:
 
 
 def test_few_clients_stay_as_they_are_and_many_are_packed() -> None:
-    few = merged({}, {0: own(0.0)})
+    few = merge_private({}, {0: own(0.0)})
     assert isinstance(few, dict)
-    many = merged(few, {client: own(1.0) for client in range(1, population.MANY)})
+    many = merge_private(few, {client: own(1.0) for client in range(1, population.MANY)})
     assert isinstance(many, ShardedState) and len(many) == population.MANY
-    assert isinstance(merged(many, {7: own(3.0)}), ShardedState)
+    assert isinstance(merge_private(many, {7: own(3.0)}), ShardedState)
 
 
 def test_what_all_keep_is_one_stack_until_some_take_part_without_the_others() -> None:
@@ -129,7 +129,7 @@ def test_a_checkpoint_writes_the_shards_that_changed_and_links_the_others(tmp_pa
     state = State(0, {}, {}, ShardedState().updated({client: own(0.0) for client in range(640)}))
     for round in range(1, 5):
         changed = {round: own(float(round))}
-        state = replace(state, round=round, private=merged(state.private, changed))
+        state = replace(state, round=round, private=merge_private(state.private, changed))
         checkpoint.save(tmp_path, round, shared_tree(state), client_trees(state), changed, keep=4)
     files = sorted((tmp_path / "round-000004" / "clients").glob("*.safetensors"))
     assert [file.stat().st_nlink > 1 for file in files] == [False] + [True] * 9  # of ten shards the first changed

@@ -42,7 +42,7 @@ def engine():
 
 
 def pids(engine: Processes) -> list[int]:
-    return [worker.process.pid for worker in engine.crew.workers.workers]
+    return [worker.process.pid for worker in engine.worker_group.workers.workers]
 
 
 def outcome(name: str, engine) -> tuple:
@@ -136,7 +136,7 @@ from fedblocks.engines.processes.engine import Processes
 from fedblocks.testing import EXAMPLES
 setting, engine = EXAMPLES["fedavg"]().setting(), Processes(count=2)
 run_round(setting, setting.start(), [0, 1], engine)
-print(*[worker.process.pid for worker in engine.crew.workers.workers], flush=True)
+print(*[worker.process.pid for worker in engine.worker_group.workers.workers], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -210,7 +210,7 @@ def test_results_are_written_to_the_same_room_round_after_round(engine) -> None:
     state, files = setting.start(), set()
     for _ in range(3):
         state, _ = run_round(setting, state, example.everybody, engine)
-        files.add(os.fstat(engine.crew.rooms["train"].descriptor).st_ino)
+        files.add(os.fstat(engine.worker_group.rooms["train"].descriptor).st_ino)
     assert len(files) == 1
 
 

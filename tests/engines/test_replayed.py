@@ -72,7 +72,7 @@ def test_a_new_round_needs_one_step_to_trust_what_the_last_one_wrote_down() -> N
         (replayed,) = engine.known.values()
         found.append({signature: trusted for signature, trusted in replayed.programs.items() if trusted})
     assert found[0] and found[1] == found[0] and found[2] == found[0]
-    assert {replayed.met[signature] for signature in found[2]} == {1}
+    assert {replayed.seen[signature] for signature in found[2]} == {1}
 
 
 def test_a_program_is_made_faster_once_it_has_run_often_enough() -> None:

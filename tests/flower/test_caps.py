@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fedblocks.core.admission import capped_weights
+from fedblocks.core.admission import cap_weights
 from fedblocks.core.blocks import Block, Shared
 from fedblocks.core.net import Net
 from fedblocks.engines.round import Experiment
@@ -52,7 +52,7 @@ def head_after(clients: list[int], share: float, folder: Path) -> torch.Tensor:
 
 def test_a_share_is_one_of_what_all_groups_write(tmp_path: Path) -> None:
     sizes = [len(small_federation().train[client]) for client in CLIENTS]
-    weights = capped_weights(torch.tensor(sizes, dtype=torch.double)[:, None], SHARE)[:, 0]
+    weights = cap_weights(torch.tensor(sizes, dtype=torch.double)[:, None], SHARE)[:, 0]
     alone = torch.stack([head_after([client], 1.0, tmp_path / str(client)) for client in CLIENTS])
     expected = torch.einsum("c,c...->...", weights / weights.sum(), alone)
     assert weights.tolist() != sizes  # the share cuts somebody

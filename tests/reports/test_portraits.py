@@ -15,7 +15,7 @@ from torch import nn
 from fedblocks import METHODS, Config, Federation, Net, run, write_report
 from fedblocks.core.errors import UserError
 from fedblocks.data.federation import Parts
-from fedblocks.engines.round import evaluation, run_round
+from fedblocks.engines.round import evaluate_parts, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.reports.html import write_figures
@@ -42,7 +42,10 @@ def test_every_engine_makes_the_same_portrait_of_every_client(method: str) -> No
     setting = example.setting()
     state, _ = run_round(setting, setting.start(), example.cohorts()[0], Sequential())
     name, width = PORTRAITS[method]
-    one, many = (evaluation(setting, state, example.everybody, e)[1][name] for e in (Sequential(), Vectorised(chunk=4)))
+    one, many = (
+        evaluate_parts(setting, state, example.everybody, engine, ["test"]).portraits[name]
+        for engine in (Sequential(), Vectorised(chunk=4))
+    )
     assert list(one) == example.everybody and {len(numbers) for numbers in one.values()} == {width}
     assert np.array(list(one.values())) == pytest.approx(np.array(list(many.values())), abs=1e-9)
     if method in ADD_UP_TO_1:
@@ -51,14 +54,14 @@ def test_every_engine_makes_the_same_portrait_of_every_client(method: str) -> No
 
 def test_methods_without_a_portrait_are_not_asked_for_one() -> None:
     example = EXAMPLES["fedavg"]()
-    assert evaluation(example.setting(), example.setting().start(), [0, 1], Sequential())[1] == {}
+    assert evaluate_parts(example.setting(), example.setting().start(), [0, 1], Sequential(), ["test"]).portraits == {}
 
 
 def test_the_choice_is_the_model_with_the_lowest_loss() -> None:
     example = EXAMPLES["ifca"]()
     setting = example.setting()
     state = setting.start()
-    found = evaluation(setting, state, [0], Sequential())[1]["choice"][0]
+    found = evaluate_parts(setting, state, [0], Sequential(), ["test"]).portraits["choice"][0]
     rows = torch.from_numpy(setting.data.train[0])
     losses = [
         nn.functional.cross_entropy(

@@ -17,13 +17,13 @@ from fedblocks.core.net import Net
 from fedblocks.core.random import generator
 from fedblocks.data import DATASETS, DataPool, DataSet, gaussian
 from fedblocks.engines.auto.choose import choose
+from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.round import evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.nets import NETS
 from fedblocks.reports.tables import leaderboard
-from fedblocks.runs import rounds
 from fedblocks.runs.build import prepare
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.result import RunResult, load_run
@@ -166,14 +166,14 @@ def test_a_leaderboard_ranks_runs_and_counts_clients_below_the_reference(small: 
 def test_too_little_memory_halves_the_stack_and_is_said(
     small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def short_of_memory(setting: Any, state: Any, clients: Any, engine: Any, *more: Any) -> Any:
+    def short_of_memory(lanes: Lanes, states: Any, clients: Any, engine: Any, *more: Any) -> Any:
         if engine.chunk > 1:
             raise torch.OutOfMemoryError("out of memory")
-        return run_round(setting, state, clients, engine, *more)
+        return whole(lanes, states, clients, engine, *more)
 
     config = Config.of(small | {"engine": "vectorised"})
-    expected = run(config, tmp_path / "a").state()
-    monkeypatch.setattr(rounds, "run_round", short_of_memory)
+    expected, whole = run(config, tmp_path / "a").state(), Lanes.run_round
+    monkeypatch.setattr(Lanes, "run_round", short_of_memory)
     result = run(config, tmp_path / "b")
     assert [n["text"] for n in result.notes if n["level"] == "warning" and n["round"] == 1] == [
         "out of memory: from now on 2 clients at once",
@@ -189,7 +189,7 @@ def test_one_client_that_does_not_fit_the_memory_is_an_error(
     def no_memory(*arguments: Any) -> Any:
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(rounds, "run_round", no_memory)
+    monkeypatch.setattr(Lanes, "run_round", no_memory)
     with pytest.raises(UserError, match="one client alone"):
         run(Config.of(small), tmp_path / "run")
     assert load_run(tmp_path / "run").status == "failed"

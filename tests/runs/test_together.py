@@ -9,10 +9,10 @@ import torch
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted, RunFolderError
-from fedblocks.runs import run as single
+from fedblocks.engines.lanes.lanes import Lanes
+from fedblocks.runs import loop
 from fedblocks.runs.build import prepare
 from fedblocks.runs.grids import grid
-from fedblocks.runs.grids import lanes as together_module
 from fedblocks.runs.grids.lanes import fits, rounds_done, run_together, worth_it
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.result import load_run
@@ -104,11 +104,41 @@ def test_runs_that_stopped_after_different_rounds_are_no_lanes(tmp_path: Path):
         run_together([config(0), config(1)], [tmp_path / "0", tmp_path / "1"])
 
 
+def test_lanes_that_do_not_fit_the_memory_are_done_with_fewer_clients_at_once(tmp_path: Path, monkeypatch):
+    whole, chunks = Lanes.run_round, []
+
+    def short_of_memory(lanes, states, clients, engine, *more):
+        chunks.append(engine.chunk)
+        if engine.chunk > 3:
+            raise torch.OutOfMemoryError("out of memory")
+        return whole(lanes, states, clients, engine, *more)
+
+    monkeypatch.setattr(Lanes, "run_round", short_of_memory)
+    together = run_together([config(0), config(1)], [tmp_path / "0", tmp_path / "1"])
+    assert chunks == [512, 3, 3, 3]  # two lanes of three clients a round: half of six, from then on
+    for one in together:
+        assert one.status == "finished"
+        assert [n["text"] for n in one.notes if n["round"] == 1] == ["out of memory: from now on 3 clients at once"]
+
+
+def test_a_run_alone_is_recorded_after_every_round_and_lanes_when_a_checkpoint_is_due(tmp_path: Path):
+    seldom = {"checkpoint": {"every": 3}}
+    configs = [Config.of({**config(seed).resolved(), **seldom}) for seed in (0, 1)]
+
+    def rounds_seen(folder: Path, carry_out) -> list[int]:
+        seen: list[int] = []
+        carry_out(lambda done: seen.append(load_run(folder).rounds))
+        return seen
+
+    alone, lane = tmp_path / "alone", tmp_path / "0"
+    assert rounds_seen(alone, lambda listen: run(configs[0], alone, listen)) == [1, 2, 3]
+    assert rounds_seen(lane, lambda listen: run_together(configs, [lane, tmp_path / "1"], listen)) == [0, 0, 3]
+
+
 def test_long_runs_are_stored_in_between_whatever_their_configuration_says(tmp_path: Path, monkeypatch):
     saved = []
-    for module in (single, together_module):
-        monkeypatch.setattr(module, "OFTEN", -1.0)
-        monkeypatch.setattr(module, "save", lambda folder, config, state, changed: saved.append(state.round))
+    monkeypatch.setattr(loop, "OFTEN", -1.0)
+    monkeypatch.setattr(loop, "save", lambda folder, config, state, changed: saved.append(state.round))
     seldom = Config.of({**config(0).resolved(), "checkpoint": {"every": 3}})
     run_together([seldom], [tmp_path / "lane"])
     assert saved == [1, 2, 3]

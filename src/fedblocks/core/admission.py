@@ -7,7 +7,7 @@ upload (`fedblocks.flower.wire.admission`); everything else stands here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 
 from fedblocks.core.aggregate import Upload, Uploads
 from fedblocks.core.parts import Blocks, Params
+
+_NOT_FINITE = "holds a NaN, an infinity or numbers too large to be squared"
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,21 @@ class Examination:
         everybody = torch.ones(1, len(ids), dtype=torch.bool, device=ids.device)
         return Examination(checks, ids, torch.stack([c.passed for c in checks]) if checks else everybody)
 
-    def judged(self) -> tuple[Tensor, list[Refusal]]:
+    def is_clean(self) -> bool:
+        """Whether everybody passed everything; waits for the device."""
+        return bool(self.passed.all())
+
+    def judge(self) -> tuple[Tensor, list[Refusal]]:
         """Who passed everything, [clients], and the first reason for each of the others; a GPU is asked once."""
-        everything = self.passed.all(0)
-        if everything.all():
-            return everything, []
-        found: list[Refusal] = []
+        admitted = self.passed.all(0)
+        if admitted.all():
+            return admitted, []
+        refusals: list[Refusal] = []
         for client, column in zip(self.ids.tolist(), self.passed.T.tolist(), strict=True):
             if not all(column):
                 first = self.checks[column.index(False)]
-                found.append(Refusal(client, first.reason, first.detail))
-        return everything, found
+                refusals.append(Refusal(client, first.reason, first.detail))
+        return admitted, refusals
 
 
 def admit(
@@ -73,22 +79,17 @@ def admit(
     `limits` [clients] are the largest weights that they may ask for, `slots` the blocks that they write. A client
     with one bad tensor counts as absent in the whole round: nothing of it is averaged or kept.
     """
-    return examined(uploads, private, ids, limits, slots).judged()
+    return examine(uploads, private, ids, limits, slots).judge()
 
 
-def examined(
+def examine(
     uploads: Uploads,
     private: Blocks,
     ids: Tensor,
     limits: Tensor | None = None,
     slots: Mapping[str, Params] | None = None,
-    sums: Mapping[str, Tensor] | None = None,
 ) -> Examination:
-    """What `admit` looks at, queued on the device. `sums` says which blocks are finite after the round, see `sound`.
-
-    If that is known it is looked at in the place of the uploads: should a block not be finite everybody fails who wrote
-    it, and `admit` finds out who is to blame.
-    """
+    """Look at what `admit` judges by; on a GPU this is queued, and nobody waits."""
     checks: list[UploadCheck] = []
     for name, upload in uploads.items():
         wrong = None if slots is None else misfit(name, upload, slots[upload.name])
@@ -97,10 +98,9 @@ def examined(
             continue
         checks += weight_checks(name, upload.weights, limits)
         if upload.copies:
-            finite = _finite(upload.copies) if sums is None or upload.own else sums[upload.name]
-            checks.append(UploadCheck("not-finite", f'block "{name}" holds a NaN or an infinity', finite))
+            checks.append(UploadCheck("not-finite", f'block "{name}" {_NOT_FINITE}', _are_finite(upload.copies)))
     for name, block in ((name, block) for name, block in private.items() if block):
-        checks.append(UploadCheck("not-finite", f'private block "{name}" holds a NaN or an infinity', _finite(block)))
+        checks.append(UploadCheck("not-finite", f'private block "{name}" {_NOT_FINITE}', _are_finite(block)))
     return Examination.of(checks, ids)
 
 
@@ -128,24 +128,19 @@ def misfit(name: str, upload: Upload, slots: Params) -> tuple[str, str] | None:
 def weight_checks(name: str, weights: Tensor, limits: Tensor | None) -> list[UploadCheck]:
     """Weights [clients, slots] are finite, not negative, and not above what each client may ask for."""
     sound = torch.isfinite(weights).all(1) & (weights >= 0).all(1)
-    found = [UploadCheck("bad-weight", f'weights of block "{name}" are negative or not finite', sound)]
+    checks = [UploadCheck("bad-weight", f'weights of block "{name}" are negative or not finite', sound)]
     if limits is not None:
         modest = (weights <= limits[:, None]).all(1)
-        found.append(
-            UploadCheck("bad-weight", f'block "{name}" asks for more weight than the client has labels', modest)
-        )
-    return found
-
-
-def capped(uploads: Uploads, share: float) -> Uploads:
-    """Uploads of which no client decides more than a share of any slot; a share of 1 changes nothing."""
-    if share >= 1:
-        return uploads
-    return {n: u if u.own else replace(u, weights=capped_weights(u.weights, share)) for n, u in uploads.items()}
+        detail = f'block "{name}" asks for more weight than the client has labels'
+        checks.append(UploadCheck("bad-weight", detail, modest))
+    return checks
 
 
 def cap_groups(groups: Mapping[str, Uploads], share: float) -> dict[str, Uploads]:
-    """The same for groups that write the same slots: the share is one of what all of them write together."""
+    """Cut weights so that no client decides more than a share of any slot; a share of 1 changes nothing.
+
+    Groups that write the same slots are taken together: the share is one of what all of them write.
+    """
     places: dict[str, list[tuple[str, str]]] = {}  # server name -> group and block
     for group, uploads in groups.items():
         for block, upload in uploads.items():
@@ -155,15 +150,15 @@ def cap_groups(groups: Mapping[str, Uploads], share: float) -> dict[str, Uploads
         together = [groups[group][block] for group, block in where]
         if together[0].own:
             continue
-        weights = capped_weights(torch.cat([upload.weights for upload in together]), share)  # [clients, slots]
+        weights = cap_weights(torch.cat([upload.weights for upload in together]), share)  # [clients, slots]
         parts = torch.split(weights, [len(upload.ids) for upload in together])
         for (group, block), upload, part in zip(where, together, parts, strict=True):
             result[group][block] = replace(upload, weights=part)
     return result
 
 
-def capped_weights(weights: Tensor, share: float) -> Tensor:
-    """Weights [clients, slots], the largest cut to a level at which they are the share that is allowed.
+def cap_weights(weights: Tensor, share: float) -> Tensor:
+    """Cut the largest of the weights, [clients, slots], to a level at which they are the share that is allowed.
 
     Where fewer than 1 / share clients write a slot no level will do, and all that write it count the same.
     """
@@ -178,22 +173,15 @@ def capped_weights(weights: Tensor, share: float) -> Tensor:
     return torch.where(ranked[0] <= share * weights.sum(0), weights, torch.minimum(weights, top))
 
 
-def _finite(copies: Params) -> Tensor:
-    """[clients]. A norm is finite only if every number is, and costs a hundredth of looking at each."""
+def _are_finite(copies: Params) -> Tensor:
+    """[clients]: whether a client's numbers have a finite norm, which costs a hundredth of looking at each of them.
+
+    A NaN or an infinity makes the norm one, too, and so do numbers whose squares overflow (in float32 from 2e19 on).
+    """
     if all(value.is_cuda and value.dtype == torch.float32 for value in copies.values()):  # one launch for all of them
         return torch.isfinite(_norms(torch.cat([value.reshape(len(value), -1) for value in copies.values()], 1)))
-    return torch.stack([torch.isfinite(_norms(value)) for value in copies.values()]).all(0)
-
-
-def sound(blocks: Sequence[Params], clients: Sequence[int]) -> Tensor:
-    """Whether blocks are finite: one of each lane, [clients of all lanes], the same for all clients of a lane.
-
-    A NaN or an infinity of anybody's would be seen in what was added up.
-    """
-    wide = [value if value.is_floating_point() else value.double() for block in blocks for value in block.values()]
-    norms = torch.stack(torch._foreach_norm(wide)).view(len(blocks), -1)  # a few launches for all tensors
-    finite = norms.isfinite().all(1).unbind()
-    return torch.cat([own.expand(count) for own, count in zip(finite, clients, strict=True)])
+    by_tensor = torch.stack([_norms(value) for value in copies.values()], 1)  # [clients, tensors]
+    return torch.isfinite(_norms(by_tensor))
 
 
 def _norms(value: Tensor) -> Tensor:

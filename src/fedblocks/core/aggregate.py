@@ -14,6 +14,7 @@ from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.rules import Rule
 from fedblocks.core.server import Cohort, own_server
 from fedblocks.core.state import State, count_bytes, statistics_name
+from fedblocks.core.trees import concatenate, take
 
 WEIGHT_BYTES = 8  # a weight travels as one double
 _PIECE = 1 << 16  # numbers that are made doubles at a time on a CPU: they stay in its cache
@@ -34,8 +35,7 @@ class Upload:
 
     def keep(self, good: Tensor) -> Upload:
         """Only the uploads of some clients."""
-        copies = {k: v[good] for k, v in self.copies.items()}
-        return replace(self, ids=self.ids[good], copies=copies, weights=self.weights[good])
+        return replace(self, ids=self.ids[good], copies=take(self.copies, good), weights=self.weights[good])
 
     def bytes_up(self) -> Tensor:
         """[clients]: a copy for each slot that is written (one copy if they are the same), and the weights."""
@@ -64,10 +64,10 @@ def uploads_of(
         read = reads.get(name)
         copies = _without_statistics(method, blocks[block.of or name])
         side_by_side = isinstance(block, Pool) and block.of is None and _shows_slots(read)
-        given = weights.get(name)
-        row = _weights(block, read, given, wanted.get(name), cohort)
-        if side_by_side and isinstance(read, Selection) and given is None:
-            copies = _scattered(copies, read.slots, block.size)
+        asked = weights.get(name)
+        row = _weights(block, read, asked, wanted.get(name), cohort)
+        if side_by_side and isinstance(read, Selection) and asked is None:
+            copies = _scatter(copies, read.slots, block.size)
         own = isinstance(block, PerClient)
         uploads[name] = Upload(server_name(name, block), cohort.ids, copies, row, side_by_side, block.rule, own)
     return uploads
@@ -79,12 +79,12 @@ def _shows_slots(read: Read | None) -> bool:
 
 
 def _weights(
-    block: Federated, read: Read | None, given: Tensor | None, wanted: Tensor | None, cohort: Cohort
+    block: Federated, read: Read | None, asked: Tensor | None, wanted: Tensor | None, cohort: Cohort
 ) -> Tensor:
     """[clients, slots]: what the method said, or the number of examples wherever the client read."""
     size = cohort.sizes[:, None].double()
-    if given is not None:
-        return given.double().view(len(cohort), -1)
+    if asked is not None:
+        return asked.double().view(len(cohort), -1)
     if isinstance(block, PerClient):
         return (size > 0).double()  # a client without data has nothing to say of itself
     if wanted is not None:
@@ -97,7 +97,7 @@ def _weights(
     return size.expand(-1, block.size)
 
 
-def _scattered(copies: Params, slots: Tensor, size: int) -> Params:
+def _scatter(copies: Params, slots: Tensor, size: int) -> Params:
     """[clients, how many, ...] -> [clients, all slots, ...], zero where a client had none."""
     if slots.shape[1] == size and slots.stride(0) == 0:
         return copies
@@ -131,17 +131,17 @@ def reduce_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
     if upload.own:
         return _own_slots(old, upload)
     if upload.lanes:
-        return _reduced_by_lane(old, upload)
+        return _reduce_by_lane(old, upload)
     total = upload.weights.sum(0)  # [slots]
     written = total > 0
     share = upload.weights / torch.where(written, total, 1)
     if not upload.per_slot and all(v.is_cuda and v.dtype == torch.float32 for v in upload.copies.values()):
-        return _reduced_at_once(old, upload.copies, share, written), written
+        return _reduce_at_once(old, upload.copies, share, written), written
     mean = {k: _weighted_sum(share, v, upload.per_slot) for k, v in upload.copies.items()}
     return {k: _where(written, mean[k], v) if k in mean else v for k, v in old.items()}, written
 
 
-def _reduced_at_once(old: Params, copies: Params, share: Tensor, written: Tensor) -> Params:
+def _reduce_at_once(old: Params, copies: Params, share: Tensor, written: Tensor) -> Params:
     """The same with all tensors side by side: on a GPU the launches cost more than the sums."""
     names = [name for name in old if name in copies]
     whole = torch.cat([copies[name].reshape(len(share), -1) for name in names], 1)  # [clients, numbers]
@@ -151,7 +151,7 @@ def _reduced_at_once(old: Params, copies: Params, share: Tensor, written: Tensor
     return {**old, **{name: piece.view_as(old[name]) for name, piece in zip(names, pieces, strict=True)}}
 
 
-def _reduced_by_lane(old: Params, upload: Upload) -> tuple[Params, Tensor]:
+def _reduce_by_lane(old: Params, upload: Upload) -> tuple[Params, Tensor]:
     """The same for several federations at once: a lane's means hold no number of another's, not even times zero."""
     weights = _by_lane(upload.weights, upload.lanes)  # [lanes, clients, slots]
     total = weights.sum(1)  # [lanes, slots]
@@ -206,16 +206,16 @@ def aggregate(
     methods: Mapping[str, Method], state: State, groups: Mapping[str, Uploads], cohorts: Mapping[str, Cohort]
 ) -> State:
     """The server's side at the end of a round: reduce every block, apply its rule, let methods conclude."""
-    return conclude(methods, state, reduced(state, groups), groups, cohorts)
+    return conclude(methods, state, reduce_groups(state, groups), groups, cohorts)
 
 
-def reduced(state: State, groups: Mapping[str, Uploads]) -> State:
+def reduce_groups(state: State, groups: Mapping[str, Uploads]) -> State:
     """The next state before methods conclude: every block reduced, and its rule applied."""
     server, memory = dict(state.server), dict(state.memory)
-    for upload in _merged(groups):
+    for upload in _merge_groups(groups):
         if len(upload.ids):
             name = upload.name
-            memory[name], server[name] = _ruled(upload.rule, state.memory[name], state.server[name], upload)
+            memory[name], server[name] = _apply_rule(upload.rule, state.memory[name], state.server[name], upload)
     return replace(state, round=state.round + 1, server=server, memory=memory)
 
 
@@ -236,7 +236,7 @@ def conclude(
     return replace(after, server=server)
 
 
-def _ruled(rule: Rule, memory: Blocks, old: Params, upload: Upload) -> tuple[Blocks, Params]:
+def _apply_rule(rule: Rule, memory: Blocks, old: Params, upload: Upload) -> tuple[Blocks, Params]:
     mean, written = reduce_slots(old, upload)
     new_memory, new = rule.apply(memory, old, mean)
     if new is mean and not new_memory:
@@ -245,22 +245,22 @@ def _ruled(rule: Rule, memory: Blocks, old: Params, upload: Upload) -> tuple[Blo
     return kept, {k: _where(written, v, old[k]) for k, v in new.items()}
 
 
-def _merged(groups: Mapping[str, Uploads]) -> list[Upload]:
+def _merge_groups(groups: Mapping[str, Uploads]) -> list[Upload]:
     """Uploads to the same server name as one, clients in the order of their ids."""
     by_name: dict[str, list[Upload]] = {}
     for uploads in groups.values():
         for upload in uploads.values():
             by_name.setdefault(upload.name, []).append(upload)
-    return [found[0] if len(found) == 1 else _concatenated(found) for found in by_name.values()]
+    return [uploads[0] if len(uploads) == 1 else _concatenate(uploads) for uploads in by_name.values()]
 
 
-def _concatenated(found: list[Upload]) -> Upload:
-    ids = torch.cat([u.ids for u in found])
+def _concatenate(uploads: list[Upload]) -> Upload:
+    ids = torch.cat([upload.ids for upload in uploads])
     order = ids.argsort()
-    copies = {k: torch.cat([u.copies[k] for u in found])[order] for k in found[0].copies}
-    lanes = tuple(map(sum, zip(*(u.lanes for u in found), strict=True)))
-    weights = torch.cat([u.weights for u in found])[order]
-    return replace(found[0], ids=ids[order], copies=copies, weights=weights, lanes=lanes)
+    copies = take(concatenate([upload.copies for upload in uploads]), order)
+    lanes = tuple(map(sum, zip(*(upload.lanes for upload in uploads), strict=True)))
+    weights = torch.cat([upload.weights for upload in uploads])[order]
+    return replace(uploads[0], ids=ids[order], copies=copies, weights=weights, lanes=lanes)
 
 
 def _where(written: Tensor, new: Tensor, old: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fedblocks.core.parts import Blocks, Params
+from fedblocks.core.trees import map_leaves, stack, take
 
 CLIENTS_PER_SHARD = 64  # neighbours by number; checkpoints store them as one file, too
 MANY = 4096  # clients that are packed; fewer stay as they are
@@ -30,12 +31,12 @@ class Pack:
     def row(self, client: int) -> Blocks:
         """What one client keeps, as views."""
         place = bisect_left(self.ids, client)
-        return {name: {k: v[place] for k, v in block.items()} for name, block in self.blocks.items()}
+        row: Blocks = take(self.blocks, place)
+        return row
 
     def on(self, device: torch.device | str) -> Pack:
         """The same on a device."""
-        blocks = {name: {k: v.to(device) for k, v in block.items()} for name, block in self.blocks.items()}
-        return Pack(self.ids, blocks)
+        return Pack(self.ids, map_leaves(lambda value: value.to(device), self.blocks))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,7 @@ class ShardedState(Mapping[int, Blocks]):
     def updated(self, changes: Mapping[int, Blocks]) -> ShardedState:
         """The same with other blocks for some clients."""
         touched = {
-            number: self._repacked(number, {client: changes[client] for client in clients})
+            number: self._repack(number, {client: changes[client] for client in clients})
             for number, clients in groupby(sorted(changes), lambda client: client // CLIENTS_PER_SHARD)
         }
         shards = {**self.shards, **touched}
@@ -101,10 +102,10 @@ class ShardedState(Mapping[int, Blocks]):
         """The same on a device."""
         return ShardedState({number: tuple(pack.on(device) for pack in shard) for number, shard in self.shards.items()})
 
-    def _repacked(self, number: int, changes: Mapping[int, Blocks]) -> Shard:
+    def _repack(self, number: int, changes: Mapping[int, Blocks]) -> Shard:
         packs = self.shards.get(number, ())
         if len(packs) == 1 and all(client in packs[0] and _fits(packs[0], new) for client, new in changes.items()):
-            return (_replaced(packs[0], changes),)
+            return (_replace_rows(packs[0], changes),)
         known = {client: pack.row(client) for pack in packs for client in pack.ids}
         return packed({**known, **changes})
 
@@ -114,10 +115,10 @@ def packed(private: Mapping[int, Blocks]) -> Shard:
     alike: dict[Any, list[int]] = {}
     for client in sorted(private):
         alike.setdefault(_form(private[client]), []).append(client)
-    return tuple(Pack(tuple(ids), _stacked([private[client] for client in ids])) for ids in alike.values())
+    return tuple(Pack(tuple(ids), stack([private[client] for client in ids])) for ids in alike.values())
 
 
-def merged(private: Mapping[int, Blocks], changes: Mapping[int, Blocks]) -> Mapping[int, Blocks]:
+def merge_private(private: Mapping[int, Blocks], changes: Mapping[int, Blocks]) -> Mapping[int, Blocks]:
     """What clients keep after a round; packed once they are many."""
     if isinstance(private, ShardedState):
         return private.updated(changes)
@@ -127,9 +128,9 @@ def merged(private: Mapping[int, Blocks], changes: Mapping[int, Blocks]) -> Mapp
     return together if len(together) < MANY else ShardedState().updated(together)
 
 
-def _replaced(pack: Pack, changes: Mapping[int, Blocks]) -> Pack:
+def _replace_rows(pack: Pack, changes: Mapping[int, Blocks]) -> Pack:
     """A copy of a pack with some rows written anew."""
-    blocks = {name: {k: v.clone() for k, v in block.items()} for name, block in pack.blocks.items()}
+    blocks: Blocks = map_leaves(torch.clone, pack.blocks)
     for client, new in changes.items():
         place = bisect_left(pack.ids, client)
         for name, block in new.items():
@@ -153,7 +154,3 @@ def _alike(rows: Params, one: Params) -> bool:
 def _form(blocks: Blocks) -> Any:
     """Names, shapes and kinds of numbers."""
     return tuple((n, tuple((k, v.shape, v.dtype, v.device) for k, v in b.items())) for n, b in blocks.items())
-
-
-def _stacked(found: Sequence[Blocks]) -> Blocks:
-    return {n: {k: torch.stack([one[n][k] for one in found]) for k in block} for n, block in found[0].items()}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -26,7 +25,8 @@ from fedblocks.core.blocks import (
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.private_state import StackedState
-from fedblocks.core.state import State, count_bytes, initial_copy, initial_private, stack, statistics_name, to_device
+from fedblocks.core.state import State, count_bytes, initial_copy, initial_private, statistics_name, to_device
+from fedblocks.core.trees import map_leaves, stack
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +36,24 @@ class Cohort:
     ids: Tensor  # [clients]
     sizes: Tensor  # [clients], training examples
     tags: dict[str, Tensor]  # name -> [clients]
-    population: int  # how many clients there are in all
+    population: int  # how many clients can ever take part in training
     round: int
     seed: int  # of the server's own choices in this round
+    unseen: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # clients that never train
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def mask_unseen(self, values: Tensor, fill: float) -> Tensor:
+        """Fill the columns of clients that never train, [..., all clients]: nobody learned anything in their slots."""
+        return values.index_fill(-1, self.unseen, fill) if len(self.unseen) else values
+
+    def without_unseen(self, rows: Tensor) -> Tensor:
+        """The rows of clients that can train, of [all clients, ...]."""
+        if not len(self.unseen):
+            return rows
+        keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device).index_fill(0, self.unseen, False)
+        return rows[keep]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +72,24 @@ def requested(slots: Params, wanted: Tensor) -> Params:
     return {k: torch.where(mask.view(*mask.shape, *[1] * (v.dim() - 1)), v, 0) for k, v in slots.items()}
 
 
-def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Download:
+@dataclass(frozen=True, eq=False)
+class Beginnings:
+    """What clients of a method start with, the same in every round."""
+
+    private: Blocks  # of a client that never trained
+    fresh: Blocks  # that start anew in every round
+
+    @staticmethod
+    def of(method: Method, seed: int) -> Beginnings:
+        parts = {name: block.part for name, block in method.blocks().items() if isinstance(block, Fresh)}
+        fresh = {name: initial_copy(part, seed) for name, part in parts.items() if part is not None}
+        return Beginnings(initial_private(method, seed), fresh)
+
+
+def gather(method: Method, state: State, cohort: Cohort, beginnings: Beginnings) -> Download:
     """What each client of a cohort is sent, together with what it kept."""
     layout = method.blocks()
     reads = method.reads(own_server(layout, state.server), cohort)
-    fresh, made = _beginnings(method, seed)
     kept = Kept.of(state.private, cohort.ids)
     blocks: Blocks = {}
     on_request: Blocks = {}
@@ -72,10 +97,10 @@ def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Download:
     for name, block in layout.items():
         match block:
             case Private():
-                blocks[name] = kept.side_by_side(name, fresh[name])
+                blocks[name] = kept.side_by_side(name, beginnings.private[name])
             case Fresh():
                 if block.part is not None:
-                    blocks[name] = _for_all(to_device(made[name], cohort.ids.device), len(cohort))
+                    blocks[name] = _for_all(to_device(beginnings.fresh[name], cohort.ids.device), len(cohort))
             case Pool(on_request=True):
                 on_request[name] = state.server[server_name(name, block)]
             case ServerOnly():
@@ -86,7 +111,7 @@ def gather(method: Method, state: State, cohort: Cohort, seed: int) -> Download:
                 blocks[name] = sent_copies(slots, reads[name])
                 down[name] = _bytes_down(method, slots, reads[name], cohort)
     blocks |= _kept_optimizers(kept)
-    return Download(_with_own_statistics(blocks, fresh, kept), reads, on_request, down)
+    return Download(_with_own_statistics(blocks, beginnings.private, kept), reads, on_request, down)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +140,8 @@ class Kept:
         """[clients, ...], with something for those who have kept nothing."""
         if not self.clients:
             return to_device(self.stack[name], self.device)
-        return stack([to_device(own.get(name, otherwise), self.device) for own in self.clients])
-
-
-@lru_cache(maxsize=8)
-def _beginnings(method: Method, seed: int) -> tuple[Blocks, Blocks]:
-    """What a client that never trained holds, and the blocks that all make anew: the same in every round."""
-    parts = {name: block.part for name, block in method.blocks().items() if isinstance(block, Fresh)}
-    made = {name: initial_copy(part, seed) for name, part in parts.items() if part is not None}
-    return initial_private(method, seed), made
+        copies: Params = stack([to_device(own.get(name, otherwise), self.device) for own in self.clients])
+        return copies
 
 
 def default_read(block: Block, cohort: Cohort) -> Read:
@@ -196,6 +214,5 @@ def _with_own_statistics(blocks: Blocks, fresh: Blocks, kept: Kept) -> Blocks:
 
 def _kept_optimizers(kept: Kept) -> Blocks:
     """What local optimizers remember; nothing yet, as zeros, for clients that are new."""
-    found = {name: block for name, block in kept.names.items() if name.startswith(OPTIMIZER)}
-    zeros = {name: {k: torch.zeros_like(v) for k, v in block.items()} for name, block in found.items()}
-    return {name: kept.side_by_side(name, zeros[name]) for name in found}
+    examples = {name: block for name, block in kept.names.items() if name.startswith(OPTIMIZER)}
+    return {name: kept.side_by_side(name, map_leaves(torch.zeros_like, block)) for name, block in examples.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -68,7 +67,6 @@ def initial_copy(part: Part, seed: int, slot: int = 0) -> Params:
     return part.init(derive(seed, "init", slot))
 
 
-@lru_cache(maxsize=16)  # asked for in every round; nobody writes to it
 def initial_private(method: Method, seed: int) -> Blocks:
     """What a client that never trained holds: its private blocks, and local statistics of shared ones."""
     private: Blocks = {}
@@ -90,15 +88,15 @@ def statistics_name(block_name: str) -> str:
 
 def check_statistics(method: Method) -> None:
     """Refuse running statistics where the method was told to."""
-    found = [name for name in method.net.names if is_statistic(name)]
+    statistics = [name for name in method.net.names if is_statistic(name)]
     copied = [n for n, b in method.blocks().items() if isinstance(b, Pool) and (b.of is not None or b.on_request)]
-    if method.statistics == "local" and found and copied:
+    if method.statistics == "local" and statistics and copied:
         raise UserError(
             f'statistics = "local" has no meaning for "{copied[0]}", of which a client sees changing slots',
             'use statistics = "average"',
         )
-    if method.statistics == "refuse" and found:
-        layer = found[0].rpartition(".")[0]
+    if method.statistics == "refuse" and statistics:
+        layer = statistics[0].rpartition(".")[0]
         raise UserError(f"net has running statistics ({layer})", "use GroupNorm, or track_running_stats=False")
 
 
@@ -119,11 +117,6 @@ def _check_same_shapes(key: str, group: str, known: Params | None, new: Params) 
             f'"{differ[0]}" is {mine}, in the other group {theirs} (slots first)',
             "give the block another server name, or make the modules fit together",
         )
-
-
-def stack(copies: list[Params]) -> Params:
-    """Copies of one block side by side: [copies, ...]."""
-    return {name: torch.stack([copy[name] for copy in copies]) for name in copies[0]}
 
 
 def count_bytes(params: Params, skip_statistics: bool = False, rows: int = 1) -> int:

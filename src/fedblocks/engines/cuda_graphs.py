@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor
 from fedblocks.core.client import ClientStack, Step
 from fedblocks.core.local_round import PhaseRun, active_part, run_step, step_key
 from fedblocks.core.method import Method
+from fedblocks.core.trees import copy, is_repeated, leaves, shapes
 
 _WARM_UP = 3  # steps before recording: lazy initialisation and kernel choice happen there
 _WORTH = 4  # steps of one shape before it is recorded
@@ -53,8 +54,8 @@ class HookGraph:
         """Values in, a replay, copies of the results out; what the hook handed through is not copied."""
         _fill([self.args, self.local.tensors, self.local.round], [args, local.tensors, local.round])
         self.recording.replay()
-        given = zip(_leaves(self.args), _leaves(args), strict=True)
-        return _handed(self.results, {_place(buffer): value for buffer, value in given})
+        pairs = zip(leaves(self.args), leaves(args), strict=True)
+        return _hand_back(self.results, {_place(buffer): value for buffer, value in pairs})
 
 
 @dataclass(eq=False)
@@ -64,21 +65,21 @@ class Captured:
     method: Method
     most: int = 64  # graphs kept
     graphs: OrderedDict[Hashable, Graph | HookGraph] = field(default_factory=OrderedDict)
-    met: Counter[Hashable] = field(default_factory=Counter)
+    seen: Counter[Hashable] = field(default_factory=Counter)
     refused: dict[Hashable, str] = field(default_factory=dict)  # why a shape cannot be recorded
     short: set[Hashable] = field(default_factory=set)  # hooks that are not worth it
     pool: Any = field(default_factory=torch.cuda.graph_pool_handle)  # memory of all graphs, which run one at a time
 
     def __call__(self, stretch: PhaseRun, order: Sequence[Step]) -> None:
         count = 1
-        for (active, full), found in groupby(order, key=lambda step: (step.active, step.full)):
-            steps = list(found)
+        for (active, full), alike in groupby(order, key=lambda step: (step.active, step.full)):
+            steps = list(alike)
             self._run(active_part(stretch, active), steps, full, count)
             count += len(steps)
 
     def _run(self, stretch: PhaseRun, steps: Sequence[Step], full: bool, count: int) -> None:
         key = _signature(stretch, steps[0], full)
-        self.met[key] += len(steps)
+        self.seen[key] += len(steps)
         graph = self._graph(key, _WORTH, lambda: record(stretch, steps[0], self.pool))
         if isinstance(graph, Graph):
             graph.run(stretch, steps, count)
@@ -89,21 +90,21 @@ class Captured:
     def hook(self, local: ClientStack, hook: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """What a hook gives for a stack of clients."""
         source = local.source.x.data_ptr()
-        key = (hook.__name__, local.training, source, _shapes(args), _shapes(local.tensors))
-        self.met[key] += 1
+        key = (hook.__name__, local.training, source, shapes(args), shapes(local.tensors))
+        self.seen[key] += 1
         if key not in self.short:
             graph = self._graph(key, 3, lambda: record_hook(local, hook, args, self.pool))
             if isinstance(graph, HookGraph):
                 return graph.run(local, args)
         began = time.perf_counter()
-        found = local.plainly(hook, *args)
-        if self.met[key] == 2 and time.perf_counter() - began < _WORTH_A_HOOK:
+        results = local.plainly(hook, *args)
+        if self.seen[key] == 2 and time.perf_counter() - began < _WORTH_A_HOOK:
             self.short.add(key)
-        return found
+        return results
 
     def _graph(self, key: Hashable, worth: int, record: Callable[[], Graph | HookGraph]) -> Graph | HookGraph | None:
-        """The recording for a key, made if it has been met often enough."""
-        if key not in self.graphs and key not in self.refused and self.met[key] >= worth:
+        """The recording for a key, made if it was seen often enough."""
+        if key not in self.graphs and key not in self.refused and self.seen[key] >= worth:
             try:
                 self.graphs[key] = record()
             except RuntimeError as error:  # an operation that cannot be recorded; the plain way always works
@@ -119,15 +120,15 @@ class Captured:
 def record(stretch: PhaseRun, step: Step, pool: Any) -> Graph:
     """One step recorded on copies of its own."""
     device = step.index.device
-    shapes = [r.shape if isinstance(r, Tensor) else () for r in stretch.rates]
-    rates = [torch.zeros(shape, device=device, dtype=torch.float32) for shape in shapes]
+    rate_shapes = [r.shape if isinstance(r, Tensor) else () for r in stretch.rates]
+    rates = [torch.zeros(shape, device=device, dtype=torch.float32) for shape in rate_shapes]
     round = torch.zeros((), device=device, dtype=torch.float32)
-    local = replace(stretch.local, tensors=_copied(stretch.local.tensors), round=round, caller=None)
+    local = replace(stretch.local, tensors=copy(stretch.local.tensors), round=round, caller=None)
     own = replace(
         stretch,
-        blocks=_copied(stretch.blocks),
-        start=_copied(stretch.start),
-        memories=[_copied(memory) for memory in stretch.memories],
+        blocks=copy(stretch.blocks),
+        start=copy(stretch.start),
+        memories=[copy(memory) for memory in stretch.memories],
         rates=list(rates),
         local=local,
     )
@@ -138,23 +139,23 @@ def record(stretch: PhaseRun, step: Step, pool: Any) -> Graph:
         run_step(own, one, counter, step_key(own, counter))
         counter.add_(1)
 
-    return Graph(_recorded(body, pool), own, one, counter)
+    return Graph(_capture(body, pool), own, one, counter)
 
 
 def record_hook(local: ClientStack, hook: Callable[..., Any], args: tuple[Any, ...], pool: Any) -> HookGraph:
     """One hook recorded on copies of its own."""
     round = torch.zeros((), device=local.source.x.device, dtype=torch.float32)
-    own = replace(local, tensors=_copied(local.tensors), round=round, caller=None)  # which would hold us, and we it
-    given, results = _copied(args), list[Any]()
+    own = replace(local, tensors=copy(local.tensors), round=round, caller=None)  # which would hold us, and we it
+    buffers, results = copy(args), list[Any]()
 
     def body() -> None:
-        results[:] = [own.plainly(hook, *given)]
+        results[:] = [own.plainly(hook, *buffers)]
 
-    recording = _recorded(body, pool)
-    return HookGraph(recording, own, given, results[0])
+    recording = _capture(body, pool)
+    return HookGraph(recording, own, buffers, results[0])
 
 
-def _recorded(body: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
+def _capture(body: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
     side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -169,27 +170,10 @@ def _recorded(body: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
 
 def _signature(stretch: PhaseRun, step: Step, full: bool) -> Hashable:
     """Everything that a recording depends on besides values."""
-    shapes = tuple(_shapes(tree) for tree in (stretch.blocks, stretch.start, stretch.local.tensors))
-    shapes += tuple(isinstance(rate, Tensor) for rate in stretch.rates)
+    trees = shapes((stretch.blocks, stretch.start, stretch.local.tensors))
+    rates = tuple(isinstance(rate, Tensor) for rate in stretch.rates)
     source = stretch.local.source
-    return (stretch.number, stretch.local.training, full, tuple(step.index.shape), shapes, source.x.data_ptr())
-
-
-def _shapes(tree: Any) -> Hashable:
-    if isinstance(tree, dict):
-        return tuple((k, _shapes(v)) for k, v in tree.items())
-    if isinstance(tree, tuple):
-        return tuple(map(_shapes, tree))
-    return (tuple(tree.shape), tree.dtype, tree.dim() > 0 and tree.stride(0) == 0)
-
-
-def _copied(tree: Any) -> Any:
-    """Copies at addresses of their own; what all clients share stays shared."""
-    if isinstance(tree, dict):
-        return {k: _copied(v) for k, v in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(map(_copied, tree))
-    return tree[:1].clone().expand_as(tree) if tree.dim() and tree.stride(0) == 0 else tree.clone()
+    return stretch.number, stretch.local.training, full, tuple(step.index.shape), trees, rates, source.x.data_ptr()
 
 
 def _values(stretch: PhaseRun) -> list[Any]:
@@ -204,25 +188,17 @@ def _trained(stretch: PhaseRun) -> list[Any]:
 def _fill(to: Any, values: Any) -> None:
     """Copy values into buffers, tree by tree; numbers of one kind in one go."""
     alike: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
-    for buffer, value in zip(_leaves(to), _leaves(values), strict=True):
+    for buffer, value in zip(leaves(to), leaves(values), strict=True):
         if isinstance(value, int | float):
             buffer.fill_(value)
             continue
-        if buffer.dim() and buffer.stride(0) == 0:
+        if is_repeated(buffer):
             buffer, value = buffer[:1], value[:1]
-        buffers, given = alike.setdefault((buffer.dtype, value.dtype, value.is_contiguous()), ([], []))
+        buffers, sources = alike.setdefault((buffer.dtype, value.dtype, value.is_contiguous()), ([], []))
         buffers.append(buffer)
-        given.append(value)
-    for buffers, given in alike.values():
-        torch._foreach_copy_(buffers, given)
-
-
-def _leaves(tree: Any) -> Iterator[Any]:
-    if isinstance(tree, dict | list | tuple):
-        for branch in tree.values() if isinstance(tree, dict) else tree:
-            yield from _leaves(branch)
-    else:
-        yield tree
+        sources.append(value)
+    for buffers, sources in alike.values():
+        torch._foreach_copy_(buffers, sources)
 
 
 Place = tuple[int, torch.Size, tuple[int, ...]]
@@ -232,9 +208,9 @@ def _place(tensor: Tensor) -> Place:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
-def _handed(results: Any, known: Mapping[Place, Tensor]) -> Any:
+def _hand_back(results: Any, known: Mapping[Place, Tensor]) -> Any:
     """Copies of results, or what was given in their place."""
     if isinstance(results, dict):
-        return {name: _handed(branch, known) for name, branch in results.items()}
-    given = known.get(_place(results))
-    return _copied(results) if given is None else given
+        return {name: _hand_back(branch, known) for name, branch in results.items()}
+    argument = known.get(_place(results))
+    return copy(results) if argument is None else argument

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -28,6 +28,28 @@ Rates = Mapping[tuple[int, int], Tensor]  # phase, place in `rates_of` -> [clien
 Counts = dict[str, Tensor]  # view -> [clients, 3]: correct, scored labels, sum of losses
 
 
+class RowTables:
+    """Tables of some clients' rows, kept from round to round: the same clients have the same rows."""
+
+    def __init__(self) -> None:
+        self._of_one, self._of_several = lru_cache(maxsize=256)(_pad), lru_cache(maxsize=8)(_pad)
+
+    def pad(self, rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The rows of some clients, [clients, longest], and how many are real, [clients]; nobody writes to them."""
+        return (self._of_one if len(ids) == 1 else self._of_several)(rows, tuple(ids), device, dtype)
+
+
+def _pad(rows: Rows, ids: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Padding repeats a row of the same client."""
+    by_client = [rows[i] for i in ids]
+    table = np.zeros((len(by_client), max(1, *(len(own) for own in by_client))), dtype=np.int64)
+    for c, own in enumerate(by_client):
+        table[c, : len(own)] = own
+        table[c, len(own) :] = own[0] if len(own) else 0
+    sizes = torch.tensor([len(own) for own in by_client], dtype=dtype, device=device)
+    return torch.from_numpy(table).to(device), sizes
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
     """Clients of one method, what they were sent, and what they are to do."""
@@ -41,6 +63,7 @@ class Job:
     seed: int
     training: bool  # False: an evaluation, whose results nobody keeps
     purpose: str  # names the stream of randomness: "train", "adapt", "join"
+    tables: RowTables = field(default_factory=RowTables, repr=False)
 
     @property
     def device(self) -> torch.device:
@@ -48,8 +71,8 @@ class Job:
 
     @cached_property
     def ids(self) -> list[int]:
-        found: list[int] = self.cohort.ids.tolist()
-        return found
+        ids: list[int] = self.cohort.ids.tolist()
+        return ids
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
@@ -62,8 +85,8 @@ class Job:
     @property
     def words(self) -> Mapping[str, Any]:
         """The special words of a text federation, some of which are left out of some scores; else nothing."""
-        found = self.data.about.get("vocabulary")
-        return found if isinstance(found, Mapping) and "oov" in found else {}
+        vocabulary = self.data.about.get("vocabulary")
+        return vocabulary if isinstance(vocabulary, Mapping) and "oov" in vocabulary else {}
 
     @property
     def scores(self) -> Sequence[str]:
@@ -90,6 +113,10 @@ class Job:
     def rates(self) -> Rates:
         return {}
 
+    def part_rows(self, part: str, members: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """The rows of a part of some clients' data, [clients, longest], and how many are real, [clients]."""
+        return self.tables.pad(self.data.parts[part], [self.ids[m] for m in members], self.device, torch.double)
+
     def _batches(self, member: int) -> list[list[Positions]]:
         (seed, client), count, round = self.origins[member], int(self.sizes[member]), self.cohort.round
         return [
@@ -108,8 +135,9 @@ class Job:
     def _local(self, members: Sequence[int], each: Each, shape: Callable[[Tensor], Tensor]) -> ClientStack:
         ids = [self.ids[m] for m in members]
         where = slice(members[0], members[0] + 1) if len(members) == 1 else torch.as_tensor(members, device=self.device)
-        rows, sizes = padded(self.data.train, ids, self.device, self.method.net.dtype)
-        validation, validation_sizes = padded(self.data.validation, ids, self.device, self.method.net.dtype)
+        pad, dtype = self.tables.pad, self.method.net.dtype
+        rows, sizes = pad(self.data.train, ids, self.device, dtype)
+        validation, validation_sizes = pad(self.data.validation, ids, self.device, dtype)
         noise = [
             derive(seed, self.cohort.round, i, self.purpose, "noise") for seed, i in (self.origins[m] for m in members)
         ]
@@ -130,30 +158,11 @@ class Job:
         return ClientStack(self.source, tensors, self.cohort.round, self.training, each, keep, rates)
 
 
-def padded(rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The rows of some clients, [clients, longest], and how many are real, [clients]; padding repeats an own row."""
-    return (_padded_one if len(ids) == 1 else _padded_several)(rows, tuple(ids), device, dtype)
-
-
-def _padded(rows: Rows, ids: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    found = [rows[i] for i in ids]
-    table = np.zeros((len(found), max(1, *(len(f) for f in found))), dtype=np.int64)
-    for c, own in enumerate(found):
-        table[c, : len(own)] = own
-        table[c, len(own) :] = own[0] if len(own) else 0
-    sizes = torch.tensor([len(f) for f in found], dtype=dtype, device=device)
-    return torch.from_numpy(table).to(device), sizes
-
-
-# The same for many rounds if everybody takes part; nobody writes to it.
-_padded_several, _padded_one = lru_cache(maxsize=8)(_padded), lru_cache(maxsize=256)(_padded)
-
-
 @dataclass(frozen=True, eq=False)
 class Evaluated:
     """How a group of clients did, along the first dimension."""
 
-    counts: Counts
+    counts: dict[str, Counts]  # by part of the data
     portraits: dict[str, Tensor]  # name -> [clients, ...], what `portrait` said
 
 

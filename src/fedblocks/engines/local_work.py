@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from fedblocks.core.server import requested
 from fedblocks.data.sets.text import left_out, scored_view, scores_of
 from fedblocks.engines.job import Counts, Evaluated, Job, Trained
 
-PIECE = 512  # test examples in one forward pass
+CHUNK = 512  # test examples in one forward pass
 
 EvalChunk = tuple[Tensor, Tensor]  # rows [..., examples] of the source, and which of them are real
 
@@ -28,13 +29,13 @@ def train_locally(
     local: ClientStack,
     sent: Blocks,
     orders: Orders,
-    pieces: Sequence[EvalChunk],
+    chunks: Sequence[EvalChunk],
     runner: StepRunner = step_by_step,
 ) -> Trained:
-    """One round of one client or of a stack; with pieces of test data, also how the models did before aggregation."""
+    """One round of one client or of a stack; with chunks of test data, also how the models did before aggregation."""
     blocks, wanted, down = _second_download(job, local, sent)
     blocks, weights = local_round(job.method, job.phases, blocks, local, orders, runner)
-    counts = {"local": score(job.method.predict, blocks, local, pieces, {})[..., 0, :]} if pieces else {}
+    counts = {"local": score(job.method.predict, blocks, local, chunks, {})[..., 0, :]} if chunks else {}
     kept = {name: b for name, b in blocks.items() if name in job.kept_blocks or name.startswith(OPTIMIZER)}
     return Trained(kept, weights, wanted, down, counts)
 
@@ -44,19 +45,19 @@ def evaluate_locally(
     local: ClientStack,
     sent: Blocks,
     orders: Orders,
-    pieces: Sequence[EvalChunk],
+    chunks: Mapping[str, Sequence[EvalChunk]],
     runner: StepRunner = step_by_step,
 ) -> Evaluated:
-    """Every view of the models, after adaptation."""
-    blocks = adapted(job, local, sent, orders, runner)
-    counts: Counts = {}
-    for name, view in job.method.views().items():
-        found = score(view, blocks, local, pieces, job.words)  # [..., scores, 3]
-        counts |= {scored_view(name, kind): found[..., k, :] for k, kind in enumerate(job.scores)}
+    """Every view of the models on every part of the data, after one adaptation."""
+    blocks = adapt(job, local, sent, orders, runner)
+    counts: dict[str, Counts] = {part: {} for part in chunks}
+    for part, (name, view) in product(chunks, job.method.views().items()):
+        scores = score(view, blocks, local, chunks[part], job.words)  # [..., scores, 3]
+        counts[part] |= {scored_view(name, kind): scores[..., k, :] for k, kind in enumerate(job.scores)}
     return Evaluated(counts, local.call(job.method.portrait, blocks))
 
 
-def adapted(job: Job, local: ClientStack, sent: Blocks, orders: Orders, runner: StepRunner = step_by_step) -> Blocks:
+def adapt(job: Job, local: ClientStack, sent: Blocks, orders: Orders, runner: StepRunner = step_by_step) -> Blocks:
     """The blocks that evaluation uses: what was sent and kept, after `prepare` and adaptation."""
     blocks, _, _ = _second_download(job, local, sent)
     return train(job.phases, local.call(job.method.prepare, blocks), local, orders, runner)
@@ -76,12 +77,12 @@ def _second_download(
 
 @torch.no_grad()
 def score(
-    view: View, blocks: Blocks, local: ClientStack, pieces: Sequence[EvalChunk], words: Mapping[str, Any]
+    view: View, blocks: Blocks, local: ClientStack, chunks: Sequence[EvalChunk], words: Mapping[str, Any]
 ) -> Tensor:
     """[scores, 3] or [clients, scores, 3]: correct answers, scored labels, sum of losses; three scores of words."""
     shape = (*local.tensors["size"].shape, len(scores_of(words)), 3)
     totals = torch.zeros(shape, dtype=torch.double, device=local.source.x.device)
-    for rows, real in pieces:
+    for rows, real in chunks:
         totals += local.each(_counts(view, local, words))(blocks, rows, real)
     return totals
 
@@ -92,19 +93,19 @@ def _counts(view: View, local: ClientStack, words: Mapping[str, Any]) -> Mapped:
         with mode.mode(training=False, mapped=local.mapped, mask=real if local.mapped else None):
             logits = view(blocks, x)
         kept = [torch.where(left_out(y, words, kind), IGNORE, y) if words else y for kind in scores_of(words)]
-        return torch.stack([_counted(logits, labels, real) for labels in kept])
+        return torch.stack([_count(logits, labels, real) for labels in kept])
 
     return counts
 
 
-def _counted(logits: Tensor, y: Tensor, real: Tensor) -> Tensor:
+def _count(logits: Tensor, y: Tensor, real: Tensor) -> Tensor:
     losses, labels = summed_losses(logits, y)
     right = ((logits.argmax(-1) == y) & (y != IGNORE)).flatten(1).sum(1) if y.dim() > 1 else logits.argmax(-1) == y
     counted = [torch.where(real > 0, value.double(), 0) for value in (right, labels, losses)]
     return torch.stack([value.sum() for value in counted])
 
 
-def pieces_of(rows: Tensor, sizes: Tensor) -> list[EvalChunk]:
-    """Padded test rows, [..., examples], cut into pieces that one forward pass takes."""
+def chunks_of(rows: Tensor, sizes: Tensor) -> list[EvalChunk]:
+    """Padded test rows, [..., examples], cut into chunks that one forward pass takes."""
     real = (torch.arange(rows.shape[-1], device=rows.device) < sizes[..., None]).double()
-    return list(zip(torch.split(rows, PIECE, -1), torch.split(real, PIECE, -1), strict=True))
+    return list(zip(torch.split(rows, CHUNK, -1), torch.split(real, CHUNK, -1), strict=True))

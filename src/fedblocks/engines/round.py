@@ -1,9 +1,10 @@
-"""One round of a federation, and one evaluation: gather, map, conclude."""
+"""One round of a federation, and one evaluation: gather, map, close."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -14,12 +15,13 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.method import Method
 from fedblocks.core.phases import Phase
 from fedblocks.core.random import derive
-from fedblocks.core.server import Cohort, bytes_per_slot, gather
+from fedblocks.core.server import Beginnings, Cohort, bytes_per_slot, gather
 from fedblocks.core.state import State, initial_state
 from fedblocks.data.federation import Federation
+from fedblocks.engines import speculation
 from fedblocks.engines.batching import batches
-from fedblocks.engines.close_round import ClientResults, Report, concluded, counts_by_client, speculate
-from fedblocks.engines.job import Evaluated, Job, Trained
+from fedblocks.engines.close_round import ClientResults, Report, close_round, counts_by_client
+from fedblocks.engines.job import Evaluated, Job, RowTables, Trained
 
 
 class Engine(Protocol):
@@ -30,7 +32,7 @@ class Engine(Protocol):
 
     def train(self, job: Job, score: str | None = None) -> Trained: ...
 
-    def evaluate(self, job: Job, part: str) -> Evaluated: ...
+    def evaluate(self, job: Job, parts: Sequence[str]) -> Evaluated: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +44,9 @@ class Experiment:
     seed: int
     groups: Sequence[str] = ()  # the group of each client; empty: all clients use the only method
     share: float = 1.0  # the largest part of any slot that one client may decide
-    met: dict[tuple[int, ...], Who] = field(default_factory=dict, init=False, repr=False)  # the clients asked for last
+    unseen: Sequence[int] = ()  # clients that never train; each has a slot where clients have one, and nobody reads it
+    tables: RowTables = field(default_factory=RowTables, init=False, repr=False)
+    last_cohort: dict[tuple[int, ...], CohortTensors] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for group, method in self.methods.items():
@@ -57,9 +61,9 @@ class Experiment:
             lacking &= np.array([own == group for own in self.groups])
         if lacking.any():
             first, count = self.data.names[int(lacking.argmax())], int(lacking.sum())
-            told = f"{first} has" if count == 1 else f"{first} and {count - 1} other clients have"
+            clients = f"{first} has" if count == 1 else f"{first} and {count - 1} other clients have"
             raise DataError(
-                f"{method} needs a {part} part, and {told} none",
+                f"{method} needs a {part} part, and {clients} none",
                 f"split the data with a {part} share, e.g. split=(0.6, 0.2, 0.2), or leave out such clients (`subset`)",
             )
 
@@ -71,30 +75,44 @@ class Experiment:
         """The state before the first round."""
         return initial_state(self.methods, self.data.clients, self.seed, self.data.x.device)
 
+    @cached_property
+    def beginnings(self) -> dict[str, Beginnings]:
+        """What clients of each group start with."""
+        return {group: Beginnings.of(method, self.seed) for group, method in self.methods.items()}
+
     def members(self, clients: Sequence[int]) -> dict[str, list[int]]:
         """Some clients by group, each in the order of their ids."""
-        found: dict[str, list[int]] = {name: [] for name in self.methods}
+        members: dict[str, list[int]] = {name: [] for name in self.methods}
         for client in sorted(clients):
-            found[self.groups[client] if self.groups else next(iter(self.methods))].append(client)
-        return {name: ids for name, ids in found.items() if ids}
+            members[self.groups[client] if self.groups else next(iter(self.methods))].append(client)
+        return {name: ids for name, ids in members.items() if ids}
 
     def cohort(self, clients: Sequence[int], round: int) -> Cohort:
         key = tuple(clients)
-        if key not in self.met:
-            self.met.clear()
-            self.met[key] = _who(self.data, clients)
-        ids, sizes, tags = self.met[key]
-        return Cohort(ids, sizes, dict(tags), self.data.clients, round, derive(self.seed, round, "server"))
+        if key not in self.last_cohort:
+            self.last_cohort.clear()
+            self.last_cohort[key] = _cohort_tensors(self.data, clients)
+        ids, sizes, tags = self.last_cohort[key]
+        population, seed = self.data.clients - len(self.unseen), derive(self.seed, round, "server")
+        return Cohort(ids, sizes, dict(tags), population, round, seed, self._unseen)
+
+    @cached_property
+    def _unseen(self) -> Tensor:
+        return torch.tensor(list(self.unseen), dtype=torch.long, device=self.data.x.device)
 
     def job(
         self, group: str, clients: Sequence[int], state: State, phases: list[Phase], training: bool, purpose: str
     ) -> Job:
         method, cohort = self.methods[group], self.cohort(clients, state.round)
-        sent, sizes = gather(method, state, cohort, self.seed), bytes_per_slot(method, state)
-        return Job(method, phases, cohort, sent, sizes, self.data, self.seed, training, purpose)
+        sent, sizes = gather(method, state, cohort, self.beginnings[group]), bytes_per_slot(method, state)
+        return Job(method, phases, cohort, sent, sizes, self.data, self.seed, training, purpose, self.tables)
 
-    def foresee(self, clients: Sequence[int], round: int) -> None:
-        """Make the orders of a coming round, which costs nothing while a GPU is busy with the one before."""
+    def training_job(self, group: str, clients: Sequence[int], state: State) -> Job:
+        """What the clients of a group do in the next round."""
+        return self.job(group, clients, state, self.methods[group].phases(), True, "train")
+
+    def prefetch_batches(self, clients: Sequence[int], round: int) -> None:
+        """Draw the batches of a coming round, which costs nothing while a GPU is busy with the one before."""
         if self.data.x.device.type != "cuda":
             return
         for group, ids in self.members(clients).items():
@@ -105,10 +123,10 @@ class Experiment:
                     batches(method, phase, number, count, self.seed, round, client, "train")
 
 
-Who = tuple[Tensor, Tensor, dict[str, Tensor]]
+CohortTensors = tuple[Tensor, Tensor, dict[str, Tensor]]  # ids, sizes, tags
 
 
-def _who(data: Federation, clients: Sequence[int]) -> Who:
+def _cohort_tensors(data: Federation, clients: Sequence[int]) -> CohortTensors:
     """Numbers, sizes and tags of some clients, on the device of their data."""
     device, ids = data.x.device, np.asarray(clients, dtype=np.int64)
     sizes = torch.tensor([len(data.train[i]) for i in clients], dtype=torch.double, device=device)
@@ -117,7 +135,7 @@ def _who(data: Federation, clients: Sequence[int]) -> Who:
 
 
 def run_round(
-    setting: Experiment,
+    experiment: Experiment,
     state: State,
     clients: Sequence[int],
     engine: Engine,
@@ -128,54 +146,71 @@ def run_round(
 
     `score` names a part of the data to try trained models on, `coming` the clients of the next round if they are known.
     """
-    offers: dict[str, ClientResults] = {}
-    for group, ids in setting.members(clients).items():
-        job = setting.job(group, ids, state, setting.methods[group].phases(), True, "train")
-        offers[group] = ClientResults.of(job, engine.train(job, score), setting.share)
-    hope = speculate(setting.methods, state, offers)
-    setting.foresee(coming, state.round + 1)
-    return concluded(setting.methods, state, offers, hope)
+    results: dict[str, ClientResults] = {}
+    for group, ids in experiment.members(clients).items():
+        job = experiment.training_job(group, ids, state)
+        results[group] = ClientResults.of(job, engine.train(job, score))
+    end = experiment.methods, state, results, experiment.share
+    speculated = speculation.speculate(*end) if speculation.pays_on(experiment.data.x.device) else None
+    experiment.prefetch_batches(coming, state.round + 1)
+    return close_round(*end) if speculated is None else speculated.settle(*end)
+
+
+Scores = dict[str, dict[int, tuple[float, float, float]]]  # view -> client -> correct, scored labels, sum of losses
+Portraits = dict[str, dict[int, list[float]]]  # name -> client -> numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """How the models of some clients do."""
+
+    scores: dict[str, Scores] = field(default_factory=dict)  # by part of the data
+    portraits: Portraits = field(default_factory=dict)
+
+    def add(self, evaluated: Evaluated, ids: list[int]) -> None:
+        """Write down what an engine says of a group of clients."""
+        for part, views in evaluated.counts.items():
+            for view, counts in views.items():
+                self.scores.setdefault(part, {}).setdefault(view, {}).update(counts_by_client(counts, ids))
+        for name, values in evaluated.portraits.items():
+            self.portraits.setdefault(name, {}).update(zip(ids, values.flatten(1).tolist(), strict=True))
 
 
 def evaluate(
-    setting: Experiment, state: State, clients: Sequence[int], engine: Engine, part: str = "test", joining: bool = False
-) -> dict[str, dict[int, tuple[float, float, float]]]:
+    experiment: Experiment,
+    state: State,
+    clients: Sequence[int],
+    engine: Engine,
+    part: str = "test",
+    joining: bool = False,
+) -> Scores:
     """How each client's models do on a part of its data: view -> client -> (correct, scored labels, sum of losses).
 
     Clients adapt on their training data first, as their method says; nothing of it is kept. `joining` treats
     them as clients that never took part.
     """
-    return evaluation(setting, state, clients, engine, part, joining)[0]
+    return evaluate_parts(experiment, state, clients, engine, (part,), joining).scores.get(part, {})
 
 
-Scores = dict[str, dict[int, tuple[float, float, float]]]  # view -> client -> correct, scored labels, sum of losses
-Portraits = dict[str, dict[int, list[float]]]  # name -> client -> numbers
-Evaluation = tuple[Scores, Portraits]
-
-
-def evaluation(
-    setting: Experiment, state: State, clients: Sequence[int], engine: Engine, part: str = "test", joining: bool = False
+def evaluate_parts(
+    experiment: Experiment,
+    state: State,
+    clients: Sequence[int],
+    engine: Engine,
+    parts: Sequence[str],
+    joining: bool = False,
 ) -> Evaluation:
-    """What `evaluate` says, and the portraits of the clients' models: name -> client -> numbers."""
-    found: Scores = {}
-    portraits: Portraits = {}
-    for job in evaluation_jobs(setting, state, clients, joining):
-        by_client(engine.evaluate(job, part), job.ids, found, portraits)
-    return found, portraits
+    """Evaluate on several parts of the data after one adaptation, with the portraits of the clients' models."""
+    evaluation = Evaluation()
+    for job in evaluation_jobs(experiment, state, clients, joining):
+        evaluation.add(engine.evaluate(job, parts), job.ids)
+    return evaluation
 
 
-def by_client(evaluated: Evaluated, ids: list[int], scores: Scores, portraits: Portraits) -> None:
-    """Write what an engine found to the tables of an evaluation."""
-    for view, counts in evaluated.counts.items():
-        scores.setdefault(view, {}).update(counts_by_client(counts, ids))
-    for name, values in evaluated.portraits.items():
-        portraits.setdefault(name, {}).update(zip(ids, values.flatten(1).tolist(), strict=True))
-
-
-def evaluation_jobs(setting: Experiment, state: State, clients: Sequence[int], joining: bool) -> Iterator[Job]:
+def evaluation_jobs(experiment: Experiment, state: State, clients: Sequence[int], joining: bool) -> Iterator[Job]:
     """What clients do before they are evaluated, a job for each group."""
     state = replace(state, private={}) if joining else state  # who never took part has kept nothing
-    for group, ids in setting.members(clients).items():
-        method = setting.methods[group]
+    for group, ids in experiment.members(clients).items():
+        method = experiment.methods[group]
         phases = method.joining() if joining else method.adaptation()
-        yield setting.job(group, ids, state, phases, joining, "join" if joining else "adapt")
+        yield experiment.job(group, ids, state, phases, joining, "join" if joining else "adapt")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-
-import torch
-from torch import Tensor
 
 from fedblocks.core.client import ClientStack, Step
 from fedblocks.core.local_round import StepRunner, step_by_step
 from fedblocks.core.parts import Blocks
+from fedblocks.core.trees import stack, take
 from fedblocks.engines.batching import steps_of_one
-from fedblocks.engines.job import Evaluated, Job, Trained, padded
-from fedblocks.engines.local_work import EvalChunk, adapted, evaluate_locally, pieces_of, train_locally
+from fedblocks.engines.job import Evaluated, Job, Trained
+from fedblocks.engines.local_work import EvalChunk, adapt, chunks_of, evaluate_locally, train_locally
 from fedblocks.engines.replay.replayed import Replayed
 
 
@@ -33,36 +32,40 @@ class Sequential:
 
     def train(self, job: Job, score: str | None = None) -> Trained:
         """Local training of every client; `score` names a part of the data to try the trained models on."""
-        found: list[Trained] = []
+        ends: list[Trained] = []
         blocks: Blocks = {}
         runner = self.runner(job)
         for member in range(len(job.cohort)):
-            one = train_locally(job, *_one(job, member), _pieces(job, member, score), runner)
-            _put(blocks, one.blocks, member, len(job.cohort))
-            found.append(replace(one, blocks={}))  # so that the next client works where this one did, in warm memory
+            chunks = [] if score is None else _chunks(job, member, score)
+            end = train_locally(job, *_one(job, member), chunks, runner)
+            _put(blocks, end.blocks, member, len(job.cohort))
+            ends.append(replace(end, blocks={}))  # so that the next client works where this one did, in warm memory
         return Trained(
             blocks,
-            _stacked([t.weights for t in found]),
-            _stacked([t.wanted for t in found]),
-            {**job.sent.bytes_down, **_stacked([t.bytes_down for t in found])},
-            _stacked([t.counts for t in found]),
+            stack([end.weights for end in ends]),
+            stack([end.wanted for end in ends]),
+            {**job.sent.bytes_down, **stack([end.bytes_down for end in ends])},
+            stack([end.counts for end in ends]),
         )
 
-    def evaluate(self, job: Job, part: str) -> Evaluated:
-        """Every view of every client's model, after adaptation."""
-        members, runner = range(len(job.cohort)), self.runner(job)
-        found = [evaluate_locally(job, *_one(job, m), _pieces(job, m, part), runner) for m in members]
-        return Evaluated(_stacked([e.counts for e in found]), _stacked([e.portraits for e in found]))
+    def evaluate(self, job: Job, parts: Sequence[str]) -> Evaluated:
+        """Every view of every client's model on parts of its data, after one adaptation."""
+        runner = self.runner(job)
+        ends = [
+            evaluate_locally(job, *_one(job, member), {part: _chunks(job, member, part) for part in parts}, runner)
+            for member in range(len(job.cohort))
+        ]
+        return Evaluated(stack([end.counts for end in ends]), stack([end.portraits for end in ends]))
 
 
 def adapted_blocks(job: Job, member: int) -> Blocks:
     """The blocks of one client of a job as its evaluation uses them."""
-    return adapted(job, *_one(job, member))
+    return adapt(job, *_one(job, member))
 
 
 def _one(job: Job, member: int) -> tuple[ClientStack, Blocks, list[list[Step]]]:
-    blocks = {name: {k: v[member] for k, v in block.items()} for name, block in job.sent.blocks.items()}
-    return job.one(member), blocks, [steps_of_one(found, job.device) for found in job.batches[member]]
+    steps = [steps_of_one(batches, job.device) for batches in job.batches[member]]
+    return job.one(member), take(job.sent.blocks, member), steps
 
 
 def _put(stack: Blocks, blocks: Blocks, member: int, count: int) -> None:
@@ -78,12 +81,6 @@ def _put(stack: Blocks, blocks: Blocks, member: int, count: int) -> None:
             into[key][member].copy_(value.detach())
 
 
-def _pieces(job: Job, member: int, part: str | None) -> list[EvalChunk]:
-    if part is None:
-        return []
-    rows, sizes = padded(job.data.parts[part], [job.ids[member]], job.device, torch.double)
-    return pieces_of(rows[0], sizes[0])
-
-
-def _stacked(found: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.stack([one[name] for one in found]) for name in found[0]}
+def _chunks(job: Job, member: int, part: str) -> list[EvalChunk]:
+    rows, sizes = job.part_rows(part, [member])
+    return chunks_of(rows[0], sizes[0])

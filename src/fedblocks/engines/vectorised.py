@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,10 +15,11 @@ from fedblocks.core.client import ClientStack, Step
 from fedblocks.core.errors import UserError
 from fedblocks.core.local_round import StepRunner, step_by_step
 from fedblocks.core.parts import Blocks
+from fedblocks.core.trees import concatenate, is_repeated, map_leaves, take
 from fedblocks.engines.batching import steps_of_stack
 from fedblocks.engines.cuda_graphs import Captured
-from fedblocks.engines.job import Evaluated, Job, Trained, padded
-from fedblocks.engines.local_work import EvalChunk, evaluate_locally, pieces_of, train_locally
+from fedblocks.engines.job import Evaluated, Job, Trained
+from fedblocks.engines.local_work import EvalChunk, chunks_of, evaluate_locally, train_locally
 
 
 @dataclass(frozen=True)
@@ -33,48 +35,47 @@ class Vectorised:
         """How the phases of a job are run: as recorded graphs where there is a GPU."""
         if not self.graphs or job.device.type != "cuda":
             return step_by_step
-        known = self.recorded.setdefault(
-            id(job.method), Captured(job.method)
-        )  # holds the method, so the id stays its own
-        return known
+        return self.recorded.setdefault(id(job.method), Captured(job.method))  # holds it, so the id stays its own
 
     def train(self, job: Job, score: str | None = None) -> Trained:
         """Local training of the whole cohort; `score` names a part of the data to try the trained models on."""
-        chunks, runner = _chunks(job, self.chunk), self.runner(job)
-        found = [
-            train_locally(job, *_stack(job, members, runner), _pieces(job, members, score), runner)
-            for members in chunks
+        stacks, runner = _stacks(job, self.chunk), self.runner(job)
+        scored = [[] if score is None else _chunks(job, members, score) for members in stacks]
+        ends = [
+            train_locally(job, *_stack(job, members, runner), chunks, runner)
+            for members, chunks in zip(stacks, scored, strict=True)
         ]
-        back = _back(chunks, job.device)
-        names = found[0].blocks
+        back = _back(stacks, job.device)
         return Trained(
-            {n: _joined([t.blocks[n] for t in found], back) for n in names},
-            _joined([t.weights for t in found], back),
-            _joined([t.wanted for t in found], back),
-            {**job.sent.bytes_down, **_joined([t.bytes_down for t in found], back)},
-            _joined([t.counts for t in found], back),
+            _join([end.blocks for end in ends], back),
+            _join([end.weights for end in ends], back),
+            _join([end.wanted for end in ends], back),
+            {**job.sent.bytes_down, **_join([end.bytes_down for end in ends], back)},
+            _join([end.counts for end in ends], back),
         )
 
-    def evaluate(self, job: Job, part: str) -> Evaluated:
-        """Every view of every client's model, after adaptation."""
-        chunks, runner = _chunks(job, self.chunk), self.runner(job)
-        found = [
-            evaluate_locally(job, *_stack(job, members, runner), _pieces(job, members, part), runner)
-            for members in chunks
+    def evaluate(self, job: Job, parts: Sequence[str]) -> Evaluated:
+        """Every view of every client's model on parts of its data, after one adaptation."""
+        stacks, runner = _stacks(job, self.chunk), self.runner(job)
+        ends = [
+            evaluate_locally(
+                job, *_stack(job, members, runner), {part: _chunks(job, members, part) for part in parts}, runner
+            )
+            for members in stacks
         ]
-        back = _back(chunks, job.device)
-        return Evaluated(_joined([e.counts for e in found], back), _joined([e.portraits for e in found], back))
+        back = _back(stacks, job.device)
+        return Evaluated(_join([end.counts for end in ends], back), _join([end.portraits for end in ends], back))
 
 
-def _chunks(job: Job, size: int) -> list[list[int]]:
+def _stacks(job: Job, size: int) -> list[list[int]]:
     """Clients of like size together, longest first, so that little is padded and steps end one client after another."""
     order = np.argsort(-job.sizes, kind="stable").tolist()
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
-def _back(chunks: Sequence[Sequence[int]], device: torch.device) -> Tensor | None:
-    """Where each client of the cohort stands in the chunks; nothing if they stand in their order."""
-    order = [member for members in chunks for member in members]
+def _back(stacks: Sequence[Sequence[int]], device: torch.device) -> Tensor | None:
+    """Where each client of the cohort stands in the stacks; nothing if they stand in their order."""
+    order = [member for members in stacks for member in members]
     return None if order == sorted(order) else torch.tensor(order, device=device).argsort()
 
 
@@ -85,26 +86,24 @@ def _stack(job: Job, members: Sequence[int], runner: StepRunner) -> tuple[Client
     blocks = job.sent.blocks
     if members != list(range(len(job.ids))):
         where = torch.as_tensor(members, device=job.device)
-        blocks = {name: {k: _rows(v, where) for k, v in block.items()} for name, block in blocks.items()}
+        blocks = map_leaves(lambda value: _rows(value, where), blocks)
     by_phase = zip(*(job.batches[member] for member in members), strict=True)
     local = job.several(members, vmap)
     if isinstance(runner, Captured):
         local = replace(local, caller=runner.hook)
-    return local, blocks, [steps_of_stack(found, job.device) for found in by_phase]
+    return local, blocks, [steps_of_stack(batches, job.device) for batches in by_phase]
 
 
 def _rows(value: Tensor, where: Tensor) -> Tensor:
     """Some clients' copies; where all have the same, a view."""
-    return value[: len(where)] if value.stride(0) == 0 else value[where]
+    return value[: len(where)] if is_repeated(value) else value[where]
 
 
-def _pieces(job: Job, members: Sequence[int], part: str | None) -> list[EvalChunk]:
-    if part is None:
-        return []
-    return pieces_of(*padded(job.data.parts[part], [job.ids[m] for m in members], job.device, torch.double))
+def _chunks(job: Job, members: Sequence[int], part: str) -> list[EvalChunk]:
+    return chunks_of(*job.part_rows(part, members))
 
 
-def _joined(found: Sequence[dict[str, Tensor]], back: Tensor | None) -> dict[str, Tensor]:
-    """The chunks as one stack, in the order of the cohort."""
-    whole = {name: torch.cat([one[name] for one in found]) if found[1:] else found[0][name] for name in found[0]}
-    return whole if back is None else {name: value[back] for name, value in whole.items()}
+def _join(trees: Sequence[Any], back: Tensor | None) -> Any:
+    """The stacks as one, in the order of the cohort."""
+    joined = concatenate(trees)
+    return joined if back is None else take(joined, back)

@@ -29,7 +29,9 @@ def sides_of(
     }  # fmt: skip
     members = {c: member_of(side, groups[c]) for c, side in sides.items()}
     data, seed = experiment.data, experiment.seed
-    server = ServerSide(experiment.methods, members, data.clients, seed, run, data.x.device)
+    server = ServerSide(
+        experiment.methods, members, data.clients, seed, run, data.x.device, unseen=experiment.unseen
+    )
     return server, sides
 
 

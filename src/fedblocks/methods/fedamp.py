@@ -50,11 +50,14 @@ class Attentive(Method):
         """u_i: what attention to the others leaves over goes to the client's own model."""
         models = flat({k: v for k, v in server["cloud"].items() if not is_statistic(k)})  # [population, parameters]
         own = F.one_hot(cohort.ids, len(models)).bool()  # [clients, population]
-        others = self.attention(models, cohort.ids, own)
+        others = self.attention(models, cohort, cohort.mask_unseen(own, True))
         return {"cloud": Mixture(torch.where(own, (1 - others.sum(1, keepdim=True)).clamp(min=0), others))}
 
-    def attention(self, models: Tensor, ids: Tensor, own: Tensor) -> Tensor:
-        """How much each client of a round attends to every other: [clients, population], 0 for itself."""
+    def attention(self, models: Tensor, cohort: Cohort, hidden: Tensor) -> Tensor:
+        """How much each client of a round attends to every other: [clients, population].
+
+        0 where `hidden`: for itself, and for clients that never train.
+        """
         raise NotImplementedError("FedAMP and its heuristic form differ in this")
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
@@ -89,12 +92,13 @@ class FedAMP(Attentive):
         bool, Help("squared distances in units of their mean, so that sigma need not fit the net")
     ] = False
 
-    def attention(self, models: Tensor, ids: Tensor, own: Tensor) -> Tensor:
+    def attention(self, models: Tensor, cohort: Cohort, hidden: Tensor) -> Tensor:
         """alpha A'(|w_i - w_j|^2), A'(x) = exp(-x / sigma) / sigma; a row may not add up to more than 1."""
-        apart = torch.cdist(models[ids], models, compute_mode="donot_use_mm_for_euclid_dist").square()
+        apart = torch.cdist(models[cohort.ids], models, compute_mode="donot_use_mm_for_euclid_dist").square()
         if self.relative:
-            apart = apart / mean_square_distance(models).clamp(min=torch.finfo(models.dtype).tiny)
-        weights = (self.step_size / self.sigma * torch.exp(-apart / self.sigma)).masked_fill(own, 0)
+            mean = mean_square_distance(cohort.without_unseen(models))
+            apart = apart / mean.clamp(min=torch.finfo(models.dtype).tiny)
+        weights = (self.step_size / self.sigma * torch.exp(-apart / self.sigma)).masked_fill(hidden, 0)
         return weights / weights.sum(1, keepdim=True).clamp(min=1)
 
     @property
@@ -115,11 +119,11 @@ class HeurFedAMP(Attentive):
         ),
     ] = None
 
-    def attention(self, models: Tensor, ids: Tensor, own: Tensor) -> Tensor:
+    def attention(self, models: Tensor, cohort: Cohort, hidden: Tensor) -> Tensor:
         """(1 - xi) exp(s cos(w_i, w_j)), normalised over the others."""
         rows = F.normalize(models, dim=1)
-        share = 1 / len(models) if self.own_share is None else self.own_share
-        weights = torch.softmax((self.scale * rows[ids] @ rows.T).masked_fill(own, -torch.inf), 1)
+        share = 1 / cohort.population if self.own_share is None else self.own_share
+        weights = torch.softmax((self.scale * rows[cohort.ids] @ rows.T).masked_fill(hidden, -torch.inf), 1)
         return (1 - share) * weights.nan_to_num(0)  # a client that is alone attends to nobody
 
     def degenerate(self) -> list[str]:

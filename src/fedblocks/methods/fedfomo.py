@@ -73,7 +73,7 @@ class FedFomo(Method):
         count, affinity = min(self.peers, cohort.population - 1), server["affinity"]["value"][cohort.ids]
         if count == 0:
             return cohort.ids[:, None]
-        return epsilon_greedy(affinity, cohort.ids, count, epsilon, cohort.seed)
+        return epsilon_greedy(affinity, cohort.ids, count, epsilon, cohort.seed, cohort.unseen)
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         if not client.training:
@@ -117,10 +117,13 @@ class FedFomo(Method):
         return {**server, "affinity": {"value": affinity}}
 
 
-def epsilon_greedy(affinity: Tensor, own: Tensor, count: int, epsilon: float, seed: int) -> Tensor:
+def epsilon_greedy(
+    affinity: Tensor, own: Tensor, count: int, epsilon: float, seed: int, unseen: Tensor | None = None
+) -> Tensor:
     """This many others for each client, one after another: the best that is left, or, sometimes, any that is left.
 
     `affinity` is [clients, population], `own` [clients] their numbers, `epsilon` the chance of any: [clients, count].
+    Clients that never train (`unseen`) are nobody's peers.
     """
     population = affinity.shape[1]
     keys = fold(torch.full((), derive(seed, "peers"), device=own.device), own)
@@ -130,6 +133,8 @@ def epsilon_greedy(affinity: Tensor, own: Tensor, count: int, epsilon: float, se
     best = shuffled.gather(1, falling)
     by_affinity, by_chance = best.argsort(1).to(noise), noise[:, :population]  # ranks: [clients, population]
     taken, chosen = torch.zeros_like(best, dtype=torch.bool).scatter(1, own[:, None], True), list[Tensor]()
+    if unseen is not None and len(unseen):
+        taken = taken.index_fill(1, unseen, True)
     for turn in range(count):
         rank = torch.where(explore[:, turn, None], by_chance, by_affinity)
         chosen.append(rank.masked_fill(taken, torch.inf).argmin(1, keepdim=True))

@@ -54,7 +54,7 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     device, why_device = device_of(config)
     federation, placed_there = (federation, federation.to(device)) if federation else known(config, device)
     clients, unseen = hold_out(config, federation)
-    setting = _setting(config, placed_there)
+    setting = _setting(config, placed_there, unseen)
     with placed(config, ("method",)):
         setting.start()  # blocks that cannot be shared show here
     cohort = _cohort(config, len(clients))
@@ -151,7 +151,7 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
     return net
 
 
-def _setting(config: Config, federation: Federation) -> Experiment:
+def _setting(config: Config, federation: Federation, unseen: Sequence[int]) -> Experiment:
     groups = [ALL] * federation.clients
     for name, group in config.groups.items():
         for client in _members(config, name, group, federation):
@@ -159,7 +159,7 @@ def _setting(config: Config, federation: Federation) -> Experiment:
     tables = {ALL: (config.net, config.method)} | {name: (g.net, g.method) for name, g in config.groups.items()}
     used = {name: tables[name] for name in dict.fromkeys(groups)}
     methods = {name: _method(config, name, *choices, federation) for name, choices in used.items()}
-    return Experiment(methods, federation, config.seed, groups if config.groups else ())
+    return Experiment(methods, federation, config.seed, groups if config.groups else (), unseen=unseen)
 
 
 def _method(config: Config, group: str, net: Choice, method: Choice, federation: Federation) -> Method:

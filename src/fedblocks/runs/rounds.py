@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 
@@ -14,7 +14,8 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.random import generator
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
-from fedblocks.engines.round import evaluate, evaluation, run_round
+from fedblocks.engines.lanes.lanes import Lanes
+from fedblocks.engines.round import Engine, Portraits
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.storage.environment import now
@@ -22,7 +23,7 @@ from fedblocks.runs.storage.record import ClientMetric, Note, Part, RefusalRow, 
 from fedblocks.runs.storage.states import settled
 
 SMALL = 256  # numbers that a private block may have to be kept for plots: branch weights, mixtures
-Portraits = dict[str, dict[int, list[float]]]  # name -> client -> numbers
+Result = TypeVar("Result")
 Counts = Mapping[str, Mapping[int, tuple[float, float, float]]]  # view -> client -> correct, labels, sum of losses
 
 
@@ -35,26 +36,56 @@ def cohort_of(prepared: Prepared, round: int) -> list[int]:
     return sorted(prepared.clients[i] for i in chosen)
 
 
-def play(prepared: Prepared, state: State) -> tuple[Prepared, State, RoundRecord]:
-    """One round; if the GPU's memory does not suffice, with fewer clients at once, then and from now on."""
+def play(
+    lanes: Lanes, prepared: Sequence[Prepared], states: Sequence[State], engine: Engine
+) -> tuple[Engine, list[tuple[State, RoundRecord]]]:
+    """One round of every lane; if the GPU's memory does not suffice, with fewer clients at once from now on."""
     notes: list[Note] = []
+    clients = sum(own.cohort for own in prepared)
+    return within_memory(lambda engine: _play(lanes, prepared, states, engine, notes), engine, clients, notes)
+
+
+def within_memory(
+    work: Callable[[Engine], Result], engine: Engine, clients: int, notes: list[Note]
+) -> tuple[Engine, Result]:
+    """Do some work for so many clients with an engine, or with one that takes fewer at once; which one did it."""
     while True:
         try:
-            return prepared, *_played(prepared, state, notes)
+            return engine, work(engine)
         except torch.OutOfMemoryError as error:
-            prepared = _with_less_memory(prepared, error)
-            notes.append(Note(f"out of memory: from now on {_chunk(prepared)} clients at once", "warning"))
+            engine = _with_less_memory(engine, clients, error)
+            notes.append(Note(f"out of memory: from now on {engine.chunk} clients at once", "warning"))
 
 
-def _played(prepared: Prepared, state: State, notes: list[Note]) -> tuple[State, RoundRecord]:
+def _play(
+    lanes: Lanes, prepared: Sequence[Prepared], states: Sequence[State], engine: Engine, notes: Sequence[Note]
+) -> list[tuple[State, RoundRecord]]:
     began, started_at = time.perf_counter(), now()
-    clients, due = cohort_of(prepared, state.round), is_due(prepared, state.round)
-    coming = cohort_of(prepared, state.round + 1)
-    after, report = run_round(prepared.setting, state, clients, prepared.engine, scored(prepared, due), coming)
-    after = settled(after)
-    metrics, portraits = _evaluated(prepared, after) if due else ([], {})
-    found = record(after, report, metrics, portraits if due else None, notes)
-    return after, replace(found, seconds=time.perf_counter() - began, started_at=started_at)
+    round = states[0].round
+    due = is_due(prepared[0], round)
+    cohorts, coming = ([cohort_of(own, number) for own in prepared] for number in (round, round + 1))
+    ends = lanes.run_round(states, cohorts, engine, scored(prepared[0], due), coming)
+    after = [settled(state) for state, _ in ends]
+    metrics = _evaluate(lanes, prepared, after, engine) if due else [([], None)] * len(prepared)
+    seconds = (time.perf_counter() - began) / len(prepared)
+    records = [record(state, end[1], *own, notes) for state, end, own in zip(after, ends, metrics, strict=True)]
+    return [(s, replace(r, seconds=seconds, started_at=started_at)) for s, r in zip(after, records, strict=True)]
+
+
+def _evaluate(
+    lanes: Lanes, prepared: Sequence[Prepared], states: Sequence[State], engine: Engine
+) -> list[tuple[list[ClientMetric], Portraits]]:
+    """Metrics and portraits of every lane."""
+    parts = prepared[0].config.evaluation.parts
+    seen = lanes.evaluate_parts(states, [own.clients for own in prepared], engine, parts) if parts else []
+    unseen = [own.unseen for own in prepared]
+    new = lanes.evaluate_parts(states, unseen, engine, ("test",), joining=True) if any(unseen) else []
+    tables: list[tuple[list[ClientMetric], Portraits]] = []
+    for lane in range(len(prepared)):
+        metrics = [metric for part in parts for metric in metrics_of(part, seen[lane].scores.get(part, {}))]
+        metrics += metrics_of("unseen", new[lane].scores.get("test", {})) if new else []
+        tables.append((metrics, seen[lane].portraits if seen else {}))
+    return tables
 
 
 def is_due(prepared: Prepared, round: int) -> bool:
@@ -83,18 +114,6 @@ def record(
     )
 
 
-def _evaluated(prepared: Prepared, state: State) -> tuple[list[ClientMetric], Portraits]:
-    setting, engine = prepared.setting, prepared.engine
-    found: list[ClientMetric] = []
-    portraits: Portraits = {}
-    for part in prepared.config.evaluation.parts:
-        counts, portraits = evaluation(setting, state, prepared.clients, engine, part)  # the same for every part
-        found += metrics_of(part, counts)
-    if prepared.unseen:
-        found += metrics_of("unseen", evaluate(setting, state, prepared.unseen, engine, "test", joining=True))
-    return found, portraits
-
-
 def metrics_of(part: Part, counts: Counts) -> list[ClientMetric]:
     return [
         ClientMetric(part, view, client, correct, labels, loss / labels if labels else math.nan)
@@ -103,20 +122,20 @@ def metrics_of(part: Part, counts: Counts) -> list[ClientMetric]:
     ]
 
 
-def traffic_of(direction: Literal["down", "up"], found: Mapping[str, Mapping[int, int]]) -> list[Traffic]:
-    return [Traffic(client, block, direction, size) for block, row in found.items() for client, size in row.items()]
+def traffic_of(direction: Literal["down", "up"], sizes: Mapping[str, Mapping[int, int]]) -> list[Traffic]:
+    return [Traffic(client, block, direction, size) for block, row in sizes.items() for client, size in row.items()]
 
 
 def _snapshots(state: State, portraits: Portraits) -> list[Snapshot]:
     """The small private blocks of every client, such as branch weights, and the portraits of their models."""
-    found: list[Snapshot] = []
+    kept: list[Snapshot] = []
     for client, blocks in state.private.items():
         for name, block in blocks.items():
             if name not in portraits and sum(value.numel() for value in block.values()) <= SMALL:
                 numbers = [number for value in block.values() for number in value.flatten().tolist()]
-                found.append(Snapshot(name, client, numbers))
+                kept.append(Snapshot(name, client, numbers))
     drawn = [Snapshot(name, client, numbers) for name, by in portraits.items() for client, numbers in by.items()]
-    return found + [snapshot for snapshot in drawn if len(snapshot.numbers) <= SMALL]
+    return kept + [snapshot for snapshot in drawn if len(snapshot.numbers) <= SMALL]
 
 
 def _remarks(report: Report) -> list[Note]:
@@ -127,14 +146,10 @@ def _remarks(report: Report) -> list[Note]:
     return []
 
 
-def _chunk(prepared: Prepared) -> int:
-    return prepared.engine.chunk if isinstance(prepared.engine, Vectorised) else 1
-
-
-def _with_less_memory(prepared: Prepared, error: Exception) -> Prepared:
-    half = min(_chunk(prepared), prepared.cohort) // 2
+def _with_less_memory(engine: Engine, clients: int, error: Exception) -> Vectorised:
+    half = min(engine.chunk, clients) // 2 if isinstance(engine, Vectorised) else 0
     if half < 1:
         fix = "use a smaller net, fewer branches or components, a smaller batch, or a device with more memory"
         raise UserError("one client alone does not fit the memory of the device", fix) from error
     torch.cuda.empty_cache()
-    return replace(prepared, engine=Vectorised(chunk=half))
+    return Vectorised(chunk=half)

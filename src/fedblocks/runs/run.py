@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,23 +12,20 @@ import torch
 
 from fedblocks.config.code.ingredients import Ingredients
 from fedblocks.config.model import Config
-from fedblocks.core.errors import CheckpointError, DataError, Interrupted, RunFolderError, UserError
+from fedblocks.core.errors import CheckpointError, DataError, RunFolderError
 from fedblocks.core.state import State
 from fedblocks.runs.build import Prepared, prepare
-from fedblocks.runs.clients import clients_text
-from fedblocks.runs.progress import OnNote, OnRound, RoundDone
+from fedblocks.runs.loop import Lane, carry_out
+from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, config_of, load_run
-from fedblocks.runs.rounds import cohort_of, play
-from fedblocks.runs.stopping import Stop
-from fedblocks.runs.storage import checkpoint, code_record
+from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import Note
-from fedblocks.runs.storage.states import client_trees, shared_tree, state_of
+from fedblocks.runs.storage.states import state_of
 
 REAL = "federation-run"  # under which the folder of a real federation's run keeps the name that its clients know
 RUNS = Path("runs")  # where runs go that were given no folder
-OFTEN = 60.0  # seconds after which a run is stored, whatever its configuration says
 
 
 def run(
@@ -39,7 +35,8 @@ def run(
     prepared = prepare(config)
     path = Path(out) if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     with hardware(config), RunFolder.create(path, config.resolved(), environment()) as folder:
-        _carry_out(folder, prepared, prepared.setting.start(), prepared.notes, on_round, on_note)
+        lane = Lane(folder, prepared, prepared.setting.start(), prepared.notes)
+        carry_out([lane], prepared.engine, on_round, on_note)
     return load_run(path)
 
 
@@ -63,7 +60,8 @@ def resume(
             state, notes = last_state(folder, prepared)
             folder.set_status("running")
             with hardware(prepared.config):
-                _carry_out(folder, prepared, state, [*prepared.notes, *_changes(folder), *notes], on_round, on_note)
+                lane = Lane(folder, prepared, state, [*prepared.notes, *_changes(folder), *notes])
+                carry_out([lane], prepared.engine, on_round, on_note)
     return load_run(path)
 
 
@@ -115,97 +113,6 @@ def threads(number: int | None) -> Iterator[None]:
 def free_folder(stem: str) -> Path:
     """The first of `runs/STEM-001`, `runs/STEM-002`, ... that does not exist."""
     return next(path for number in count(1) if not (path := RUNS / f"{stem}-{number:03d}").exists())
-
-
-def _carry_out(
-    folder: RunFolder,
-    prepared: Prepared,
-    state: State,
-    notes: list[Note],
-    on_round: OnRound | None,
-    on_note: OnNote | None,
-) -> None:
-    """The rounds that are left, under a status that says how they ended."""
-    tell = on_note or (lambda note: None)
-    begin(folder, prepared, notes, tell)
-    with ending(folder), Stop(tell) as stop:
-        _rounds(folder, prepared, state, stop, on_round, tell)
-
-
-def begin(folder: RunFolder, prepared: Prepared, notes: list[Note], tell: OnNote) -> None:
-    """Write down what a run is about to work on, and what is to be known of it."""
-    folder.store.set_meta("federation", prepared.hash)
-    folder.store.set_meta("engine", prepared.engine.name)
-    folder.store.set_meta("clients", clients_text(prepared.setting.data))
-    known = {row["text"] for row in folder.store.rows("SELECT text FROM notes")}
-    for note in notes:
-        tell(note)
-        if note.text not in known:
-            folder.store.note(note.text, note.level)
-
-
-def _rounds(
-    folder: RunFolder, prepared: Prepared, state: State, stop: Stop, on_round: OnRound | None, tell: OnNote
-) -> None:
-    """Each round is recorded before its checkpoint: a kill in between makes `resume` record it once more."""
-    config, changed, stored = prepared.config, set[int](), time.monotonic()
-    while state.round < config.rounds:
-        changed.update(cohort_of(prepared, state.round))
-        prepared, state, record = play(prepared, state)
-        folder.store.record_round(record)
-        last, stopping, long_ago = state.round == config.rounds, stop.asked, time.monotonic() - stored > OFTEN
-        if last or stopping or long_ago or state.round % (config.checkpoint.every or 1) == 0:
-            save(folder, config, state, changed)
-            changed, stored = set(), time.monotonic()
-        for note in record.notes:
-            tell(note)
-        try:
-            if on_round is not None:
-                on_round(RoundDone.of(record, config.rounds))
-        except KeyboardInterrupt:  # a listener may end a run, which then goes on from here
-            if changed:
-                save(folder, config, state, changed)
-            raise
-        if stopping and not last:
-            raise KeyboardInterrupt
-
-
-def save(folder: RunFolder, config: Config, state: State, changed: set[int]) -> None:
-    """A checkpoint of a state; `changed` are the clients that trained since the last one."""
-    checkpoint.save(
-        folder.checkpoints,
-        state.round,
-        shared_tree(state),
-        client_trees(state),
-        changed,
-        keep=config.checkpoint.keep,
-        best_round=folder.store.best_round(),
-    )
-
-
-@contextmanager
-def ending(folder: RunFolder) -> Iterator[None]:
-    """How a run ended is written to its folder."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        folder.set_status("interrupted")
-        done = folder.store.last_round() or 0
-        raise Interrupted(f"stopped; round {done} is stored", f"go on with: {_go_on(folder)}") from error
-    except Interrupted:  # another lane's
-        folder.set_status("interrupted")
-        raise
-    except BaseException:
-        with suppress(UserError):  # a full disk must not hide the first error
-            folder.set_status("failed")
-        raise
-    folder.set_status("finished")
-
-
-def _go_on(folder: RunFolder) -> str:
-    """The command that resumes a run, with the code that it needs."""
-    files = dict.fromkeys(entry["file"] for entry in code_record.read_entries(folder.path) if "file" in entry)
-    return " ".join(["fedblocks resume", str(folder.path), *(f"--code {file}" for file in files)])
 
 
 def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]]:

@@ -41,8 +41,8 @@ class Rigged:
         job = self.before(job)
         return self.after(job, self.engine.train(job, score))
 
-    def evaluate(self, job: Job, part: str) -> Evaluated:
-        return self.engine.evaluate(self.before(job), part)
+    def evaluate(self, job: Job, parts: Sequence[str]) -> Evaluated:
+        return self.engine.evaluate(self.before(job), parts)
 
 
 @dataclass(frozen=True, eq=False)

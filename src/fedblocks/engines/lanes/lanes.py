@@ -19,80 +19,98 @@ from torch import Tensor
 from fedblocks.core.errors import UserError
 from fedblocks.core.local_round import rates_of
 from fedblocks.core.method import Method
-from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Update
 from fedblocks.core.server import Download
 from fedblocks.core.state import State
+from fedblocks.core.trees import concatenate, split
 from fedblocks.data.federation import Federation, Rows
-from fedblocks.engines.close_round import ClientResults, Report, concluded
-from fedblocks.engines.job import Evaluated, Job, Origin, Rates, Trained
+from fedblocks.engines import speculation
+from fedblocks.engines.close_round import ClientResults, Report, close_round
+from fedblocks.engines.job import Evaluated, Job, Origin, Rates, RowTables, Trained
 from fedblocks.engines.lanes.side_by_side import speculate_lanes
-from fedblocks.engines.round import Evaluation, Experiment, by_client, evaluation_jobs
-from fedblocks.engines.vectorised import Vectorised
+from fedblocks.engines.round import Engine, Evaluation, Experiment, evaluation_jobs
 
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """Runs that are done together, and their data as one federation."""
+    """Runs that are done together, and their data as one federation; one run alone is a list of one lane."""
 
-    settings: Sequence[Experiment]
+    experiments: Sequence[Experiment]
 
     def __post_init__(self) -> None:
-        reason = why_not(self.settings)
+        reason = why_not(self.experiments)
         if reason:
             raise UserError(f"these runs cannot be lanes of one: {reason}", "run them one after the other")
 
     @cached_property
     def data(self) -> Federation:
         """The clients of all lanes, one lane after the other."""
-        return merged([setting.data for setting in self.settings])
+        return merge_federations([experiment.data for experiment in self.experiments])
+
+    @cached_property
+    def tables(self) -> RowTables:
+        return RowTables()
 
     @cached_property
     def offsets(self) -> list[int]:
         """The number of each lane's first client in the merged federation."""
-        counts = [setting.data.clients for setting in self.settings]
+        counts = [experiment.data.clients for experiment in self.experiments]
         return [sum(counts[:lane]) for lane in range(len(counts))]
 
     def run_round(
         self,
         states: Sequence[State],
         clients: Sequence[Sequence[int]],
-        engine: Vectorised,
+        engine: Engine,
         score: str | None = None,
         coming: Sequence[Sequence[int]] = (),
     ) -> list[tuple[State, Report]]:
         """One round of every lane, each with its own cohort; `coming` are those of the next round, where known."""
-        offers: list[dict[str, ClientResults]] = [{} for _ in states]
-        for group in self.settings[0].methods:
+        results: list[dict[str, ClientResults]] = [{} for _ in states]
+        for group in self.experiments[0].methods:
             jobs = self._training_jobs(group, states, clients)
             if jobs:
-                found = engine.train(joined(self, jobs), score)
-                for (lane, job), trained in zip(jobs.items(), _apart(found, list(jobs.values())), strict=True):
-                    offers[lane][group] = ClientResults.of(job, trained, self.settings[lane].share)
-        methods = [setting.methods for setting in self.settings]
-        hoped = speculate_lanes(methods, states, offers)  # queued before any wait
-        for setting, state, ids in zip(self.settings, states, coming, strict=False):
-            setting.foresee(ids, state.round + 1)
-        return [concluded(*given) for given in zip(methods, states, offers, hoped, strict=True)]
+                trained = split_trained(engine.train(join_jobs(self, jobs), score), list(jobs.values()))
+                for (lane, job), own in zip(jobs.items(), trained, strict=True):
+                    results[lane][group] = ClientResults.of(job, own)
+        ends = [
+            (experiment.methods, state, own, experiment.share)
+            for experiment, state, own in zip(self.experiments, states, results, strict=True)
+        ]
+        device = self.experiments[0].data.x.device
+        speculated = speculate_lanes(ends) if speculation.pays_on(device) else [None] * len(ends)
+        for experiment, state, ids in zip(self.experiments, states, coming, strict=False):
+            experiment.prefetch_batches(ids, state.round + 1)
+        return [
+            close_round(*end) if own is None else own.settle(*end) for end, own in zip(ends, speculated, strict=True)
+        ]
 
-    def evaluation(
-        self, states: Sequence[State], clients: Sequence[Sequence[int]], engine: Vectorised, part: str, joining: bool
+    def evaluate_parts(
+        self,
+        states: Sequence[State],
+        clients: Sequence[Sequence[int]],
+        engine: Engine,
+        parts: Sequence[str],
+        joining: bool = False,
     ) -> list[Evaluation]:
-        """What `evaluation` says of every lane."""
-        found: list[Evaluation] = [({}, {}) for _ in states]
-        lanes = [evaluation_jobs(*given, joining) for given in zip(self.settings, states, clients, strict=True)]
+        """Evaluate every lane as `evaluate_parts` of its experiment would."""
+        evaluations = [Evaluation() for _ in states]
+        lanes = [
+            evaluation_jobs(experiment, state, ids, joining)
+            for experiment, state, ids in zip(self.experiments, states, clients, strict=True)
+        ]
         for jobs in _by_group(lanes):
-            evaluated = engine.evaluate(joined(self, jobs), part)
-            for (lane, job), own in zip(jobs.items(), _evaluated_apart(evaluated, list(jobs.values())), strict=True):
-                by_client(own, job.ids, *found[lane])
-        return found
+            evaluated = split_evaluated(engine.evaluate(join_jobs(self, jobs), parts), list(jobs.values()))
+            for (lane, job), own in zip(jobs.items(), evaluated, strict=True):
+                evaluations[lane].add(own, job.ids)
+        return evaluations
 
     def _training_jobs(self, group: str, states: Sequence[State], clients: Sequence[Sequence[int]]) -> dict[int, Job]:
         jobs: dict[int, Job] = {}
-        for lane, (setting, state) in enumerate(zip(self.settings, states, strict=True)):
-            ids = setting.members(clients[lane]).get(group)
+        for lane, (experiment, state) in enumerate(zip(self.experiments, states, strict=True)):
+            ids = experiment.members(clients[lane]).get(group)
             if ids:
-                jobs[lane] = setting.job(group, ids, state, setting.methods[group].phases(), True, "train")
+                jobs[lane] = experiment.training_job(group, ids, state)
         return jobs
 
 
@@ -114,70 +132,54 @@ class JoinedJob(Job):
     @cached_property
     def rates(self) -> Rates:
         """Learning rates and strengths of pulls where lanes differ: one for each client."""
-        found: dict[tuple[int, int], Tensor] = {}
+        rates: dict[tuple[int, int], Tensor] = {}
         for number in range(len(self.phases)):
             lanes = [rates_of(job.phases[number], job.cohort.round) for job in self.jobs.values()]
             for place, own in enumerate(zip(*lanes, strict=True)):
                 if len(set(own)) > 1:
                     each = [rate for rate, job in zip(own, self.jobs.values(), strict=True) for _ in job.ids]
-                    found[number, place] = torch.tensor(each, device=self.device, dtype=self.method.net.dtype)
-        return found
+                    rates[number, place] = torch.tensor(each, device=self.device, dtype=self.method.net.dtype)
+        return rates
 
 
-def joined(lanes: Lanes, jobs: Mapping[int, Job]) -> Job:
+def join_jobs(lanes: Lanes, jobs: Mapping[int, Job]) -> Job:
     """One job for the clients of several lanes."""
     first = next(iter(jobs.values()))
     if len(jobs) == 1:
         return first
     cohorts = [job.cohort for job in jobs.values()]
-    tags = {name: torch.cat([cohort.tags[name] for cohort in cohorts]) for name in cohorts[0].tags}
     cohort = replace(
-        cohorts[0], ids=torch.cat([c.ids for c in cohorts]), sizes=torch.cat([c.sizes for c in cohorts]), tags=tags
+        cohorts[0],
+        ids=torch.cat([cohort.ids for cohort in cohorts]),
+        sizes=torch.cat([cohort.sizes for cohort in cohorts]),
+        tags=concatenate([cohort.tags for cohort in cohorts]),
     )
+    sent = Download(
+        concatenate([job.sent.blocks for job in jobs.values()]), {}, {},
+        concatenate([job.sent.bytes_down for job in jobs.values()]),
+    )  # fmt: skip
     whole = JoinedJob(
-        first.method, first.phases, cohort, _sent(list(jobs.values())), first.bytes_per_slot, lanes.data, first.seed,
-        first.training, first.purpose,
+        first.method, first.phases, cohort, sent, first.bytes_per_slot, lanes.data, first.seed, first.training,
+        first.purpose, lanes.tables,
     )  # fmt: skip
     object.__setattr__(whole, "lanes", lanes)
     object.__setattr__(whole, "jobs", jobs)
     return whole
 
 
-def _sent(jobs: Sequence[Job]) -> Download:
-    first = jobs[0].sent
-    blocks: Blocks = {
-        name: {k: torch.cat([job.sent.blocks[name][k] for job in jobs]) for k in block}
-        for name, block in first.blocks.items()
-    }
-    down = {name: torch.cat([job.sent.bytes_down[name] for job in jobs]) for name in first.bytes_down}
-    return Download(blocks, {}, {}, down)
+def split_trained(trained: Trained, jobs: Sequence[Job]) -> list[Trained]:
+    """What the clients of each job ended with."""
+    counts = [len(job.ids) for job in jobs]
+    names = [own.name for own in fields(trained)]
+    trees = [split(getattr(trained, name), counts) for name in names]
+    return [Trained(**dict(zip(names, own, strict=True))) for own in zip(*trees, strict=True)]
 
 
-def _apart(found: Trained, jobs: Sequence[Job]) -> list[Trained]:
-    """What the clients of each lane ended with."""
-    parts = list(_stretches(jobs))
-    return [
-        Trained(
-            {name: {k: v[part] for k, v in block.items()} for name, block in found.blocks.items()},
-            _cut(found.weights, part), _cut(found.wanted, part), _cut(found.bytes_down, part), _cut(found.counts, part),
-        )
-        for part in parts
-    ]  # fmt: skip
-
-
-def _evaluated_apart(found: Evaluated, jobs: Sequence[Job]) -> list[Evaluated]:
-    return [Evaluated(_cut(found.counts, part), _cut(found.portraits, part)) for part in _stretches(jobs)]
-
-
-def _stretches(jobs: Sequence[Job]) -> Iterator[slice]:
-    start = 0
-    for job in jobs:
-        yield slice(start, start + len(job.ids))
-        start += len(job.ids)
-
-
-def _cut(values: Mapping[str, Tensor], part: slice) -> dict[str, Tensor]:
-    return {name: value[part] for name, value in values.items()}
+def split_evaluated(evaluated: Evaluated, jobs: Sequence[Job]) -> list[Evaluated]:
+    """How the clients of each job did."""
+    counts = [len(job.ids) for job in jobs]
+    trees = zip(split(evaluated.counts, counts), split(evaluated.portraits, counts), strict=True)
+    return [Evaluated(*own) for own in trees]
 
 
 def _by_group(lanes: Sequence[Iterator[Job]]) -> Iterator[dict[int, Job]]:
@@ -189,7 +191,7 @@ def _by_group(lanes: Sequence[Iterator[Job]]) -> Iterator[dict[int, Job]]:
     yield from groups.values()
 
 
-def merged(data: Sequence[Federation]) -> Federation:
+def merge_federations(data: Sequence[Federation]) -> Federation:
     """Federations side by side: inputs that they share are held once."""
     pools: list[Federation] = []
     starts: list[int] = []  # where the rows of each federation begin
@@ -220,29 +222,37 @@ def _side_by_side(rows: Sequence[Rows], starts: Sequence[int]) -> Rows:
     return Rows(index, np.concatenate([[0], np.cumsum(sizes)]))
 
 
-def why_not(settings: Sequence[Experiment]) -> str | None:
-    """What keeps runs from being lanes of one, or nothing."""
-    first = settings[0]
-    for other in settings[1:]:
-        if first.methods.keys() != other.methods.keys():
-            return "they have other groups of clients"
-        for group, method in first.methods.items():
-            reason = _differs(method, other.methods[group])
-            if reason:
-                return reason
-        if first.data.x.shape[1:] != other.data.x.shape[1:] or first.data.tags.keys() != other.data.tags.keys():
-            return "their data have other shapes or tags"
-        if first.data.about.get("vocabulary") != other.data.about.get("vocabulary"):
-            return "their texts have other vocabularies"
+def why_not(experiments: Sequence[Experiment]) -> str | None:
+    """What keeps runs from being lanes of one, or nothing; one alone can always be."""
+    first, *others = experiments
+    for other in others:
+        reason = _differ(first, other)
+        if reason:
+            return reason
     unfit = next((m.net.unmappable[0] for m in first.methods.values() if m.net.unmappable), None)
-    if unfit:
+    if others and unfit:
         return f'layer "{unfit}" of the net cannot be mapped over clients'
-    if any(getattr(block, "on_request", False) for m in first.methods.values() for block in m.blocks().values()):
+    blocks = [block for method in first.methods.values() for block in method.blocks().values()]
+    if others and any(getattr(block, "on_request", False) for block in blocks):
         return "clients ask the server for modules in the middle of a round"
     return None
 
 
-def _differs(one: Method, other: Method) -> str | None:
+def _differ(first: Experiment, other: Experiment) -> str | None:
+    if first.methods.keys() != other.methods.keys():
+        return "they have other groups of clients"
+    for group, method in first.methods.items():
+        reason = _methods_differ(method, other.methods[group])
+        if reason:
+            return reason
+    if first.data.x.shape[1:] != other.data.x.shape[1:] or first.data.tags.keys() != other.data.tags.keys():
+        return "their data have other shapes or tags"
+    if first.data.about.get("vocabulary") != other.data.about.get("vocabulary"):
+        return "their texts have other vocabularies"
+    return None
+
+
+def _methods_differ(one: Method, other: Method) -> str | None:
     if type(one) is not type(other):
         return "they have other methods"
     differing = [f.name for f in fields(one) if f.name != "net" and getattr(one, f.name) != getattr(other, f.name)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NoReturn
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.server import Download
+from fedblocks.core.trees import take
 from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.processes.shared_memory import Room, SharedTree, Tree, opened, put, shapes_of, share
 from fedblocks.engines.processes.workers import Channel, Message, Worker, WorkerError, Workers, cores
@@ -23,20 +24,20 @@ class Processes:
 
     name: str = "processes"
     count: int = field(default_factory=cores)  # worker processes
-    crew: WorkerGroup = field(default_factory=lambda: WorkerGroup(), compare=False, repr=False)
+    worker_group: WorkerGroup = field(default_factory=lambda: WorkerGroup(), compare=False, repr=False)
 
     def train(self, job: Job, score: str | None = None) -> Trained:
         """Local training of every client; `score` names a part of the data to try the trained models on."""
-        found = Trained(**self.crew.work(self.count, job, "train", score))
-        return replace(found, bytes_down={**job.sent.bytes_down, **found.bytes_down})
+        trained = Trained(**self.worker_group.work(self.count, job, "train", score))
+        return replace(trained, bytes_down={**job.sent.bytes_down, **trained.bytes_down})
 
-    def evaluate(self, job: Job, part: str) -> Evaluated:
-        """Every view of every client's model, after adaptation."""
-        return Evaluated(**self.crew.work(self.count, job, "evaluate", part))
+    def evaluate(self, job: Job, parts: Sequence[str]) -> Evaluated:
+        """Every view of every client's model on parts of its data, after one adaptation."""
+        return Evaluated(**self.worker_group.work(self.count, job, "evaluate", list(parts)))
 
     def close(self) -> None:
         """End the workers; the next job would start others."""
-        self.crew.close()
+        self.worker_group.close()
 
 
 class WorkerGroup:
@@ -47,13 +48,13 @@ class WorkerGroup:
         self.workers: Workers | None = None
         self.rooms: dict[Act, Room] = {"train": Room(), "evaluate": Room()}
 
-    def work(self, count: int, job: Job, act: Act, part: str | None) -> Tree:
+    def work(self, count: int, job: Job, act: Act, scored: str | list[str] | None) -> Tree:
         """What all clients of a job end with, as a tree of tensors [clients, ...]."""
         kind, workers = self._kind(job), self._started(count)
         tensors = {**_cohort_tensors(job), "blocks": job.sent.blocks, "on_request": job.sent.on_request}
         request = share(tensors)
         cohort = {"round": job.cohort.round, "seed": job.cohort.seed}
-        message = {"kind": kind, "act": act, "part": part, "cohort": cohort, "places": request.places}
+        message = {"kind": kind, "act": act, "scored": scored, "cohort": cohort, "places": request.places}
         try:
             return Assignment(job, workers, message, request, self.rooms[act]).carried_out()
         except BaseException:  # Ctrl-C, too: nobody knows what the workers are at
@@ -148,6 +149,7 @@ class Assignment:
 
 def _serve(channel: Channel, kinds: list[Job]) -> None:
     """A worker's part: jobs, and clients of a job, as they come."""
+    engine = Sequential()  # what it wrote down for one client serves the others
     job, message, results = None, Message(), None
     rooms: dict[Act, Tree] = {}  # of the jobs before
     while True:
@@ -156,7 +158,7 @@ def _serve(channel: Channel, kinds: list[Job]) -> None:
             message, results = said, None
             job = _job(kinds[said["kind"]], said, opened(descriptor, said["places"]))
         elif job is not None:
-            one = _done(_part(job, said["member"]), message)
+            one = _work(engine, _part(job, said["member"]), message)
             if results is None:
                 results = rooms[message["act"]] = _room(channel, one, len(job.cohort), rooms.get(message["act"]))
             put(results, said["member"], one)
@@ -191,17 +193,13 @@ def _job(kind: Job, message: Message, request: SharedTree) -> Job:
 def _part(job: Job, member: int) -> Job:
     """The same job with one client in it."""
     row = slice(member, member + 1)
-    tags = {name: values[row] for name, values in job.cohort.tags.items()}
+    tags = take(job.cohort.tags, row)
     cohort = replace(job.cohort, ids=job.cohort.ids[row], sizes=job.cohort.sizes[row], tags=tags)
-    blocks = {name: {k: v[row] for k, v in block.items()} for name, block in job.sent.blocks.items()}
-    return replace(job, cohort=cohort, sent=replace(job.sent, blocks=blocks))
+    return replace(job, cohort=cohort, sent=replace(job.sent, blocks=take(job.sent.blocks, row)))
 
 
-_ENGINE = Sequential()  # of a worker: what it wrote down for one client serves the others
-
-
-def _done(job: Job, message: Message) -> dict[str, Any]:
+def _work(engine: Sequential, job: Job, message: Message) -> dict[str, Any]:
     """What the client of a job ends with, as the reference engine does it."""
-    engine = _ENGINE
-    found = engine.train(job, message["part"]) if message["act"] == "train" else engine.evaluate(job, message["part"])
-    return {one.name: getattr(found, one.name) for one in fields(found)}
+    act = engine.train if message["act"] == "train" else engine.evaluate
+    end = act(job, message["scored"])
+    return {own.name: getattr(end, own.name) for own in fields(end)}

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedblocks.core.client import Step
 from fedblocks.core.local_round import PhaseRun, run_step, step_key
+from fedblocks.core.trees import leaves
 from fedblocks.engines.replay.recording import Program, Recorder
 from fedblocks.engines.replay.rewriting import fastest
 from fedblocks.engines.replay.running import Arena, Machine
@@ -34,7 +35,7 @@ class Replayed:
     round: Any = None
     numbers: Iterator[int] = field(default_factory=count)
     kinds: dict[Hashable, int] = field(default_factory=dict)  # numbers, for what they stand for is long
-    met: Counter[Signature] = field(default_factory=Counter)
+    seen: Counter[Signature] = field(default_factory=Counter)
     drafts: dict[Signature, Program] = field(default_factory=dict)  # written down once
     before: dict[Signature, Trusted] = field(default_factory=dict)  # in the round before
     arena: Arena = field(default_factory=dict)
@@ -70,14 +71,14 @@ class Replayed:
     def _begin(self, round: Any) -> None:
         """A new round: what was written down in the last one need only be found to be the same once more."""
         self.before = {signature: trusted for signature, trusted in self.programs.items() if trusted is not None}
-        self.round, self.met, self.drafts, self.programs = round, Counter(), {}, {}
+        self.round, self.seen, self.drafts, self.programs = round, Counter(), {}, {}
         used = {kind for kind, _, _ in self.before}
         self.kinds = {about: kind for about, kind in self.kinds.items() if kind in used}
 
     def _plain(self, signature: Signature, visit: _Visit, place: int) -> None:
         """A step as it is; written down unless that is known to be of no use."""
-        self.met[signature] += 1
-        rare = self.met[signature] <= self.worth and signature not in self.before
+        self.seen[signature] += 1
+        rare = self.seen[signature] <= self.worth and signature not in self.before
         if signature in self.programs or rare:
             visit.step(place)
             return
@@ -111,13 +112,13 @@ class _Visit:
     def tensors(self) -> list[Tensor]:
         """What stays the same from step to step, or is written to."""
         stretch = self.stretch
-        return _tensors([stretch.blocks, stretch.start, stretch.local.tensors, stretch.memories])
+        return list(leaves([stretch.blocks, stretch.start, stretch.local.tensors, stretch.memories]))
 
     @property
     def kind(self) -> Hashable:
         """What its programs have in common with those of other clients."""
         stretch = self.stretch
-        return stretch.number, stretch.local.training, tuple(stretch.rates), _shapes(self.tensors)
+        return stretch.number, stretch.local.training, tuple(stretch.rates), _layout(self.tensors)
 
     @cached_property
     def keys(self) -> tuple[Tensor, ...]:
@@ -153,15 +154,7 @@ class Trusted:
         return due
 
 
-def _tensors(tree: Any) -> list[Tensor]:
-    """All tensors of nested dicts and lists, in order."""
-    if isinstance(tree, Tensor):
-        return [tree]
-    values = tree.values() if isinstance(tree, dict) else tree
-    return [tensor for value in values for tensor in _tensors(value)]
-
-
-def _shapes(tensors: Sequence[Tensor]) -> Hashable:
+def _layout(tensors: Sequence[Tensor]) -> Hashable:
     """Shapes, and which of the tensors are the same."""
     known: dict[int, int] = {}
     places = tuple(known.setdefault(id(tensor), place) for place, tensor in enumerate(tensors))

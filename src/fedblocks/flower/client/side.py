@@ -24,7 +24,7 @@ from fedblocks.core.state import initial_copy, initial_private, statistics_name,
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.engines.batching import steps_of_one
 from fedblocks.engines.job import Evaluated, Job
-from fedblocks.engines.local_work import adapted
+from fedblocks.engines.local_work import adapt
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.client.policy import Allow
@@ -214,17 +214,17 @@ class ClientSide:
         """Store the whole model of a client that joins."""
         sent = {name: {k: v[0] for k, v in block.items()} for name, block in job.sent.blocks.items()}
         steps = [steps_of_one(batches, job.device) for batches in job.batches[0]]
-        self.store.keep_model(header.round, adapted(job, job.one(0), sent, steps))
+        self.store.keep_model(header.round, adapt(job, job.one(0), sent, steps))
 
     def _work(self, header: DownloadHeader, received: Blocks, more: Blocks) -> Wire:
         """Evaluate and train, keep what is personal, and only then send the rest."""
         held = self._held(header, received)
         counts: dict[str, Counts] = {}
         pictures: dict[str, Picture] = {}
-        for part in header.evaluate:
-            job = self._job(header, held, more, *self._trial(header))
-            evaluated = Sequential().evaluate(job, part)
-            counts |= {f"{part}/{view}": _three(values[0]) for view, values in evaluated.counts.items()}
+        if header.evaluate:
+            evaluated = Sequential().evaluate(self._job(header, held, more, *self._trial(header)), header.evaluate)
+            for part, views in evaluated.counts.items():
+                counts |= {f"{part}/{view}": _three(values[0]) for view, values in views.items()}
             pictures = self._pictures(held, evaluated) if "pictures" in self.sends else {}
         if header.joining:
             self._keep_model(self._job(header, held, more, *self._trial(header)), header)

@@ -69,7 +69,7 @@ class OpenRound:
     def _send(self, group: str, ids: list[int]) -> None:
         method, state = self.side.methods[group], self.progress.state
         cohort = self.side.cohort(ids, state.round)
-        sent = gather(method, state, cohort, self.side.seed)
+        sent = gather(method, state, cohort, self.side.beginnings[group])
         specs = self.side.specs[group]
         for member, client in enumerate(ids):
             nonce, plan = secrets.token_hex(8), self.side.plans[group]

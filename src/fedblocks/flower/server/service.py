@@ -98,8 +98,8 @@ class Service:
         claims = {int(client): size for client, size in json.loads(folder.store.meta(CLAIMS) or "{}").items()}
         spec = job.spec.model_dump_json()
         registry = Registry(grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), spec, tell, claims)
-        run = job.spec.run
-        side = ServerSide(methods, registry.members, data.clients, config.seed, run, data.x.device, job.share)
+        run, device, unseen = job.spec.run, data.x.device, prepared.unseen
+        side = ServerSide(methods, registry.members, data.clients, config.seed, run, device, job.share, unseen)
         return Service(job, folder, prepared, side, registry)
 
     def train(self) -> None:

@@ -11,7 +11,7 @@ import torch
 from fedblocks.core.admission import Refusal
 from fedblocks.core.method import Method
 from fedblocks.core.random import derive
-from fedblocks.core.server import Cohort
+from fedblocks.core.server import Beginnings, Cohort
 from fedblocks.core.state import State, initial_state
 from fedblocks.data.sets.text import SCORES, scored_view
 from fedblocks.engines.close_round import Report
@@ -69,16 +69,22 @@ class ServerSide:
 
     methods: Mapping[str, Method]
     members: Mapping[int, Member]
-    population: int  # how many clients there are, enrolled or not
+    population: int  # how many clients there are, enrolled or not, unseen or not
     seed: int
     run: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     share: float = 1.0  # the largest part of a slot that one client may decide
-    refused: dict[int, str] = field(default_factory=dict)  # client -> why its last answer was not used
+    unseen: Sequence[int] = ()  # clients that never train
+    refused: dict[int, str] = field(default_factory=dict)  # client -> why its last answer was not used; it is told
 
     def start(self) -> Progress:
         """Return the progress before the first round."""
         return Progress(initial_state(self.methods, self.population, self.seed, self.device), {})
+
+    @cached_property
+    def beginnings(self) -> dict[str, Beginnings]:
+        """What clients of each group start with."""
+        return {group: Beginnings.of(method, self.seed) for group, method in self.methods.items()}
 
     @cached_property
     def specs(self) -> dict[str, dict[str, Specs]]:
@@ -106,4 +112,6 @@ class ServerSide:
         tags = {name: torch.tensor([m.tags[name] for m in members], device=self.device) for name in names}
         sizes = torch.tensor([m.size for m in members], dtype=torch.double, device=self.device)
         ids = torch.tensor(clients, dtype=torch.long, device=self.device)
-        return Cohort(ids, sizes, tags, self.population, round, derive(self.seed, round, "server"))
+        unseen = torch.tensor(self.unseen, dtype=torch.long, device=self.device)
+        population, seed = self.population - len(unseen), derive(self.seed, round, "server")
+        return Cohort(ids, sizes, tags, population, round, seed, unseen)

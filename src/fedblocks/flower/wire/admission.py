@@ -142,7 +142,7 @@ def _check_weights(
 ) -> None:
     """Refuse weights other than the client's examples, or those that the method decided beyond limit and slots."""
     size = expected.member.size
-    _, refusals = Examination.of(weight_checks(name, row[None], expected.limits), expected.limits.long()).judged()
+    _, refusals = Examination.of(weight_checks(name, row[None], expected.limits), expected.limits.long()).judge()
     if refusals:
         raise Malformed(refusals[0].reason, refusals[0].detail)
     if not is_decided and not bool((row == size).all()):
