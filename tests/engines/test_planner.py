@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
 def plan(**changes) -> TrialPlan:
     example = EXAMPLES["fedavg"]()
     return TrialPlan(
-        **{"setting": example.setting(), "clients": example.everybody, "cohort": 4, "processes": 2, **changes}
+        **{"experiment": example.setting(), "clients": example.everybody, "cohort": 4, "processes": 2, **changes}
     )
 
 

@@ -45,13 +45,13 @@ def _batches(
     number: int, count: int, seed: int, round: int, client: int, purpose: str,
 ) -> list[Positions]:  # fmt: skip
     chosen = positions(count, on)
-    found: list[Positions] = []
+    drawn: list[Positions] = []
     epoch = 0
-    while len(chosen) and (epoch < epochs if epochs is not None else len(found) < (steps or 0)):
+    while len(chosen) and (epoch < epochs if epochs is not None else len(drawn) < (steps or 0)):
         order = generator(seed, round, client, purpose, number, epoch).permutation(chosen)
-        found += _cut(order, size, drop_last)
+        drawn += _cut(order, size, drop_last)
         epoch += 1
-    return found[:steps]
+    return drawn[:steps]
 
 
 def _cut(order: Positions, size: int, drop_last: bool) -> list[Positions]:
@@ -59,37 +59,37 @@ def _cut(order: Positions, size: int, drop_last: bool) -> list[Positions]:
     return cuts[:-1] if drop_last and len(cuts) > 1 and len(cuts[-1]) < size else cuts
 
 
-def steps_of_one(found: Sequence[Positions], device: torch.device) -> list[Step]:
+def steps_of_one(batches: Sequence[Positions], device: torch.device) -> list[Step]:
     """The steps of one client: batches as they are, no padding."""
-    if not found:
+    if not batches:
         return []
-    flat = torch.from_numpy(np.concatenate(found)).to(device)
-    return [Step(index, full=True) for index in torch.split(flat, [len(f) for f in found])]
+    flat = torch.from_numpy(np.concatenate(batches)).to(device)
+    return [Step(index, full=True) for index in torch.split(flat, [len(f) for f in batches])]
 
 
-def steps_of_stack(found: Sequence[Sequence[Positions]], device: torch.device) -> list[Step]:
+def steps_of_stack(by_client: Sequence[Sequence[Positions]], device: torch.device) -> list[Step]:
     """The steps of a stack of clients, longest first: in each step only those that still have batches take part."""
-    counts = [len(f) for f in found]
+    counts = [len(f) for f in by_client]
     if not any(counts):
         return []
     if counts != sorted(counts, reverse=True):
         raise ValueError("clients of a stack must be sorted by their number of batches, longest first")
-    table = _table(found, counts)
+    table = _table(by_client, counts)
     index = torch.from_numpy(table).to(device)
     active = [sum(count > s for count in counts) for s in range(counts[0])]
     full = [bool((table[s, :a] >= 0).all()) for s, a in enumerate(active)]
     return [Step(index[s, :a], full[s], a) for s, a in enumerate(active)]
 
 
-def _table(found: Sequence[Sequence[Positions]], counts: Sequence[int]) -> Positions:
+def _table(by_client: Sequence[Sequence[Positions]], counts: Sequence[int]) -> Positions:
     """[steps, clients, batch], -1 where there is nothing."""
-    widths = {len(batch) for client in found for batch in client}
-    shape = (counts[0], len(found), max(widths))
+    widths = {len(batch) for client in by_client for batch in client}
+    shape = (counts[0], len(by_client), max(widths))
     if len(widths) == 1 and counts[-1] == counts[0]:  # nothing is missing
-        flat = np.concatenate([batch for client in found for batch in client])
+        flat = np.concatenate([batch for client in by_client for batch in client])
         return np.ascontiguousarray(flat.reshape(shape[1], shape[0], shape[2]).transpose(1, 0, 2))
     table = np.full(shape, -1, dtype=np.int64)
-    for c, client in enumerate(found):
+    for c, client in enumerate(by_client):
         for s, batch in enumerate(client):
             table[s, c, : len(batch)] = batch
     return table

@@ -18,11 +18,11 @@ COPIES = 5  # of every parameter: as sent, at work, its gradient, an optimizer's
 
 def bytes_of(text: str) -> int:
     """The number of bytes that a text such as "8GiB" means."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    unit = found[2].upper() if found else ""
-    if not found or unit not in UNITS or float(found[1]) <= 0:
+    amount = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = amount[2].upper() if amount else ""
+    if not amount or unit not in UNITS or float(amount[1]) <= 0:
         raise UserError(f'"{text}" is no amount of memory', 'write a number and a unit, e.g. "8GiB" or "500MB"')
-    return int(float(found[1]) * UNITS[unit])
+    return int(float(amount[1]) * UNITS[unit])
 
 
 def chunk_for(memory: int, chunk: int, method: Method, x: Tensor) -> int:

@@ -24,6 +24,7 @@ from fedblocks.runs.storage.states import settled
 
 SMALL = 256  # numbers that a private block may have to be kept for plots: branch weights, mixtures
 Result = TypeVar("Result")
+Table = tuple[list[ClientMetric], Portraits | None]  # of one lane; no portraits: it was not evaluated
 Counts = Mapping[str, Mapping[int, tuple[float, float, float]]]  # view -> client -> correct, labels, sum of losses
 
 
@@ -66,21 +67,21 @@ def _play(
     cohorts, coming = ([cohort_of(own, number) for own in prepared] for number in (round, round + 1))
     ends = lanes.run_round(states, cohorts, engine, scored(prepared[0], due), coming)
     after = [settled(state) for state, _ in ends]
-    metrics = _evaluate(lanes, prepared, after, engine) if due else [([], None)] * len(prepared)
+    tables: list[Table] = _evaluate(lanes, prepared, after, engine) if due else [([], None)] * len(prepared)
     seconds = (time.perf_counter() - began) / len(prepared)
-    records = [record(state, end[1], *own, notes) for state, end, own in zip(after, ends, metrics, strict=True)]
+    records = [record(state, end[1], *own, notes) for state, end, own in zip(after, ends, tables, strict=True)]
     return [(s, replace(r, seconds=seconds, started_at=started_at)) for s, r in zip(after, records, strict=True)]
 
 
 def _evaluate(
     lanes: Lanes, prepared: Sequence[Prepared], states: Sequence[State], engine: Engine
-) -> list[tuple[list[ClientMetric], Portraits]]:
+) -> list[Table]:
     """Metrics and portraits of every lane."""
     parts = prepared[0].config.evaluation.parts
     seen = lanes.evaluate_parts(states, [own.clients for own in prepared], engine, parts) if parts else []
     unseen = [own.unseen for own in prepared]
     new = lanes.evaluate_parts(states, unseen, engine, ("test",), joining=True) if any(unseen) else []
-    tables: list[tuple[list[ClientMetric], Portraits]] = []
+    tables: list[Table] = []
     for lane in range(len(prepared)):
         metrics = [metric for part in parts for metric in metrics_of(part, seen[lane].scores.get(part, {}))]
         metrics += metrics_of("unseen", new[lane].scores.get("test", {})) if new else []

@@ -34,9 +34,9 @@ BETTER = {"vectorised": 1.1, "processes": 1.0, "sequential": 1.0}  # how many ti
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """What is to be decided: a cohort of a setting on some cores."""
+    """What is to be decided: a cohort of an experiment on some cores."""
 
-    setting: Experiment
+    experiment: Experiment
     clients: Sequence[int]  # of which cohorts are drawn
     cohort: int
     chunk: int = 64
@@ -46,33 +46,33 @@ class TrialPlan:
     @property
     def group(self) -> str:
         """The clients with the largest net decide."""
-        methods = self.setting.methods
+        methods = self.experiment.methods
         return max(methods, key=lambda name: Net.size(methods[name].net))
 
     def engines(self) -> dict[str, Engine]:
         """The engines that could do it."""
-        found: dict[str, Engine] = {"sequential": Sequential()}
-        if not self.setting.methods[self.group].net.unmappable:
-            found["vectorised"] = Vectorised(chunk=self.chunk)
+        possible: dict[str, Engine] = {"sequential": Sequential()}
+        if not self.experiment.methods[self.group].net.unmappable:
+            possible["vectorised"] = Vectorised(chunk=self.chunk)
         if self.processes > 1 and self.cohort > 1 and available():
-            found["processes"] = Processes(count=min(self.processes, self.cohort))
-        return found
+            possible["processes"] = Processes(count=min(self.processes, self.cohort))
+        return possible
 
     def key(self) -> str:
         """Everything that the answer depends on."""
-        method = self.setting.methods[self.group]
+        method = self.experiment.methods[self.group]
         shapes = [[name, list(value.shape)] for name, value in method.net.init(0).items()]
-        about = [type(method).__name__, method.batch_size, list(self.setting.data.x.shape[1:]), shapes]
+        about = [type(method).__name__, method.batch_size, list(self.experiment.data.x.shape[1:]), shapes]
         machine = [torch.__version__, self.threads, cores(), self.processes]
         return sha256(json.dumps([*about, self.cohort, self.chunk, *machine]).encode()).hexdigest()[:32]
 
 
 def planned(plan: TrialPlan) -> tuple[Engine, str]:
     """The engine that was fastest, and by how much."""
-    found = _remembered(plan.key()) or _remember(plan.key(), tried(plan))
+    seconds_of = _remembered(plan.key()) or _remember(plan.key(), tried(plan))
     engines = plan.engines()
-    best = fastest({name: seconds for name, seconds in found.items() if name in engines})
-    return engines[best], f"{_told(found)} for a few steps of this net"
+    best = fastest({name: seconds for name, seconds in seconds_of.items() if name in engines})
+    return engines[best], f"{_list_seconds(seconds_of)} for a few steps of this net"
 
 
 def fastest(seconds: Mapping[str, float]) -> str:
@@ -85,12 +85,12 @@ def tried(plan: TrialPlan) -> dict[str, float]:
     before = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
     try:
-        return _tried(plan, plan.engines())
+        return _try_engines(plan, plan.engines())
     finally:
         torch.set_num_threads(before)
 
 
-def _tried(plan: TrialPlan, engines: dict[str, Engine]) -> dict[str, float]:
+def _try_engines(plan: TrialPlan, engines: dict[str, Engine]) -> dict[str, float]:
     first = min(timed(engines["sequential"], _job(plan, 1)) for _ in range(2))
     if first > LONG:
         engines.pop("vectorised", None)
@@ -106,13 +106,13 @@ def _tried(plan: TrialPlan, engines: dict[str, Engine]) -> dict[str, float]:
 
 def _in_turn(engines: Mapping[str, Engine], job: Job) -> dict[str, float]:
     """The median seconds of each, after one trial to warm up; in turn, so that a busy machine disturbs all alike."""
-    found: dict[str, list[float]] = {name: [] for name in engines}
+    trials: dict[str, list[float]] = {name: [] for name in engines}
     for turn in range(TURNS[1]):
-        if turn >= TURNS[0] and sum(map(sum, found.values())) > SHORT:
+        if turn >= TURNS[0] and sum(map(sum, trials.values())) > SHORT:
             break
         for name, engine in engines.items():
-            found[name].append(timed(engine, job))
-    return {name: median(seconds[1:]) for name, seconds in found.items()}
+            trials[name].append(timed(engine, job))
+    return {name: median(seconds[1:]) for name, seconds in trials.items()}
 
 
 def timed(engine: Engine, job: Job) -> float:
@@ -124,14 +124,14 @@ def timed(engine: Engine, job: Job) -> float:
 
 def _job(plan: TrialPlan, count: int, steps: int = STEPS) -> Job:
     """The first steps of some clients."""
-    setting, group = plan.setting, plan.group
-    members = setting.members(plan.clients)[group]
-    clients = [client for client in members if len(setting.data.train[client])][:count] or members[:1]
-    phases = [replace(phase, steps=min(phase.steps or steps, steps)) for phase in setting.methods[group].phases()]
-    return setting.job(group, clients, setting.start(), phases, True, "train")
+    experiment, group = plan.experiment, plan.group
+    members = experiment.members(plan.clients)[group]
+    clients = [client for client in members if len(experiment.data.train[client])][:count] or members[:1]
+    phases = [replace(phase, steps=min(phase.steps or steps, steps)) for phase in experiment.methods[group].phases()]
+    return experiment.job(group, clients, experiment.start(), phases, True, "train")
 
 
-def _told(seconds: Mapping[str, float]) -> str:
+def _list_seconds(seconds: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in sorted(seconds.items(), key=lambda i: i[1]))
 
 
@@ -142,8 +142,8 @@ def _folder() -> Path:
 
 def _remembered(key: str) -> dict[str, float] | None:
     try:
-        found: Any = json.loads((_folder() / f"{key}.json").read_text())
-        return {str(name): float(seconds) for name, seconds in found.items()} if "sequential" in found else None
+        stored: Any = json.loads((_folder() / f"{key}.json").read_text())
+        return {str(name): float(seconds) for name, seconds in stored.items()} if "sequential" in stored else None
     except (OSError, ValueError, AttributeError, TypeError):
         return None
 

@@ -37,7 +37,7 @@ def speculate_lanes(ends: Sequence[End]) -> list[Speculation | None]:
     reduced = _split_lanes(reduce_groups(joined, _cap_lanes(groups, ends)), states)
     by_group = [_examine_lanes([own[group] for own in results], groups[group]) for group in groups]
     examinations = [dict(zip(groups, own, strict=True)) for own in zip(*by_group, strict=True)]
-    return [conclude_early(*end, *own) for end, *own in zip(ends, reduced, examinations, strict=True)]
+    return [conclude_early(*end, *own) for end, own in zip(ends, zip(reduced, examinations, strict=True), strict=True)]
 
 
 def _are_alike(ends: Sequence[End]) -> bool:

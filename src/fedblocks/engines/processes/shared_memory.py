@@ -35,15 +35,15 @@ class SharedTree:
 
 def share(tree: Tree) -> SharedTree:
     """A copy of a tree for other processes; what all clients have in common is copied once."""
-    places, size = _placed(tree, 0)
-    shared = _made(places, size)
+    places, size = _place(tree, 0)
+    shared = _create(places, size)
     _fill(shared.tree, tree)
     return shared
 
 
 def room_for(shapes: Shapes) -> SharedTree:
     """Room for tensors that other processes will write."""
-    return _made(*_placed(shapes, 0))
+    return _create(*_place(shapes, 0))
 
 
 def opened(descriptor: int, places: Places) -> SharedTree:
@@ -71,12 +71,12 @@ class Room:
         """The room, for tensors of these shapes."""
         if self.descriptor is None or shapes != self.shapes or (self.memory is not None and self.memory() is not None):
             self.close()
-            made = room_for(shapes)
+            shared = room_for(shapes)
             self.shapes, self.known = shapes, set()
         else:
-            made = opened(self.descriptor, self.places)
-        self.descriptor, self.places, self.memory = made.descriptor, made.places, made.memory
-        return made.tree
+            shared = opened(self.descriptor, self.places)
+        self.descriptor, self.places, self.memory = shared.descriptor, shared.places, shared.memory
+        return shared.tree
 
     def key(self, worker: int) -> int | None:
         """The file for a worker that does not have it yet."""
@@ -108,18 +108,18 @@ def put(tree: Tree, member: int, one: Tree) -> None:
             tree[name][member].copy_(value[0].detach())
 
 
-def _made(places: Places, size: int) -> SharedTree:
+def _create(places: Places, size: int) -> SharedTree:
     descriptor = os.memfd_create("fedblocks", os.MFD_CLOEXEC)
     os.truncate(descriptor, max(size, 1))
     return opened(descriptor, places)
 
 
-def _placed(tree: Tree | Shapes, offset: int) -> tuple[Places, int]:
+def _place(tree: Tree | Shapes, offset: int) -> tuple[Places, int]:
     """A place for each tensor, one after the other, and where the last one ends."""
     places: Places = {}
     for name, value in tree.items():
         if isinstance(value, dict):
-            places[name], offset = _placed(value, offset)
+            places[name], offset = _place(value, offset)
         else:
             dtype, shape, repeats = _leaf(value)
             places[name] = [dtype, shape, offset, repeats]

@@ -50,8 +50,8 @@ def _renamed(value: Any, names: Mapping[Slot, Slot]) -> Any:
 def written(operation: RecordedCall) -> set[Slot]:
     """The tensors that an operation changes."""
     schema: Any = operation.call._schema  # type: ignore[attr-defined]
-    given = {**dict(zip((a.name for a in schema.arguments), operation.args, strict=False)), **dict(operation.kwargs)}
-    changed = [given[a.name] for a in schema.arguments if a.is_write and a.name in given]
+    values = {**dict(zip((a.name for a in schema.arguments), operation.args, strict=False)), **dict(operation.kwargs)}
+    changed = [values[a.name] for a in schema.arguments if a.is_write and a.name in values]
     return reads(replace(operation, args=tuple(changed), kwargs=()))
 
 

@@ -92,7 +92,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.tensors: list[Tensor] = []  # kept alive meanwhile, so that an identity means one tensor
         self.slots: dict[int, Slot] = {}
         self.operations: list[RecordedCall] = []
-        self.made: set[Slot] = set()
+        self.written: set[Slot] = set()
         self.repeatable = True
         self.inputs = tuple(self._slot(tensor) for tensor in inputs)
 
@@ -105,17 +105,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.repeatable &= not _depends_on_numbers(func, args)
         refs = tuple(self._ref(a) for a in args)
         named = tuple((k, self._ref(v)) for k, v in (kwargs or {}).items())
-        found = func(*args, **(kwargs or {}))
-        results = [r for r in (found if isinstance(found, tuple | list) else (found,)) if isinstance(r, Tensor)]
+        returned = func(*args, **(kwargs or {}))
+        results = [r for r in (returned if isinstance(returned, tuple | list) else [returned]) if isinstance(r, Tensor)]
         if func is torch.ops.aten.detach.default:
             self._alias(results[0], args[0])
-            return found
+            return returned
         self.repeatable &= all(r.layout == torch.strided for r in results)
         new = [r for r in results if id(r) not in self.slots]
         outs = tuple(self._slot(r) for r in results)
-        self.made |= {self._slot(r) for r in new}
+        self.written |= {self._slot(r) for r in new}
         self.operations.append(RecordedCall(func, refs, named, outs))
-        return found
+        return returned
 
     def program(self, steady: int) -> Program | None:
         """What was written down, if it can be repeated; the first inputs stay the same for many runs."""
@@ -125,7 +125,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         numbers: dict[int, int] = {}
         storages = tuple(numbers.setdefault(t.untyped_storage()._cdata, n) for n, t in enumerate(self.tensors))
         read = {slot for operation in self.operations for slot in reads(operation)}
-        constants = {s: self.tensors[s] for s in read - self.made - set(self.inputs)}
+        constants = {s: self.tensors[s] for s in read - self.written - set(self.inputs)}
         versions = {s: 0 if t.is_inference() else t._version for s, t in constants.items()}
         empty = Program((), (), self.inputs, steady, {}, versions, layouts, storages)
         return arranged(empty, self.operations, constants)
@@ -157,15 +157,15 @@ def _depends_on_numbers(func: Any, args: Any) -> bool:
 
 def reads(operation: RecordedCall) -> set[Slot]:
     """The tensors that an operation is given."""
-    found: set[Slot] = set()
+    slots: set[Slot] = set()
     waiting = [*operation.args, *(value for _, value in operation.kwargs)]
     while waiting:
         value = waiting.pop()
         if isinstance(value, Ref):
-            found.add(value.slot)
+            slots.add(value.slot)
         elif isinstance(value, tuple):
             waiting.extend(value)
-    return found
+    return slots
 
 
 def needed(operations: Sequence[RecordedCall]) -> list[RecordedCall]:
@@ -198,10 +198,10 @@ def _split(
 
 def _freeing(operations: Sequence[RecordedCall], keep: set[Slot]) -> tuple[RecordedCall, ...]:
     """With what each operation is the last to use."""
-    found: list[RecordedCall] = []
+    calls: list[RecordedCall] = []
     later = set(keep)
     for operation in reversed(operations):
         here = reads(operation) | set(operation.outs)
-        found.append(replace(operation, done=tuple(sorted(here - later))))
+        calls.append(replace(operation, done=tuple(sorted(here - later))))
         later |= here
-    return tuple(found[::-1])
+    return tuple(calls[::-1])

@@ -85,10 +85,11 @@ def _writing(call: Any) -> Any:
     """The overload that writes its results where it is told, if the CPU has a kernel of its own for it."""
     wanted = [(a.name, str(a.type)) for a in call._schema.arguments]
     for name in call.overloadpacket.overloads():
-        found = getattr(call.overloadpacket, name)
-        given = [(a.name, str(a.type)) for a in found._schema.arguments if not a.is_out]
-        if given == wanted and _outs(found) and torch._C._dispatch_has_kernel_for_dispatch_key(found.name(), "CPU"):
-            return found
+        overload = getattr(call.overloadpacket, name)
+        inputs = [(a.name, str(a.type)) for a in overload._schema.arguments if not a.is_out]
+        is_alike = inputs == wanted and bool(_outs(overload))
+        if is_alike and torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CPU"):
+            return overload
     return None
 
 
@@ -118,9 +119,9 @@ def _agree(plain: Machine, fast: Machine, inputs: Sequence[Tensor]) -> bool:
 def _copies(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
     """One copy of each tensor that the program looks at; the others as they are."""
     read = {slot for operation in (*program.first, *program.operations) for slot in reads(operation)}
-    found = list(zip(program.inputs, inputs, strict=True))
-    own = {slot: tensor.clone() for slot, tensor in found if slot in read}
-    return [own.get(slot, tensor) for slot, tensor in found]
+    pairs = list(zip(program.inputs, inputs, strict=True))
+    own = {slot: tensor.clone() for slot, tensor in pairs if slot in read}
+    return [own.get(slot, tensor) for slot, tensor in pairs]
 
 
 def _run_twice(machine: Machine, inputs: Sequence[Tensor]) -> None:

@@ -64,15 +64,15 @@ class Machine:
 
 def _own(program: Program, arena: Arena) -> dict[Slot, Tensor]:
     """Memory for the buffers and for what is another tensor in every run."""
-    found: dict[Slot, Tensor] = {}
+    tensors: dict[Slot, Tensor] = {}
     taken: Counter[Layout] = Counter()
     for slot in (*program.buffers, *program.inputs[program.steady :]):
         layout = program.layouts[slot]
         taken[layout] += 1
         if (layout, taken[layout]) not in arena:
             arena[layout, taken[layout]] = layout.empty()
-        found[slot] = arena[layout, taken[layout]]
-    return found
+        tensors[slot] = arena[layout, taken[layout]]
+    return tensors
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class _Open:
 
 def _moves(operation: RecordedCall, moves: set[Slot]) -> bool:
     """Whether a view is of something that moves; if so it moves, too."""
-    found = bool(reads(operation) & moves)
-    if found:
+    is_moved = bool(reads(operation) & moves)
+    if is_moved:
         moves |= set(operation.outs)
-    return found
+    return is_moved
 
 
 def _complete(operation: RecordedCall, kernel: Callable[..., Any], memory: list[Any]) -> Thunk:
@@ -122,11 +122,11 @@ def run(calls: Sequence[Call], memory: Any) -> None:
             args[position] = [None if slot is None else memory[slot] for slot in slots]
         if named:
             kwargs = {**kwargs, **{name: memory[slot] for name, slot in named}}
-        found = kernel(*args, **kwargs)
+        returned = kernel(*args, **kwargs)
         if len(outs) == 1:
-            memory[outs[0]] = found if isinstance(found, Tensor) else found[0]
+            memory[outs[0]] = returned if isinstance(returned, Tensor) else returned[0]
         elif outs:
-            for slot, value in zip(outs, (v for v in found if isinstance(v, Tensor)), strict=True):
+            for slot, value in zip(outs, (v for v in returned if isinstance(v, Tensor)), strict=True):
                 memory[slot] = value
         for slot in done:
             memory[slot] = None
@@ -136,15 +136,15 @@ def _parts(program: Program) -> list[RecordedCall | list[Call]]:
     """Operations on tensors that stay where they are; calls, in a row, that look into the memory."""
     stays = {*program.inputs, *program.constants, *program.buffers}
     stays |= {out for operation in program.first for out in operation.outs}
-    found: list[RecordedCall | list[Call]] = []
+    parts: list[RecordedCall | list[Call]] = []
     for operation in program.operations:
         if reads(operation) | set(operation.outs) <= stays:
-            found.append(operation)
-        elif found and isinstance(found[-1], list):
-            found[-1].append(ready(operation))
+            parts.append(operation)
+        elif parts and isinstance(parts[-1], list):
+            parts[-1].append(ready(operation))
         else:
-            found.append([ready(operation)])
-    return found
+            parts.append([ready(operation)])
+    return parts
 
 
 def _filled(value: Any, memory: list[Any]) -> Any:
@@ -168,8 +168,8 @@ def ready(operation: RecordedCall) -> Call:
 
 def _kernel(call: Any, direct: bool) -> Callable[..., Any]:
     """An operation without the Python around it; torch's own function of its name is a shorter way to the same."""
-    found: Callable[..., Any] = call._op
-    return getattr(torch._C._VariableFunctions, call.overloadpacket.__name__, found) if direct else found
+    operation: Callable[..., Any] = call._op
+    return getattr(torch._C._VariableFunctions, call.overloadpacket.__name__, operation) if direct else operation
 
 
 def _is_ref(value: Any) -> bool:
