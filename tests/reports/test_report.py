@@ -209,7 +209,7 @@ def test_a_report_of_runs_that_are_not_finished_says_so(comparison: Path, tmp_pa
     assert "1 of 8 runs have not begun" in found.text
     assert "local-0 is failed: 2 of 2 rounds" in found.text
     assert "fedavg-0 is interrupted" in found.text
-    assert "cannot use the record" in found.text
+    assert "fedavg-1/run.sqlite is damaged" in found.text
 
 
 @needs_charts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.runs.storage.database import RESTORE, connect, readable_errors
 from fedblocks.runs.storage.environment import now
 
 Part: TypeAlias = Literal["train", "validation", "test", "unseen"]
@@ -21,8 +21,6 @@ Reference: TypeAlias = Mapping[int, float]  # client -> its accuracy in another 
 Summary: TypeAlias = dict[str, float | None]
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # SQLite's own files beside the record's
-DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-RESTORE = "restore the file from a copy, or start the run again in a new folder: without its record it cannot go on"
 VERSION = 1  # of the tables below, kept in SQLite's user_version
 SCHEMA = """
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, seconds REAL NOT NULL, clients INTEGER NOT NULL,
@@ -116,8 +114,8 @@ class RunStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _readable_errors(path):
-            self._db = _connect(path)
+        with readable_errors(path):
+            self._db = connect(path)
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:  # SQLite's own default: a file without tables, such as an empty one
             raise RunFolderError(f"{path} is damaged, or not the record of a run", RESTORE)
@@ -127,7 +125,7 @@ class RunStore:
     @classmethod
     def create(cls, path: Path) -> RunStore:
         """A store without rounds; what stood at `path` is replaced."""
-        with _readable_errors(path):
+        with readable_errors(path):
             for suffix in SUFFIXES:
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             with closing(sqlite3.connect(path)) as db:
@@ -200,7 +198,7 @@ class RunStore:
 
     def rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         """The rows that a query finds; the tables stand at the top of this file."""
-        with _readable_errors(self.path):
+        with readable_errors(self.path):
             cursor = self._db.execute(query, values)
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row)) for row in cursor]
@@ -215,7 +213,7 @@ class RunStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with _readable_errors(self.path):
+        with readable_errors(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -279,27 +277,3 @@ def _means(metrics: Iterable[ClientMetric]) -> list[tuple[str, str, int, float]]
     for row in (row for row in metrics if row.examples > 0):
         groups[row.part, row.view].append(float(row.correct) / float(row.examples))
     return [(part, view, len(values), math.fsum(values) / len(values)) for (part, view), values in groups.items()]
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """A connection to an existing file; one that only reads where the folder cannot be written."""
-    mode = "rw"
-    if not os.access(path.parent, os.W_OK):
-        mode = "ro" if path.with_name(path.name + "-wal").exists() else "ro&immutable=1"  # WAL wants side files
-    db = sqlite3.connect(f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=30, isolation_level=None)
-    db.execute("PRAGMA synchronous = FULL")  # on the disk before the checkpoint of the round is
-    db.execute("PRAGMA foreign_keys = ON")
-    return db
-
-
-@contextmanager
-def _readable_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
-        raise  # a mistake of the program, not of the disk
-    except (sqlite3.DatabaseError, OSError) as error:
-        if getattr(error, "sqlite_errorcode", None) in DAMAGE:
-            raise RunFolderError(f"the record {path} is damaged: {error}", RESTORE) from error
-        fix = "check that the disk has space and the folder can be written, then resume"
-        raise RunFolderError(f"cannot use the record {path}: {error}", fix) from error
