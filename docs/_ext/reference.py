@@ -17,18 +17,25 @@ from typer.testing import CliRunner
 import fedblocks
 from fedblocks.cli.app import app as commands
 from fedblocks.config import catalogue
-from fedblocks.config.model import Checkpoint, CohortSection, Config, Data, Evaluation, Group
+from fedblocks.config.model import (
+    CheckpointSection,
+    CohortSection,
+    Config,
+    DataSection,
+    EvaluationSection,
+    GroupSection,
+)
 from fedblocks.config.presets import PRESETS
 from fedblocks.config.registry import kinds
 
 WIDTH = 96  # columns of help texts
 SECTIONS = {
     "Top of the file": Config,
-    "[data]": Data,
+    "[data]": DataSection,
     "[cohort]": CohortSection,
-    "[evaluation]": Evaluation,
-    "[checkpoint]": Checkpoint,
-    "[groups.NAME]": Group,
+    "[evaluation]": EvaluationSection,
+    "[checkpoint]": CheckpointSection,
+    "[groups.NAME]": GroupSection,
 }
 
 TITLES = {

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from fedblocks import read_config
 from fedblocks.cli import main
-from fedblocks.config.model import Checkpoint, CohortSection, Config, Data, Evaluation
+from fedblocks.config.model import CheckpointSection, CohortSection, Config, DataSection, EvaluationSection
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -95,7 +95,7 @@ def test_every_change_in_the_commands_of_the_readme_changes_something() -> None:
         assert read_config(preset, [change]) != read_config(preset), f"{preset} has {change} already"
 
 
-@pytest.mark.parametrize("section", [Config, Data, CohortSection, Evaluation, Checkpoint])
+@pytest.mark.parametrize("section", [Config, DataSection, CohortSection, EvaluationSection, CheckpointSection])
 def test_every_field_of_a_configuration_is_explained(section: type[BaseModel]) -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     explained = {name.rpartition(".")[2] for name in re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)}

@@ -39,7 +39,7 @@ _queue: Any = None  # the queue of a process that trains, for what it tells of r
 _stopped = False  # whether Ctrl-C was pressed in such a process
 
 
-class Progress(NamedTuple):
+class RoundNews(NamedTuple):
     """A round of one method, in plain values: torch need not be imported to show it, which takes seconds."""
 
     name: str
@@ -89,7 +89,7 @@ def _new_folder(out: Path | None) -> Path:
     return out
 
 
-def _train(folder: Path, seed: int, rounds: int, tell: Callable[[Progress], None]) -> None:
+def _train(folder: Path, seed: int, rounds: int, tell: Callable[[RoundNews], None]) -> None:
     """All runs, in as many processes as there are cores, but two at most; each has one thread."""
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
@@ -103,7 +103,7 @@ def _train(folder: Path, seed: int, rounds: int, tell: Callable[[Progress], None
         try:
             while not all(one.done() for one in waiting):
                 with suppress(Empty):
-                    tell(Progress(*queue.get(timeout=0.1)))
+                    tell(RoundNews(*queue.get(timeout=0.1)))
             for one in waiting:
                 one.result()
         except KeyboardInterrupt as error:
@@ -116,7 +116,7 @@ def _train(folder: Path, seed: int, rounds: int, tell: Callable[[Progress], None
             pool.shutdown(cancel_futures=True)
             raise
     while not queue.empty():
-        tell(Progress(*queue.get()))
+        tell(RoundNews(*queue.get()))
 
 
 def _begin(queue: Any) -> None:
@@ -186,7 +186,7 @@ class Bars:
         if self._bars is not None:
             self._bars.stop()
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: RoundNews) -> None:
         """One round more of one method."""
         if self._bars is not None:
             more = {} if progress.validation is None else {"details": f"validation {progress.validation:.1%}"}

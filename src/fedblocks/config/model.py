@@ -41,7 +41,7 @@ class Choice(BaseModel):
         return self.model_dump(mode="json")
 
 
-class Data(Section):
+class DataSection(Section):
     """Which examples there are, and who holds them."""
 
     name: str = Field(description="a data set; `fedblocks data list` shows all")
@@ -63,7 +63,7 @@ class Data(Section):
     )
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Data:
+    def _fits_together(self) -> DataSection:
         if self.testbed is not None:
             return self._fits_testbed()
         if self.clients is None and self.name not in (SAVED, PYTHON) and self.partition_name != "by_user":
@@ -72,7 +72,7 @@ class Data(Section):
             raise ValueError(f"split: {list(self.split)} does not add up to 1 with a training share above 0")
         return self
 
-    def _fits_testbed(self) -> Data:
+    def _fits_testbed(self) -> DataSection:
         """A test-bed says itself how many clients there are and who holds which rows of which part."""
         choices = {
             "clients": self.clients is not None,
@@ -105,7 +105,7 @@ class CohortSection(Section):
         return self
 
 
-class Evaluation(Section):
+class EvaluationSection(Section):
     """When models are tried, and on what."""
 
     every: int = Field(default=1, ge=1, description="rounds between evaluations, at least 1")
@@ -115,14 +115,14 @@ class Evaluation(Section):
     local: bool = Field(default=False, description="whether to try the models right after local training, too")
 
 
-class Checkpoint(Section):
+class CheckpointSection(Section):
     """What is kept to go on from after a kill."""
 
     every: int | None = Field(default=None, ge=1, description="rounds between checkpoints, at least 1")
     keep: int = Field(default=2, ge=2, description="checkpoints to keep, at least 2: one may be damaged")
 
 
-class Group(Section):
+class GroupSection(Section):
     """Clients that differ from the others in net or method."""
 
     clients: tuple[int, ...] = Field(default=(), description="client numbers")
@@ -132,7 +132,7 @@ class Group(Section):
     method: Choice
 
     @model_validator(mode="after")
-    def _says_who(self) -> Group:
+    def _says_who(self) -> GroupSection:
         if bool(self.clients) == (self.tag is not None) or (self.tag is None) != (self.value is None):
             raise ValueError("clients: give client numbers, or a tag and its value")
         return self
@@ -161,13 +161,15 @@ class Config(Section):
     )
     chunk: int = Field(default=64, ge=1, description="clients that the vectorised engine trains at once, at least 1")
     allow_degenerate: bool = Field(default=False, description="allow settings that make a method another one")
-    data: Data
+    data: DataSection
     net: Choice
     method: Choice
     cohort: CohortSection = CohortSection()
-    evaluation: Evaluation = Evaluation()
-    checkpoint: Checkpoint = Checkpoint()
-    groups: dict[str, Group] = Field(default={}, description="groups of clients with another net or other options")
+    evaluation: EvaluationSection = EvaluationSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    groups: dict[str, GroupSection] = Field(
+        default={}, description="groups of clients with another net or other options"
+    )
 
     _source: Source = PrivateAttr(default_factory=Source)
     _ingredients: Ingredients | None = PrivateAttr(default=None)

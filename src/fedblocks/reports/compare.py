@@ -21,7 +21,7 @@ from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.python import Settings
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage.folder import RunFolder
-from fedblocks.runs.tables import Rows
+from fedblocks.runs.tables import TableRows
 
 SEEDS = 6  # fewer seeds give no verdict: an interval over seeds would be far too narrow
 DRAWS, NUMBERS = 10_000, 20_000_000  # bootstrap samples, and numbers that one may hold in memory at once
@@ -41,7 +41,7 @@ class Comparison:
 
     def __str__(self) -> str:
         columns = ("name", "seeds", "mean", "bottom_decile", "worst", "megabytes", "seconds")
-        return f"{Rows([{key: row[key] for key in columns} for row in self.rows])}\n{self.verdict}"
+        return f"{TableRows([{key: row[key] for key in columns} for row in self.rows])}\n{self.verdict}"
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the comparison as one HTML file, by default report.html in its folder; where it was written."""

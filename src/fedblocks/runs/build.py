@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedblocks.config.choices import MEANT, make
-from fedblocks.config.model import ALL, Choice, Config, Group
+from fedblocks.config.model import ALL, Choice, Config, GroupSection
 from fedblocks.config.sources import Key
 from fedblocks.core.blocks import Pool
 from fedblocks.core.errors import DataError, UserError, nearest
@@ -197,7 +197,7 @@ def _check_tags(name: str, method: Method, federation: Federation) -> None:
             raise DataError(message, "choose a shift or a data set that gives it")
 
 
-def _members(config: Config, name: str, group: Group, federation: Federation) -> list[int]:
+def _members(config: Config, name: str, group: GroupSection, federation: Federation) -> list[int]:
     """The clients of a group."""
     if group.tag is None:
         outside = [c for c in group.clients if not 0 <= c < federation.clients]

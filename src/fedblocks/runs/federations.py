@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedblocks.config.choices import make, named
-from fedblocks.config.model import Choice, Config, Data
+from fedblocks.config.model import Choice, Config, DataSection
 from fedblocks.config.registry import SAVED
 from fedblocks.config.sources import Key
 from fedblocks.core.errors import DataError, UserError
@@ -126,7 +126,7 @@ def _testbed(config: Config, chosen: Choice, read: Read) -> Federation:
         return federation
 
 
-def _partition(data: Data, pool: DataPool) -> Partition:
+def _partition(data: DataSection, pool: DataPool) -> Partition:
     assert data.partition is not None  # a configuration without one has a test-bed
     table, target = data.partition.table, PARTITIONS[data.partition.name]
     values = {"clients": data.clients, "users": pool.users, "coarse": pool.coarse, "seed": data.seed}
@@ -155,7 +155,7 @@ def _keep_accepted(target: Callable[..., Any], values: Mapping[str, Any]) -> dic
     return {name: value for name, value in values.items() if name in inspect.signature(target).parameters}
 
 
-def _tags(data: Data, pool: DataPool, clients: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+def _tags(data: DataSection, pool: DataPool, clients: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
     """The hidden group of every user, where the data set knows it."""
     if pool.topics is None or data.partition_name != "by_user" or len(pool.topics) != clients:
         return {}

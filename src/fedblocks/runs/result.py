@@ -18,7 +18,7 @@ from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
 from fedblocks.runs.storage.record import Part, RunStore, Summary
 from fedblocks.runs.storage.states import state_of
-from fedblocks.runs.tables import Rows, SummaryTable
+from fedblocks.runs.tables import SummaryTable, TableRows
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class RunResult:
             asked = round if round is not None else _last_evaluated(folder.store)
             return folder.store.accuracies(asked, part, view)
 
-    def clients(self, round: int | None = None) -> Rows:
+    def clients(self, round: int | None = None) -> TableRows:
         """A row for each client: number, name, training rows, and its accuracy in every part and model."""
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
@@ -91,9 +91,9 @@ class RunResult:
         for row in rows:
             own = table.setdefault(row["client"], {"client": row["client"], **known.get(row["client"], {})})
             own[_column(row["part"], row["view"])] = row["correct"] / row["examples"]
-        return Rows(list(table.values()))
+        return TableRows(list(table.values()))
 
-    def curves(self) -> Rows:
+    def curves(self) -> TableRows:
         """A row for each evaluated round: the mean accuracy over clients in every part and model."""
         with RunFolder.open(self.folder) as folder:
             rows = folder.store.rows("SELECT round, part, view, accuracy FROM means ORDER BY round, part, view")
@@ -101,7 +101,7 @@ class RunResult:
         for row in rows:
             own = table.setdefault(row["round"], {"round": row["round"]})
             own[_column(row["part"], row["view"])] = row["accuracy"]
-        return Rows(list(table.values()))
+        return TableRows(list(table.values()))
 
     def refused(self) -> Refused:
         """How many updates were not used, in all rounds and in the last."""
@@ -120,7 +120,7 @@ class RunResult:
         written: Path = reports.write_report(self.folder, Path(path) if path is not None else None)
         return written
 
-    def _summary_rows(self, evaluated: EvaluatedRound | None) -> Rows:
+    def _summary_rows(self, evaluated: EvaluatedRound | None) -> TableRows:
         rows = [
             {"part": part, "model": view, "mean": n["mean"], "worst decile": n["bottom_decile"], "worst": n["worst"],
              "clients": n["clients"]}
@@ -128,7 +128,9 @@ class RunResult:
             for view, n in views.items()
         ]  # fmt: skip
         after = evaluated.round if evaluated is not None else 0
-        return Rows(rows, f"{self.config.method.name}, accuracy of clients after round {after} of {self.config.rounds}")
+        return TableRows(
+            rows, f"{self.config.method.name}, accuracy of clients after round {after} of {self.config.rounds}"
+        )
 
     def _repr_html_(self) -> str:
         return self._summary_rows(self.last)._repr_html_()

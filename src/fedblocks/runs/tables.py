@@ -9,7 +9,7 @@ from typing import Any
 Row = Mapping[str, Any]
 
 
-class Rows(Sequence[Row]):
+class TableRows(Sequence[Row]):
     """Rows of a table; `str` aligns them, a notebook shows them as a table."""
 
     def __init__(self, rows: Sequence[Row], title: str = "") -> None:
@@ -48,7 +48,7 @@ class Rows(Sequence[Row]):
 class SummaryTable(dict[str, float | None]):
     """The numbers of one evaluation by name; `str` shows every evaluated part and model beside them."""
 
-    def __init__(self, numbers: Mapping[str, float | None], rows: Rows) -> None:
+    def __init__(self, numbers: Mapping[str, float | None], rows: TableRows) -> None:
         super().__init__(numbers)
         self.table = rows
 

@@ -51,7 +51,7 @@ class Connections:
         self._members.pop(connection, None)
 
 
-class Flow:
+class ByteFlow:
     """The bytes of requests that are under way; who asks for more waits until others have ended."""
 
     def __init__(self, limits: Limits) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import httpx
 
-from fedblocks.flower.gateway.connections import Connections, Flow
+from fedblocks.flower.gateway.connections import ByteFlow, Connections
 from fedblocks.flower.gateway.limits import KIB, Limits
 from fedblocks.flower.gateway.members import Headers, Members, Sender, anybody
 from fedblocks.flower.gateway.refusals import Refusals
@@ -60,7 +60,7 @@ Check = Callable[[Headers], Sender | None]
 
 
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """The head of a request that is well formed."""
 
     path: bytes
@@ -69,7 +69,7 @@ class Request:
     closing: bool
 
 
-def parsed(block: bytes) -> Request | None:
+def parsed(block: bytes) -> HttpRequest | None:
     """Read the head of a request; None if it has anything that clients of a federation do not send."""
     first, *lines = block.removesuffix(b"\r\n\r\n").split(b"\r\n")
     asked, fields = FIRST_LINE.fullmatch(first), [FIELD.fullmatch(line) for line in lines]
@@ -78,7 +78,7 @@ def parsed(block: bytes) -> Request | None:
     is_plain = len(headers) == len(fields) and b"host" in headers and not headers.keys() & UNUSUAL
     if not asked or not is_plain or not LENGTH.fullmatch(length) or connection not in CLOSING:
         return None
-    return Request(asked[1], headers, int(length), CLOSING[connection])
+    return HttpRequest(asked[1], headers, int(length), CLOSING[connection])
 
 
 class Gateway:
@@ -86,7 +86,7 @@ class Gateway:
 
     def __init__(self, check: Check, routes: Iterable[bytes], link: httpx.AsyncClient, limits: Limits) -> None:
         self.check, self.routes, self.link, self.limits = check, frozenset(routes), link, limits
-        self.connections, self.flow, self.refusals = Connections(limits), Flow(limits), Refusals()
+        self.connections, self.flow, self.refusals = Connections(limits), ByteFlow(limits), Refusals()
 
     async def serve(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Take connections for ever; they are counted before the handshake."""
@@ -144,7 +144,7 @@ class Gateway:
             return await _close(reader, writer, _answer(*problem))
         return await self._pass_on(request, sender, reader, writer)
 
-    def _problem(self, request: Request, sender: Sender) -> tuple[HTTPStatus, dict[str, Any]] | None:
+    def _problem(self, request: HttpRequest, sender: Sender) -> tuple[HTTPStatus, dict[str, Any]] | None:
         """Return the answer that turns an enrolled client away, or None."""
         task = asyncio.current_task()
         assert task is not None
@@ -157,7 +157,7 @@ class Gateway:
         return None
 
     async def _pass_on(
-        self, request: Request, sender: Sender, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, request: HttpRequest, sender: Sender, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         body, is_answered = Body(reader, request.length), False
         try:

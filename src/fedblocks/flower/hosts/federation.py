@@ -14,7 +14,7 @@ from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
 from fedblocks.flower.hosts.setup import node_name, set_up
 from fedblocks.flower.keys.private_files import private_folder
-from fedblocks.flower.server.jobs import Job, load_job
+from fedblocks.flower.server.jobs import ServerJob, load_job
 from fedblocks.flower.server.watching import watch
 from fedblocks.flower.wire.run_spec import RunSpec, shape_of
 from fedblocks.runs.build import device_of, prepare
@@ -42,14 +42,14 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
     return path.resolve()
 
 
-def job_for(path: Path, federation: str, **choices: Any) -> Job:
+def job_for(path: Path, federation: str, **choices: Any) -> ServerJob:
     """Return a job for a run folder."""
     with RunFolder.open(path) as folder:
         run, config = folder.store.meta(REAL), config_of(folder)
     if run is None:
         raise RunFolderError(f"{path} is a simulated run", "go on with it by: fedblocks resume FOLDER")
     spec = RunSpec.of(config, shape_of(config), federation, run)
-    return Job(folder=str(path), spec=spec, **choices)
+    return ServerJob(folder=str(path), spec=spec, **choices)
 
 
 def local(

@@ -14,8 +14,8 @@ from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.keys.private_files import locked
 from fedblocks.flower.server.jobs import (
-    Job,
     JobRecord,
+    ServerJob,
     add_job,
     is_worked_on,
     load_job,
@@ -86,7 +86,7 @@ def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
         control.close()
 
 
-def submit(server: Path, job: Job) -> JobRecord:
+def submit(server: Path, job: ServerJob) -> JobRecord:
     """Give the server a job."""
     if job.kind == "train":
         _refuse_going_on(server, job.folder)

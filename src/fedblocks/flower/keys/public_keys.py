@@ -80,7 +80,7 @@ def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-class Request(BaseModel):
+class RotationRequest(BaseModel):
     """A request to replace a key, signed with the old one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -93,7 +93,7 @@ class Request(BaseModel):
     time: AwareDatetime
     signature: str = ""
 
-    def signed(self, old: ec.EllipticCurvePrivateKey) -> Request:
+    def signed(self, old: ec.EllipticCurvePrivateKey) -> RotationRequest:
         """Return the same request with a signature by the old key."""
         return self.model_copy(update={"signature": base64.b64encode(old.sign(self._words(), SIGNED)).decode()})
 
@@ -116,10 +116,10 @@ class Request(BaseModel):
         return self.model_dump_json(exclude={"signature"}).encode()
 
 
-def read_request(content: bytes, where: object) -> Request:
+def read_request(content: bytes, where: object) -> RotationRequest:
     """Read a request to replace a key."""
     try:
-        return Request.model_validate_json(content)
+        return RotationRequest.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "all of it"

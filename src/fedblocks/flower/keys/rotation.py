@@ -10,7 +10,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.keys.certificates import make_client, public_text
 from fedblocks.flower.keys.private_files import PUBLIC, write_private
-from fedblocks.flower.keys.public_keys import Request, fingerprint, read_private
+from fedblocks.flower.keys.public_keys import RotationRequest, fingerprint, read_private
 
 NEW, OLD = "client.key.new", "client.key.old"
 
@@ -28,7 +28,9 @@ def begin(folder: Path) -> tuple[str, Path | None]:
     write_private(public, public_text(new), PUBLIC)
     federation = ClientHost.read(folder).federation
     replaced, line = fingerprint(old.public_key()), public_text(new).decode().strip()
-    request = Request(federation=federation, name=name, old=replaced, new=line, time=datetime.now(UTC)).signed(old)
+    request = RotationRequest(federation=federation, name=name, old=replaced, new=line, time=datetime.now(UTC)).signed(
+        old
+    )
     write_private(folder / f"{name}.json", request.model_dump_json(indent=2).encode(), PUBLIC)
     return fingerprint(new), folder / f"{name}.json"
 

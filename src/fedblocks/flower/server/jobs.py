@@ -22,7 +22,7 @@ MODULE = "fedblocks.flower.deploy"
 Status = Literal["submitted", "running", "finished", "failed", "stopped"]
 
 
-class Job(BaseModel):
+class ServerJob(BaseModel):
     """What the server was asked to do."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,7 +46,7 @@ class JobRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    job: Job
+    job: ServerJob
     status: Status = "submitted"  # running: its app has begun
     flower_run: str = ""  # the number that Flower gave it last
     submissions: int = 0
@@ -57,7 +57,7 @@ class JobRecord(BaseModel):
         return self.status in ("finished", "failed", "stopped")
 
 
-def add_job(server: Path, job: Job) -> JobRecord:
+def add_job(server: Path, job: ServerJob) -> JobRecord:
     """Store a job under a new name, where the server's app finds it."""
     (server / "jobs").mkdir(exist_ok=True, mode=0o700)
     record = JobRecord(name=f"{job.kind}-{secrets.token_hex(4)}", job=job)
@@ -93,7 +93,7 @@ def unfinished_jobs(server: Path) -> list[JobRecord]:
 
 
 @contextmanager
-def working_on(server: Path, name: str) -> Iterator[Job]:
+def working_on(server: Path, name: str) -> Iterator[ServerJob]:
     """Hold a job while its app works on it, and note how it ended.
 
     A process that is killed or asked to end leaves its job unfinished; the next one resumes it.

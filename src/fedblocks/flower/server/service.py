@@ -17,7 +17,7 @@ from fedblocks.core.random import generator
 from fedblocks.flower.server import progress as progresses
 from fedblocks.flower.server.app import Link, RoundRules, play_round, run_rounds
 from fedblocks.flower.server.enrolment import CEILING, EnrolmentFiles
-from fedblocks.flower.server.jobs import Job, load_job, working_on
+from fedblocks.flower.server.jobs import ServerJob, load_job, working_on
 from fedblocks.flower.server.recording import recorded, with_metrics
 from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.rounds import OpenRound
@@ -74,7 +74,7 @@ def _ending(folder: RunFolder, is_stopped: Callable[[], bool]) -> Iterator[None]
 class Service:
     """One run on a server."""
 
-    job: Job
+    job: ServerJob
     folder: RunFolder
     prepared: Prepared
     side: ServerSide
@@ -83,7 +83,7 @@ class Service:
     started_at: str = field(default_factory=now)
 
     @staticmethod
-    def of(grid: Grid, server: Path, job: Job, folder: RunFolder, config: Config) -> Service:
+    def of(grid: Grid, server: Path, job: ServerJob, folder: RunFolder, config: Config) -> Service:
         """Prepare all that the server needs for a job."""
         noted = set[str]()
 

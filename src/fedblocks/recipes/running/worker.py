@@ -35,7 +35,7 @@ STOPPED: Answer = {"stopped": True}
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class WorkerJob:
     """One run and what is read off it."""
 
     folder: Path
@@ -45,9 +45,9 @@ class Job:
     shorter: Path | None  # of a run that differs in having fewer rounds, to go on from
 
     @staticmethod
-    def of(table: dict[str, Any]) -> Job:
+    def of(table: dict[str, Any]) -> WorkerJob:
         shorter = Path(table["shorter"]) if table.get("shorter") else None
-        return Job(Path(table["folder"]), Config.of(table["config"]), table["measure"], table["part"], shorter)
+        return WorkerJob(Path(table["folder"]), Config.of(table["config"]), table["measure"], table["part"], shorter)
 
     @property
     def is_done(self) -> bool:
@@ -56,11 +56,11 @@ class Job:
 
 def answers(batch: Batch) -> list[Answer]:
     """The numbers of each job; or that its time was up, or what went wrong."""
-    jobs: dict[int, Job] = {}
+    jobs: dict[int, WorkerJob] = {}
     by_number: dict[int, Answer] = {}
     for number, table in enumerate(batch["jobs"]):
         job = _safely(partial(_ready, table))
-        (jobs if isinstance(job, Job) else by_number)[number] = job
+        (jobs if isinstance(job, WorkerJob) else by_number)[number] = job
     on_round, is_late = _watch(batch["seconds"])
     firsts = list({job.folder: job for job in reversed(jobs.values())}.values())[::-1]  # one for each run
     for turn, company in enumerate(companies(firsts) if batch["lanes"] else [[job] for job in firsts]):
@@ -71,8 +71,8 @@ def answers(batch: Batch) -> list[Answer]:
     return [by_number[number] for number in range(len(batch["jobs"]))]
 
 
-def _ready(table: dict[str, Any]) -> Job:
-    job = Job.of(table)
+def _ready(table: dict[str, Any]) -> WorkerJob:
+    job = WorkerJob.of(table)
     if job.shorter is not None:
         lengthen(job.shorter, job.folder, job.config)
     return job
@@ -104,9 +104,9 @@ def _watch(seconds: float | None) -> tuple[OnRound, Callable[[], bool]]:
     return on_round, is_late
 
 
-def companies(jobs: Sequence[Job]) -> list[list[Job]]:
+def companies(jobs: Sequence[WorkerJob]) -> list[list[WorkerJob]]:
     """Jobs whose runs can be lanes of one, and stand at the same round, together."""
-    groups: list[tuple[list[Job], list[Prepared], int]] = []
+    groups: list[tuple[list[WorkerJob], list[Prepared], int]] = []
     for job in jobs:
         prepared = None if job.is_done else _safely(partial(prepare, job.config))
         start = rounds_done(job.folder)
@@ -123,7 +123,7 @@ def companies(jobs: Sequence[Job]) -> list[list[Job]]:
     return [own for own, _, _ in groups]
 
 
-def _train(company: Sequence[Job], on_round: OnRound) -> None:
+def _train(company: Sequence[WorkerJob], on_round: OnRound) -> None:
     """Carry out the runs of some jobs; if they cannot be lanes after all, one after the other."""
     if len(company) > 1:
         try:
@@ -140,7 +140,7 @@ def _train(company: Sequence[Job], on_round: OnRound) -> None:
             resume(job.folder, on_round)
 
 
-def _measure(jobs: Mapping[int, Job]) -> dict[int, Answer]:
+def _measure(jobs: Mapping[int, WorkerJob]) -> dict[int, Answer]:
     """What is read off finished runs; the same measure of several runs at once."""
     alike: dict[str, list[int]] = {}
     for number, job in jobs.items():
@@ -155,7 +155,7 @@ def _measure(jobs: Mapping[int, Job]) -> dict[int, Answer]:
     return by_number
 
 
-def _answer(run: RunResult, job: Job, numbers: Numbers | None) -> Answer:
+def _answer(run: RunResult, job: WorkerJob, numbers: Numbers | None) -> Answer:
     numbers = measured(run, job.measure, job.part) if numbers is None else numbers
     with RunFolder.open(run.folder) as folder:
         ran_on, partition = folder.environment, folder.store.meta("federation") or ""

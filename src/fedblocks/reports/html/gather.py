@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedblocks.config.choices import make
-from fedblocks.config.model import ALL, Config, Group
+from fedblocks.config.model import ALL, Config, GroupSection
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER
@@ -213,6 +213,6 @@ def _methods(config: Config, federation: Federation) -> dict[str, Method]:
     return {name: make("method", method.table, net=net_of(net, federation)) for name, (net, method) in tables.items()}
 
 
-def _count_tagged(federation: Federation, group: Group) -> int:
+def _count_tagged(federation: Federation, group: GroupSection) -> int:
     """How many clients a group has that is chosen by a tag."""
     return int((federation.tags.get(group.tag or "", np.zeros(0)) == group.value).sum())
