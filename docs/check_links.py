@@ -25,12 +25,12 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value for name, value in attrs if value is not None}
-        self.places |= {given[name] for name in ("id", "name") if name in given}
-        if tag == "a" and "href" in given:
-            self.links.append(given["href"])
-        if (name := LOADED.get(tag)) in given:
-            self.loads.append(given[name])
+        arguments = {name: value for name, value in attrs if value is not None}
+        self.places |= {arguments[name] for name in ("id", "name") if name in arguments}
+        if tag == "a" and "href" in arguments:
+            self.links.append(arguments["href"])
+        if (name := LOADED.get(tag)) in arguments:
+            self.loads.append(arguments[name])
 
 
 def problems(site: Path) -> list[str]:
@@ -38,13 +38,13 @@ def problems(site: Path) -> list[str]:
     pages = {path: Page(path) for path in sorted(site.rglob("*.html"))}
     if not pages:
         return [f"{site} holds no page"]
-    found = []
+    actual = []
     for path, page in pages.items():
         wrong = [text for link in page.links if (text := broken(path, link, pages))]
         wrong += [f"loads {link} from elsewhere" for link in page.loads if urlsplit(link).netloc]
         wrong += [text for link in page.loads if not urlsplit(link).netloc and (text := broken(path, link, pages))]
-        found += [f"{path.relative_to(site)}: {text}" for text in wrong]
-    return found
+        actual += [f"{path.relative_to(site)}: {text}" for text in wrong]
+    return actual
 
 
 def broken(path: Path, link: str, pages: dict[Path, Page]) -> str:
@@ -64,8 +64,8 @@ def broken(path: Path, link: str, pages: dict[Path, Page]) -> str:
 
 def main() -> None:
     site = Path(sys.argv[1]).resolve()
-    found = problems(site)
-    sys.exit("\n".join([*found, f"{len(found)} links are broken"]) if found else 0)
+    actual = problems(site)
+    sys.exit("\n".join([*actual, f"{len(actual)} links are broken"]) if actual else 0)
 
 
 if __name__ == "__main__":

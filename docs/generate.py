@@ -54,9 +54,9 @@ def federation(tags: tuple[str, ...]) -> Federation:
     count = CLIENTS * EXAMPLES_EACH * 2
     noise = torch.Generator().manual_seed(0)
     x, y = torch.randn(count, 3, 32, 32, generator=noise), torch.arange(count) % 10
-    made = Federation.from_arrays(x, y, iid(y.numpy(), CLIENTS, seed=0), split=(0.5, 0.25, 0.25))
+    built = Federation.from_arrays(x, y, iid(y.numpy(), CLIENTS, seed=0), split=(0.5, 0.25, 0.25))
     cohorts = {name: np.arange(CLIENTS, dtype=np.int64) % 2 for name in tags}
-    return Federation(made.x, made.y, made.train, made.validation, made.test, made.classes, made.names, cohorts)
+    return Federation(built.x, built.y, built.train, built.validation, built.test, built.classes, built.names, cohorts)
 
 
 def measured(method: Method) -> tuple[int, int]:

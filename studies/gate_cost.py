@@ -19,12 +19,12 @@ REPEATS = 9
 
 def seconds(work: Callable[[], object]) -> float:
     """CPU seconds of the fastest of some repeats: other processes can only add to it."""
-    found = []
+    actual = []
     for _ in range(REPEATS):
         began = time.process_time()
         work()
-        found.append(time.process_time() - began)
-    return min(found)
+        actual.append(time.process_time() - began)
+    return min(actual)
 
 
 def measured(clients: int, tensors: int, numbers: int) -> dict[str, float]:

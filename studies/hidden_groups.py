@@ -59,10 +59,10 @@ GRID: dict[str, dict[str, tuple[Any, ...]]] = {  # twelve settings each
 
 def federation(seed: int) -> Federation:
     pool = dataset("digits").load()
-    made = Federation.from_arrays(
+    built = Federation.from_arrays(
         pool.x, pool.y, iid(np.asarray(pool.y), CLIENTS, seed=seed), split=(0.6, 0.2, 0.2), seed=seed
     )
-    return joint(made, GROUPS, seed=seed, keep=0.6)
+    return joint(built, GROUPS, seed=seed, keep=0.6)
 
 
 GATES = {"hard": {"gate_mode": "st_hard", "eval_gate": "mode"}, "soft": {"gate_mode": "soft", "eval_gate": "soft"}}

@@ -24,13 +24,13 @@ FEW, MANY, ROUNDS, AGAIN = 1_000, 1_000_000, 60, 3
 def seconds() -> dict[int, list[float]]:
     """Of every round, after five to warm up."""
     rounds = {n: our_round(materials(replace(JOBS["J8/1000"], clients=n), "cpu"), Vectorised()) for n in (FEW, MANY)}
-    found: dict[int, list[float]] = {n: [] for n in rounds}
+    actual: dict[int, list[float]] = {n: [] for n in rounds}
     for _ in range(5 + ROUNDS):
         for clients, round in rounds.items():
             began = time.perf_counter()
             round()
-            found[clients].append(time.perf_counter() - began)
-    return {clients: taken[5:] for clients, taken in found.items()}
+            actual[clients].append(time.perf_counter() - began)
+    return {clients: taken[5:] for clients, taken in actual.items()}
 
 
 def main(path: str) -> None:

@@ -45,24 +45,24 @@ def small_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised()])
 def test_both_sides_train_on_the_same_number_of_examples(engine) -> None:
-    given = materials(small(J1, examples=10), "cpu")
-    assert our_round(given, engine)() == PlainLoop(given).round() == given.examples == 20
+    arguments = materials(small(J1, examples=10), "cpu")
+    assert our_round(arguments, engine)() == PlainLoop(arguments).round() == arguments.examples == 20
 
 
 @pytest.mark.parametrize("name", ["J1", "J4", "J5", "J6", "J7"])
 def test_both_sides_do_the_same_arithmetic(name) -> None:
-    given = materials(small(JOBS[name], tests=0, net_options={"hidden": 8} if name == "J4" else {}), "cpu")
-    assert our_flops(given) == pytest.approx(measuring.loop_flops(PlainLoop(given)), rel=1e-3)
+    arguments = materials(small(JOBS[name], tests=0, net_options={"hidden": 8} if name == "J4" else {}), "cpu")
+    assert our_flops(arguments) == pytest.approx(measuring.loop_flops(PlainLoop(arguments)), rel=1e-3)
 
 
 def test_one_round_of_ours_ends_where_a_loop_on_the_same_batches_ends() -> None:
-    given = materials(small(J7, batch=6), "cpu")  # whole clients as batches: their order does not matter
-    loop = PlainLoop(given)
-    loop.state = {k: v[0].clone() for k, v in given.setting.start().server["model"].items()}
+    arguments = materials(small(J7, batch=6), "cpu")  # whole clients as batches: their order does not matter
+    loop = PlainLoop(arguments)
+    loop.state = {k: v[0].clone() for k, v in arguments.setting.start().server["model"].items()}
     loop.round()
     from fedblocks.engines.round import run_round
 
-    state, _ = run_round(given.setting, given.setting.start(), given.cohort, Sequential())
+    state, _ = run_round(arguments.setting, arguments.setting.start(), arguments.cohort, Sequential())
     for name, value in state.server["model"].items():
         assert torch.allclose(value[0], loop.state[name], atol=1e-6)
 
@@ -80,22 +80,22 @@ def test_the_figures_of_a_result_follow_from_its_rounds(monkeypatch) -> None:
 
 
 def test_a_dense_net_takes_six_operations_a_weight_less_the_gradient_of_its_input() -> None:
-    given = materials(small(J7, examples=8), "cpu")
+    arguments = materials(small(J7, examples=8), "cpu")
     first, others = 784 * 200, 200 * 200 + 200 * 10
-    assert our_flops(given) == 2 * 2 * first + 2 * 3 * others
+    assert our_flops(arguments) == 2 * 2 * first + 2 * 3 * others
 
 
 def test_results_are_plain_values() -> None:
-    found = run_jobs([small(J7)], "cpu", 1, ["sequential", "vectorised", "auto"], lambda results, table: None)
-    assert [r["ours"]["who"] for r in found["results"]] == ["sequential", "vectorised"]
-    assert json.loads(json.dumps(found)) == found
-    assert not found["skipped"] and found["env"]["versions"]["torch"]
+    actual = run_jobs([small(J7)], "cpu", 1, ["sequential", "vectorised", "auto"], lambda results, table: None)
+    assert [r["ours"]["who"] for r in actual["results"]] == ["sequential", "vectorised"]
+    assert json.loads(json.dumps(actual)) == actual
+    assert not actual["skipped"] and actual["env"]["versions"]["torch"]
 
 
 def test_what_a_method_cannot_do_is_left_out_with_its_reason() -> None:
     impossible = small(J4, name="J4/flow", method="modfl", options={"configuration": ""}, shape=(5,), classes=7)
-    found = run_jobs([replace(impossible, net="lenet")], "cpu", 1, ["sequential"], lambda results, table: None)
-    assert list(found["skipped"]) == ["J4/flow"] and found["results"] == []
+    actual = run_jobs([replace(impossible, net="lenet")], "cpu", 1, ["sequential"], lambda results, table: None)
+    assert list(actual["skipped"]) == ["J4/flow"] and actual["results"] == []
 
 
 def test_jobs_are_found_by_name_and_by_the_name_of_their_family() -> None:
@@ -114,8 +114,8 @@ def test_every_method_has_a_job() -> None:
 
 @pytest.mark.parametrize("name", [name for name in JOBS if name.startswith("J2/")])
 def test_every_method_runs_on_lenet(name) -> None:
-    given = materials(small(JOBS[name], examples=4, batch=4), "cpu")
-    assert our_round(given, Sequential())() == 8
+    arguments = materials(small(JOBS[name], examples=4, batch=4), "cpu")
+    assert our_round(arguments, Sequential())() == 8
 
 
 def test_a_population_costs_two_arrays_and_not_a_pool_of_its_own() -> None:
@@ -124,15 +124,15 @@ def test_a_population_costs_two_arrays_and_not_a_pool_of_its_own() -> None:
 
 
 def test_in_a_population_everybody_keeps_something_from_the_start() -> None:
-    given = materials(replace(JOBS["J8/1000"], clients=130, cohort=2), "cpu")
-    private = given.start.private
+    arguments = materials(replace(JOBS["J8/1000"], clients=130, cohort=2), "cpu")
+    private = arguments.start.private
     assert len(private) == 130 and private[129].keys() == private[0].keys() != set()
     assert materials(small(J7), "cpu").start.private == {}
 
 
 def test_the_time_of_workers_is_counted_and_they_are_gone_afterwards() -> None:
-    given, engine = materials(small(J7, examples=400), "cpu"), Processes(count=2)
-    round = our_round(given, engine)
+    arguments, engine = materials(small(J7, examples=400), "cpu"), Processes(count=2)
+    round = our_round(arguments, engine)
     round()
     before, own = measuring._processor_seconds(), time.process_time()
     while measuring._processor_seconds() - before <= (time.process_time() - own):
@@ -149,10 +149,10 @@ def test_the_command_prints_and_stores_the_same_results(capsys, tmp_path) -> Non
     with pytest.raises(SystemExit) as stop:
         main(["bench", "J1", "J7", "--json", "--repeat", "2", "--engine", "sequential", "--out", str(out)])
     assert stop.value.code == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == json.loads(out.read_text())
-    assert [r["job"] for r in found["results"]] == ["J1", "J7"]
-    assert all(len(r["ours"]["seconds"]) == len(r["plain"]["seconds"]) == 2 for r in found["results"])
+    actual = json.loads(capsys.readouterr().out)
+    assert actual == json.loads(out.read_text())
+    assert [r["job"] for r in actual["results"]] == ["J1", "J7"]
+    assert all(len(r["ours"]["seconds"]) == len(r["plain"]["seconds"]) == 2 for r in actual["results"])
 
 
 @pytest.mark.usefixtures("small_jobs")

@@ -11,8 +11,8 @@ from fedblocks.bench import lanes
 
 def test_it_compares_all_lanes_with_one_of_them(monkeypatch):
     monkeypatch.setattr(lanes, "J1", lanes.replace(lanes.J1, clients=10, examples=2, batch=2))
-    found = lanes.measure_lanes("cpu", 1)
-    assert found["lanes"] == 12 and len(found["one_seconds"]) == 1
-    one, every = median(found["one_seconds"]), median(found["all_seconds"])
-    assert found["times_one"] == pytest.approx(every / one)
-    assert found["gain"] == pytest.approx(12 * one / every)
+    actual = lanes.measure_lanes("cpu", 1)
+    assert actual["lanes"] == 12 and len(actual["one_seconds"]) == 1
+    one, every = median(actual["one_seconds"]), median(actual["all_seconds"])
+    assert actual["times_one"] == pytest.approx(every / one)
+    assert actual["gain"] == pytest.approx(12 * one / every)

@@ -19,8 +19,8 @@ PAGE = "before\n<!-- bench:cpu -->\nold\n<!-- /bench -->\nafter\n<!-- bench:gone
 
 
 def test_a_table_stands_where_the_page_asks_for_it_and_nothing_else_changes(tmp_path) -> None:
-    found = {"env": ENV, "load": 3.25, "results": [RESULT], "skipped": {"J2/x": "no"}}
-    (tmp_path / "bench-cpu.json").write_text(json.dumps(found))
+    actual = {"env": ENV, "load": 3.25, "results": [RESULT], "skipped": {"J2/x": "no"}}
+    (tmp_path / "bench-cpu.json").write_text(json.dumps(actual))
     page = with_results(PAGE, tmp_path)
     assert "| J7 | processes | 64 | 0.200 | 0.500 | 2.50 | 1.25 | 51,200 | 12 % | 300 |" in page
     assert "A CPU, 2 cores; torch 2.13.0, Python 3.11.2, Linux; 1 threads, load average 3.2 at the end." in page
@@ -33,8 +33,8 @@ def test_a_table_stands_where_the_page_asks_for_it_and_nothing_else_changes(tmp_
 def test_methods_are_put_beside_fedavg_by_time_and_arithmetic(tmp_path) -> None:
     fedavg = {**RESULT, "job": "J2/fedavg", "flops_per_example": 100.0}
     twice = {**RESULT, "job": "J2/ditto", "flops_per_example": 200.0, "ours": {**RESULT["ours"], "median_seconds": 0.5}}
-    found = {"env": ENV, "results": [fedavg, twice], "skipped": {}}
-    (tmp_path / "bench-cpu.json").write_text(json.dumps(found))
+    actual = {"env": ENV, "results": [fedavg, twice], "skipped": {}}
+    (tmp_path / "bench-cpu.json").write_text(json.dumps(actual))
     page = with_results(PAGE, tmp_path)
     assert "| 300 | 1.00 |" in page
     assert "| 300 | 1.25 |" in page  # (0.5 s / 0.2 s) / (200 / 100 operations)

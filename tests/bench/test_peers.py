@@ -73,8 +73,8 @@ def test_peers_train_the_same_nets_on_as_many_examples() -> None:
     sizes = [(job.net, job.shape, job.classes) for job in jobs]
     code = f"import json, peer_job as p\nnets = [p.NETS[net](shape, classes) for net, shape, classes in {sizes}]\n"
     code += "print(json.dumps([[[str(layer) for layer in net] for net in nets], [len(part) for part in p.rows(1)]]))"
-    given = json.dumps(asdict(SMALL))
-    environ = {**os.environ, "PYTHONPATH": str(peers.SCRIPTS), "FEDBLOCKS_PEER_JOB": given}
+    arguments = json.dumps(asdict(SMALL))
+    environ = {**os.environ, "PYTHONPATH": str(peers.SCRIPTS), "FEDBLOCKS_PEER_JOB": arguments}
     run = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
     nets, rows = json.loads(run.stderr)  # the scripts keep the standard output for themselves
     ours = [NETS[job.net](job.shape, job.classes, **job.net_options).make() for job in jobs]

@@ -68,12 +68,14 @@ def browser() -> Iterator[Any]:
 def seen(browser: Any) -> Iterator[Seen]:
     """A new page with an empty profile; the tests of a module go on with it, for opening a page is slow."""
     context = browser.new_context(viewport={"width": 1300, "height": 900}, color_scheme="light")
-    found = Seen(context.new_page())
-    found.page.on("request", lambda request: found.requests.append(request.url))
-    found.page.on("pageerror", lambda error: found.errors.append(str(error)))
-    found.page.on("console", lambda line: found.errors.append(line.text) if line.type in ("error", "warning") else None)
-    found.page.on("dialog", lambda dialog: (found.dialogs.append(dialog.message), dialog.dismiss()))
-    yield found
+    actual = Seen(context.new_page())
+    actual.page.on("request", lambda request: actual.requests.append(request.url))
+    actual.page.on("pageerror", lambda error: actual.errors.append(str(error)))
+    actual.page.on(
+        "console", lambda line: actual.errors.append(line.text) if line.type in ("error", "warning") else None
+    )
+    actual.page.on("dialog", lambda dialog: (actual.dialogs.append(dialog.message), dialog.dismiss()))
+    yield actual
     context.close()
 
 
@@ -85,8 +87,8 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for client in range(6):
         drawn = [rng.normal(size=(n, 6)).astype("float32") for n in (24, 8, 12)]
         parts.append(Parts(*((x, (client % 2 + (x[:, 0] > 0)) % 3) for x in drawn)))
-    made = Federation.from_parts(parts, names=[f"{HOSTILE}{i}" for i in range(6)], classes=3)
-    replace(made, tags={"kind": np.arange(6) % 2}).save(home / "f.npz")
+    built = Federation.from_parts(parts, names=[f"{HOSTILE}{i}" for i in range(6)], classes=3)
+    replace(built, tags={"kind": np.arange(6) % 2}).save(home / "f.npz")
     pool = "modules = [2, 2, 2]\nwidths = [6, 5]\nsummary_width = 4\nlabel_width = 3\n"
     (home / "c.toml").write_text(
         'rounds = 3\nengine = "sequential"\nnet = {name = "mlp", hidden = [5]}\n'

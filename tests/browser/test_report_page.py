@@ -27,13 +27,13 @@ def drawn(page: Any) -> dict[str, int]:
     """How many marks each chart has: lines, points, boxes, maps."""
     marks = ".scatterlayer .trace, .boxlayer .trace, .heatmaplayer image, .heatmaplayer path"
     count = f"(c) => [c.id, c.querySelectorAll('{marks}').length]"
-    found: dict[str, int] = page.evaluate(f"Object.fromEntries([...document.querySelectorAll('.chart')].map({count}))")
-    return found
+    actual: dict[str, int] = page.evaluate(f"Object.fromEntries([...document.querySelectorAll('.chart')].map({count}))")
+    return actual
 
 
 def colour(page: Any, selector: str, name: str) -> str:
-    found: str = page.evaluate("([s, n]) => getComputedStyle(document.querySelector(s))[n]", [selector, name])
-    return found
+    actual: str = page.evaluate("([s, n]) => getComputedStyle(document.querySelector(s))[n]", [selector, name])
+    return actual
 
 
 def test_it_opens_alone_and_draws_every_chart(report: Seen) -> None:
@@ -57,18 +57,18 @@ def test_hostile_names_are_text(report: Seen) -> None:
 
 
 def test_the_slider_shows_earlier_rounds_by_keyboard(report: Seen) -> None:
-    slider, told = (
+    slider, message = (
         report.page.locator("input[data-chart=map-1]"),
         report.page.locator("label:has([data-chart=map-1]) output"),
     )
     values = "document.getElementById('map-1').data[0].z"
     last = report.page.evaluate(values)
-    assert told.inner_text() == "round 3"
+    assert message.inner_text() == "round 3"
     slider.focus()
     report.page.keyboard.press("ArrowLeft")
-    assert told.inner_text() == "round 2" and report.page.evaluate(values) != last
+    assert message.inner_text() == "round 2" and report.page.evaluate(values) != last
     report.page.keyboard.press("End")
-    assert told.inner_text() == "round 3" and report.page.evaluate(values) == last
+    assert message.inner_text() == "round 3" and report.page.evaluate(values) == last
 
 
 def test_the_theme_switches_page_and_charts(report: Seen) -> None:

@@ -77,12 +77,12 @@ def test_a_slider_that_was_moved_stays_and_one_at_the_end_follows(live: Seen, ru
     live.page.locator("input[data-chart=map-1]").press("Home")
     running.store.record_round(record(3))
     live.until(f"{POINTS} === 3")
-    told = "label:has([data-chart=map-1]) output"
-    assert live.text(told) == "round 1"
+    message = "label:has([data-chart=map-1]) output"
+    assert live.text(message) == "round 1"
     live.page.locator("input[data-chart=map-1]").press("End")
     running.store.record_round(record(4))
     live.until(f"{POINTS} === 4")
-    assert live.text(told) == "round 4"
+    assert live.text(message) == "round 4"
 
 
 def test_the_end_of_a_run_is_told(live: Seen, running: RunFolder) -> None:

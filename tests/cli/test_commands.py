@@ -29,10 +29,10 @@ def test_methods_are_listed_for_people_and_as_json(fedblocks: Any) -> None:
     shown = fedblocks("methods")
     assert shown.code == 0
     assert all(name in shown.out for name in METHODS)
-    found = {entry["name"]: entry for entry in fedblocks("methods", "--json").json}
-    assert set(METHODS) <= set(found)
-    assert found["pfedmb"]["year"] == 2022
-    assert {option["name"] for option in found["pfedmb"]["options"]} >= {"lr", "branches", "alpha_lr"}
+    actual = {entry["name"]: entry for entry in fedblocks("methods", "--json").json}
+    assert set(METHODS) <= set(actual)
+    assert actual["pfedmb"]["year"] == 2022
+    assert {option["name"] for option in actual["pfedmb"]["options"]} >= {"lr", "branches", "alpha_lr"}
 
 
 def test_a_plan_names_every_block(fedblocks: Any) -> None:
@@ -40,16 +40,16 @@ def test_a_plan_names_every_block(fedblocks: Any) -> None:
     assert shown.code == 0
     for words in ("block", "home", "client sees", "client writes", "phases", "alpha", "5 slots", "train 1:"):
         assert words in shown.out
-    found = fedblocks("plan", "fedper", "--json").json
-    assert {block["name"]: block["home"] for block in found["blocks"]} == {"body": "server", "head": "client"}
+    actual = fedblocks("plan", "fedper", "--json").json
+    assert {block["name"]: block["home"] for block in actual["blocks"]} == {"body": "server", "head": "client"}
 
 
 def test_a_check_gives_a_verdict_on_each_invariant(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     some = [one for one in contract.CHECKS if one.number in (4, 12)]  # the fast ones
     monkeypatch.setattr(contract, "CHECKS", some)
-    found = fedblocks("check", "fedavg", "--json").json
-    assert [(verdict["number"], verdict["passed"]) for verdict in found] == [(4, True), (12, True)]
-    assert all(verdict["name"] for verdict in found)
+    actual = fedblocks("check", "fedavg", "--json").json
+    assert [(verdict["number"], verdict["passed"]) for verdict in actual] == [(4, True), (12, True)]
+    assert all(verdict["name"] for verdict in actual)
 
 
 def test_a_failed_check_ends_with_code_6(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,10 +40,10 @@ def test_a_comparison_prints_a_leaderboard_and_says_what_the_seeds_allow(fedbloc
         f"{method}-{seed}" for method in ("local", "fedavg", "fedavg_ft", "ditto") for seed in (0, 1)
     }
     code, out, err = fedblocks("compare", "c/compare.toml", "--out", "c", "--json")
-    found = json.loads(out)
+    actual = json.loads(out)
     assert code == 0 and "round" not in err  # everything was there
-    assert {row["name"] for row in found["methods"]} == {"local", "fedavg", "fedavg_ft", "ditto"}
-    assert found["runs"]["ditto"]["1"] == "c/runs/ditto-1"
+    assert {row["name"] for row in actual["methods"]} == {"local", "fedavg", "fedavg_ft", "ditto"}
+    assert actual["runs"]["ditto"]["1"] == "c/runs/ditto-1"
 
 
 def test_without_a_folder_the_same_command_finds_its_runs_again(fedblocks: Any) -> None:
@@ -61,8 +61,8 @@ def test_a_report_is_written_beside_the_run_or_where_one_says(fedblocks: Any) ->
     assert fedblocks("run", "digits-fedavg", *SMALL, "--out", "a")[0] == 0
     code, out, _ = fedblocks("report", "a")
     assert code == 0 and out.startswith("a/report.html: ") and Path("a/report.html").is_file()
-    found = json.loads(fedblocks("report", "a", "--out", "b/x.html", "--json")[1])
-    assert found["file"] == "b/x.html" and found["bytes"] == Path("b/x.html").stat().st_size <= 6_000_000
+    actual = json.loads(fedblocks("report", "a", "--out", "b/x.html", "--json")[1])
+    assert actual["file"] == "b/x.html" and actual["bytes"] == Path("b/x.html").stat().st_size <= 6_000_000
 
 
 def test_a_comparison_that_is_stopped_says_how_to_go_on(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +88,6 @@ def test_a_comparison_that_is_stopped_says_how_to_go_on(fedblocks: Any, monkeypa
     ],
 )
 def test_wrong_input_is_told_with_a_fix(fedblocks: Any, words: list[str], code: int, said: str) -> None:
-    found, _, err = fedblocks(*words)
-    assert found == code
+    actual, _, err = fedblocks(*words)
+    assert actual == code
     assert said in err and "fix: " in err and "Traceback" not in err

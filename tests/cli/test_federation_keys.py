@@ -12,10 +12,10 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 
 
 def test_the_commands_lead_from_one_to_the_next(fedblocks: Any, tmp_path: Path) -> None:
-    made = fedblocks("federation", "init", "hospitals", "--server", "fl.example.org")
-    assert made.code == 0 and "hospitals/authority/ca.key" in made.out and "hospitals/server/ca.crt" in made.out
-    mark = made.out.split("SHA-256 fingerprint: ")[1].split()[0]
-    assert len(mark.split(":")) == 32 and "--server fl.example.org:8443 --ca ca.crt" in made.out
+    built = fedblocks("federation", "init", "hospitals", "--server", "fl.example.org")
+    assert built.code == 0 and "hospitals/authority/ca.key" in built.out and "hospitals/server/ca.crt" in built.out
+    mark = built.out.split("SHA-256 fingerprint: ")[1].split()[0]
+    assert len(mark.split(":")) == 32 and "--server fl.example.org:8443 --ca ca.crt" in built.out
 
     joined = fedblocks(*shlex.split("federation join a --server fl.example.org:8443 --ca hospitals/server/ca.crt"))
     assert joined.code == 0 and mark in joined.out

@@ -40,12 +40,12 @@ def run_tests_of(folder: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_method_reads_like_an_algorithm_box_and_its_tests_pass_before_any_edit(fedblocks: Any) -> None:
-    made = fedblocks("new", "method", "my_idea", "--json").json
-    assert made["folder"] == "my_idea"
+    built = fedblocks("new", "method", "my_idea", "--json").json
+    assert built["folder"] == "my_idea"
     method = Path("my_idea/src/fedblocks_my_idea/method.py").read_text()
     assert len(method.splitlines()) <= 60
     assert "class MyIdea(Method):" in method and "$" not in method
-    assert {Path(file).name for file in made["files"]} >= {"pyproject.toml", "README.md", "test_my_idea.py"}
+    assert {Path(file).name for file in built["files"]} >= {"pyproject.toml", "README.md", "test_my_idea.py"}
     done = run_tests_of("my_idea")
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout

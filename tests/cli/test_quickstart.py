@@ -34,9 +34,9 @@ def test_as_json_it_is_json_and_nothing_else_in_a_folder_of_its_own(
     monkeypatch.setattr(quickstart, "METHODS", ("local",))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # no package for reports
     Path("runs/quickstart-001").mkdir(parents=True)
-    found = fedblocks("quickstart", "--rounds", "1", "--json").json
-    assert found["folder"] == "runs/quickstart-002" and found["report"] is None
-    assert [(row["name"], row["megabytes"]) for row in found["methods"]] == [("local", 0)]
+    actual = fedblocks("quickstart", "--rounds", "1", "--json").json
+    assert actual["folder"] == "runs/quickstart-002" and actual["report"] is None
+    assert [(row["name"], row["megabytes"]) for row in actual["methods"]] == [("local", 0)]
     again = fedblocks("quickstart", "--out", "runs/quickstart-002")
     assert again.code == 4 and "is not an empty folder" in again.err
 

@@ -34,17 +34,17 @@ def config(tmp_path: Path) -> str:
 
 
 def test_the_best_of_all_trials_is_told_with_a_command_that_repeats_it(fedblocks: Any, config: str) -> None:
-    found = fedblocks("tune", config, *SEARCH, "--trials", "4", "--out", "search", "--json").json
-    accuracies = {trial["number"]: trial["accuracy"] for trial in found["trials"]}
-    assert len(accuracies) == 4 and found["best"]["accuracy"] == max(accuracies.values())
+    actual = fedblocks("tune", config, *SEARCH, "--trials", "4", "--out", "search", "--json").json
+    accuracies = {trial["number"]: trial["accuracy"] for trial in actual["trials"]}
+    assert len(accuracies) == 4 and actual["best"]["accuracy"] == max(accuracies.values())
     assert all(
-        0.001 <= t["options"]["method.lr"] <= 0.5 and t["options"]["method.epochs"] in "12" for t in found["trials"]
+        0.001 <= t["options"]["method.lr"] <= 0.5 and t["options"]["method.epochs"] in "12" for t in actual["trials"]
     )
-    words = shlex.split(found["command"])
+    words = shlex.split(actual["command"])
     assert words[:3] == ["fedblocks", "run", config] and "seed=5" in words
     assert fedblocks(*words[1:], "--out", "best", "--quiet").code == 0
     last = load_run("best").last
-    assert last is not None and last.summaries["validation"]["personal"]["mean"] == found["best"]["accuracy"]
+    assert last is not None and last.summaries["validation"]["personal"]["mean"] == actual["best"]["accuracy"]
 
 
 def test_test_data_are_never_looked_at(config: str, tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ def test_test_data_are_never_looked_at(config: str, tmp_path: Path) -> None:
 
 
 def test_the_same_call_goes_on_where_the_last_one_stopped(config: str, tmp_path: Path) -> None:
-    changes, told = ["method.lr=0.001..0.5:log"], list[Trial]()
+    changes, message = ["method.lr=0.001..0.5:log"], list[Trial]()
     first = tune(config, changes, 2, tmp_path / "search")
-    again = tune(config, changes, 3, tmp_path / "search", told.append)
-    assert again.trials[:2] == first.trials and [trial.number for trial in told] == [2]
+    again = tune(config, changes, 3, tmp_path / "search", message.append)
+    assert again.trials[:2] == first.trials and [trial.number for trial in message] == [2]
     assert len({trial.options["method.lr"] for trial in again.trials}) == 3
     with pytest.raises(UserError, match="a search with other settings"):
         tune(config, ["method.lr=0.001..0.6:log"], 3, tmp_path / "search")
@@ -69,9 +69,9 @@ def test_a_trial_during_which_the_search_was_killed_is_done_again(config: str, t
     study = optuna.load_study(study_name="fedblocks", storage=f"sqlite:///{tmp_path / 'search' / 'study.db'}")
     study.ask().suggest_float("method.lr", 0.001, 0.5, log=True)  # begun, and never told how it ended
     lost = study.trials[-1].params["method.lr"]
-    found = tune(config, changes, 2, tmp_path / "search")
-    assert [trial.number for trial in found.trials] == [0, 2]
-    assert found.trials[1].options["method.lr"] == float(f"{lost:.4g}")
+    actual = tune(config, changes, 2, tmp_path / "search")
+    assert [trial.number for trial in actual.trials] == [0, 2]
+    assert actual.trials[1].options["method.lr"] == float(f"{lost:.4g}")
 
 
 def test_a_trial_that_is_not_promising_is_left_and_could_be_resumed(

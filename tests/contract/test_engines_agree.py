@@ -71,11 +71,11 @@ def outcome(name: str, kind: str, engine: Engine, **changes: object) -> Leaves:
     options = {"net": net, "optimizer": optimizer, "lr": 0.05, **NEEDS.get(name, {}), **changes}
     setting = example.setting(federation(getattr(example.method, "tags", ())), **options)
     done = run(setting, engine, COHORTS, score="test")
-    found = {**state_leaves(done.last), **judged(setting, done.last, engine)}
+    actual = {**state_leaves(done.last), **judged(setting, done.last, engine)}
     for number, report in enumerate(done.reports):
         assert report.refusals == []
-        found |= {f"round {number}, {place}": value for place, value in report_leaves(report).items()}
-    return found
+        actual |= {f"round {number}, {place}": value for place, value in report_leaves(report).items()}
+    return actual
 
 
 PAIRS = [(name, kind) for name in EXAMPLES for kind in KINDS if not (name in ROUTED and kind == "lstm")]

@@ -63,8 +63,8 @@ def everybody_is_written(patch: pytest.MonkeyPatch) -> None:
     honest = conclusion._private_by_client
 
     def private_by_client(*given: Any) -> dict[int, Blocks]:
-        found = honest(*given)
-        return {**dict.fromkeys(range(6), next(iter(found.values()))), **found} if found else {}
+        actual = honest(*given)
+        return {**dict.fromkeys(range(6), next(iter(actual.values()))), **actual} if actual else {}
 
     patch.setattr(conclusion, "_private_by_client", private_by_client)
 

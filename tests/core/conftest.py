@@ -20,9 +20,9 @@ def make_federation(
         x = centres[y] + 0.5 * rng.normal(size=(count, *shape))
         return torch.from_numpy(x).float(), torch.from_numpy(y)
 
-    made = Federation.from_parts([Parts(pair(n), pair(3), pair(6)) for n in sizes], classes=3)
-    object.__setattr__(made, "x", made.x.to(dtype))
-    return made
+    built = Federation.from_parts([Parts(pair(n), pair(3), pair(6)) for n in sizes], classes=3)
+    object.__setattr__(built, "x", built.x.to(dtype))
+    return built
 
 
 @pytest.fixture

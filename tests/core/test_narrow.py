@@ -19,12 +19,12 @@ def with_a_compiler(monkeypatch):
 
 def _shapes(count: int) -> list[Shape]:
     draw = random.Random(0)
-    found = []
+    actual = []
     for _ in range(count):
         kernel = draw.randint(1, 8)
         sides = [draw.randint(max(1, kernel - 2), 70) for _ in range(2)]
-        found.append(Shape(draw.randint(1, 70), draw.randint(1, 20), kernel, *sides, draw.randint(0, kernel - 1)))
-    return found
+        actual.append(Shape(draw.randint(1, 70), draw.randint(1, 20), kernel, *sides, draw.randint(0, kernel - 1)))
+    return actual
 
 
 def _fours(number: int) -> int:

@@ -38,31 +38,31 @@ def stacked(lstms: list[nn.LSTM]) -> dict[str, Tensor]:
 
 
 def expected(lstms: list[nn.LSTM], x: Tensor) -> dict[str, Tensor]:
-    found = []
+    actual = []
     for lstm, own in zip(lstms, x):
         outs, (h, c) = lstm(own)
         total = outs.pow(3).sum() + h.sum() ** 2 + c.sin().sum()
-        found.append(torch.autograd.grad(total, [lstm.get_parameter(name) for name in NAMES]))
-    return {name: torch.stack(gradients) for name, gradients in zip(NAMES, zip(*found))}
+        actual.append(torch.autograd.grad(total, [lstm.get_parameter(name) for name in NAMES]))
+    return {name: torch.stack(gradients) for name, gradients in zip(NAMES, zip(*actual))}
 
 
 def test_the_gradients_of_a_stack_are_those_of_each_client(lstms, x):
     weights = {name: value.requires_grad_() for name, value in stacked(lstms).items()}
     total = vmap(loss)(weights, x).sum()
-    found = torch.autograd.grad(total, list(weights.values()))
-    for name, gradient in zip(weights, found):
+    actual = torch.autograd.grad(total, list(weights.values()))
+    for name, gradient in zip(weights, actual):
         assert torch.allclose(gradient, expected(lstms, x)[name], atol=1e-12), name
 
 
 def test_gradients_can_be_taken_inside_a_client(lstms, x):
-    found = vmap(grad(loss))(stacked(lstms), x)
+    actual = vmap(grad(loss))(stacked(lstms), x)
     for name in NAMES:
-        assert torch.allclose(found[name], expected(lstms, x)[name], atol=1e-12), name
+        assert torch.allclose(actual[name], expected(lstms, x)[name], atol=1e-12), name
 
 
 def test_a_stack_of_copies_inside_a_client_works_too(lstms, x):
     weights = {name: value.expand(2, *value.shape).clone().requires_grad_() for name, value in stacked(lstms).items()}
     total = vmap(vmap(loss), in_dims=(0, None))(weights, x).sum()
-    found = torch.autograd.grad(total, list(weights.values()))
-    for name, gradient in zip(weights, found):
+    actual = torch.autograd.grad(total, list(weights.values()))
+    for name, gradient in zip(weights, actual):
         assert torch.allclose(gradient, expected(lstms, x)[name].expand_as(gradient), atol=1e-12), name

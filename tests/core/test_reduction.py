@@ -26,9 +26,9 @@ def test_all_tensors_side_by_side_are_reduced_as_one_by_one(slots):
     expected, written = reduce_slots(old, upload)
     total = upload.weights.sum(0)
     share = upload.weights / torch.where(total > 0, total, 1)
-    found = _reduce_at_once(old, upload.copies, share, written)
-    assert list(found) == list(old) and written.tolist() == [True] * (slots - 1) + [False]
+    actual = _reduce_at_once(old, upload.copies, share, written)
+    assert list(actual) == list(old) and written.tolist() == [True] * (slots - 1) + [False]
     for name, value in expected.items():
-        assert found[name].shape == old[name].shape
-        assert torch.allclose(found[name], value, atol=1e-7)
-        assert torch.equal(found[name][-1], old[name][-1])  # what nobody wrote is as it was
+        assert actual[name].shape == old[name].shape
+        assert torch.allclose(actual[name], value, atol=1e-7)
+        assert torch.equal(actual[name][-1], old[name][-1])  # what nobody wrote is as it was

@@ -49,11 +49,11 @@ def test_a_split_has_the_asked_sizes_and_always_a_training_row(sizes: list[int],
 
 def test_a_stratified_split_keeps_label_proportions_in_every_part() -> None:
     x, y = torch.zeros(1000, 1), torch.tensor([0] * 700 + [1] * 200 + [2] * 100)
-    made = Federation.from_arrays(x, y, iid(y, 2), stratified=True, seed=5)
+    built = Federation.from_arrays(x, y, iid(y, 2), stratified=True, seed=5)
     for client in range(2):
-        whole = np.concatenate([rows[client] for rows in made.parts.values()])
+        whole = np.concatenate([rows[client] for rows in built.parts.values()])
         share = np.bincount(y[whole], minlength=3) / len(whole)
-        for rows in made.parts.values():
+        for rows in built.parts.values():
             assert np.abs(np.bincount(y[rows[client]], minlength=3) - share * len(rows[client])).max() <= 2
 
 
@@ -125,18 +125,18 @@ def named() -> Federation:
 
 
 def test_users_become_clients_with_their_names() -> None:
-    made = named()
-    assert tuple(made.names) == ("amy", "bob", "cid") and made.classes == 3
-    own = np.concatenate([rows[1] for rows in made.parts.values()])
-    assert sorted(made.x[own, 0].tolist()) == list(range(20, 40))
+    built = named()
+    assert tuple(built.names) == ("amy", "bob", "cid") and built.classes == 3
+    own = np.concatenate([rows[1] for rows in built.parts.values()])
+    assert sorted(built.x[own, 0].tolist()) == list(range(20, 40))
 
 
 def test_an_npz_file_goes_in_by_user_or_by_partition(tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).integers(0, 256, (40, 3, 4, 4)).astype(np.uint8), np.arange(40) % 4
     np.savez(tmp_path / "a.npz", x=x, y=y, user=np.repeat([3, 9], 20), label2=y // 2)
-    made = Federation.from_npz(tmp_path / "a.npz")
-    assert tuple(made.names) == ("3", "9")
-    assert made.x.dtype == torch.float32 and torch.equal(made.x, torch.from_numpy(x).float() / 255)
+    built = Federation.from_npz(tmp_path / "a.npz")
+    assert tuple(built.names) == ("3", "9")
+    assert built.x.dtype == torch.float32 and torch.equal(built.x, torch.from_numpy(x).float() / 255)
     other = Federation.from_npz(tmp_path / "a.npz", y="label2", partition=lambda labels: iid(labels, 5))
     assert other.clients == 5 and other.classes == 2
     with pytest.raises(DataError, match="has no array person") as caught:
@@ -153,45 +153,45 @@ def test_object_arrays_are_refused(tmp_path: Path) -> None:
 def test_a_torch_data_set_goes_in() -> None:
     x, y = digits()
     dataset = torch.utils.data.TensorDataset(x[:100], y[:100])
-    made = Federation.from_torch(dataset, lambda labels: iid(labels, 4))
-    assert torch.equal(made.x, x[:100]) and torch.equal(made.y, y[:100]) and made.clients == 4
+    built = Federation.from_torch(dataset, lambda labels: iid(labels, 4))
+    assert torch.equal(built.x, x[:100]) and torch.equal(built.y, y[:100]) and built.clients == 4
 
 
 def test_clients_can_bring_their_own_parts() -> None:
     one = Parts((np.ones((3, 2)), [0, 1, 0]), test=(np.full((2, 2), 2.0), [1, 1]))
     two = Parts((np.full((1, 2), 3.0), [1]), validation=(np.full((1, 2), 4.0), [0]))
-    made = Federation.from_parts([one, two], names=["left", "right"])
-    assert {part: rows.sizes.tolist() for part, rows in made.parts.items()} == {
+    built = Federation.from_parts([one, two], names=["left", "right"])
+    assert {part: rows.sizes.tolist() for part, rows in built.parts.items()} == {
         "train": [3, 1],
         "validation": [0, 1],
         "test": [2, 0],
     }
-    assert made.x[made.test[0]].tolist() == [[2, 2], [2, 2]] and made.x[made.validation[1]].tolist() == [[4, 4]]
+    assert built.x[built.test[0]].tolist() == [[2, 2], [2, 2]] and built.x[built.validation[1]].tolist() == [[4, 4]]
     with pytest.raises(DataError, match="right \\(train\\)"):
         Federation.from_parts([one, Parts((np.ones((1, 3)), [1]))], names=["left", "right"])
 
 
 def test_official_pools_are_divided_by_the_same_shares() -> None:
     pools = {n: (torch.zeros(10 * n, 2), torch.arange(10).repeat_interleave(n)) for n in (400, 100)}
-    made = Federation.from_pools(pools[400], pools[100], lambda y: classes(y, 50, 2), validation=pools[100])
-    assert [set(rows.sizes.tolist()) for rows in made.parts.values()] == [{80}, {20}, {20}]
+    built = Federation.from_pools(pools[400], pools[100], lambda y: classes(y, 50, 2), validation=pools[100])
+    assert [set(rows.sizes.tolist()) for rows in built.parts.values()] == [{80}, {20}, {20}]
     for client in range(50):
-        held = [set(made.y[rows[client]].tolist()) for rows in made.parts.values()]
+        held = [set(built.y[rows[client]].tolist()) for rows in built.parts.values()]
         assert held[0] == held[1] == held[2] and len(held[0]) == 2
-    ranges = [(rows.index.min(), rows.index.max()) for rows in made.parts.values()]
+    ranges = [(rows.index.min(), rows.index.max()) for rows in built.parts.values()]
     assert ranges == [(0, 3999), (4000, 4999), (5000, 5999)]
     assert Federation.from_pools(pools[400], pools[100], lambda y: iid(y, 5)).validation.sizes.tolist() == [0] * 5
 
 
 def test_features_signals_and_tokens_go_in() -> None:
     for pool, shape in ((gaussian(), [20]), (waves(), [3, 64])):
-        made = Federation.from_arrays(pool.x, pool.y, lambda y: dirichlet_labels(y, 8))
-        assert made.describe()["input"] == {"shape": shape, "type": "float32"}
+        built = Federation.from_arrays(pool.x, pool.y, lambda y: dirichlet_labels(y, 8))
+        assert built.describe()["input"] == {"shape": shape, "type": "float32"}
     pool = markov(users=6)
-    made = Federation.from_users(pool.x, pool.y, pool.users, classes=pool.classes)
-    assert made.describe()["input"] == {"shape": [20], "type": "int64"}
-    assert made.describe()["label"] == {"shape": [20], "classes": 50}
-    assert (made.y == IGNORE).any() and made.clients == 6
+    built = Federation.from_users(pool.x, pool.y, pool.users, classes=pool.classes)
+    assert built.describe()["input"] == {"shape": [20], "type": "int64"}
+    assert built.describe()["label"] == {"shape": [20], "classes": 50}
+    assert (built.y == IGNORE).any() and built.clients == 6
 
 
 def spoilt(federation: Federation, what: str) -> Federation:
@@ -228,10 +228,10 @@ def test_bad_rows_that_nobody_holds_do_not_matter(federation: Federation) -> Non
 def test_empty_clients_are_refused_unless_allowed() -> None:
     x, y = torch.zeros(4, 1), torch.tensor([0, 1, 0, 1])
     rows = Rows.of([[0, 1], [], [2, 3], []])
-    made = Federation(x, y, rows, Rows.none(4), Rows.none(4), 2)
+    built = Federation(x, y, rows, Rows.none(4), Rows.none(4), 2)
     with pytest.raises(DataError, match="no training rows at client-1, client-3"):
-        made.check()
-    assert made.check(allow_empty=True) is made
+        built.check()
+    assert built.check(allow_empty=True) is built
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
@@ -251,14 +251,14 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 
 def test_warnings_name_clients_that_are_easily_overlooked() -> None:
     y = torch.tensor([0] * 30 + [0, 1] * 15 + [1])
-    made = Federation.from_arrays(torch.zeros(61, 1), y, by_user([0] * 30 + [1] * 30 + [2]))
-    assert made.warnings(few=10) == [
+    built = Federation.from_arrays(torch.zeros(61, 1), y, by_user([0] * 30 + [1] * 30 + [2]))
+    assert built.warnings(few=10) == [
         "2 clients hold one class only: 0, 2",
         "1 clients have fewer than 10 training rows: 2",
         "1 clients have no test rows: 2",
     ]
-    leaking = replace(made, test=made.train)
-    assert leaking.warnings(few=1)[-1] == f"{len(made.train.index)} rows are both trained and tested on"
+    leaking = replace(built, test=built.train)
+    assert leaking.warnings(few=1)[-1] == f"{len(built.train.index)} rows are both trained and tested on"
 
 
 def test_a_subset_keeps_names_tags_and_rows(federation: Federation) -> None:

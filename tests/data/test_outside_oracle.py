@@ -23,8 +23,8 @@ POOL = datasets.Dataset.from_dict({"label": LABELS, "row": np.arange(len(LABELS)
 def shares(owners: list[np.ndarray]) -> np.ndarray:
     """The share of each class at each client, [classes, clients]."""
     counts = np.stack([np.bincount(LABELS[rows], minlength=8) for rows in owners], 1)
-    found: np.ndarray = counts / counts.sum(1, keepdims=True)
-    return found
+    actual: np.ndarray = counts / counts.sum(1, keepdims=True)
+    return actual
 
 
 def ours(make: Callable[..., Partition], seed: int, **options: Any) -> np.ndarray:
@@ -32,9 +32,9 @@ def ours(make: Callable[..., Partition], seed: int, **options: Any) -> np.ndarra
 
 
 def theirs(make: Callable[..., Any], **options: Any) -> np.ndarray:
-    found = make(num_partitions=CLIENTS, **options)
-    found.dataset = POOL
-    return shares([np.array(found.load_partition(client)["row"], dtype=np.int64) for client in range(CLIENTS)])
+    actual = make(num_partitions=CLIENTS, **options)
+    actual.dataset = POOL
+    return shares([np.array(actual.load_partition(client)["row"], dtype=np.int64) for client in range(CLIENTS)])
 
 
 def distance(first: np.ndarray, second: np.ndarray) -> float:
@@ -61,7 +61,7 @@ def test_dirichlet_shares_are_distributed_as_theirs(
 
 
 def test_even_parts_have_their_sizes() -> None:
-    found = partitioner.IidPartitioner(num_partitions=7)
-    found.dataset = POOL
-    sizes = sorted(len(found.load_partition(client)) for client in range(7))
+    actual = partitioner.IidPartitioner(num_partitions=7)
+    actual.dataset = POOL
+    sizes = sorted(len(actual.load_partition(client)) for client in range(7))
     assert sorted(iid(LABELS, 7).rows.sizes.tolist()) == sizes

@@ -148,9 +148,9 @@ def test_label_skew_by_weights_keeps_that_share(federation: Federation) -> None:
 
 def test_label_skew_that_empties_a_client_names_it() -> None:
     y = torch.tensor([0] * 10 + [1] * 10)
-    made = Federation(torch.zeros(20, 1), y, Rows.of([range(10), range(10, 20)]), Rows.none(2), Rows.none(2), 2)
+    built = Federation(torch.zeros(20, 1), y, Rows.of([range(10), range(10, 20)]), Rows.none(2), Rows.none(2), 2)
     with pytest.raises(DataError, match="client-1"):
-        skew_labels(made, [0, 1], weights=[[1, 1], [1, 0]])
+        skew_labels(built, [0, 1], weights=[[1, 1], [1, 0]])
 
 
 def test_joint_is_all_three_shifts_by_the_same_groups(federation: Federation) -> None:
@@ -167,15 +167,15 @@ def test_joint_is_all_three_shifts_by_the_same_groups(federation: Federation) ->
 
 def test_joint_from_a_pool_uses_every_row_once() -> None:
     x, y = digits()
-    made = joint_pool(x, y, clients=12, groups=3, alpha=0.5, degrees=[0, 90, 180], seed=3)
-    group = made.tags["group"]
+    built = joint_pool(x, y, clients=12, groups=3, alpha=0.5, degrees=[0, 90, 180], seed=3)
+    group = built.tags["group"]
     assert np.bincount(group).tolist() == [4, 4, 4]
-    assert sum(len(rows.index) for rows in made.parts.values()) == len(made.x) == 1797
-    assert made.train.sizes.min() >= 7
+    assert sum(len(rows.index) for rows in built.parts.values()) == len(built.x) == 1797
+    assert built.train.sizes.min() >= 7
     orders = permutations(3, 10, seed=3)
     known = {image.numpy().tobytes(): int(label) for image, label in zip(x, y)}
     for client in range(12):
-        images, labels = rows_of(made, client, "test")
+        images, labels = rows_of(built, client, "test")
         back = torch.rot90(images, -int(group[client]), (-2, -1))
         original = [known[image.numpy().tobytes()] for image in back]
         assert orders[group[client]][original].tolist() == labels.tolist()

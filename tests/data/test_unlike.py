@@ -81,8 +81,8 @@ def test_a_round_beside_larger_inputs_ends_in_the_same_parameters(
     states = [run_round(setting, setting.start(), range(3), engine)[0] for setting in settings]
     for key, value in states[0].server["model"].items():
         torch.testing.assert_close(states[1].server["model"][key], value, rtol=0, atol=1e-6)
-    found = [evaluate(setting, state, range(3), engine)["personal"] for setting, state in zip(settings, states)]
-    assert [found[0][c][:2] for c in range(3)] == [found[1][c][:2] for c in range(3)]
+    actual = [evaluate(setting, state, range(3), engine)["personal"] for setting, state in zip(settings, states)]
+    assert [actual[0][c][:2] for c in range(3)] == [actual[1][c][:2] for c in range(3)]
 
 
 def two_architectures(path: Path, old: dict[str, Any]) -> Config:
@@ -149,10 +149,10 @@ FULL += [("modfl_movements", p, total) for p, total in ((2, 240), (4, 240), (5, 
 def test_every_data_set_of_a_full_test_bed_has_the_published_test_total(
     testbed: str, per_group: int, total: int
 ) -> None:
-    found = TESTBEDS[testbed](per_group=per_group)
-    side = found.tags["configuration"]
-    assert found.clients == (72 if testbed == "modfl_photographs" else 60)
-    assert [int(found.test.sizes[side == number].sum()) for number in np.unique(side)] == [total] * (
+    actual = TESTBEDS[testbed](per_group=per_group)
+    side = actual.tags["configuration"]
+    assert actual.clients == (72 if testbed == "modfl_photographs" else 60)
+    assert [int(actual.test.sizes[side == number].sum()) for number in np.unique(side)] == [total] * (
         int(side.max()) + 1
     )
 

@@ -18,8 +18,8 @@ README = (ROOT / "README.md").read_text()
 
 def blocks(page: str) -> list[str]:
     """The complete Python examples of a page: those that import what they use."""
-    found = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-    return [code for code in found if "import" in code]
+    actual = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    return [code for code in actual if "import" in code]
 
 
 def test_the_readme_compares_methods_with_the_net_and_the_data_of_its_first_example(

@@ -58,5 +58,5 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def _links(text: str) -> list[str]:
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    found = re.findall(r"\]\(([^)#\s]+)", prose)
-    return [link for link in found if "://" not in link]
+    actual = re.findall(r"\]\(([^)#\s]+)", prose)
+    return [link for link in actual if "://" not in link]

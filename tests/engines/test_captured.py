@@ -63,10 +63,10 @@ def _last(name: str, engine: Vectorised) -> Any:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_recorded_steps_and_hooks_end_where_plain_ones_end(name):
     engine = Recorded()
-    found, expected = state_leaves(_last(name, engine)), state_leaves(_last(name, Vectorised()))
-    assert found.keys() == expected.keys()
+    actual, expected = state_leaves(_last(name, engine)), state_leaves(_last(name, Vectorised()))
+    assert actual.keys() == expected.keys()
     for leaf, value in expected.items():
-        assert torch.allclose(found[leaf], value, rtol=1e-5, atol=1e-6), leaf
+        assert torch.allclose(actual[leaf], value, rtol=1e-5, atol=1e-6), leaf
     assert all(own.graphs for own in engine.recorded.values())
 
 

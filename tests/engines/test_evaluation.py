@@ -38,11 +38,11 @@ def test_workers_try_several_parts_as_one_process_does() -> None:
     setting, state, clients = trained("pfedmb")
     engine = Processes(count=2)
     try:
-        found = evaluate_parts(setting, state, clients, engine, PARTS)
+        actual = evaluate_parts(setting, state, clients, engine, PARTS)
     finally:
         engine.close()
     expected = evaluate_parts(setting, state, clients, Sequential(), PARTS)
-    assert found.scores == expected.scores and found.portraits == expected.portraits
+    assert actual.scores == expected.scores and actual.portraits == expected.portraits
 
 
 def test_clients_adapt_once_for_all_parts(monkeypatch) -> None:

@@ -33,14 +33,14 @@ def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Experiment]:
     example = EXAMPLES[name]()
     data = example.federation
     turned = data.subset(list(reversed(range(data.clients))))
-    found = []
+    actual = []
     for seed, own in ((0, data), (1, turned)):
         for times in rates:
             setting = example.setting(own)
             methods = {group: replace(m, lr=m.lr * times) for group, m in setting.methods.items()}
             groups = setting.groups if own is data else list(reversed(setting.groups))
-            found.append(Experiment(methods, own, seed, groups))
-    return found
+            actual.append(Experiment(methods, own, seed, groups))
+    return actual
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -69,9 +69,9 @@ def test_lanes_end_as_separate_runs(name):
             assert_alike(one.private[client], other.private[client])
     everybody = [range(s.data.clients) for s in lanes]
     scores = together.evaluate_parts(states, everybody, engine, ["test"])
-    for found, setting, state in zip(scores, lanes, states):
+    for actual, setting, state in zip(scores, lanes, states):
         expected = evaluate_parts(setting, state, range(setting.data.clients), engine, ["test"])
-        assert {v: {c: n[:2] for c, n in by.items()} for v, by in found.scores["test"].items()} == {
+        assert {v: {c: n[:2] for c, n in by.items()} for v, by in actual.scores["test"].items()} == {
             v: {c: n[:2] for c, n in by.items()} for v, by in expected.scores["test"].items()
         }
 
@@ -130,14 +130,14 @@ def wild(name: str, times: float = 1e300) -> list[Experiment]:
     """Three lanes of one example, the second of which has a learning rate that no model survives."""
     example = EXAMPLES[name]()
     data = example.federation
-    found = []
+    actual = []
     for seed, factor in ((0, 1.0), (0, times), (1, 0.5)):
         setting = example.setting(data)
         same = any(m.lr_used_in_hooks for m in setting.methods.values())
         factor = 1.0 if same and factor == 0.5 else factor
         methods = {group: replace(m, lr=m.lr * factor) for group, m in setting.methods.items()}
-        found.append(Experiment(methods, data, seed, setting.groups))
-    return found
+        actual.append(Experiment(methods, data, seed, setting.groups))
+    return actual
 
 
 def assert_every_lane_is_alone(lanes: list[Experiment], cohorts: list[list[int]], rounds: int = 3) -> None:
@@ -150,10 +150,10 @@ def assert_every_lane_is_alone(lanes: list[Experiment], cohorts: list[list[int]]
         states, apart = [end[0] for end in ends], [end[0] for end in alone]
         assert [one.refusals for _, one in ends] == [other.refusals for _, other in alone]
     scores = together.evaluate_parts(states, [range(s.data.clients) for s in lanes], engine, ["test"])
-    for one, other, found, setting in zip(states, apart, scores, lanes):
+    for one, other, actual, setting in zip(states, apart, scores, lanes):
         assert_close(one, other)
         expected = evaluate_parts(setting, other, range(setting.data.clients), engine, ["test"])
-        assert {v: {c: n[0] for c, n in by.items()} for v, by in found.scores["test"].items()} == {
+        assert {v: {c: n[0] for c, n in by.items()} for v, by in actual.scores["test"].items()} == {
             v: {c: n[0] for c, n in by.items()} for v, by in expected.scores["test"].items()
         }
 
@@ -224,8 +224,8 @@ def test_lanes_that_differ_in_an_option_of_steps_or_of_the_server_end_as_if_they
     ends = [run_round(s, s.start(), everybody, engine)[0] for s in lanes]
     ends = [run_round(s, state, everybody, engine)[0] for s, state in zip(lanes, ends)]
     together = Lanes(lanes).evaluate_parts(ends, [everybody] * 3, engine, ["test"], joining=True)
-    for found, setting, state in zip(together, lanes, ends):
+    for actual, setting, state in zip(together, lanes, ends):
         expected = evaluate_parts(setting, state, everybody, engine, ["test"], joining=True)
         for view, by_client in expected.scores["test"].items():
             for client, numbers in by_client.items():
-                assert found.scores["test"][view][client] == pytest.approx(numbers, rel=1e-5)
+                assert actual.scores["test"][view][client] == pytest.approx(numbers, rel=1e-5)

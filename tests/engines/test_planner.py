@@ -91,8 +91,8 @@ def test_engines_that_cannot_be_used_are_not_tried() -> None:
 
 def test_real_trials_end_with_the_number_of_threads_they_found() -> None:
     before = torch.get_num_threads()
-    found = planner.tried(plan(threads=1, processes=1))
-    assert found.keys() == {"sequential", "vectorised"} and min(found.values()) > 0
+    actual = planner.tried(plan(threads=1, processes=1))
+    assert actual.keys() == {"sequential", "vectorised"} and min(actual.values()) > 0
     assert torch.get_num_threads() == before
 
 

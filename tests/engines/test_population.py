@@ -27,11 +27,11 @@ def values(found) -> dict[int, float]:
 
 
 def test_a_population_is_a_mapping_in_the_order_of_clients() -> None:
-    made = ShardedState().updated({client: own(float(client)) for client in (700, 3, 64, 63)})
-    assert list(made) == [3, 63, 64, 700] and len(made) == 4
-    assert values(made) == {3: 3, 63: 63, 64: 64, 700: 700}
-    assert 65 not in made and made.get(65, {}) == {} and made.get(10**6) is None
-    assert made and not ShardedState()
+    built = ShardedState().updated({client: own(float(client)) for client in (700, 3, 64, 63)})
+    assert list(built) == [3, 63, 64, 700] and len(built) == 4
+    assert values(built) == {3: 3, 63: 63, 64: 64, 700: 700}
+    assert 65 not in built and built.get(65, {}) == {} and built.get(10**6) is None
+    assert built and not ShardedState()
 
 
 def test_a_round_never_counts_a_whole_population(monkeypatch, packed_at_once) -> None:
@@ -52,10 +52,10 @@ def test_a_change_leaves_the_population_it_was_made_from_as_it_was_and_shares_th
 
 
 def test_clients_with_other_blocks_live_in_the_same_shard() -> None:
-    made = ShardedState().updated({0: own(0.0), 1: own(1.0, size=9), 2: own(2.0)})
-    made = made.updated({1: own(5.0), 2: own(6.0, size=9)})  # they have changed places
-    assert values(made) == {0: 0, 1: 5, 2: 6}
-    assert [made[c]["head"]["weight"].shape[1] for c in made] == [3, 3, 9]
+    built = ShardedState().updated({0: own(0.0), 1: own(1.0, size=9), 2: own(2.0)})
+    built = built.updated({1: own(5.0), 2: own(6.0, size=9)})  # they have changed places
+    assert values(built) == {0: 0, 1: 5, 2: 6}
+    assert [built[c]["head"]["weight"].shape[1] for c in built] == [3, 3, 9]
 
 
 def test_few_clients_stay_as_they_are_and_many_are_packed() -> None:

@@ -36,9 +36,9 @@ def one_thread():
 
 @pytest.fixture
 def engine():
-    made = Processes(count=2)
-    yield made
-    made.close()
+    built = Processes(count=2)
+    yield built
+    built.close()
 
 
 def pids(engine: Processes) -> list[int]:
@@ -124,9 +124,9 @@ def test_workers_end_with_an_engine_that_nobody_holds() -> None:
     example = EXAMPLES["fedavg"]()
     setting, engine = example.setting(), Processes(count=2)
     run_round(setting, setting.start(), example.everybody, engine)
-    found = pids(engine)
+    actual = pids(engine)
     del engine
-    assert not any(map(alive, found))
+    assert not any(map(alive, actual))
 
 
 ORPHANS = """
@@ -143,9 +143,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_no_worker_outlives_a_parent_that_was_killed() -> None:
     done = subprocess.run([sys.executable, "-c", ORPHANS], capture_output=True, text=True)
-    found = [int(word) for word in done.stdout.split()]
-    assert done.returncode == -signal.SIGKILL and len(found) == 2
-    for pid in found:
+    actual = [int(word) for word in done.stdout.split()]
+    assert done.returncode == -signal.SIGKILL and len(actual) == 2
+    for pid in actual:
         wait_until_gone(pid)
 
 
@@ -171,11 +171,11 @@ def alive(pid: int) -> bool:
 def test_a_shared_tree_comes_back_as_it_was_and_repeated_rows_take_the_room_of_one() -> None:
     one = torch.arange(6.0).view(1, 2, 3)
     tree = {"a": {"x": one.expand(1000, 2, 3), "empty": {}}, "b": torch.tensor([1, 2]), "c": torch.tensor(True)}
-    made = share(tree)
-    found, size = opened(made.descriptor, made.places), os.fstat(made.descriptor).st_size
-    made.close()
-    assert found.tree["a"]["empty"] == {} and torch.equal(found.tree["b"], tree["b"]) and bool(found.tree["c"])
-    assert torch.equal(found.tree["a"]["x"], tree["a"]["x"]) and found.tree["a"]["x"].stride(0) == 0
+    built = share(tree)
+    actual, size = opened(built.descriptor, built.places), os.fstat(built.descriptor).st_size
+    built.close()
+    assert actual.tree["a"]["empty"] == {} and torch.equal(actual.tree["b"], tree["b"]) and bool(actual.tree["c"])
+    assert torch.equal(actual.tree["a"]["x"], tree["a"]["x"]) and actual.tree["a"]["x"].stride(0) == 0
     assert size < 256  # bytes; a thousand rows of their own would take 24,000
 
 

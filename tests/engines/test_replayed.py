@@ -66,13 +66,13 @@ def test_momentum_noise_and_statistics_are_repeated() -> None:
 
 def test_a_new_round_needs_one_step_to_trust_what_the_last_one_wrote_down() -> None:
     setting, engine = small(), Sequential(worth=0)
-    state, found = setting.start(), []
+    state, actual = setting.start(), []
     for _ in range(3):
         state, _ = run_round(setting, state, [0, 1], engine)
         (replayed,) = engine.known.values()
-        found.append({signature: trusted for signature, trusted in replayed.programs.items() if trusted})
-    assert found[0] and found[1] == found[0] and found[2] == found[0]
-    assert {replayed.seen[signature] for signature in found[2]} == {1}
+        actual.append({signature: trusted for signature, trusted in replayed.programs.items() if trusted})
+    assert actual[0] and actual[1] == actual[0] and actual[2] == actual[0]
+    assert {replayed.seen[signature] for signature in actual[2]} == {1}
 
 
 def test_a_program_is_made_faster_once_it_has_run_often_enough() -> None:
@@ -80,7 +80,7 @@ def test_a_program_is_made_faster_once_it_has_run_often_enough() -> None:
     state, fast = setting.start(), []
     for _ in range(3):
         state, _ = run_round(setting, state, [0, 1], engine)
-        (trusted,) = [found for found in programs(engine) if found is not None]
+        (trusted,) = [actual for actual in programs(engine) if actual is not None]
         fast.append((trusted.runs > 6, trusted.machine.direct))
     assert fast == [(False, False), (False, False), (True, True)]
 
@@ -98,8 +98,8 @@ def test_a_program_of_the_round_before_that_does_not_fit_any_more_is_written_dow
 
 
 def test_an_optimizer_that_counts_its_steps_is_not_repeated() -> None:
-    found = programs(compared(small(Adam()), [[0, 1]]))
-    assert found and all(program is None for program in found)
+    actual = programs(compared(small(Adam()), [[0, 1]]))
+    assert actual and all(program is None for program in actual)
 
 
 def test_a_step_that_looks_at_its_numbers_is_not_repeated(monkeypatch) -> None:
@@ -110,8 +110,8 @@ def test_a_step_that_looks_at_its_numbers_is_not_repeated(monkeypatch) -> None:
     loss = lambda blocks, batch: update.loss(blocks, batch) * (2.0 if float(batch.x.sum()) > 0 else 1.0)
     odd = replace(phase, updates=(replace(update, loss=loss),))
     monkeypatch.setattr(type(method), "phases", lambda self: [odd])
-    found = programs(compared(setting, [[0, 1]]))
-    assert found and all(program is None for program in found)
+    actual = programs(compared(setting, [[0, 1]]))
+    assert actual and all(program is None for program in actual)
 
 
 def test_a_recorded_program_does_to_other_tensors_what_it_did_to_the_first() -> None:

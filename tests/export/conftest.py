@@ -36,8 +36,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for client in range(4):
         drawn = [(rng.normal(size=(n, 6)).astype("float32"), rng.integers(0, 3, n)) for n in (12 + client, 5, 9)]
         parts.append(Parts(*((x, (x[:, 0] > 0) + 1 * (y == 2)) for x, y in drawn)))
-    made = Federation.from_parts(parts, classes=3)
-    replace(made, tags={"operation": np.arange(4) % 2}).save(path)
+    built = Federation.from_parts(parts, classes=3)
+    replace(built, tags={"operation": np.arange(4) % 2}).save(path)
     return path
 
 
@@ -48,7 +48,7 @@ def start(federation: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
 
     def begin(method: str, net: dict[str, Any] | None = None, **options: Any) -> RunResult:
         key = f"{method} {net} {options}"
-        if key not in made:
+        if key not in built:
             table: dict[str, Any] = {
                 "rounds": 2,
                 "engine": "sequential",
@@ -58,7 +58,7 @@ def start(federation: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
                 "data": {"name": "saved", "options": {"path": str(federation)}},
                 "evaluation": {"every": 2},
             }
-            made[key] = run(Config.of(table), tmp_path_factory.mktemp("runs") / "r")
-        return made[key]
+            built[key] = run(Config.of(table), tmp_path_factory.mktemp("runs") / "r")
+        return built[key]
 
     return begin

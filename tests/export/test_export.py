@@ -33,11 +33,11 @@ CLIENT = 1
 def check(start: Start, method: str, format: Any, tmp_path: Path, **options: Any) -> None:
     """A file's logits are those of the client's own model, in batches of any size."""
     result = start(method, **options)
-    found = personal(result, CLIENT)
+    actual = personal(result, CLIENT)
     model = read(export_model(result.folder, CLIENT, format, tmp_path / f"m.{format}"))
     for many in (1, 2, 9):
-        x = found.examples(many).x
-        torch.testing.assert_close(model.logits(x), found.predict(x), atol=1e-5, rtol=0)
+        x = actual.examples(many).x
+        torch.testing.assert_close(model.logits(x), actual.predict(x), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -75,9 +75,9 @@ def test_the_personal_model_is_the_one_that_was_evaluated(method: str, start: St
     with RunFolder.open(result.folder) as folder:
         rows = folder.store.metrics("test", "personal", 2)
     for row in rows[:2]:
-        found = personal(result, row["client"])
-        examples = found.examples(100)
-        assert int((found.predict(examples.x).argmax(-1) == examples.y).sum()) == row["correct"]
+        actual = personal(result, row["client"])
+        examples = actual.examples(100)
+        assert int((actual.predict(examples.x).argmax(-1) == examples.y).sum()) == row["correct"]
 
 
 def test_the_branches_of_pfedmb_are_merged_into_one_net(start: Start, tmp_path: Path) -> None:
@@ -92,20 +92,20 @@ def test_a_plain_net_has_the_names_of_its_state_dict(start: Start, tmp_path: Pat
     tensors = safetensors.torch.load_file(tmp_path / "m.safetensors")
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
     module.load_state_dict(tensors)
-    found = personal(start("ditto"), CLIENT)
-    x = found.examples(9).x
-    torch.testing.assert_close(module(x), found.predict(x), atol=1e-5, rtol=0)
+    actual = personal(start("ditto"), CLIENT)
+    x = actual.examples(9).x
+    torch.testing.assert_close(module(x), actual.predict(x), atol=1e-5, rtol=0)
 
 
 def test_modules_that_fedmn_does_not_use_stay_behind(start: Start) -> None:
-    found = personal(start("fedmn"), CLIENT)
+    actual = personal(start("fedmn"), CLIENT)
     gates = torch.tensor([1.0, 0, 0, 1, 1, 0, 0, 1, 1, 0])  # to middle blocks, to outputs, to the prediction: output 0
-    assert gates.shape == found.blocks["gates"]["value"].shape
-    blocks = {**found.blocks, "gates": {"value": gates}}
-    slim, kept = found.method.slim(blocks)
+    assert gates.shape == actual.blocks["gates"]["value"].shape
+    blocks = {**actual.blocks, "gates": {"value": gates}}
+    slim, kept = actual.method.slim(blocks)
     assert slim.options()["modules"] == (1, 1, 1) and "router" not in kept
-    x = found.examples(9).x
-    torch.testing.assert_close(slim.predict(kept, x), found.method.predict(blocks, x))
+    x = actual.examples(9).x
+    torch.testing.assert_close(slim.predict(kept, x), actual.method.predict(blocks, x))
 
 
 def test_blocks_that_are_not_read_stay_behind(start: Start) -> None:
@@ -119,11 +119,11 @@ def test_running_statistics_leave_with_the_net() -> None:
     example = EXAMPLES["fedbn"]()
     setting = example.setting()
     state, _ = run_round(setting, setting.start(), [0, 1, 2], Sequential())
-    found = personal_of(setting, state, CLIENT)
-    folded = fold(found)
+    actual = personal_of(setting, state, CLIENT)
+    folded = fold(actual)
     assert any(name.endswith("running_mean") for name in folded.names) and isinstance(folded.core, Net)
-    x = found.examples(9).x
-    torch.testing.assert_close(folded(x), found.predict(x))
+    x = actual.examples(9).x
+    torch.testing.assert_close(folded(x), actual.predict(x))
 
 
 def test_a_dictionary_notes_what_is_asked_of_it() -> None:
@@ -193,12 +193,12 @@ def test_without_the_extra_the_message_says_what_to_install(
 
 
 def test_predictions_of_a_file_go_to_a_file(start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = personal(start("pfedmb"), CLIENT)
-    x = found.examples(9).x
+    actual = personal(start("pfedmb"), CLIENT)
+    x = actual.examples(9).x
     np.savez(tmp_path / "x.npz", x=x.numpy())
     (tmp_path / "x.csv").write_text("a,b,c,d,e,f\n" + "\n".join(",".join(map(repr, row)) for row in x.tolist()))
     model = export_model(start("pfedmb").folder, CLIENT, "safetensors", tmp_path / "m.safetensors")
-    wanted = found.predict(x).argmax(-1).tolist()
+    wanted = actual.predict(x).argmax(-1).tolist()
     for inputs in ("x.npz", "x.csv"):
         words = [
             "predict",

@@ -37,9 +37,9 @@ def test_convolutions_of_a_stack_are_those_of_each_client(channels, size, filter
     y = vmap(lambda x, w, b: ClientConvolution.apply(x, w, b, pad))(x, w, b)
     expected = torch.stack([F.conv2d(*(t[i].double() for t in (x, w, b)), padding=pad) for i in range(4)])
     slope = torch.randn_like(y)
-    found = (y, *torch.autograd.grad(y, (x, w, b), slope))
+    actual = (y, *torch.autograd.grad(y, (x, w, b), slope))
     wanted = (expected, *torch.autograd.grad(expected, (x, w, b), slope.double()))
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(actual, wanted, strict=True):
         assert (one - other).abs().max() <= 3e-6 * other.abs().max()
 
 
@@ -68,9 +68,9 @@ def test_gradients_inside_a_client_and_second_derivatives_are_those_of_each_clie
     def curved(loss):  # the length of the gradient, and how that changes with the weights
         return grad(lambda w, v, x: sum(g.square().sum() for g in grad(loss, (0, 1))(w, v, x)), (0, 1))
 
-    for found, wanted in ((grad(ours, (0, 1)), grad(plain, (0, 1))), (curved(ours), curved(plain))):
+    for actual, wanted in ((grad(ours, (0, 1)), grad(plain, (0, 1))), (curved(ours), curved(plain))):
         expected = [wanted(*(t[i].double() for t in (w, v, x))) for i in range(3)]
-        for one, other in zip(vmap(found)(w, v, x), zip(*expected, strict=True), strict=True):
+        for one, other in zip(vmap(actual)(w, v, x), zip(*expected, strict=True), strict=True):
             assert (one - torch.stack(other)).abs().max() <= 1e-5 * torch.stack(other).abs().max()
 
 
@@ -94,9 +94,9 @@ def test_a_convolution_with_its_pooling_is_that_of_each_client(channels, size, f
     y = vmap(lambda x, w, b: convolve_and_pool(x, w, b, pad, rectified))(x, w, b)
     expected = torch.stack([plain(*(t[i].double() for t in (x, w, b))) for i in range(4)])
     slope = torch.randn_like(y)
-    found = (y, *torch.autograd.grad(y, (x, w, b), slope))
+    actual = (y, *torch.autograd.grad(y, (x, w, b), slope))
     wanted = (expected, *torch.autograd.grad(expected, (x, w, b), slope.double()))
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(actual, wanted, strict=True):
         assert (one - other).abs().max() <= 3e-6 * other.abs().max()
 
 
@@ -159,10 +159,10 @@ def test_an_lstm_of_a_stack_and_its_gradients_are_the_fused_ones(monkeypatch):
         zero = x.new_zeros(len(x), 7)
         return recurrence(F.linear(x, w_in, b_in + b_state), w_state, zero, zero)[0]
 
-    found = vmap(outputs)(x, *weights)
+    actual = vmap(outputs)(x, *weights)
     expected = torch.stack([lstm(one)[0] for lstm, one in zip(lstms, x)])
-    assert torch.allclose(found, expected, atol=1e-5)
-    own = torch.autograd.grad(found.square().sum(), weights)
+    assert torch.allclose(actual, expected, atol=1e-5)
+    own = torch.autograd.grad(actual.square().sum(), weights)
     theirs = torch.autograd.grad(expected.square().sum(), [lstm.get_parameter(n) for n in names for lstm in lstms])
     for number, gradient in enumerate(own):
         assert torch.allclose(gradient, torch.stack(theirs[3 * number : 3 * number + 3]), atol=1e-4)
@@ -206,8 +206,8 @@ def test_steps_are_really_recorded():
     state = setting.start()
     for _ in range(6):
         state, _ = run_round(setting, state, example.everybody, engine)
-    found = next(iter(engine.recorded.values()))
-    assert found.graphs and not found.refused
+    actual = next(iter(engine.recorded.values()))
+    assert actual.graphs and not actual.refused
 
 
 def test_a_learning_rate_schedule_reaches_a_recorded_graph():
@@ -233,8 +233,8 @@ def test_tf32_costs_no_more_accuracy_than_another_seed_does(tmp_path):
     for precision in ("float32", "tf32"):
         runs = [change(table.resolved(), table.source, [f"seed={s}", 'device="cuda"', f'precision="{precision}"'])
                 for s in range(3)]  # fmt: skip
-        found = [run(one, tmp_path / f"{precision}-{k}").accuracies() for k, one in enumerate(runs)]
-        ends[precision] = [sum(own.values()) / len(own) for own in found]
+        actual = [run(one, tmp_path / f"{precision}-{k}").accuracies() for k, one in enumerate(runs)]
+        ends[precision] = [sum(own.values()) / len(own) for own in actual]
     spread = max(ends["float32"]) - min(ends["float32"])
     differences = [one - other for one, other in zip(ends["tf32"], ends["float32"])]
     assert abs(sum(differences)) / 3 <= max(spread, 0.01), ends
@@ -245,7 +245,7 @@ def test_a_comparison_on_a_gpu_runs_its_seeds_as_lanes(tmp_path):
     from fedblocks.runs.result import load_run
 
     changes = ['device="cuda"', "rounds=2", 'engine="vectorised"']
-    found = play_grid(read_grid("digits-fedavg", ["fedper"], 2, changes), tmp_path / "grid")
-    assert all(one.status == "finished" for by_seed in found.values() for one in by_seed.values())
+    actual = play_grid(read_grid("digits-fedavg", ["fedper"], 2, changes), tmp_path / "grid")
+    assert all(one.status == "finished" for by_seed in actual.values() for one in by_seed.values())
     lane = load_run(cell_folder(tmp_path / "grid", "fedper", 1))
     assert any("lanes" in note["text"] for note in lane.notes)

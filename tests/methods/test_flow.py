@@ -95,8 +95,8 @@ def test_a_router_that_is_sure_of_the_shared_branch_leaves_the_shared_net(kind: 
     method = made(kind, NETS[name])
     blocks = client_blocks(method)
     sure = {n: pushed(blocks[n], (1e4, -1e4)) for n in method.routers}
-    found = method.routed({**blocks, **sure}, inputs(name), hard=False)[0]
-    torch.testing.assert_close(found, method.net(blocks["shared"], inputs(name)), rtol=0, atol=1e-6)
+    actual = method.routed({**blocks, **sure}, inputs(name), hard=False)[0]
+    torch.testing.assert_close(actual, method.net(blocks["shared"], inputs(name)), rtol=0, atol=1e-6)
 
 
 @each_flow
@@ -106,8 +106,8 @@ def test_a_local_copy_that_is_the_shared_net_makes_routes_no_matter(kind: type[M
     blocks = client_blocks(method, apart=False)
     for seed in (1, 2):
         other = {n: router.init(seed) for n, router in method.routers.items()}
-        found = method.routed({**blocks, **other}, inputs(name), hard=False)[0]
-        torch.testing.assert_close(found, method.net(blocks["shared"], inputs(name)), rtol=0, atol=1e-6)
+        actual = method.routed({**blocks, **other}, inputs(name), hard=False)[0]
+        torch.testing.assert_close(actual, method.net(blocks["shared"], inputs(name)), rtol=0, atol=1e-6)
 
 
 @each_net
@@ -145,8 +145,8 @@ def test_inference_trains_the_local_copy_and_then_the_router_alone(kind: type[Me
     setting = Experiment.of(method, data(name))
     state, _ = run_round(setting, setting.start(), [0, 1], Sequential())
     before = {n: {k: v.clone() for k, v in block.items()} for n, block in state.server.items()}
-    found = evaluate(setting, state, [0, 1, 2], Sequential(), joining=True)
-    assert found["shared"] == evaluate(setting, state, [0, 1, 2], Sequential())["shared"]
+    actual = evaluate(setting, state, [0, 1, 2], Sequential(), joining=True)
+    assert actual["shared"] == evaluate(setting, state, [0, 1, 2], Sequential())["shared"]
     assert all(torch.equal(before[n][k], v) for n, block in state.server.items() for k, v in block.items())
 
 
@@ -154,18 +154,18 @@ def test_inference_trains_the_local_copy_and_then_the_router_alone(kind: type[Me
 @each_net
 def test_engines_agree(kind: type[Method], name: str) -> None:
     own = {} if kind is DynamicRouting else {"router_epochs": 1}
-    states, found = [], []
+    states, actual = [], []
     for engine in (Sequential(), Vectorised(chunk=2)):
         setting = Experiment.of(made(kind, NETS[name], **own), data(name))
         state, _ = run_round(setting, setting.start(), [0, 1, 2], engine)
         states.append(state)
-        found.append(evaluate(setting, state, [0, 1, 2], engine))
+        actual.append(evaluate(setting, state, [0, 1, 2], engine))
     for block, slots in states[0].server.items():
         for key, value in slots.items():
             torch.testing.assert_close(states[1].server[block][key], value, rtol=0, atol=1e-5)
-    for view, by_client in found[0].items():
+    for view, by_client in actual[0].items():
         for client, (_, scored, loss) in by_client.items():
-            assert found[1][view][client][1:] == pytest.approx((scored, loss), rel=1e-4)
+            assert actual[1][view][client][1:] == pytest.approx((scored, loss), rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", [Flow, FlowV2, DynamicRouting])
@@ -238,11 +238,11 @@ def test_the_regulariser_rewards_the_shared_branch_in_every_layer() -> None:
     setting = Experiment.of(method, data("text"))
     start = setting.start()
     state, _ = run_round(setting, start, [0, 1], Sequential())
-    found = []
+    actual = []
     for server in (start.server, state.server):
         blocks = {name: {k: v[0] for k, v in slots.items()} for name, slots in server.items()}
-        found.append(method.routed({**blocks, "local": blocks["shared"]}, inputs("text"), hard=False)[1][..., 0])
-    assert (found[1] > found[0]).float().mean() > 0.99
+        actual.append(method.routed({**blocks, "local": blocks["shared"]}, inputs("text"), hard=False)[1][..., 0])
+    assert (actual[1] > actual[0]).float().mean() > 0.99
 
 
 def test_the_routers_pace_is_a_learning_rate_of_its_own() -> None:
@@ -279,8 +279,8 @@ def test_step_by_step_a_recurrent_net_gives_what_it_gives_at_once() -> None:
         for word in words.unbind(1):
             state = unrolled.cell(params, word, state)
             states.append(state[0])
-        found = unrolled.decode(params, torch.stack(states, 1))
-        torch.testing.assert_close(found, net(params, x), rtol=0, atol=1e-6)
+        actual = unrolled.decode(params, torch.stack(states, 1))
+        torch.testing.assert_close(actual, net(params, x), rtol=0, atol=1e-6)
 
 
 def test_an_lstm_that_cannot_be_unrolled_is_refused() -> None:

@@ -24,7 +24,7 @@ def adapted(setting: Experiment, state: State, method: Flow, client: int) -> Blo
     """What a client holds when it is evaluated."""
     job = setting.job("all", [client], state, method.adaptation(), False, "adapt")
     local, blocks = job.one(0), {n: {k: v[0] for k, v in b.items()} for n, b in job.sent.blocks.items()}
-    orders = [steps_of_one(found, job.device) for found in job.batches[0]]
+    orders = [steps_of_one(actual, job.device) for actual in job.batches[0]]
     return train(job.phases, local.call(method.prepare, blocks), local, orders, step_by_step)
 
 
@@ -47,12 +47,12 @@ def gaps(router_epochs: int) -> list[float]:
     state = setting.start()
     for _ in range(ROUNDS):
         state, _ = run_round(setting, state, range(CLIENTS), Sequential())
-    found = []
+    actual = []
     for client in range(CLIENTS):
         blocks = adapted(setting, state, method, client)
         others = [i for i in range(CLIENTS) if group[i] != group[client]]
-        found.append(local_share(method, blocks, data, [client]) - local_share(method, blocks, data, others))
-    return found
+        actual.append(local_share(method, blocks, data, [client]) - local_share(method, blocks, data, others))
+    return actual
 
 
 def test_own_instances_are_routed_more_locally_than_those_of_other_groups() -> None:

@@ -65,8 +65,8 @@ def test_a_client_that_missed_the_warm_up_takes_the_module_of_lowest_loss(shifte
     groups = shifted.tags["group"].tolist()
     known = {"value": state.server["membership"]["value"].clone()}
     known["value"][late] = known["value"][groups.index(groups[late])]  # the cohort of another of its hidden group
-    told = replace(state, server={**state.server, "membership": known})
-    assert evaluate(setting, told, [late], ENGINE)["personal"][late] == pytest.approx(as_new)
+    message = replace(state, server={**state.server, "membership": known})
+    assert evaluate(setting, message, [late], ENGINE)["personal"][late] == pytest.approx(as_new)
     state, report = run_round(setting, state, [0, late], ENGINE)
     assert as_hidden(members(state), shifted.tags["group"])
     one = 4 * (16 * 10 + 10)

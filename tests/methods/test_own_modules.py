@@ -112,5 +112,5 @@ def test_a_method_runs_on_a_module_of_ones_own(name: str, module: str) -> None:
     assert (
         any(not torch.equal(value, ends[0][place]) for place, value in leaves(start.server).items()) or name == "local"
     )
-    for client, found in scores[0].items():
-        assert found == pytest.approx(scores[1][client], abs=1e-8)
+    for client, actual in scores[0].items():
+        assert actual == pytest.approx(scores[1][client], abs=1e-8)

@@ -170,12 +170,12 @@ def test_a_step_moves_the_merged_weight_by_the_squared_norm_of_alpha() -> None:
 def test_alpha_stays_on_the_simplex(param: str, lr: float, scope: str) -> None:
     method = pfedmb(alpha_param=param, alpha_lr=lr, alpha_scope=scope)
     state, _ = play(method)
-    found = alphas(method, state)
-    assert found.min() >= 0
-    torch.testing.assert_close(found.sum(-1), torch.ones(len(SIZES), 2, dtype=torch.float64), rtol=0, atol=1e-12)
-    assert not torch.allclose(found, torch.full_like(found, 1 / 3))
-    assert torch.equal(found[:, 0], found[:, 1]) == (scope == "model")
-    assert (found == 0).any() == (param == "projection")
+    actual = alphas(method, state)
+    assert actual.min() >= 0
+    torch.testing.assert_close(actual.sum(-1), torch.ones(len(SIZES), 2, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert not torch.allclose(actual, torch.full_like(actual, 1 / 3))
+    assert torch.equal(actual[:, 0], actual[:, 1]) == (scope == "model")
+    assert (actual == 0).any() == (param == "projection")
 
 
 def test_one_hot_alphas_are_clustered_averaging() -> None:
@@ -200,8 +200,8 @@ def test_equal_branches_never_separate(param: str) -> None:
     start = Experiment.of(method, federation(), 1).start()
     alike = {n: {k: v[:1].expand_as(v).clone() for k, v in block.items()} for n, block in start.server.items()}
     state, _ = play(method, start=replace(start, server=alike))
-    found = alphas(method, state)
-    torch.testing.assert_close(found, torch.full_like(found, 1 / 3), rtol=0, atol=1e-12)
+    actual = alphas(method, state)
+    torch.testing.assert_close(actual, torch.full_like(actual, 1 / 3), rtol=0, atol=1e-12)
 
 
 def test_branches_start_apart() -> None:
@@ -231,14 +231,14 @@ def test_small_weights_are_dropped_and_the_largest_never_is() -> None:
 
 def test_dropping_changes_evaluations_and_not_training() -> None:
     data, logits = federation(), torch.tensor([[2.0, 0.0, -1.0]], dtype=torch.float64).expand(len(SIZES), 2, 3)
-    found = []
+    actual = []
     for drop in (0.0, 0.2):
         method = pfedmb(drop_below=drop, finetune="none")
         setting = Experiment.of(method, data, 1)
         state, _ = play(method, start=with_alpha(setting.start(), logits))
-        found.append((state, evaluate(setting, state, range(4), ENGINES[0])["personal"][0]))
-    assert torch.equal(found[0][0].server["layers.0"]["0.weight"], found[1][0].server["layers.0"]["0.weight"])
-    assert found[0][1][2] != found[1][1][2]
+        actual.append((state, evaluate(setting, state, range(4), ENGINES[0])["personal"][0]))
+    assert torch.equal(actual[0][0].server["layers.0"]["0.weight"], actual[1][0].server["layers.0"]["0.weight"])
+    assert actual[0][1][2] != actual[1][1][2]
 
 
 def test_more_branches_than_clients_are_allowed() -> None:

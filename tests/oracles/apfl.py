@@ -63,11 +63,11 @@ def output_mixing_slope(alpha: float, v: Params, w: Params, x: Array, y: Ints, s
     def loss(v: Params) -> float:
         return float(losses(alpha * logits(v, x) + (1 - alpha) * logits(w, x), y).mean())
 
-    found = {k: np.zeros_like(value) for k, value in v.items()}
+    actual = {k: np.zeros_like(value) for k, value in v.items()}
     for k, value in v.items():
         for place in np.ndindex(value.shape):
             up, down = value.copy(), value.copy()
             up[place] += step
             down[place] -= step
-            found[k][place] = (loss({**v, k: up}) - loss({**v, k: down})) / (2 * step)
-    return found
+            actual[k][place] = (loss({**v, k: up}) - loss({**v, k: down})) / (2 * step)
+    return actual

@@ -26,13 +26,13 @@ class Result:
 
 def peers(affinity: Array, own: int, count: int, epsilon: float, luck: Array) -> list[int]:
     """Each in turn: with a chance of epsilon any other that is left, else the one of highest affinity."""
-    clients, found = len(affinity), []
+    clients, actual = len(affinity), []
     anybody = sorted(range(clients), key=lambda n: luck[n])
     best = sorted(range(clients), key=lambda n: (-affinity[n], luck[clients + n]))
     for lucky in luck[2 * clients : 2 * clients + count] < epsilon:
-        left = [n for n in (anybody if lucky else best) if n != own and n not in found]
-        found.append(left[0])
-    return found
+        left = [n for n in (anybody if lucky else best) if n != own and n not in actual]
+        actual.append(left[0])
+    return actual
 
 
 def gain(base: Params, candidate: Params, x: Array, y: Ints) -> float:

@@ -17,13 +17,13 @@ Routed = Callable[..., tuple[Tensor, Tensor]]  # logits, and p_global of all rou
 
 def policy(w: Params, x: Tensor, segments: tuple[int, ...], hard: bool) -> list[Tensor]:
     """A perceptron with an exit for each layer; `segments` says how many hidden layers come before each exit."""
-    found = []
+    actual = []
     for s, hidden in enumerate(segments):
         for k in range(hidden):
             x = torch.relu(dense(w, f"trunk.{s}.{3 * k}", x))
         r = torch.softmax(dense(w, f"exits.{s}", x), -1)
-        found.append(torch.nn.functional.one_hot(r.argmax(-1), 2).double() if hard else r)
-    return found
+        actual.append(torch.nn.functional.one_hot(r.argmax(-1), 2).double() if hard else r)
+    return actual
 
 
 def mixed(r: Tensor, shared: Tensor, local: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def text(w: Params, local: Params, policies: Policies, x: Tensor, hard: bool) ->
         z = mixed(first, a, b)
         out.append(mixed(second, dense(w, "words", z), dense(local, "words", z)))
         real = x[:, t] != 0
-        routes += [found[real, 0] for found in (r, first, second)]
+        routes += [actual[real, 0] for actual in (r, first, second)]
     return torch.stack(out, 1), torch.cat(routes)
 
 
@@ -97,10 +97,10 @@ def local_round(w: Params, policies: Policies, batches, data: Data, kind: Kind, 
 def run(task: Task, policies: Policies, kind: Kind, lr: float, lam: float, hard: bool) -> Outcome:
     w, train = tensors(task.start[0]), [Data.of(pair) for pair in task.train]
     for cohort in task.rounds:
-        found = [local_round(w, policies, batches, train[i], kind, lr, lam) for i, batches in cohort.items()]
+        actual = [local_round(w, policies, batches, train[i], kind, lr, lam) for i, batches in cohort.items()]
         sizes = [task.size(i) for i in cohort]
-        w = mean([own for own, _ in found], sizes)
-        policies = {n: mean([own[n] for _, own in found], sizes) for n in policies}
+        w = mean([own for own, _ in actual], sizes)
+        policies = {n: mean([own[n] for _, own in actual], sizes) for n in policies}
     personal, shared = {}, {}
     for i in task.clients:
         x, own = Data.of(task.test[i]).x, policies

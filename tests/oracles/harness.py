@@ -129,9 +129,9 @@ def _same_evaluations(
         for client, z in by_client.items():
             labels = data.y.numpy()[data.test[client]]
             right, scored, loss = counts(z, labels)
-            told = f"{view} of client {client}"
-            assert found[view][client][:2] == (right, scored), told
-            assert abs(found[view][client][2] - loss) < TOLERANCE * max(1, loss), told
+            message = f"{view} of client {client}"
+            assert found[view][client][:2] == (right, scored), message
+            assert abs(found[view][client][2] - loss) < TOLERANCE * max(1, loss), message
 
 
 def counts(z: Array, y: np.ndarray) -> tuple[float, float, float]:

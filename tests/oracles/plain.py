@@ -98,12 +98,12 @@ def slope(w: Params, x: Array, y: Ints, weights: Array | None = None) -> Params:
     error = np.exp(log_softmax(values[-1]))
     error[np.arange(len(y)), y] -= 1
     error *= (np.ones(len(y)) if weights is None else weights)[:, None] / len(y)
-    found: Params = {}
+    actual: Params = {}
     for layer, below in zip(reversed(LAYERS), reversed(values[:-1])):
-        found[f"{layer}.weight"] = error.T @ below
-        found[f"{layer}.bias"] = error.sum(0)
+        actual[f"{layer}.weight"] = error.T @ below
+        actual[f"{layer}.bias"] = error.sum(0)
         error = (error @ w[f"{layer}.weight"]) * (below > 0)
-    return found
+    return actual
 
 
 def mean(copies: Sequence[Params], weights: Sequence[float]) -> Params:

@@ -50,10 +50,10 @@ def test_alpha_stays_between_0_and_1_whatever_its_learning_rate() -> None:
 def test_with_alpha_0_it_is_fedavg(engine: Any) -> None:
     method = APFL(**COMMON, alpha=0.0)
     assert method.degenerate()
-    (setting, found), (plain, expected) = play(method, engine), play(FedAvg(**COMMON), engine)
+    (setting, actual), (plain, expected) = play(method, engine), play(FedAvg(**COMMON), engine)
     for key, value in expected.server["model"].items():
-        torch.testing.assert_close(found.server["shared"][key], value, rtol=0, atol=1e-12)
-    views = evaluate(setting, found, range(len(SIZES)), engine)
+        torch.testing.assert_close(actual.server["shared"][key], value, rtol=0, atol=1e-12)
+    views = evaluate(setting, actual, range(len(SIZES)), engine)
     theirs = evaluate(plain, expected, range(len(SIZES)), engine)["personal"]
     for view in ("personal", "shared"):
         assert views[view] == {i: pytest.approx(counts, abs=1e-10) for i, counts in theirs.items()}
@@ -63,11 +63,11 @@ def test_with_alpha_0_it_is_fedavg(engine: Any) -> None:
 def test_with_alpha_1_it_is_local(engine: Any) -> None:
     method = APFL(**COMMON, alpha=1.0)
     assert method.degenerate()
-    (setting, found), (alone, expected) = play(method, engine), play(Local(**COMMON), engine)
+    (setting, actual), (alone, expected) = play(method, engine), play(Local(**COMMON), engine)
     for client, blocks in expected.private.items():
         for key, value in blocks["model"].items():
-            torch.testing.assert_close(found.private[client]["personal"][key], value, rtol=0, atol=1e-12)
-    ours = evaluate(setting, found, range(len(SIZES)), engine)["personal"]
+            torch.testing.assert_close(actual.private[client]["personal"][key], value, rtol=0, atol=1e-12)
+    ours = evaluate(setting, actual, range(len(SIZES)), engine)["personal"]
     theirs = evaluate(alone, expected, range(len(SIZES)), engine)["personal"]
     assert ours == {i: pytest.approx(counts, abs=1e-10) for i, counts in theirs.items()}
 
@@ -97,14 +97,14 @@ def test_mixed_outputs_follow_their_own_gradient() -> None:
 
 def test_for_a_linear_model_both_mixings_are_one() -> None:
     linear = Net.of(lambda: nn.Linear(FEATURES, 4), dtype=torch.float64)
-    found = [
+    actual = [
         play(APFL(**{**COMMON, "net": linear}, mixing=mixing, adapt_alpha="step"), ENGINES["sequential"])[1]
         for mixing in ("parameters", "outputs")
     ]
-    for client, blocks in found[0].private.items():
+    for client, blocks in actual[0].private.items():
         for name, block in blocks.items():
             for key, value in block.items():
-                torch.testing.assert_close(found[1].private[client][name][key], value, rtol=0, atol=1e-12)
+                torch.testing.assert_close(actual[1].private[client][name][key], value, rtol=0, atol=1e-12)
 
 
 def test_the_mixture_keeps_running_statistics_of_its_own() -> None:
@@ -114,11 +114,11 @@ def test_the_mixture_keeps_running_statistics_of_its_own() -> None:
         dtype=torch.float64,
     )
     options = {**COMMON, "net": normed, "batch_size": 7}  # no batch of a single example
-    found = [play(APFL(**options), engine)[1] for engine in ENGINES.values()]
-    own = found[0].private[0]["personal"]["1.running_mean"]
+    actual = [play(APFL(**options), engine)[1] for engine in ENGINES.values()]
+    own = actual[0].private[0]["personal"]["1.running_mean"]
     assert own.abs().max() > 0.01
-    assert (own - found[0].server["shared"]["1.running_mean"][0]).abs().max() > 1e-3
-    torch.testing.assert_close(own, found[1].private[0]["personal"]["1.running_mean"], rtol=0, atol=1e-10)
+    assert (own - actual[0].server["shared"]["1.running_mean"][0]).abs().max() > 1e-3
+    torch.testing.assert_close(own, actual[1].private[0]["personal"]["1.running_mean"], rtol=0, atol=1e-10)
 
 
 def test_a_new_client_trains_its_personal_model_and_alpha_only() -> None:

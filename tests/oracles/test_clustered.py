@@ -108,11 +108,11 @@ def test_the_hidden_groups_are_found() -> None:
 def test_clusters_that_cannot_split_are_fedavg(never: dict[str, Any], engine: Any) -> None:
     method = Clustered(**COMMON, **{**EAGER, "min_size": 1, **never})
     assert method.degenerate() and not Clustered(**COMMON, **EAGER).degenerate()
-    _, found = play(method, engine)
+    _, actual = play(method, engine)
     _, expected = play(FedAvg(**COMMON), engine)
     for key, value in expected.server["model"].items():
-        torch.testing.assert_close(found.server["clusters"][key][0], value[0], rtol=0, atol=1e-12)
-    assert membership(found) == [0, 0, 0, 0, -1, -1]
+        torch.testing.assert_close(actual.server["clusters"][key][0], value[0], rtol=0, atol=1e-12)
+    assert membership(actual) == [0, 0, 0, 0, -1, -1]
 
 
 def test_no_cluster_splits_before_its_time_or_below_its_size() -> None:
@@ -149,8 +149,8 @@ def test_a_new_client_takes_the_cluster_with_the_lowest_training_loss(engine: An
     x, y = (values[setting.data.test[5]] for values in (setting.data.x, setting.data.y))
     logits = method.net({k: v[best] for k, v in state.server["clusters"].items()}, x)
     expected = nn.functional.cross_entropy(logits, y, reduction="sum")
-    found = evaluate(setting, state, [5], engine, joining=True)["personal"][5]
-    assert found[2] == pytest.approx(float(expected), abs=1e-10)
+    actual = evaluate(setting, state, [5], engine, joining=True)["personal"][5]
+    assert actual[2] == pytest.approx(float(expected), abs=1e-10)
     assert membership(state)[5] == -1  # an evaluation places nobody
 
 

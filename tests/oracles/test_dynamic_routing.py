@@ -28,11 +28,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @cache
 def expected(case: str, texts: bool) -> tuple[DynamicRouting, Outcome]:
-    own, told = CASES[case]
+    own, message = CASES[case]
     method = DynamicRouting(text_net() if texts else mlp_net(), lr=0.2, batch_size=BATCH, tune_lr=0.1, **own)
     theta = method.router.init(derive(SEED, "init", 0))
     task, kind = (text_task(method), TEXT) if texts else (task_of(method), IMAGE)
-    return method, run(task, theta, kind, Options(lr=0.2, theta_lr=0.2, **told), tune_lr=0.1)
+    return method, run(task, theta, kind, Options(lr=0.2, theta_lr=0.2, **message), tune_lr=0.1)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -52,10 +52,10 @@ def test_mixing_weights_differ_between_elements_and_stay_between_0_and_1() -> No
 def test_without_learnt_weights_and_in_the_first_round_it_is_fedavg(options: Any, cohorts: Any, engine: Any) -> None:
     """Weights of 1 overwrite the local model; at first the local and the shared model are one."""
     whole = {**COMMON, "epochs": 1, "batch_size": max(SIZES)}  # so that the second phase sees FedAvg's batches
-    _, found = play(FedALA(**whole, **options), engine, cohorts=cohorts)
+    _, actual = play(FedALA(**whole, **options), engine, cohorts=cohorts)
     _, expected = play(FedAvg(**whole), engine, cohorts=cohorts)
     for key, value in expected.server["model"].items():
-        torch.testing.assert_close(found.server["model"][key], value, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual.server["model"][key], value, rtol=0, atol=1e-12)
 
 
 def test_lower_layers_are_overwritten() -> None:
@@ -63,8 +63,8 @@ def test_lower_layers_are_overwritten() -> None:
     assert method.mixed.names == ("2.weight", "2.bias", "4.weight", "4.bias")
     shared, local = ({k: torch.full_like(v, c) for k, v in method.net.init(0).items()} for c in (1.0, 0.0))
     mixing = {k: torch.full_like(shared[k], 0.25) for k in method.mixed.names}
-    found = method.mixture({"model": shared, "local": local, "mixing": mixing})
-    assert {k: float(v.unique()) for k, v in found.items()} == {
+    actual = method.mixture({"model": shared, "local": local, "mixing": mixing})
+    assert {k: float(v.unique()) for k, v in actual.items()} == {
         k: 0.25 if k in method.mixed.names else 1.0 for k in shared
     }
 

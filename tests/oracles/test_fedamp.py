@@ -54,24 +54,24 @@ def gap(a: State, b: State) -> float:
 @each_engine
 @pytest.mark.parametrize("start", ["cloud", "model"])
 def test_with_a_vanishing_sigma_and_no_pull_it_is_local(start: str, engine: Any) -> None:
-    _, found = play(FedAMP(**COMMON, sigma=1e-9, strength=0.0, start=start), engine)
-    assert gap(found, play(Local(**COMMON), engine)[1]) < 1e-12
+    _, actual = play(FedAMP(**COMMON, sigma=1e-9, strength=0.0, start=start), engine)
+    assert gap(actual, play(Local(**COMMON), engine)[1]) < 1e-12
 
 
 @pytest.mark.parametrize("method", [FedAMP(**COMMON), FedAMP(**COMMON, start="model"), HeurFedAMP(**COMMON)])
 def test_it_is_not_local(method: Any) -> None:
     """In the second round clients 1 and 3 have others to listen to; the pull and the start both count."""
-    _, found = play(method, ENGINES["vectorised"])
-    assert gap(found, play(Local(**COMMON), ENGINES["vectorised"])[1]) > 1e-2
+    _, actual = play(method, ENGINES["vectorised"])
+    assert gap(actual, play(Local(**COMMON), ENGINES["vectorised"])[1]) > 1e-2
 
 
 def test_the_pull_has_a_gradient() -> None:
     """From the client's own model, the pull is all that tells FedAMP from Local."""
-    found = [
+    actual = [
         play(FedAMP(**COMMON, start="model", strength=s), ENGINES["sequential"])[1] for s in (0.0, 0.5, 1.0)
     ]
     local = play(Local(**COMMON), ENGINES["sequential"])[1]
-    assert gap(found[0], local) < 1e-12 and gap(found[1], local) > 1e-3 and gap(found[2], found[1]) > 1e-3
+    assert gap(actual[0], local) < 1e-12 and gap(actual[1], local) > 1e-3 and gap(actual[2], actual[1]) > 1e-3
 
 
 def sent(method: Any, models: Tensor, ids: Tensor) -> Tensor:
@@ -129,8 +129,8 @@ def test_a_client_alone_keeps_its_own_model() -> None:
 def test_absent_clients_are_heard_with_their_last_models() -> None:
     """Another first round of client 0, who is absent from the second, changes what client 1 learns in it."""
     method = FedAMP(**COMMON)
-    found = [play(method, ENGINES["sequential"], cohorts=(first, (1,)))[1] for first in ((0, 1), (1,))]
-    own = [state.private[1]["model"]["0.weight"] for state in found]
+    actual = [play(method, ENGINES["sequential"], cohorts=(first, (1,)))[1] for first in ((0, 1), (1,))]
+    own = [state.private[1]["model"]["0.weight"] for state in actual]
     assert (own[0] - own[1]).abs().max() > 1e-3
 
 

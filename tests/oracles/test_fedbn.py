@@ -49,9 +49,9 @@ def test_other_normalisation_layers_are_private_too(norm: nn.Module) -> None:
 def test_on_a_net_without_norms_it_is_fedavg_and_says_so(engine: Any) -> None:
     method = FedBN(mlp_net(), **COMMON)
     assert "FedAvg" in method.degenerate()[0] and not FedBN(normed(nn.BatchNorm1d(6))).degenerate()
-    (_, found), (_, expected) = play(method, engine), play(FedAvg(mlp_net(), **COMMON), engine)
+    (_, actual), (_, expected) = play(method, engine), play(FedAvg(mlp_net(), **COMMON), engine)
     for key, value in expected.server["model"].items():
-        assert torch.equal(found.server["rest"][key], value)
+        assert torch.equal(actual.server["rest"][key], value)
 
 
 def test_a_new_client_fits_its_norms_only() -> None:

@@ -59,11 +59,11 @@ def test_in_the_oracles_task_peers_help_some_clients_and_are_refused_by_others()
 @each_engine
 def test_with_identical_models_a_client_keeps_its_own(engine: Any) -> None:
     """In the first round all models are the initial one."""
-    _, found = play(FedFomo(**COMMON), engine, data=validated(), cohorts=LONGER[:1])
+    _, actual = play(FedFomo(**COMMON), engine, data=validated(), cohorts=LONGER[:1])
     _, alone = play(Local(**COMMON), engine, cohorts=LONGER[:1])
     for client, blocks in alone.private.items():
-        close(found.private[client]["model"], {k: v.numpy() for k, v in blocks["model"].items()})
-    assert not found.server["affinity"]["value"].any()
+        close(actual.private[client]["model"], {k: v.numpy() for k, v in blocks["model"].items()})
+    assert not actual.server["affinity"]["value"].any()
 
 
 def test_a_model_that_helps_nobody_is_not_mixed_in() -> None:
@@ -84,8 +84,8 @@ def test_peers_are_others_each_once_and_the_best_first() -> None:
     affinity, own = torch.tensor([9.0, -1, 3, 0, 2, 0]).double().expand(2, 6), torch.tensor([0, 2])
     assert epsilon_greedy(affinity, own, count=2, epsilon=0.0, seed=1).tolist() == [[2, 4], [0, 4]]
     for seed in range(50):
-        found = epsilon_greedy(affinity, own, count=5, epsilon=0.5, seed=seed)
-        assert found.sort(1).values.tolist() == [[1, 2, 3, 4, 5], [0, 1, 3, 4, 5]]
+        actual = epsilon_greedy(affinity, own, count=5, epsilon=0.5, seed=seed)
+        assert actual.sort(1).values.tolist() == [[1, 2, 3, 4, 5], [0, 1, 3, 4, 5]]
 
 
 def test_peers_do_not_depend_on_who_else_takes_part() -> None:
@@ -98,8 +98,8 @@ def test_peers_do_not_depend_on_who_else_takes_part() -> None:
 def test_chance_and_ties_spread_choices_over_everybody() -> None:
     own = torch.tensor([5])
     for epsilon, affinity in ((1.0, torch.arange(6.0)), (0.0, torch.zeros(6))):
-        found = [epsilon_greedy(affinity.double()[None], own, 1, epsilon, seed) for seed in range(200)]
-        assert {n.item() for n in found} == {0, 1, 2, 3, 4}
+        actual = [epsilon_greedy(affinity.double()[None], own, 1, epsilon, seed) for seed in range(200)]
+        assert {n.item() for n in actual} == {0, 1, 2, 3, 4}
 
 
 def test_only_peers_travel_down() -> None:
@@ -119,9 +119,9 @@ def test_more_peers_than_clients_are_all_the_others() -> None:
 
 def test_a_client_that_is_alone_trains_alone() -> None:
     alone = validated().subset([0])
-    _, found = play(FedFomo(**COMMON), ENGINES["sequential"], data=alone, cohorts=((0,), (0,)))
+    _, actual = play(FedFomo(**COMMON), ENGINES["sequential"], data=alone, cohorts=((0,), (0,)))
     _, local = play(Local(**COMMON), ENGINES["sequential"], data=alone, cohorts=((0,), (0,)))
-    close(found.private[0]["model"], {k: v.numpy() for k, v in local.private[0]["model"].items()})
+    close(actual.private[0]["model"], {k: v.numpy() for k, v in local.private[0]["model"].items()})
 
 
 def test_the_test_is_of_the_model_after_training() -> None:

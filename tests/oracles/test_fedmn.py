@@ -63,10 +63,10 @@ def started(method: FedMN) -> fedmn.Pool:
 
 
 def case(name: str, optimizer: str) -> tuple[FedMN, fedmn.Choices]:
-    own, told = CASES[name]
+    own, message = CASES[name]
     lr, sgd = OPTIMIZERS[optimizer]
     method = FedMN(mlp_net(), lr=lr, epochs=2, batch_size=BATCH, optimizer=sgd, **{**SMALL, **own})
-    return method, fedmn.Choices(lr, sgd.momentum, sgd.weight_decay, **told)
+    return method, fedmn.Choices(lr, sgd.momentum, sgd.weight_decay, **message)
 
 
 @cache
@@ -86,5 +86,5 @@ def test_two_rounds_are_those_of_the_paper(name: str, optimizer: str, engine: st
 
 def test_the_cases_meet_the_fallback() -> None:
     """Else the comparison would prove less than it says."""
-    met = {layer for name in CASES for layer in expected(name, "sgd")[1]}
-    assert {"prediction", "output"} <= met
+    seen = {layer for name in CASES for layer in expected(name, "sgd")[1]}
+    assert {"prediction", "output"} <= seen

@@ -54,7 +54,7 @@ def expected(
     server = Experiment.of(method, federation(), SEED).start().server
     model = {name: {k: v[0] for k, v in server[name].items()} for name in ("encoder", "module.2", "output")}
     route = method.router.net.init(derive(SEED, "init", 0))
-    steps = {(t, i): len(found) for t, cohort in enumerate(task.rounds) for i, (found,) in cohort.items()}
+    steps = {(t, i): len(actual) for t, cohort in enumerate(task.rounds) for i, (actual,) in cohort.items()}
     drawn = {(t, i): [noise(turns[t, i], i, "train", s) for s in range(1, n + 1)] for (t, i), n in steps.items()}
     last = {i: noise(rounds, i, "adapt") for i in task.clients}
     return oracle.run(task, model, route, drawn, last, N, LR, in_turn)

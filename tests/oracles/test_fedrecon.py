@@ -41,10 +41,10 @@ each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGIN
 @each_engine
 @pytest.mark.parametrize("case", CASES)
 def test_two_rounds_are_those_of_the_paper(case: str, engine: Engine) -> None:
-    own, told = CASES[case]
+    own, message = CASES[case]
     settings: dict[str, Any] = {"lr": LR, "recon_lr": RECON_LR, "epochs": 2, "optimizer": SGD(momentum=0.5)}
     method = FedRecon(mlp_net(), batch_size=BATCH, recon_epochs=3, **settings, **own)
-    expected = run(task_of(method), Descent(LR, 0.5), Descent(RECON_LR, 0.5), **told)
+    expected = run(task_of(method), Descent(LR, 0.5), Descent(RECON_LR, 0.5), **message)
     agrees(method, expected, engine)
 
 
@@ -55,9 +55,9 @@ def test_fedrecon_with_nothing_local_is_fedopt(rule: str, engine: Engine) -> Non
     method = FedRecon(local="", split_data=False, server_rule=rule, server_lr=0.05 if rule == "yogi" else 1, **settings)
     other = FedYogi(server_lr=0.05, **settings) if rule == "yogi" else FedAvg(**settings)
     assert method.degenerate() and method.adaptation() == []
-    found, expected = (play(m, engine)[1].server for m in (method, other))
+    actual, expected = (play(m, engine)[1].server for m in (method, other))
     for name, value in expected["model"].items():
-        torch.testing.assert_close(found["shared"][name], value, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual["shared"][name], value, rtol=0, atol=1e-12)
 
 
 @each_engine
@@ -65,10 +65,10 @@ def test_with_nothing_local_the_halves_leave_fedavg_on_the_query_examples(engine
     settings: dict[str, Any] = {"net": mlp_net(), "lr": LR, "batch_size": max(SIZES)}  # in one batch, in any order
     data = federation()
     query = Rows.of([rows[(len(rows) + 1) // 2 :] for rows in data.train])
-    _, found = play(FedRecon(local="", **settings), engine, data)
+    _, actual = play(FedRecon(local="", **settings), engine, data)
     _, expected = play(FedAvg(**settings), engine, replace(data, train=query))
     for name, value in expected.server["model"].items():
-        torch.testing.assert_close(found.server["shared"][name], value, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual.server["shared"][name], value, rtol=0, atol=1e-12)
 
 
 @each_engine

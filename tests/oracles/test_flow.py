@@ -41,16 +41,16 @@ def theta(method: Flow) -> Params:
 
 @cache
 def on_a_chain(case: str) -> tuple[Flow, Outcome]:
-    own, told = CASES[case]
+    own, message = CASES[case]
     method = Flow(mlp_net(), lr=0.2, batch_size=BATCH, **own)
-    return method, run(task_of(method), theta(method), IMAGE, Options(**{"lr": 0.2, "theta_lr": 0.2, **told}))
+    return method, run(task_of(method), theta(method), IMAGE, Options(**{"lr": 0.2, "theta_lr": 0.2, **message}))
 
 
 @cache
 def on_texts(case: str) -> tuple[Flow, Outcome]:
-    own, told = TEXT_CASES[case]
+    own, message = TEXT_CASES[case]
     method = Flow(text_net(), lr=0.2, batch_size=BATCH, **own)
-    return method, run(text_task(method), theta(method), TEXT, Options(**{"lr": 0.2, "theta_lr": 0.2, **told}))
+    return method, run(text_task(method), theta(method), TEXT, Options(**{"lr": 0.2, "theta_lr": 0.2, **message}))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

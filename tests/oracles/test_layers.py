@@ -56,11 +56,11 @@ def test_padding_has_no_part_in_batch_normalisation(kind: str) -> None:
         a, b = x[:real].clone().requires_grad_(), x.clone().requires_grad_()
         expected = plain(a)
         with mode(training=True, mapped=True, mask=(torch.arange(8) < real).double()):
-            found = ours(b)
-        torch.testing.assert_close(found[:real], expected, rtol=0, atol=1e-12)
+            actual = ours(b)
+        torch.testing.assert_close(actual[:real], expected, rtol=0, atol=1e-12)
         direction = noise(9, *expected.shape)
         (expected * direction).sum().backward()
-        (found[:real] * direction).sum().backward()
+        (actual[:real] * direction).sum().backward()
         torch.testing.assert_close(b.grad[:real], a.grad, rtol=0, atol=1e-12)
         assert b.grad[real:].abs().max() == 0 if real < 8 else True
     for name, value in statistics(plain).items():
@@ -76,8 +76,8 @@ def test_batch_normalisation_uses_its_statistics_in_evaluation(kind: str, mapped
     ours = mappable(plain)
     before = {k: v.clone() for k, v in statistics(ours).items()}
     with mode(training=False, mapped=mapped):
-        found = ours(noise(1, 8, *shape))
-    torch.testing.assert_close(found, plain.eval()(noise(1, 8, *shape)), rtol=0, atol=1e-12)
+        actual = ours(noise(1, 8, *shape))
+    torch.testing.assert_close(actual, plain.eval()(noise(1, 8, *shape)), rtol=0, atol=1e-12)
     assert all(torch.equal(v, before[k]) for k, v in statistics(ours).items())
 
 
@@ -93,8 +93,8 @@ def test_a_mapped_lstm_is_torchs_lstm(layers: int, bias: bool, batch_first: bool
     expected, (h, c) = plain(x, hx)
     params = dict(ours.named_parameters())
     with mode(training=True, mapped=True):
-        found = vmap(lambda p: functional_call(ours, p, (x, hx)))({k: v[None] for k, v in params.items()})
-    for mine, theirs in ((found[0], expected), (found[1][0], h), (found[1][1], c)):
+        actual = vmap(lambda p: functional_call(ours, p, (x, hx)))({k: v[None] for k, v in params.items()})
+    for mine, theirs in ((actual[0], expected), (actual[1][0], h), (actual[1][1], c)):
         torch.testing.assert_close(mine[0], theirs, rtol=0, atol=1e-12)
 
 
@@ -108,23 +108,23 @@ def test_a_lstm_outside_vmap_is_torchs_lstm() -> None:
 def test_dropout_keeps_the_mean_and_drops_its_share(make: type[nn.Module], shape: tuple[int, ...]) -> None:
     layer, x = mappable(make(0.3)), torch.ones(shape, dtype=torch.float64)
     with mode(training=True, mapped=False, key=torch.tensor(derive(0, "noise"))):
-        found = layer(x)
-    assert set(found.unique().tolist()) == {0.0, 1 / 0.7}
-    share = (found == 0).double().mean().item()  # 60,000 draws: a standard deviation is 0.0019
-    assert share == pytest.approx(0.3, abs=0.01) and found.mean().item() == pytest.approx(1, abs=0.014)
+        actual = layer(x)
+    assert set(actual.unique().tolist()) == {0.0, 1 / 0.7}
+    share = (actual == 0).double().mean().item()  # 60,000 draws: a standard deviation is 0.0019
+    assert share == pytest.approx(0.3, abs=0.01) and actual.mean().item() == pytest.approx(1, abs=0.014)
     if len(shape) == 4:
-        assert (found.flatten(2) == found[:, :, :1, 0]).all()  # whole channels
+        assert (actual.flatten(2) == actual[:, :, :1, 0]).all()  # whole channels
 
 
 def test_dropout_differs_between_steps_and_between_layers_and_is_repeatable() -> None:
     layer, x = mappable(nn.Dropout(0.5)), torch.ones(50, 20)
-    found = []
+    actual = []
     for key in (1, 1, 2):
         with mode(training=True, mapped=False, key=torch.tensor(key)):
-            found.append((layer(x), layer(x)))
-    assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
-    assert not torch.equal(found[0][0], found[2][0])  # another step
-    assert not torch.equal(found[0][0], found[0][1])  # the next layer
+            actual.append((layer(x), layer(x)))
+    assert torch.equal(actual[0][0], actual[1][0]) and torch.equal(actual[0][1], actual[1][1])
+    assert not torch.equal(actual[0][0], actual[2][0])  # another step
+    assert not torch.equal(actual[0][0], actual[0][1])  # the next layer
 
 
 def test_dropout_does_nothing_in_evaluation() -> None:
@@ -176,8 +176,8 @@ def test_every_client_trains_as_in_a_plain_loop(kind: str, engine: str) -> None:
             optimizer.zero_grad()
             cross_entropy(module(data.x[rows[batch]]), data.y[rows[batch]]).backward()
             optimizer.step()
-        found = state.private[client]["model"]
-        for name, value in found.items():
+        actual = state.private[client]["model"]
+        for name, value in actual.items():
             torch.testing.assert_close(value, module.state_dict()[name], rtol=0, atol=1e-10)
         test = data.test[client]
         with torch.no_grad():

@@ -32,15 +32,15 @@ def test_two_rounds_are_those_of_the_paper(momentum: float, engine: Any) -> None
 @pytest.mark.parametrize(("options", "cohorts"), [({"strength": 0.0}, COHORTS), ({}, COHORTS[:1])])
 def test_without_strength_and_in_the_first_round_it_is_fedavg(options: Any, cohorts: Any, engine: Any) -> None:
     """At first the previous model is the one that is sent, so that the contrast is log 2 for any features."""
-    _, found = play(Moon(**COMMON, **options), engine, cohorts=cohorts)
+    _, actual = play(Moon(**COMMON, **options), engine, cohorts=cohorts)
     _, expected = play(FedAvg(**COMMON), engine, cohorts=cohorts)
     for key, value in expected.server["model"].items():
-        torch.testing.assert_close(found.server["model"][key], value, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual.server["model"][key], value, rtol=0, atol=1e-12)
 
 
 def test_the_contrast_moves_the_model_from_the_second_round_on() -> None:
-    (_, found), (_, expected) = (play(m(**COMMON), ENGINES["sequential"]) for m in (Moon, FedAvg))
-    gap = max((found.server["model"][k] - v).abs().max() for k, v in expected.server["model"].items())
+    (_, actual), (_, expected) = (play(m(**COMMON), ENGINES["sequential"]) for m in (Moon, FedAvg))
+    gap = max((actual.server["model"][k] - v).abs().max() for k, v in expected.server["model"].items())
     assert gap > 1e-3
 
 
@@ -49,9 +49,9 @@ def test_statistics_move_once_in_a_step() -> None:
     layers = (nn.Linear(FEATURES, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4))
     net = Net.of(nn.Sequential(*layers), dtype=torch.float64)
     options = {**COMMON, "net": net, "batch_size": 7}  # no batch of a single example
-    found = [play(m, ENGINES["vectorised"])[1] for m in (Moon(**options, strength=0.0), FedAvg(**options))]
-    for key, value in found[1].server["model"].items():
-        torch.testing.assert_close(found[0].server["model"][key], value, rtol=0, atol=1e-12)
+    actual = [play(m, ENGINES["vectorised"])[1] for m in (Moon(**options, strength=0.0), FedAvg(**options))]
+    for key, value in actual[1].server["model"].items():
+        torch.testing.assert_close(actual[0].server["model"][key], value, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("options", "word"), [({"strength": -1.0}, "strength"), ({"temperature": 0.0}, "temperature")])

@@ -187,12 +187,12 @@ def test_blocks_may_be_cut_anywhere() -> None:
 
 
 def test_a_head_that_does_not_exist_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(UserError, match='no module "clasifier"') as told:
+    with pytest.raises(UserError, match='no module "clasifier"') as message:
         Net.of(Residual, head="clasifier")
-    assert 'did you mean "classifier' in told.value.fix
-    with pytest.raises(UserError, match='no module "steam"') as told:
+    assert 'did you mean "classifier' in message.value.fix
+    with pytest.raises(UserError, match='no module "steam"') as message:
         Net.of(Residual, blocks={"low": ["steam"]})
-    assert '"stem' in told.value.fix
+    assert '"stem' in message.value.fix
 
 
 def test_a_net_without_parameters_is_refused() -> None:
@@ -239,11 +239,11 @@ def test_a_net_gives_what_its_module_gives(kind: str) -> None:
 def test_both_engines_train_and_evaluate_alike(kind: str) -> None:
     make, shape = NETS[kind]
     method = FedAvg(Net.of(make, dtype=torch.float64), lr=0.1, epochs=2, batch_size=BATCH)
-    found = []
+    actual = []
     for engine in ENGINES.values():
         setting, state = play(method, engine, federation(shape))
-        found.append((state, evaluate(setting, state, range(len(SIZES)), engine)["personal"]))
-    (one, score), (other, other_score) = found
+        actual.append((state, evaluate(setting, state, range(len(SIZES)), engine)["personal"]))
+    (one, score), (other, other_score) = actual
     assert apart(one, other) < 1e-10
     assert all(score[i] == pytest.approx(other_score[i], abs=1e-9) for i in score)
 

@@ -68,13 +68,13 @@ def test_two_rounds_are_those_of_the_paper(name: str, optimizer: str, engine: st
 def test_the_oracles_gradient_is_the_slope_of_its_loss() -> None:
     task = task_of(made("fedavg", "sgd")[0])
     (x, y), w, weights = task.train[0], task.start[0], np.linspace(0.1, 2, SIZES[0])
-    found = slope(w, x, y, weights)
+    actual = slope(w, x, y, weights)
     for name, value in w.items():
         for place in [(0,) * value.ndim, tuple(n - 1 for n in value.shape)]:
             step = np.zeros_like(value)
             step[place] = 1e-6
             up, down = ((weights * losses(logits({**w, name: value + s}, x), y)).mean() for s in (step, -step))
-            assert (up - down) / 2e-6 == pytest.approx(found[name][place], abs=1e-8)
+            assert (up - down) / 2e-6 == pytest.approx(actual[name][place], abs=1e-8)
 
 
 def test_the_task_is_hard_enough_to_tell_methods_apart() -> None:

@@ -87,9 +87,9 @@ def test_running_statistics_move_once_in_a_step(variant: str, parts: int, engine
     task = task_of(method)
     second = task.train[0][0][per_fedavg.divided(task.rounds[0][0][0][0], parts)[1]]
     h = second @ task.start[0]["0.weight"].T + task.start[0]["0.bias"]
-    found = state.server["model"]
-    np.testing.assert_allclose(found["1.running_mean"][0].numpy(), 0.1 * h.mean(0), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(found["1.running_var"][0].numpy(), 0.9 + 0.1 * h.var(0, ddof=1), rtol=0, atol=1e-12)
+    actual = state.server["model"]
+    np.testing.assert_allclose(actual["1.running_mean"][0].numpy(), 0.1 * h.mean(0), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(actual["1.running_var"][0].numpy(), 0.9 + 0.1 * h.var(0, ddof=1), rtol=0, atol=1e-12)
 
 
 def test_adaptation_uses_training_data_and_makes_the_model_personal() -> None:

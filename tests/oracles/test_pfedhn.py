@@ -30,10 +30,10 @@ def test_two_rounds_are_those_of_the_paper(clip: float, engine: Any) -> None:
     setting, state = play(method, engine)
     start = {k: v.numpy() for k, v in setting.start().server["hypernetwork"].items()}
     phi, outcome = pfedhn.run(task_of(method), Descent(0.2), start, 0.1, 0.9, 0.01, clip)
-    found = state.server["hypernetwork"]
-    assert found.keys() == phi.keys() and found["embeddings"].shape == (len(SIZES), 3)
+    actual = state.server["hypernetwork"]
+    assert actual.keys() == phi.keys() and actual["embeddings"].shape == (len(SIZES), 3)
     for key, value in phi.items():
-        torch.testing.assert_close(found[key], value, rtol=0, atol=1e-10)
+        torch.testing.assert_close(actual[key], value, rtol=0, atol=1e-10)
     scores = evaluate(setting, state, range(len(SIZES)), engine)["personal"]
     for client, z in outcome.logits["personal"].items():
         right, scored, loss = counts(z, setting.data.y.numpy()[setting.data.test[client]])
@@ -43,8 +43,8 @@ def test_two_rounds_are_those_of_the_paper(clip: float, engine: Any) -> None:
 def test_the_smaller_clip_is_really_active() -> None:
     """Otherwise both cases above would be one."""
     options = {**COMMON, "embedding": 3, "hidden_layers": 2, "server_lr": 0.1}
-    found = [play(PFedHN(**options, clip=clip), ENGINES["vectorised"])[1] for clip in (50.0, 0.01)]
-    first, second = (state.server["hypernetwork"]["embeddings"] for state in found)
+    actual = [play(PFedHN(**options, clip=clip), ENGINES["vectorised"])[1] for clip in (50.0, 0.01)]
+    first, second = (state.server["hypernetwork"]["embeddings"] for state in actual)
     assert (first - second).abs().max() > 1e-4
 
 
@@ -99,12 +99,12 @@ def test_running_statistics_are_not_made_but_measured(statistics: str) -> None:
     layers = (nn.Linear(FEATURES, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4))
     net = Net.of(nn.Sequential(*layers), dtype=torch.float64)
     method = PFedHN(**{**COMMON, "net": net, "batch_size": 7}, statistics=statistics)
-    found = [play(method, engine)[1] for engine in ENGINES.values()]
-    for state in found:
+    actual = [play(method, engine)[1] for engine in ENGINES.values()]
+    for state in actual:
         held = state.server["statistics"] if statistics == "average" else state.private[0]["statistics"]
         assert (held["1.running_var"] > 0).all() and held["1.running_mean"].abs().max() > 0.01
-    for key, value in found[0].server["hypernetwork"].items():
-        torch.testing.assert_close(found[1].server["hypernetwork"][key], value, rtol=0, atol=1e-10)
+    for key, value in actual[0].server["hypernetwork"].items():
+        torch.testing.assert_close(actual[1].server["hypernetwork"][key], value, rtol=0, atol=1e-10)
 
 
 def test_local_steps_take_the_place_of_epochs() -> None:

@@ -39,11 +39,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", CASES)
 def test_two_rounds_are_those_of_the_paper(case: str, engine: str) -> None:
-    own, told = CASES[case]
+    own, message = CASES[case]
     usual = {"branches": 3, "alpha_lr": 0.9}
     options = {"lr": 0.1, "epochs": 2, "batch_size": BATCH, "optimizer": SGD(momentum=0.9), "alpha_epochs": 3}
     method = PFedMB(net=mlp_net(), **options, **{**usual, **own})
-    agrees(method, pfedmb.run(task_of(method), Descent(0.1, momentum=0.9), **{**usual, **told}), ENGINES[engine])
+    agrees(method, pfedmb.run(task_of(method), Descent(0.1, momentum=0.9), **{**usual, **message}), ENGINES[engine])
 
 
 def test_the_projection_is_the_nearest_point_of_the_simplex() -> None:

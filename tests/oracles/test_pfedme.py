@@ -47,10 +47,10 @@ def test_one_inner_step_and_one_local_round_are_a_step_of_fedavg() -> None:
     """theta = w - eta_p g, so that w_i = w - eta lambda (w - theta) = w - (eta lambda eta_p) g."""
     engine, whole = ENGINES["sequential"], {**COMMON, "epochs": 1, "batch_size": max(SIZES)}
     rates = {"lr": 0.05, "strength": 6.0, "inner_lr": 0.07}
-    _, found = play(PFedMe(**whole, **rates, inner_steps=1, local_rounds=1), engine)
+    _, actual = play(PFedMe(**whole, **rates, inner_steps=1, local_rounds=1), engine)
     _, expected = play(FedAvg(**whole, lr=0.05 * 6.0 * 0.07), engine)
     for key, value in expected.server["model"].items():
-        torch.testing.assert_close(found.server["shared"][key], value, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual.server["shared"][key], value, rtol=0, atol=1e-12)
 
 
 def test_without_a_pull_the_shared_model_stays_and_the_personal_one_is_plain_descent_from_it() -> None:
@@ -58,13 +58,13 @@ def test_without_a_pull_the_shared_model_stays_and_the_personal_one_is_plain_des
     engine, options = ENGINES["sequential"], {**COMMON, "epochs": 1}
     method = PFedMe(**options, strength=0.0, inner_lr=0.07, inner_steps=1, local_rounds=0)
     assert method.degenerate()
-    setting, found = play(method, engine, cohorts=COHORTS[:1])
+    setting, actual = play(method, engine, cohorts=COHORTS[:1])
     _, local = play(Local(**options, lr=0.07), engine, cohorts=COHORTS[:1])
     for key, value in setting.start().server["shared"].items():
-        torch.testing.assert_close(found.server["shared"][key], value, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual.server["shared"][key], value, rtol=0, atol=1e-12)
     for client, blocks in local.private.items():
         for key, value in blocks["model"].items():
-            torch.testing.assert_close(found.private[client]["personal"][key], value, rtol=0, atol=1e-12)
+            torch.testing.assert_close(actual.private[client]["personal"][key], value, rtol=0, atol=1e-12)
 
 
 def test_a_strong_pull_keeps_the_personal_model_near_the_shared_one() -> None:
@@ -81,8 +81,8 @@ def test_a_strong_pull_keeps_the_personal_model_near_the_shared_one() -> None:
 def test_what_is_reported_as_personal_is_the_personal_model() -> None:
     """Public code reports the shared model by mistake; here both are told apart."""
     setting, state = play(PFedMe(**COMMON, **OWN, local_rounds=4), ENGINES["vectorised"])
-    found = evaluate(setting, state, [0, 1, 2], ENGINES["vectorised"])
-    assert all(abs(found["personal"][i][2] - found["shared"][i][2]) > 1e-3 for i in (0, 1, 2))
+    actual = evaluate(setting, state, [0, 1, 2], ENGINES["vectorised"])
+    assert all(abs(actual["personal"][i][2] - actual["shared"][i][2]) > 1e-3 for i in (0, 1, 2))
 
 
 def test_the_shared_model_has_the_running_statistics_of_the_personal_ones() -> None:
@@ -125,19 +125,19 @@ def test_two_rounds_of_mean_regularisation_are_those_of_its_formula(engine: Any)
 def test_mean_regularisation_without_a_pull_is_local() -> None:
     method = MeanRegMTL(**COMMON, lr=0.1, strength=0.0)
     assert method.degenerate()
-    _, found = play(method, ENGINES["sequential"])
+    _, actual = play(method, ENGINES["sequential"])
     _, expected = play(Local(**COMMON, lr=0.1, optimizer=SGD(weight_decay=5e-4)), ENGINES["sequential"])
-    only = {i: {"model": blocks["model"]} for i, blocks in found.private.items()}
-    assert apart(replace(found, server={}, private=only), replace(expected, server={})) < 1e-12
+    only = {i: {"model": blocks["model"]} for i, blocks in actual.private.items()}
+    assert apart(replace(actual, server={}, private=only), replace(expected, server={})) < 1e-12
 
 
 def test_clients_of_mean_regularisation_never_load_the_mean() -> None:
     """A tiny pull leaves them where Local leaves them, although they are sent the mean in every round."""
-    _, found = play(MeanRegMTL(**COMMON, lr=0.1, strength=1e-9), ENGINES["sequential"])
+    _, actual = play(MeanRegMTL(**COMMON, lr=0.1, strength=1e-9), ENGINES["sequential"])
     _, expected = play(Local(**COMMON, lr=0.1, optimizer=SGD(weight_decay=5e-4)), ENGINES["sequential"])
     for client, blocks in expected.private.items():
         for key, value in blocks["model"].items():
-            torch.testing.assert_close(found.private[client]["model"][key], value, rtol=0, atol=1e-7)
+            torch.testing.assert_close(actual.private[client]["model"][key], value, rtol=0, atol=1e-7)
 
 
 def test_a_new_client_of_mean_regularisation_starts_from_the_mean() -> None:

@@ -29,14 +29,14 @@ def test_two_rounds_are_those_of_the_paper(weigh_by: str, engine: Any) -> None:
 @each_engine
 def test_the_first_round_is_fedavg(engine: Any) -> None:
     """All control variates are still 0."""
-    (_, found), (_, expected) = (play(m(**COMMON), engine, cohorts=COHORTS[:1]) for m in (Scaffold, FedAvg))
+    (_, actual), (_, expected) = (play(m(**COMMON), engine, cohorts=COHORTS[:1]) for m in (Scaffold, FedAvg))
     for key, value in expected.server["model"].items():
-        torch.testing.assert_close(found.server["model"][key], value, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual.server["model"][key], value, rtol=0, atol=1e-12)
 
 
 def test_the_second_round_is_not_fedavg() -> None:
-    (_, found), (_, expected) = (play(m(**COMMON), ENGINES["sequential"]) for m in (Scaffold, FedAvg))
-    gap = max((found.server["model"][k] - v).abs().max() for k, v in expected.server["model"].items())
+    (_, actual), (_, expected) = (play(m(**COMMON), ENGINES["sequential"]) for m in (Scaffold, FedAvg))
+    gap = max((actual.server["model"][k] - v).abs().max() for k, v in expected.server["model"].items())
     assert gap > 1e-3
 
 

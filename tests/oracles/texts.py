@@ -21,8 +21,8 @@ WORDS, STEPS = 9, 5
 
 
 def text_net() -> Net:
-    made = next_word((STEPS,), WORDS, embedding=3, hidden=4, projection=5)
-    return Net.of(made.make, dtype=torch.float64, input_shape=(STEPS,))
+    built = next_word((STEPS,), WORDS, embedding=3, hidden=4, projection=5)
+    return Net.of(built.make, dtype=torch.float64, input_shape=(STEPS,))
 
 
 def texts() -> Federation:
@@ -60,11 +60,11 @@ def agrees_on_texts(method: Method, expected: Outcome, engine: Engine) -> None:
     for block, slots in expected.server.items():
         for slot, params in enumerate(slots):
             _same(f"slot {slot} of {block}", {k: v[slot] for k, v in state.server[block].items()}, params)
-    found = evaluate(setting, state, range(len(SIZES)), engine)
-    assert found.keys() == expected.logits.keys()
+    actual = evaluate(setting, state, range(len(SIZES)), engine)
+    assert actual.keys() == expected.logits.keys()
     for view, by_client in expected.logits.items():
         for client, z in by_client.items():
             y = setting.data.y.numpy()[setting.data.test[client]]
             right, scored, loss = counts(z[y != IGNORE], y[y != IGNORE])
-            assert found[view][client][:2] == (right, scored)
-            assert abs(found[view][client][2] - loss) < TOLERANCE * max(1, loss)
+            assert actual[view][client][:2] == (right, scored)
+            assert abs(actual[view][client][2] - loss) < TOLERANCE * max(1, loss)

@@ -31,18 +31,18 @@ def plain(name: str) -> str:
 
 def closure(extra: str = "", besides: frozenset[str] = frozenset({"torch", "numpy"})) -> dict[str, Distribution]:
     """The installed packages that fedblocks needs, `besides` and what only those need left out."""
-    found: dict[str, Distribution] = {}
+    actual: dict[str, Distribution] = {}
     waiting = [Requirement(f"fedblocks[{extra}]" if extra else "fedblocks")]
     while waiting:
         wanted = waiting.pop()
         name = plain(wanted.name)
-        if name in besides or name in found:
+        if name in besides or name in actual:
             continue
-        found[name] = distribution(name)
+        actual[name] = distribution(name)
         extras = wanted.extras or {""}
-        needs = [Requirement(line) for line in found[name].requires or []]
+        needs = [Requirement(line) for line in actual[name].requires or []]
         waiting += [n for n in needs if n.marker is None or any(n.marker.evaluate({"extra": e}) for e in extras)]
-    return found
+    return actual
 
 
 def installed_bytes(package: Distribution) -> int:

@@ -74,14 +74,14 @@ def order_broken(source: str, file: str) -> set[str]:
 def unsafe(source: str) -> set[str]:
     """Ways to run code that came as data: pickles in any coat, eval, exec."""
     tree = ast.parse(source)
-    found = {name for name in imported(tree, "fedblocks") if name.split(".")[0] in PICKLES or name in UNSAFE_CALLS}
+    actual = {name for name in imported(tree, "fedblocks") if name.split(".")[0] in PICKLES or name in UNSAFE_CALLS}
     aliases = {a.asname: a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names if a.asname}
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         first, _, rest = ast.unparse(call.func).partition(".")
         name = ".".join(filter(None, (aliases.get(first, first), rest)))
-        found |= {name} & UNSAFE_CALLS
-        found |= {"allow_pickle" for k in call.keywords if k.arg == "allow_pickle" and ast.unparse(k.value) != "False"}
-    return found
+        actual |= {name} & UNSAFE_CALLS
+        actual |= {"allow_pickle" for k in call.keywords if k.arg == "allow_pickle" and ast.unparse(k.value) != "False"}
+    return actual
 
 
 def long_functions(source: str) -> list[str]:

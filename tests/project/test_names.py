@@ -24,8 +24,8 @@ ALIASES = {"Block", "Blocks", "Params"}
 
 @pytest.mark.parametrize("name", fedblocks.__all__)
 def test_a_name_is_there_and_explained(name: str) -> None:
-    found = getattr(fedblocks, name)
-    assert name in VALUES | ALIASES or (inspect.getdoc(found) or "").strip()
+    actual = getattr(fedblocks, name)
+    assert name in VALUES | ALIASES or (inspect.getdoc(actual) or "").strip()
 
 
 @pytest.mark.parametrize("name", [n for n in fedblocks.__all__ if inspect.isfunction(getattr(fedblocks, n))])

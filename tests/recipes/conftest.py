@@ -47,8 +47,8 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def tiny(*cells: Cell, name: str = "tiny", **more: Any) -> Recipe:
     """A recipe with these cells; default: one cell with two learning rates to choose from."""
     grid = {"method.lr": (0.001, 0.5)}
-    given = cells or (Cell("digits/fedavg", DIGITS, published=90.0, grid=grid, quick={"rounds": 1}),)
-    return Recipe(name, "Digits", "nobody", "table", given, **more)
+    arguments = cells or (Cell("digits/fedavg", DIGITS, published=90.0, grid=grid, quick={"rounds": 1}),)
+    return Recipe(name, "Digits", "nobody", "table", arguments, **more)
 
 
 def asked(recipe: Recipe, folder: Path, seeds: int = 2, quick: bool = False, **more: Any) -> Reproduction:

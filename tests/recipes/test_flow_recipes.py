@@ -49,10 +49,10 @@ def test_table_1_has_nine_methods_on_two_data_sets_with_one_budget() -> None:
 def test_one_evaluation_counts_words_in_three_ways(texts: Federation, method: str, engine: Any) -> None:
     own = setting(texts, method)
     state, _ = run_round(own, own.start(), range(4), engine)
-    found = evaluate(own, state, range(4), engine)
+    actual = evaluate(own, state, range(4), engine)
     for score, scored in score_variants(texts).items():
         expected = evaluate(setting(scored, method), state, range(4), engine)["personal"]  # the same labels left out
-        view = found["personal" if score == "all" else f"personal_{score}"]
+        view = actual["personal" if score == "all" else f"personal_{score}"]
         assert [view[c] for c in range(4)] == [pytest.approx(expected[c]) for c in range(4)]
 
 
@@ -91,8 +91,8 @@ def test_an_embedding_in_two_tables_reads_as_one(texts: Federation) -> None:
 def test_fedprox_is_tried_after_local_training_where_that_is_asked_for(texts: Federation) -> None:
     tuned, reference = setting(texts, "fedprox", strength=0.0, tune_epochs=1), setting(texts, "fedavg_ft")
     state, plain = tuned.start(), setting(texts, "fedprox", strength=0.0)
-    found = [evaluate(own, state, [0], Sequential())["personal"][0] for own in (tuned, reference, plain)]
-    assert found[0] == pytest.approx(found[1]) and found[0][2] < found[2][2]
+    actual = [evaluate(own, state, [0], Sequential())["personal"][0] for own in (tuned, reference, plain)]
+    assert actual[0] == pytest.approx(actual[1]) and actual[0][2] < actual[2][2]
 
 
 def test_lg_fedavg_without_state_tunes_averaged_lower_layers_before_a_test(texts: Federation) -> None:
@@ -115,12 +115,12 @@ def test_a_run_logs_the_three_scores_and_the_mean_of_its_last_rounds(texts: Fede
         "net": {"name": "next_word", "embedding": 8, "hidden": 12, "projection": 8},
         "method": {"name": "fedavg", "lr": 1.0, "batch_size": 4},
     }
-    found = run(Config.of(table), tmp_path / "run")
-    scores = measured(found, {"name": "word_accuracy"})
+    actual = run(Config.of(table), tmp_path / "run")
+    scores = measured(actual, {"name": "word_accuracy"})
     assert scores.keys() == {"value", "without_oov", "without_oov_and_eos"}
-    assert scores["value"] == pytest.approx(100 * (found.summary("test")["mean"] or 0), abs=1e-4)
+    assert scores["value"] == pytest.approx(100 * (actual.summary("test")["mean"] or 0), abs=1e-4)
     assert scores["without_oov"] == pytest.approx(
-        100 * (found.summary("test", "personal_without_oov")["mean"] or 0), abs=1e-4
+        100 * (actual.summary("test", "personal_without_oov")["mean"] or 0), abs=1e-4
     )
-    late = measured(found, {"name": "late_validation_accuracy", "rounds": 2})
+    late = measured(actual, {"name": "late_validation_accuracy", "rounds": 2})
     assert late["rounds"] == [1, 2, 3, 4] and late["value"] == pytest.approx(sum(late["accuracy"][2:]) / 2, abs=1e-3)

@@ -28,8 +28,8 @@ def cell(**more: Any) -> Cell:
 
 
 def entry_of(reproduction: Reproduction) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(reproduction.results.path.read_text())["cells"]["digits/fedavg"]
-    return found
+    actual: dict[str, Any] = json.loads(reproduction.results.path.read_text())["cells"]["digits/fedavg"]
+    return actual
 
 
 def test_twelve_tries_have_a_fifth_of_the_rounds_the_best_four_half_of_them_and_the_best_all() -> None:
@@ -123,8 +123,8 @@ def test_a_job_that_cannot_be_run_is_an_error_of_its_own_among_lanes(tmp_path: P
     reproduction = asked(tiny(cell()), tmp_path, seeds=1, lanes=True)
     three = batch(reproduction.due(reproduction.cells[0])[:3], None)
     three["jobs"][1]["config"] = {**three["jobs"][1]["config"], "cohort": {"size": 4000}}
-    found = answers(three)
-    assert "4000 clients" in found[1]["error"] and [found[k]["lanes"] for k in (0, 2)] == [2, 2]
+    actual = answers(three)
+    assert "4000 clients" in actual[1]["error"] and [actual[k]["lanes"] for k in (0, 2)] == [2, 2]
 
 
 def test_a_run_that_was_lengthened_ends_as_one_of_all_rounds(tmp_path: Path) -> None:

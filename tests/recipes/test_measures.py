@@ -53,12 +53,12 @@ def test_a_curve_has_every_evaluation_and_the_parameters_sent_until_then(branche
 
 
 def test_branch_weights_are_on_the_simplex_and_start_apart_from_each_other(branched: RunResult) -> None:
-    found = measured(branched, {"name": "branch_weights"})
-    last = found["alpha"][-1]
+    actual = measured(branched, {"name": "branch_weights"})
+    last = actual["alpha"][-1]
     assert len(last) == 4 and all(sum(client) == pytest.approx(1, abs=1e-3) for client in last)
     top = [client.index(max(client)) for client in last]
     own = [top[a] == top[a + 1] and top[a] not in top[2 - a : 4 - a] for a in (0, 2)]
-    assert found["value"] == 50 * sum(own)
+    assert actual["value"] == 50 * sum(own)
 
 
 def test_a_chosen_value_can_be_the_number_of_a_table(branched: RunResult, tmp_path: Path) -> None:

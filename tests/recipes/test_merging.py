@@ -20,11 +20,11 @@ from .conftest import DIGITS, asked, tiny
 def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Two cells, of which each machine has done one, or both with other seeds."""
     grid = {"method.lr": (0.05, 0.5)}
-    found = tiny(
+    actual = tiny(
         Cell("digits/fedavg", DIGITS, grid=grid), Cell("digits/fedper", {**DIGITS, "method": {"name": "fedper"}})
     )
-    monkeypatch.setitem(RECIPES, "tiny", lambda: found)
-    return found
+    monkeypatch.setitem(RECIPES, "tiny", lambda: actual)
+    return actual
 
 
 def made(recipe: Any, folder: Path, cells: slice, seeds: int) -> Path:

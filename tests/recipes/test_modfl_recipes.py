@@ -20,9 +20,9 @@ TOTALS = {"P3": 2916, "P6": 2808, "P9": 2916, "P2": 240, "P4": 240, "P5": 200}
 
 @pytest.mark.parametrize(("name", "cells"), [("modfl-table1", 12), ("modfl-table2", 18)])
 def test_every_published_number_is_a_count_over_the_test_total(name: str, cells: int) -> None:
-    found = recipe_named(name).cells
-    assert len(found) == cells
-    for cell in found:
+    actual = recipe_named(name).cells
+    assert len(actual) == cells
+    for cell in actual:
         total = TOTALS[cell.setting.rpartition("-")[2]]
         assert cell.published is not None
         assert abs(round(cell.published * total / 100) * 100 / total - cell.published) < 0.00501, cell.key
@@ -82,10 +82,12 @@ def test_the_accuracy_of_one_data_set_pools_the_examples_of_its_clients(tmp_path
         "method": {"name": "local", "lr": 0.3},
         "evaluation": {"every": 2},
     }
-    found = run(Config.of(table), tmp_path / "run")
-    own, sizes = found.accuracies("test"), side_by_side(sides).test.sizes
+    actual = run(Config.of(table), tmp_path / "run")
+    own, sizes = actual.accuracies("test"), side_by_side(sides).test.sizes
     expected = 100 * sum(own[c] * sizes[c] for c in (2, 3)) / sizes[2:].sum()
-    curve = measured(found, {"name": "side_curve", "side": 1, "sides": 2})
+    curve = measured(actual, {"name": "side_curve", "side": 1, "sides": 2})
     assert curve["value"] == pytest.approx(expected, abs=1e-3) and curve["rounds"] == [2, 4]
-    assert measured(found, {"name": "side_accuracy", "side": 1, "sides": 2}) == {"value": curve["value"]}
-    assert measured(found, {"name": "side_accuracy"})["value"] == measured(found, {"name": "pooled_accuracy"})["value"]
+    assert measured(actual, {"name": "side_accuracy", "side": 1, "sides": 2}) == {"value": curve["value"]}
+    assert (
+        measured(actual, {"name": "side_accuracy"})["value"] == measured(actual, {"name": "pooled_accuracy"})["value"]
+    )

@@ -107,18 +107,18 @@ def test_a_worker_process_gives_the_same_numbers_as_a_run_in_this_process(tmp_pa
     (task,) = asked(recipe, tmp_path / "there", seeds=1).due(recipe.cells[0])
     crew = ProcessPool(1)
     try:
-        (found,) = crew.work(batch(task, 600.0))
+        (actual,) = crew.work(batch(task, 600.0))
     finally:
         crew.close()
     (here,) = answers({"jobs": [task.job() | {"folder": str(tmp_path / "here")}], "seconds": None, "lanes": False})
-    assert found["numbers"] == here["numbers"] and found["partition"] == here["partition"]
+    assert actual["numbers"] == here["numbers"] and actual["partition"] == here["partition"]
 
 
 def test_a_worker_that_dies_is_an_error_of_its_job_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     worker = WorkerProcess()
-    (found,) = worker.work({"jobs": [{}], "seconds": None, "lanes": False})
-    assert found["error"] == "the worker process ended with code 1"
+    (actual,) = worker.work({"jobs": [{}], "seconds": None, "lanes": False})
+    assert actual["error"] == "the worker process ended with code 1"
     worker.close()
 
 

@@ -52,9 +52,9 @@ def test_a_test_bed_that_cannot_be_made_says_where_it_stands() -> None:
 
 
 def test_test_beds_are_listed_with_their_options() -> None:
-    found = {entry["name"]: entry for entry in data() if entry["what"] == "test-bed"}
-    assert {"pfedmb_two_classes", "fedem_femnist"} <= found.keys()
-    assert {option["name"] for option in found["pfedmb_two_classes"]["options"]} == {
+    actual = {entry["name"]: entry for entry in data() if entry["what"] == "test-bed"}
+    assert {"pfedmb_two_classes", "fedem_femnist"} <= actual.keys()
+    assert {option["name"] for option in actual["pfedmb_two_classes"]["options"]} == {
         "clients",
         "per_client",
         "fraction",

@@ -190,11 +190,11 @@ def test_a_folder_with_other_runs_or_other_things_is_refused(found: Comparison, 
 
 
 def test_runs_of_one_seed_on_other_data_are_not_compared(tmp_path: Path) -> None:
-    made = compare("digits-pfedmb", [], 1, tmp_path / "c", [*SMALL, "rounds=1"])
-    with RunFolder.open(made.runs["fedavg"][0].folder) as folder:
+    built = compare("digits-pfedmb", [], 1, tmp_path / "c", [*SMALL, "rounds=1"])
+    with RunFolder.open(built.runs["fedavg"][0].folder) as folder:
         folder.store.set_meta("federation", "0" * 64)
     with pytest.raises(DataError, match="not the same data"):
-        leaderboard_of(made.runs)
+        leaderboard_of(built.runs)
 
 
 @pytest.mark.parametrize(("between", "clients"), [(0.05, 20), (0.1, 60)])

@@ -10,8 +10,8 @@ from fedblocks.reports.intervals import paired
 
 
 def test_a_constant_difference_has_an_interval_of_no_width():
-    found = paired(np.full((3, 5), 0.25))
-    assert (found.mean, found.low, found.high) == (0.25, 0.25, 0.25)
+    actual = paired(np.full((3, 5), 0.25))
+    assert (actual.mean, actual.low, actual.high) == (0.25, 0.25, 0.25)
 
 
 def test_an_interval_is_wider_where_seeds_differ_than_where_only_clients_do():

@@ -61,7 +61,7 @@ def test_the_choice_is_the_model_with_the_lowest_loss() -> None:
     example = EXAMPLES["ifca"]()
     setting = example.setting()
     state = setting.start()
-    found = evaluate_parts(setting, state, [0], Sequential(), ["test"]).portraits["choice"][0]
+    actual = evaluate_parts(setting, state, [0], Sequential(), ["test"]).portraits["choice"][0]
     rows = torch.from_numpy(setting.data.train[0])
     losses = [
         nn.functional.cross_entropy(
@@ -70,7 +70,7 @@ def test_the_choice_is_the_model_with_the_lowest_loss() -> None:
         )
         for slot in range(2)
     ]
-    assert found == [float(losses[0] <= losses[1]), float(losses[0] > losses[1])]
+    assert actual == [float(losses[0] <= losses[1]), float(losses[0] > losses[1])]
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +103,13 @@ def test_the_choices_of_every_round_are_in_the_record_and_on_a_map(clusters: Pat
 
 def test_charts_become_figures_for_papers(clusters: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install 'fedblocks[plot]'")
-    found = write_figures(clusters, tmp_path / "f")
-    names = {path.name for path in found}
+    actual = write_figures(clusters, tmp_path / "f")
+    names = {path.name for path in actual}
     assert {"curve-round.pdf", "curve-round.svg", "distribution.pdf", "map-1.svg", "labels-1.pdf"} <= names
-    assert all(path.read_bytes().startswith(b"%PDF" if path.suffix == ".pdf" else b"<?xml") for path in found)
+    assert all(path.read_bytes().startswith(b"%PDF" if path.suffix == ".pdf" else b"<?xml") for path in actual)
     assert "$x_0$ &lt;b&gt;" in (tmp_path / "f" / "map-1.svg").read_text()  # a name, and no formula
     again = {path.name: path.read_bytes() for path in write_figures(clusters, tmp_path / "g")}
-    assert again == {path.name: path.read_bytes() for path in found}
+    assert again == {path.name: path.read_bytes() for path in actual}
 
 
 def test_figures_without_matplotlib_say_what_to_install(clusters: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,8 +65,8 @@ class Page(HTMLParser):
 
     @property
     def charts(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.scripts[0])
-        return found
+        actual: list[dict[str, Any]] = json.loads(self.scripts[0])
+        return actual
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
@@ -168,20 +168,20 @@ def test_hostile_names_are_shown_and_do_nothing(tmp_path: Path) -> None:
     with RunFolder.open(result.folder) as folder:
         folder.claim()
         folder.store.note(HOSTILE, "warning")
-    found = Page(write_report(result.folder, tmp_path / "r.html"))
-    assert len(found.scripts) == 3 and found.all("img") == []
-    assert HOSTILE in found.text
-    names = next(chart for chart in found.charts if chart["id"] == "map-1")["data"][0]["y"]
+    actual = Page(write_report(result.folder, tmp_path / "r.html"))
+    assert len(actual.scripts) == 3 and actual.all("img") == []
+    assert HOSTILE in actual.text
+    names = next(chart for chart in actual.charts if chart["id"] == "map-1")["data"][0]["y"]
     assert len(set(names)) == 4 and not any("<" in name for name in names)
 
 
 @needs_charts
 def test_a_single_run_has_a_report_without_a_gain_over_local(comparison: Path, tmp_path: Path) -> None:
-    found = Page(write_report(comparison / "runs" / "fedavg-0", tmp_path / "a" / "one.html"))
-    assert "gain" not in {chart["id"] for chart in found.charts}
-    assert "There is no Local run here" in found.text and "not enough seeds" not in found.text
-    assert "keep no small blocks of their own" in found.text
-    assert "fedblocks run" in found.text
+    actual = Page(write_report(comparison / "runs" / "fedavg-0", tmp_path / "a" / "one.html"))
+    assert "gain" not in {chart["id"] for chart in actual.charts}
+    assert "There is no Local run here" in actual.text and "not enough seeds" not in actual.text
+    assert "keep no small blocks of their own" in actual.text
+    assert "fedblocks run" in actual.text
 
 
 @needs_charts
@@ -190,8 +190,8 @@ def test_a_folder_of_runs_has_one_report_and_two_runs_of_a_method_are_told_apart
 ) -> None:
     for name in ("first", "second"):
         shutil.copytree(comparison / "runs" / "fedavg-0", tmp_path / "all" / name)
-    found = Page(write_report(tmp_path / "all"))
-    curve = next(chart for chart in found.charts if chart["id"] == "curve-round")
+    actual = Page(write_report(tmp_path / "all"))
+    curve = next(chart for chart in actual.charts if chart["id"] == "curve-round")
     assert [trace["name"] for trace in curve["data"]] == ["first", "second"]
 
 
@@ -205,20 +205,20 @@ def test_a_report_of_runs_that_are_not_finished_says_so(comparison: Path, tmp_pa
             opened.claim()
             opened.store.set_meta("status", status)
     (folder / "runs" / "fedavg-1" / "run.sqlite").write_bytes(b"not a record")
-    found = Page(write_report(folder))
-    assert "1 of 8 runs have not begun" in found.text
-    assert "local-0 is failed: 2 of 2 rounds" in found.text
-    assert "fedavg-0 is interrupted" in found.text
-    assert "fedavg-1/run.sqlite is damaged" in found.text
+    actual = Page(write_report(folder))
+    assert "1 of 8 runs have not begun" in actual.text
+    assert "local-0 is failed: 2 of 2 rounds" in actual.text
+    assert "fedavg-0 is interrupted" in actual.text
+    assert "fedavg-1/run.sqlite is damaged" in actual.text
 
 
 @needs_charts
 def test_a_run_without_a_round_has_a_report(tmp_path: Path) -> None:
     config = read_config("digits-pfedmb", SMALL)
     with RunFolder.create(tmp_path / "r", config.resolved(), {"python": "3", "command": []}):
-        found = Page(write_report(tmp_path / "r"))
-    assert "r is running: 0 of 2 rounds are on record" in found.text
-    assert "Nothing has been evaluated yet" in found.text and found.charts == []
+        actual = Page(write_report(tmp_path / "r"))
+    assert "r is running: 0 of 2 rounds are on record" in actual.text
+    assert "Nothing has been evaluated yet" in actual.text and actual.charts == []
 
 
 @needs_charts
@@ -248,9 +248,9 @@ def test_a_report_without_the_chart_library_says_what_to_install(
 def test_data_that_have_changed_are_not_shown_beside_the_clients(tmp_path: Path) -> None:
     result = hostile(tmp_path)
     (tmp_path / "f.npz").unlink()
-    found = Page(write_report(result.folder))
-    assert "labels-1" not in {chart["id"] for chart in found.charts}
-    assert "cannot be made here" in found.text and "client 0" in found.text
+    actual = Page(write_report(result.folder))
+    assert "labels-1" not in {chart["id"] for chart in actual.charts}
+    assert "cannot be made here" in actual.text and "client 0" in actual.text
 
 
 def big(folder: Path, clients: int, rounds: int, numbers: int) -> None:
@@ -274,18 +274,18 @@ def big(folder: Path, clients: int, rounds: int, numbers: int) -> None:
 @needs_charts
 def test_the_report_of_a_large_run_stays_within_its_size(tmp_path: Path) -> None:
     big(tmp_path / "big", clients=200, rounds=4, numbers=120)
-    found = Page(write_report(tmp_path / "big"))
-    assert len(found.raw.encode()) <= 6_000_000
-    heat = next(chart for chart in found.charts if chart["id"] == "map-1")
+    actual = Page(write_report(tmp_path / "big"))
+    assert len(actual.raw.encode()) <= 6_000_000
+    heat = next(chart for chart in actual.charts if chart["id"] == "map-1")
     assert len(heat["data"][0]["y"]) == 100
-    assert "more rows are in the record" in found.text and "not finite" in found.text
+    assert "more rows are in the record" in actual.text and "not finite" in actual.text
 
 
 @needs_charts
 def test_what_would_be_too_large_loses_details(comparison: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "LIMIT", 1000)
-    found = Page(write_report(comparison))
-    assert all(chart["steps"] == [] for chart in found.charts) and len(found.charts) == 8
+    actual = Page(write_report(comparison))
+    assert all(chart["steps"] == [] for chart in actual.charts) and len(actual.charts) == 8
     write_report(comparison)
 
 

@@ -78,15 +78,15 @@ def serve(root: Path, config: str, kills: int) -> dict[str, Any]:
     whole = wait(start(["run", config, "--out", str(root / "whole")], root / "whole.log"))
     length = time.perf_counter() - began
     instants = random.Random(7)
-    found = []
+    actual = []
     for number in range(kills):
         folder, log = root / f"killed-{number}", root / f"killed-{number}.log"
         instant = instants.uniform(0.0, length)
         code = killed(["run", config, "--out", str(folder)], log, instant)
-        found.append({"killed": code, "rounds": rounds_done(folder), "resumed": finish(folder, config, log)})
+        actual.append({"killed": code, "rounds": rounds_done(folder), "resumed": finish(folder, config, log)})
     asked = interrupted(["run", config, "--out", str(root / "asked")], root / "asked.log", root / "asked")
     resumed = finish(root / "asked", config, root / "asked.log")
-    return {"whole": whole, "killed": found, "asked": asked, "asked_resumed": resumed, "seconds": length}
+    return {"whole": whole, "killed": actual, "asked": asked, "asked_resumed": resumed, "seconds": length}
 
 
 if __name__ == "__main__":

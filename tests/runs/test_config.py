@@ -97,9 +97,9 @@ def test_a_file_survives_toml_with_all_defaults_written_out(write: Callable[...,
 
 def test_every_field_of_every_method_is_an_option_with_a_type() -> None:
     for name in METHODS:
-        found = {option["name"]: option for option in described("method", name)}
-        assert {"lr", "epochs", "batch_size", "optimizer"} <= found.keys()
-        assert all(option["type"] for option in found.values())
+        actual = {option["name"]: option for option in described("method", name)}
+        assert {"lr", "epochs", "batch_size", "optimizer"} <= actual.keys()
+        assert all(option["type"] for option in actual.values())
     strength = next(option for option in described("method", "fedprox") if option["name"] == "strength")
     assert strength == {
         "name": "strength",

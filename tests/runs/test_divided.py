@@ -29,6 +29,6 @@ def test_by_user_a_divided_pool_keeps_the_order_of_time(monkeypatch: pytest.Monk
         "net": {"name": "mlp"},
         "method": {"name": "fedavg", "batch_size": 2},
     }
-    found = federation_of(Config.of(table))
-    assert [found.x[rows].flatten().tolist() for rows in found.test] == [[5.0], [11.0]]
-    assert list(found.names) == ["ann", "bob"]
+    actual = federation_of(Config.of(table))
+    assert [actual.x[rows].flatten().tolist() for rows in actual.test] == [[5.0], [11.0]]
+    assert list(actual.names) == ["ann", "bob"]

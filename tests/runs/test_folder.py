@@ -229,10 +229,10 @@ def test_the_environment_is_json_without_names_of_host_or_user(monkeypatch):
     monkeypatch.setenv("HOME", "/home/lovelace")
     monkeypatch.setenv("USER", "lovelace")
     monkeypatch.setattr(sys, "argv", ["/home/lovelace/.venv/bin/fedblocks", "run", "--out=/home/lovelace/runs/1"])
-    found = environment()
-    assert found["command"] == ["fedblocks", "run", "--out=~/runs/1"]
-    assert found["python"] == platform.python_version() and found["versions"]["torch"] and found["threads"] >= 1
-    assert not [name for name in ("enchantress", "lovelace", platform.node()) if name in json.dumps(found)]
+    actual = environment()
+    assert actual["command"] == ["fedblocks", "run", "--out=~/runs/1"]
+    assert actual["python"] == platform.python_version() and actual["versions"]["torch"] and actual["threads"] >= 1
+    assert not [name for name in ("enchantress", "lovelace", platform.node()) if name in json.dumps(actual)]
 
 
 def git(*arguments):

@@ -29,7 +29,7 @@ def registered() -> Iterator[tuple[str, Option]]:
     for kind, known in kinds().items():
         yield from ((f"{kind} {name}", option) for name in known for option in options(kind, name).values())
     for known in TABLES.values():
-        yield from ((name, option) for name, made in known.items() for option in options_of(made).values())
+        yield from ((name, option) for name, built in known.items() for option in options_of(built).values())
 
 
 def test_every_option_says_what_it_is_in_a_line() -> None:
@@ -44,9 +44,9 @@ def test_every_number_has_limits_or_says_that_it_has_none() -> None:
 
 
 def test_every_default_is_right() -> None:
-    given = [(whose, option) for whose, option in registered() if option.default is not REQUIRED]
-    assert len(given) > 400
-    assert [(whose, option.name) for whose, option in given if option.wrong(option.default)] == []
+    arguments = [(whose, option) for whose, option in registered() if option.default is not REQUIRED]
+    assert len(arguments) > 400
+    assert [(whose, option.name) for whose, option in arguments if option.wrong(option.default)] == []
 
 
 @pytest.fixture(scope="module")

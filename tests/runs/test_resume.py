@@ -137,11 +137,11 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(small: Table, tmp_path: Pa
     whole = run(config, tmp_path / "whole")
     stopped(config, tmp_path / "run", round=3)
     damage(tmp_path / "run" / "checkpoints" / "round-000004" / "shared.safetensors")
-    told: list[str] = []
-    result = resume(tmp_path / "run", on_note=lambda note: told.append(note.text))
+    message: list[str] = []
+    result = resume(tmp_path / "run", on_note=lambda note: message.append(note.text))
     assert_same(result, whole)
-    assert any("round-000004" in text and "damaged" in text for text in told)
-    assert "going on from round 3" in told
+    assert any("round-000004" in text and "damaged" in text for text in message)
+    assert "going on from round 3" in message
     assert any("round-000004" in note["text"] and note["level"] == "warning" for note in result.notes)
 
 
@@ -178,9 +178,9 @@ def test_another_number_of_threads_is_said(small: Table, tmp_path: Path) -> None
     stopped(Config.of(small), tmp_path / "run", round=1)
     path = tmp_path / "run" / "env.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "threads": 99}))
-    told: list[str] = []
-    resume(tmp_path / "run", on_note=lambda note: told.append(note.text))
-    assert any("threads 99 -> " in text for text in told)
+    message: list[str] = []
+    resume(tmp_path / "run", on_note=lambda note: message.append(note.text))
+    assert any("threads 99 -> " in text for text in message)
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(small: Table, tmp_path: Path) -> None:

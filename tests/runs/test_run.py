@@ -128,13 +128,13 @@ def test_small_private_blocks_are_kept_for_plots_and_large_ones_are_not(small: T
 
 def test_a_diverged_client_is_refused_and_the_reason_recorded(small: Table, tmp_path: Path) -> None:
     small["method"]["lr"] = 1e30
-    told: list[str] = []
+    message: list[str] = []
     seen: list[RoundDone] = []
-    result = run(Config.of(small), tmp_path / "run", seen.append, lambda note: told.append(note.text))
+    result = run(Config.of(small), tmp_path / "run", seen.append, lambda note: message.append(note.text))
     found = rows(result, "SELECT client, reason FROM refusals WHERE round = 1 ORDER BY client")
     assert found == [{"client": client, "reason": "not-finite"} for client in range(4)]
     assert seen[0].refused == 4
-    assert any("every update was refused" in text for text in told)
+    assert any("every update was refused" in text for text in message)
 
 
 def test_the_callback_is_told_every_round(small: Table, tmp_path: Path) -> None:
@@ -306,8 +306,8 @@ def test_on_a_gpu_the_whole_cohort_is_one_stack() -> None:
 
 @pytest.mark.parametrize(("method", "option"), [("ifca", "clusters"), ("fedem", "components"), ("pfedmb", "branches")])
 def test_more_slots_than_clients_are_remarked_on(small: Table, tmp_path: Path, method: str, option: str) -> None:
-    told: list[str] = []
+    message: list[str] = []
     options = {"name": method, "batch_size": small["method"]["batch_size"], option: 9}
     table = {**small, "rounds": 1, "method": options}
-    run(Config.of(table), tmp_path / "run", on_note=lambda note: told.append(note.text))
-    assert any("has 9 slots for" in text for text in told)
+    run(Config.of(table), tmp_path / "run", on_note=lambda note: message.append(note.text))
+    assert any("has 9 slots for" in text for text in message)

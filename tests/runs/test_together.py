@@ -55,8 +55,8 @@ def test_a_comparison_takes_the_new_seeds_of_a_method_together_where_that_is_wor
     monkeypatch.setattr(grid.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(grid, "worth_it", fits)
     changes = ["rounds=1", 'device="cpu"', 'engine="vectorised"']
-    found = grid.play_grid(grid.read_grid("digits-fedavg", ["fedper"], 2, changes), tmp_path / "grid")
-    for by_seed in found.values():
+    actual = grid.play_grid(grid.read_grid("digits-fedavg", ["fedper"], 2, changes), tmp_path / "grid")
+    for by_seed in actual.values():
         for one in by_seed.values():
             assert one.status == "finished"
             assert any("lanes" in note["text"] for note in one.notes)

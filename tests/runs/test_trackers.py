@@ -52,25 +52,25 @@ def scalars(folder: Path) -> dict[tuple[str, int], float]:
     """What stands in TensorBoard's event files: records of (length, checksum, event, checksum)."""
     from tensorboardX.proto.event_pb2 import Event
 
-    found = {}
+    actual = {}
     for file in folder.glob("events.*"):
         data = file.read_bytes()
         while data:
             (size,) = struct.unpack("<Q", data[:8])
             event = Event.FromString(data[12 : 12 + size])
-            found |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
+            actual |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
             data = data[12 + size + 4 :]
-    return found
+    return actual
 
 
 def test_tensorboard_gets_every_number_of_every_round(small: Table, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX", reason="needs tensorboardX: pip install 'fedblocks[track]'")
-    config, told = Config.of(small), list[RoundDone]()
+    config, message = Config.of(small), list[RoundDone]()
     with Mirrors(["tensorboard"], tmp_path / "run", config) as mirrors:
-        run(config, tmp_path / "run", lambda done: told.append(done) or mirrors.on_round(done))
-    found = scalars(tmp_path / "run" / "tensorboard")
-    wanted = {(k, done.round): v for done in told for k, v in trackers.numbers_of(done).items()}
-    assert len(told) == config.rounds and found == pytest.approx(wanted)
+        run(config, tmp_path / "run", lambda done: message.append(done) or mirrors.on_round(done))
+    actual = scalars(tmp_path / "run" / "tensorboard")
+    wanted = {(k, done.round): v for done in message for k, v in trackers.numbers_of(done).items()}
+    assert len(message) == config.rounds and actual == pytest.approx(wanted)
 
 
 def test_a_mirrored_run_has_the_same_record_as_one_that_is_not(small: Table, tmp_path: Path) -> None:

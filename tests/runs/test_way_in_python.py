@@ -80,7 +80,7 @@ def test_resuming_with_anything_else_names_what_differs(tmp_path: Path, method: 
 
 def test_every_setting_of_a_configuration_can_be_said(tmp_path: Path) -> None:
     data = some_data()
-    told: list[int] = []
+    message: list[int] = []
     result = fb.run(
         fb.FedAvg(some_net(), batch_size=8),
         data,
@@ -99,12 +99,12 @@ def test_every_setting_of_a_configuration_can_be_said(tmp_path: Path) -> None:
         allow_degenerate=True,
         memory="1GiB",
         processes=1,
-        on_round=lambda done: told.append(done.round),
+        on_round=lambda done: message.append(done.round),
     )
     config = result.config
     assert (config.seed, config.cohort.size, config.evaluation.every, config.checkpoint.keep) == (5, 0.5, 2, 3)
     assert (config.engine, config.chunk, config.data.unseen, config.memory) == ("sequential", 7, 0.25, "1GiB")
-    assert told == [1, 2] and [row["round"] for row in result.curves()] == [2]
+    assert message == [1, 2] and [row["round"] for row in result.curves()] == [2]
     assert {"test", "train", "unseen"} <= {part for row in result.clients() for part in row}
 
 
@@ -119,18 +119,18 @@ def test_clients_of_a_group_have_another_net(tmp_path: Path) -> None:
 def test_a_comparison_of_methods_is_a_folder_that_goes_on_and_has_a_report(tmp_path: Path) -> None:
     pytest.importorskip("plotly", reason="a report needs plotly: pip install 'fedblocks[report]'")
     methods = [fb.Local(some_net(), batch_size=8), fb.FedAvg(some_net(), batch_size=8), Own(some_net(), batch_size=8)]
-    found = fb.compare(methods, some_data(), rounds=2, seeds=2, out=tmp_path / "c")
-    assert {row["name"] for row in found.rows} == {"local", "fedavg", "Own"} and found.rows[0]["seeds"] == 2
+    actual = fb.compare(methods, some_data(), rounds=2, seeds=2, out=tmp_path / "c")
+    assert {row["name"] for row in actual.rows} == {"local", "fedavg", "Own"} and actual.rows[0]["seeds"] == 2
     again = fb.compare(methods, some_data(), rounds=2, seeds=3, out=tmp_path / "c")
     assert again.rows[0]["seeds"] == 3 and "Own" in str(again)
-    assert "Own" in found.report().read_text()
+    assert "Own" in actual.report().read_text()
 
 
 def test_two_settings_of_one_method_are_compared_under_names_and_data_may_depend_on_the_seed(tmp_path: Path) -> None:
     methods = {"slow": fb.FedAvg(some_net(), lr=0.01, batch_size=8), "fast": fb.FedAvg(some_net(), batch_size=8)}
-    found = fb.compare(methods, some_data, rounds=1, seeds=2, out=tmp_path / "c")
-    hashes = {run.config.data.options["hash"] for by_seed in found.runs.values() for run in by_seed.values()}
-    assert set(found.runs) == {"slow", "fast"} and len(hashes) == 2
+    actual = fb.compare(methods, some_data, rounds=1, seeds=2, out=tmp_path / "c")
+    hashes = {run.config.data.options["hash"] for by_seed in actual.runs.values() for run in by_seed.values()}
+    assert set(actual.runs) == {"slow", "fast"} and len(hashes) == 2
     with pytest.raises(UserError, match="two methods are called fedavg"):
         fb.compare(list(methods.values()), some_data(), rounds=1, out=tmp_path / "d")
 

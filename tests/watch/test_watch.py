@@ -83,11 +83,11 @@ def test_a_page_comes_with_strict_headers_and_only_by_its_own_address(tmp_path: 
     server = live.server()
     thread = Thread(target=server.run, kwargs={"sockets": [live.socket]}, daemon=True)
     thread.start()
-    found, text = asked(live.port, "GET", f"/{live.token}/")
-    assert found.status == 200 and "curve-round" in text
-    rules = found.headers["content-security-policy"]
+    actual, text = asked(live.port, "GET", f"/{live.token}/")
+    assert actual.status == 200 and "curve-round" in text
+    rules = actual.headers["content-security-policy"]
     assert rules.startswith("default-src 'none'") and "frame-ancestors 'none'" in rules
-    assert found.headers["x-frame-options"] == "DENY" and found.headers["cache-control"] == "no-store"
+    assert actual.headers["x-frame-options"] == "DENY" and actual.headers["cache-control"] == "no-store"
     wrong = [("GET", "/guess/"), ("POST", f"/{live.token}/"), ("GET", "/"), ("GET", f"/{live.token}")]
     assert [asked(live.port, *words)[0].status for words in wrong] == [404] * 4
     assert asked(live.port, "GET", f"/{live.token}/", host="evil.example")[0].status == 404
@@ -99,8 +99,8 @@ def asked(port: int, verb: str, path: str, host: str = "") -> tuple[HTTPResponse
     """The answer to one question."""
     line = HTTPConnection("127.0.0.1", port, timeout=20)
     line.request(verb, path, headers={"Host": host or f"127.0.0.1:{port}"})
-    found = line.getresponse()
-    return found, found.read().decode()
+    actual = line.getresponse()
+    return actual, actual.read().decode()
 
 
 def test_a_missing_extra_and_a_taken_port_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +121,8 @@ def test_the_terminal_shows_a_run_until_it_ends(tmp_path: Path) -> None:
     told: list[str] = []
 
     def later(_: float) -> None:  # what happens between two looks
-        folder.store.record_round(record(len(told) + 1))
-        if len(told) == 2:
+        folder.store.record_round(record(len(message) + 1))
+        if len(message) == 2:
             folder.set_status("finished")
 
     for line in lines(tmp_path / "r", later):

@@ -16,11 +16,11 @@ ACTIVITIES = ("walking", "upstairs", "downstairs", "sitting", "standing", "jumpi
 
 def pairs(labels: int, train: int, test: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """So many rows of each label; a row's only feature is its number."""
-    found = []
+    actual = []
     for rows in (train, test):
         y = torch.arange(labels).repeat_interleave(rows)
-        found.append((torch.arange(len(y), dtype=torch.float32)[:, None], y))
-    return found
+        actual.append((torch.arange(len(y), dtype=torch.float32)[:, None], y))
+    return actual
 
 
 @pytest.mark.parametrize(

@@ -284,14 +284,14 @@ def test_mnist_with_writers_has_users(data_folder: Path) -> None:
 def test_every_stored_set_says_where_its_files_would_go_and_nothing_is_found_in_an_empty_folder(
     data_folder: Path,
 ) -> None:
-    stored = {name for name, found in DATASETS.items() if isinstance(found, StoredSet)}
+    stored = {name for name, actual in DATASETS.items() if isinstance(actual, StoredSet)}
     listed = {entry["name"]: entry for entry in describe_sets()}
     assert listed.keys() == stored >= {"cifar10", "cifar100", "emnist", "femnist", "stl10", "mnist", "fashion_mnist"}
     for entry in listed.values():
         assert not entry["found"] and str(data_folder) in entry["fix"] and Path(entry["where"]).parent == data_folder
     np.savez(data_folder / "mnist_writers.npz", X=np.zeros(1))
-    found = next(entry for entry in describe_sets() if entry["name"] == "mnist_writers")
-    assert found["found"] and found["form"] == "compact" and found["where"] == str(data_folder)
+    actual = next(entry for entry in describe_sets() if entry["name"] == "mnist_writers")
+    assert actual["found"] and actual["form"] == "compact" and actual["where"] == str(data_folder)
 
 
 def test_only_stored_sets_can_be_fetched(data_folder: Path) -> None:

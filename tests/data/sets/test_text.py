@@ -73,8 +73,8 @@ def test_an_engine_counts_the_three_scores_on_the_three_variants() -> None:
     model = {name: value[0] for name, value in state.server["model"].items()}
     expected = count_words(method.net(model, federation.x[rows]), federation.y[rows], federation.about["vocabulary"])
     for score, variant in score_variants(federation).items():
-        found = evaluate(replace(setting, data=variant), state, [0], Sequential())["personal"][0]
-        assert tuple(found[:2]) == expected[score]
+        actual = evaluate(replace(setting, data=variant), state, [0], Sequential())["personal"][0]
+        assert tuple(actual[:2]) == expected[score]
     assert expected["all"][1] > expected["without_oov"][1] > expected["without_oov_and_eos"][1]
 
 
