@@ -200,6 +200,19 @@ def test_lanes_with_cohorts_of_other_sizes_or_nobody_end_as_if_they_were_alone(n
     assert_every_lane_is_alone(lanes, [[0, 1, 2], [], [0, 2], [1]])
 
 
+@pytest.mark.parametrize("name", ["fedavg", "modfl"])
+def test_the_weights_of_a_lane_are_capped_as_if_it_were_alone(name: str) -> None:
+    lanes = [replace(one, share=share) for one, share in zip(settings(name, (1.0,)) * 2, (0.2, 1.0, 0.4, 0.2))]
+    assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])
+
+
+@pytest.mark.parametrize("name", ["fedamp", "scaffold"])
+def test_lanes_with_clients_that_never_train_end_as_if_they_were_alone(name: str) -> None:
+    lanes = [replace(one, unseen=unseen) for one, unseen in zip(settings(name, (1.0,)) * 2, ([2], [0], [], [1, 2]))]
+    cohorts = [[client for client in range(s.data.clients) if client not in s.unseen] for s in lanes]
+    assert_every_lane_is_alone(lanes, cohorts)
+
+
 FREE = {name: kind.in_steps_only for name, kind in METHODS.items() if kind.in_steps_only and name in EXAMPLES}
 
 

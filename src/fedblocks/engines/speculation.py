@@ -32,17 +32,17 @@ def pays_on(device: torch.device) -> bool:
 class Speculation:
     """What a round leads to if everybody is admitted."""
 
-    state: State | None  # nothing if a method's `conclude` failed
-    error: Exception | None  # with which it failed, on numbers that nobody had looked at
+    state: State
+    error: Exception | None  # with which a method's `conclude` failed, on numbers that nobody had looked at
     examinations: dict[str, Examination]  # of each group
     private: Mapping[int, Blocks]
 
     def settle(self, methods: Methods, state: State, results: Results, share: float) -> tuple[State, Report]:
         """End the round: as speculated if everybody is admitted, else anew with those who are.
 
-        An error of `conclude` is met again there, on admitted numbers, and raised.
+        After an error of `conclude`, too: on admitted numbers it comes again and is raised, or was due to the others.
         """
-        if self.state is None or not all(own.is_clean() for own in self.examinations.values()):
+        if self.error is not None or not all(own.is_clean() for own in self.examinations.values()):
             return close_round(methods, state, results, share)
         return replace(self.state, private=merge_private(state.private, self.private)), report_of(results, [])
 
@@ -69,7 +69,7 @@ def conclude_early(
     """Let methods conclude on what was reduced; an error counts only if it comes again on admitted numbers."""
     uploads = cap_groups({group: own.uploads for group, own in results.items()}, share)
     cohorts = {group: own.job.cohort for group, own in results.items()}
-    end, failure = None, None
+    end, failure = reduced, None
     try:
         end = conclude(methods, state, reduced, uploads, cohorts)
     except Exception as error:  # `settle` runs it again
