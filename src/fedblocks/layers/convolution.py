@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import pairwise
 
 import torch
@@ -69,13 +69,13 @@ class Conv2d(nn.Conv2d):
         return square and ones and self.padding_mode == "zeros" and isinstance(pad, int) and pad < size
 
 
-def join_pooling(layers: nn.Sequential) -> None:
-    """Let each convolution do the pooling behind it, and the rectifier behind that."""
+def join_pooling(layers: nn.Sequential, shared: Collection[nn.Module] = ()) -> None:
+    """Let each convolution do the pooling behind it, and the rectifier behind that; not one that others use, too."""
     _pool_first(layers)
     modules = layers._modules
     for name, second, third in zip(modules, [*modules][1:], [*[*modules][2:], None], strict=False):
         convolution, pool, rectifier = modules[name], modules[second], modules.get(third or "")
-        if type(convolution) is Conv2d and type(pool) is MaxPool2d:
+        if type(convolution) is Conv2d and type(pool) is MaxPool2d and convolution not in shared:
             convolution.pools, modules[second] = (pool,), nn.Identity()
             if third is not None and type(rectifier) is nn.ReLU:
                 convolution.rectified, modules[third] = True, nn.Identity()

@@ -22,6 +22,7 @@ from fedblocks.runs.result import RunResult, config_of, load_run
 from fedblocks.runs.rounds import cohort_of, play
 from fedblocks.runs.stopping import Stop
 from fedblocks.runs.storage import checkpoint, code_record
+from fedblocks.runs.storage.constants import restore_constants, store_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import Note
@@ -60,6 +61,7 @@ def resume(
             _refuse_real(folder)
             prepared = prepare(with_the_same_engine(config, folder))
             check_same_data(folder, prepared)
+            restore_constants(folder.path, prepared.setting.methods)
             state, notes = last_state(folder, prepared)
             folder.set_status("running")
             with hardware(prepared.config):
@@ -134,6 +136,7 @@ def _carry_out(
 
 def begin(folder: RunFolder, prepared: Prepared, notes: list[Note], tell: OnNote) -> None:
     """Write down what a run is about to work on, and what is to be known of it."""
+    store_constants(folder.path, prepared.setting.methods)
     folder.store.set_meta("federation", prepared.hash)
     folder.store.set_meta("engine", prepared.engine.name)
     folder.store.set_meta("clients", clients_text(prepared.setting.data))

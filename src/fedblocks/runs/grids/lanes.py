@@ -27,6 +27,7 @@ from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.rounds import cohort_of, is_due, metrics_of, record, scored
 from fedblocks.runs.run import OFTEN, begin, check_same_data, ending, hardware, last_state, save
 from fedblocks.runs.stopping import Stop
+from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment, now
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
 from fedblocks.runs.storage.record import ClientMetric, Note, RoundRecord
@@ -118,6 +119,7 @@ def _opened(stack: ExitStack, config: Config, path: Path, ran_on: Mapping[str, o
     folder = stack.enter_context(RunFolder.open(path))
     folder.claim()
     check_same_data(folder, prepared)
+    restore_constants(folder.path, prepared.setting.methods)
     state, notes = last_state(folder, prepared)
     folder.set_status("running")
     return Lane(folder, replace(prepared, notes=[*prepared.notes, *notes]), state)
