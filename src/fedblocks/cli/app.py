@@ -12,6 +12,7 @@ import typer
 
 from fedblocks.cli import (
     bench,
+    check_net,
     compare,
     completion,
     data,
@@ -53,6 +54,7 @@ app.command("predict")(export.predict)
 app.command("methods")(show.methods)
 app.command("plan")(show.plan)
 app.command("check")(show.check)
+app.command("check-net")(check_net.check_net)
 app.command("bench")(bench.bench)
 app.command("doctor")(doctor.doctor)
 app.command("schema")(schema.schema)

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 
 from fedblocks.core.cuts import check_cut, check_not_empty, is_under
 from fedblocks.core.errors import NetError, UserError, nearest
-from fedblocks.core.outside_modules import Output, check_can_be_reset, checked_module, reset, seeded, take_logits
+from fedblocks.core.outside_modules import (
+    Output,
+    check_can_be_reset,
+    checked_module,
+    in_precision,
+    reset,
+    seeded,
+    take_logits,
+)
 from fedblocks.core.parts import Params
 from fedblocks.core.template import Template
 from fedblocks.layers.guard import Guard, needs_guard
@@ -61,7 +69,7 @@ class Net:
         self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example, where it is known
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
-            self.template = mappable(checked_module(make))._apply(self._as_number)
+            self.template = in_precision(mappable(checked_module(make)), dtype)
         self.names = [*(n for n, _ in self.template.named_parameters()), *self._statistics()]
         self.head_module = head if head is not None else self._last_layer()
         self._check_module(self.head_module)
@@ -235,9 +243,6 @@ class Net:
             guard = Guard(module, names) if needs_guard(module, names) else None
             self._templates[device] = Template(module, switch, guard)
         return self._templates[device]
-
-    def _as_number(self, value: Tensor) -> Tensor:
-        return value.to(self.dtype) if value.is_floating_point() else value
 
     def _statistics(self) -> list[str]:
         return [

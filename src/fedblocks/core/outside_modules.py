@@ -43,6 +43,12 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
+def in_precision(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The module itself, its real numbers in this precision; `module.to` would make complex numbers real."""
+    module._apply(lambda value: value.to(dtype) if value.is_floating_point() else value)  # type: ignore[no-untyped-call]
+    return module
+
+
 def reset(module: nn.Module) -> nn.Module:
     """A copy of a module whose layers have drawn their parameters anew."""
     module = copy.deepcopy(module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection
 from itertools import pairwise
 
@@ -79,6 +80,27 @@ def join_pooling(layers: nn.Sequential, shared: Collection[nn.Module] = ()) -> N
             convolution.pools, modules[second] = (pool,), nn.Identity()
             if third is not None and type(rectifier) is nn.ReLU:
                 convolution.rectified, modules[third] = True, nn.Identity()
+
+
+class Chain(nn.Sequential):
+    """A chain inside a user's module: joined where it is called as a whole, and its layers as they are one by one."""
+
+    joined: tuple[nn.Module, ...]
+
+    def forward(self, input: Tensor) -> Tensor:
+        for layer in self.joined:
+            input = layer(input)
+        return input
+
+
+def join_a_copy(layers: nn.Sequential) -> None:
+    """The same where somebody may call, or look at, single layers: a convolution's copy shares its tensors."""
+    twin = nn.Sequential(*(copy.copy(layer) if type(layer) is Conv2d else layer for layer in layers))
+    before = list(twin)
+    join_pooling(twin)
+    if any(one is not other or getattr(one, "pools", ()) for one, other in zip(twin, before, strict=True)):
+        layers.__class__ = Chain
+        layers.__dict__["joined"] = tuple(twin)  # not as modules: their tensors have names already
 
 
 def _pool_first(layers: nn.Sequential) -> None:

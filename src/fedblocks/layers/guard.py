@@ -52,7 +52,7 @@ class Guard(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        super().__exit__(kind, error, traceback)
+        super().__exit__(kind, error, traceback)  # type: ignore[no-untyped-call]
         written = [one for one in self.constants if one.owner[one.key] is not one.value]
         for one in written:
             one.owner[one.key] = one.value

@@ -12,7 +12,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.mode import current
-from fedblocks.layers.convolution import Conv2d, MaxPool2d, join_pooling
+from fedblocks.layers.convolution import Conv2d, MaxPool2d, join_a_copy, join_pooling
 from fedblocks.layers.dense import dense
 from fedblocks.layers.noise import dropped
 from fedblocks.layers.recurrence import recurrence
@@ -121,13 +121,22 @@ def mappable(module: nn.Module) -> nn.Module:
     module = copy.deepcopy(module)
     for path, part in list(module.named_modules()):
         _convert(path, part)
-    uses = Counter(id(part) for _, part in module.named_modules(remove_duplicate=False))
-    shared = {part for part in module.modules() if uses[id(part)] > 1}
-    for part in list(module.modules()):
-        if type(part) is nn.Sequential:
-            join_pooling(part, shared)
+    _join(module)
     switch(module, training=True)
     return module
+
+
+def _join(module: nn.Module) -> None:
+    """Convolutions do the pooling behind them, in chains; how a user's own module calls a chain is not known."""
+    parts = list(module.named_modules(remove_duplicate=False))
+    uses = Counter(id(part) for _, part in parts)
+    shared = {part for _, part in parts if uses[id(part)] > 1}
+    inside = [f"{path}." if path else "" for path, part in parts if type(part) is not nn.Sequential]
+    for path, part in parts:
+        if type(part) is nn.Sequential and not path.startswith(tuple(inside)):
+            join_pooling(part, shared)
+        elif type(part) is nn.Sequential:
+            join_a_copy(part)
 
 
 def switch(module: nn.Module, training: bool) -> None:
@@ -152,15 +161,19 @@ def _convert(path: str, module: nn.Module) -> None:
             raise UserError(
                 "BatchNorm with momentum=None averages over all batches ever seen", "give it a momentum, e.g. 0.1"
             )
-        module.__class__ = BatchNorm
+        _become(module, BatchNorm)
         module.num_batches_tracked = None  # only momentum=None reads it
     elif isinstance(module, _DROPOUTS):
         _check_own(path, module, _DROPOUTS)
-        module.__class__ = Dropout if isinstance(module, nn.Dropout) else ChannelDropout
+        _become(module, Dropout if isinstance(module, nn.Dropout) else ChannelDropout)
     elif type(module) is nn.LSTM and not (module.bidirectional or module.proj_size):  # others: one client at a time
-        module.__class__ = LSTM
+        _become(module, LSTM)
     else:
-        module.__class__ = _FASTER.get(type(module), type(module))
+        _become(module, _FASTER.get(type(module), type(module)))
+
+
+def _become(module: nn.Module, kind: type[nn.Module]) -> None:
+    module.__class__ = kind
 
 
 _FASTER: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: Conv2d, nn.MaxPool2d: MaxPool2d, nn.Linear: Linear}
