@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     from fedblocks.data import partitions as partitions
     from fedblocks.data import shifts as shifts
     from fedblocks.data.pools import DataPool as DataPool
+    from fedblocks.engines.net_check.check import check_net as check_net
+    from fedblocks.engines.net_check.report import NetReport as NetReport
     from fedblocks.engines.processes.engine import Processes as Processes
     from fedblocks.engines.round import Engine as Engine
     from fedblocks.engines.round import Experiment as Experiment
@@ -171,6 +173,8 @@ _NAMES = {  # module -> the names that are taken from it
     "data": "DATASETS IGNORE DataSet Federation Partition",
     "data.pools": "DataPool",
     "engines.round": "Engine Experiment evaluate run_round",
+    "engines.net_check.check": "check_net",
+    "engines.net_check.report": "NetReport",
     "engines.processes.engine": "Processes",
     "engines.sequential": "Sequential",
     "engines.vectorised": "Vectorised",

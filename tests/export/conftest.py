@@ -44,7 +44,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def start(federation: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
     """A run of two rounds of a method on that federation; the same question has the same answer."""
-    made: dict[str, RunResult] = {}
+    built: dict[str, RunResult] = {}
 
     def begin(method: str, net: dict[str, Any] | None = None, **options: Any) -> RunResult:
         key = f"{method} {net} {options}"

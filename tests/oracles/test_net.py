@@ -93,7 +93,7 @@ def covers(pieces: list[Piece], net: Net) -> bool:
     return sorted(names) == sorted(net.names)
 
 
-@pytest.mark.parametrize("kind", NETS)
+@pytest.mark.parametrize("kind", [kind for kind in NETS if kind != "tied"])  # one tensor cannot be on both sides
 def test_body_and_head_are_the_whole_and_so_are_layers_and_rest(kind: str) -> None:
     net = Net.of(NETS[kind][0])
     assert covers([net.whole], net)

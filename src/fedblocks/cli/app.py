@@ -12,6 +12,7 @@ import typer
 
 from fedblocks.cli import (
     bench,
+    check_net,
     compare,
     completion,
     data,
@@ -55,6 +56,7 @@ app.command("predict", cls=Command)(export.predict)
 app.command("methods", cls=Command)(show.methods)
 app.command("plan", cls=Command)(show.plan)
 app.command("check", cls=Command)(show.check)
+app.command("check-net", cls=Command)(check_net.check_net)
 app.command("bench", cls=Command)(bench.bench)
 app.command("doctor", cls=Command)(doctor.doctor)
 app.command("schema", cls=Command)(schema.schema)

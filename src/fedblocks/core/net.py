@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedblocks.core.errors import UserError, nearest
-from fedblocks.core.outside_modules import Output, checked_module, take_logits
+from fedblocks.core.cuts import check_cut, check_not_empty, is_under
+from fedblocks.core.errors import NetError, UserError, nearest
+from fedblocks.core.outside_modules import (
+    Output,
+    check_can_be_reset,
+    checked_module,
+    in_precision,
+    reset,
+    seeded,
+    take_logits,
+)
 from fedblocks.core.parts import Params
 from fedblocks.core.template import Template
-from fedblocks.layers.replacement import BatchNorm, can_be_mapped, mappable
+from fedblocks.layers.guard import Guard, needs_guard
+from fedblocks.layers.replacement import BatchNorm, can_be_mapped, mappable, switch
 
 _LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 _STATISTICS = ("running_mean", "running_var")
@@ -58,11 +68,12 @@ class Net:
         self.make, self.dtype, self.output = make, dtype, output
         self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example, where it is known
         self._templates: dict[torch.device, Template] = {}
-        self.template = mappable(checked_module(make))
+        with seeded(0):  # constants are a part of the net, the same for all seeds
+            self.template = in_precision(mappable(checked_module(make)), dtype)
         self.names = [*(n for n, _ in self.template.named_parameters()), *self._statistics()]
         self.head_module = head if head is not None else self._last_layer()
         self._check_module(self.head_module)
-        self.pieces = {name: self.piece(self._under(paths)) for name, paths in (blocks or {}).items()}
+        self.pieces = {name: self._cut_piece(name, paths) for name, paths in (blocks or {}).items()}
 
     @staticmethod
     def of(
@@ -82,15 +93,15 @@ class Net:
         key of a dictionary or the name of an attribute ("logits"), or a function.
         """
         if isinstance(module, nn.Module):
-            template = module
-            again = copy.deepcopy if keep_weights else _reset
-            return Net(lambda: again(template), head, blocks, dtype, input_shape, output)
+            make = partial(copy.deepcopy if keep_weights else reset, module)
+            if not keep_weights:
+                check_can_be_reset(module)
+            return Net(make, head, blocks, dtype, input_shape, output)
         return Net(module, head, blocks, dtype, input_shape, output)
 
     def init(self, seed: int) -> Params:
         """All tensors at the start, a function of the seed alone."""
-        with torch.random.fork_rng(devices=[]):
-            torch.random.manual_seed(seed)
+        with seeded(seed):
             module = mappable(self.make())
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         return {name: tensors[name].detach().clone().to(self.dtype) for name in self.names}
@@ -131,12 +142,22 @@ class Net:
     @cached_property
     def head(self) -> Piece:
         names = self._under([self.head_module])
-        return Piece(self, [n for n in self.names if n in names], self._stages_of(names, after=True))
+        return self._side("head", names, self._stages_of(names, after=True))
 
     @cached_property
     def body(self) -> Piece:
         names = set(self.names) - self._under([self.head_module])
-        return Piece(self, [n for n in self.names if n in names], self._stages_of(names, after=False))
+        return self._side("body", names, self._stages_of(names, after=False))
+
+    def _side(self, what: str, names: set[str], stages: range | None) -> Piece:
+        check_cut(self.template, "head", [self.head_module])
+        check_not_empty(what, self.head_module, names)
+        return Piece(self, [n for n in self.names if n in names], stages)
+
+    def _cut_piece(self, name: str, paths: list[str]) -> Piece:
+        names = self._under(paths)
+        check_cut(self.template, f'block "{name}"', paths)
+        return self.piece(names)
 
     @cached_property
     def layers(self) -> dict[str, Piece]:
@@ -178,6 +199,29 @@ class Net:
         """Layers that cannot be mapped over clients: such nets run on the sequential engine only."""
         return [path for path, module in self.template.named_modules() if not can_be_mapped(module)]
 
+    @cached_property
+    def constant_names(self) -> list[str]:
+        """Buffers that training does not move; each is the same for all clients, rounds and seeds."""
+        return [name for name, _ in self.template.named_buffers() if name not in self.names]
+
+    @property
+    def constants(self) -> Params:
+        """What is in them."""
+        return {name: self.template.get_buffer(name) for name in self.constant_names}
+
+    def set_constants(self, values: Params) -> None:
+        """Put those of a stored run in their place."""
+        wanted = {name: value.shape for name, value in self.constants.items()}
+        if wanted != {name: value.shape for name, value in values.items()}:
+            known = f"{', '.join(values) or 'none'}, not {', '.join(wanted) or 'none'}"
+            raise NetError(f"the stored constants are those of another net: {known}", "use the code of the run")
+        for name, value in self.constants.items():
+            value.copy_(values[name])
+        devices = list(self._templates)
+        self._templates.clear()
+        for device in devices:
+            self.place(device)
+
     def size(self) -> int:
         """How many parameters the net has (statistics left out)."""
         return sum(p.numel() for p in self.template.parameters())
@@ -194,8 +238,10 @@ class Net:
     def _on(self, device: torch.device) -> Template:
         """The template with its constants on a device."""
         if device not in self._templates:
-            module = copy.deepcopy(self.template).to(device)  # keeps the mode that `mappable` set
-            self._templates[device] = Template(module)
+            module = copy.deepcopy(self.template).to(device)
+            names = self.constant_names
+            guard = Guard(module, names) if needs_guard(module, names) else None
+            self._templates[device] = Template(module, switch, guard)
         return self._templates[device]
 
     def _statistics(self) -> list[str]:
@@ -210,7 +256,7 @@ class Net:
         below: set[str] = set()
         for path in paths:
             self._check_module(path)
-            below |= {n for n in self.names if not path or n == path or n.startswith(f"{path}.")}
+            below |= {n for n in self.names if is_under(n, [path])}
         return below
 
     def _under_child(self, index: int) -> list[str]:
@@ -235,13 +281,3 @@ class Net:
         stretch = range(cut, len(self._children)) if after else range(cut)
         covered = {n for index in stretch for n in self._under_child(index)}
         return stretch if self._children and covered == names else None
-
-
-def _reset(template: nn.Module) -> nn.Module:
-    module = copy.deepcopy(template)
-    for part in module.modules():
-        for name in ("reset_parameters", "_reset_parameters"):  # the second is attention's
-            reset = getattr(part, name, None)
-            if callable(reset):
-                reset()
-    return module

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -25,7 +28,53 @@ def checked_module(make: Callable[[], nn.Module]) -> nn.Module:
     if lazy is not None:
         fix = "give its size, e.g. nn.Linear(64, 10) for nn.LazyLinear(10): all tensors are made at the start"
         raise NetError(f'the layer "{lazy.rpartition(".")[0]}" is lazy: its size shows only when data come', fix)
+    frozen = next((name for name, tensor in module.named_parameters() if not tensor.requires_grad), None)
+    if frozen is not None:
+        fix = "register it as a buffer, which stays as it is, or leave requires_grad on"
+        raise NetError(f'the parameter "{frozen}" is frozen (requires_grad=False), but all parameters train', fix)
     return module
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's randomness as a function of a seed, and as before afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.random.manual_seed(seed)
+        yield
+
+
+def in_precision(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The module itself, its real numbers in this precision; `module.to` would make complex numbers real."""
+    module._apply(lambda value: value.to(dtype) if value.is_floating_point() else value)  # type: ignore[no-untyped-call]
+    return module
+
+
+def reset(module: nn.Module) -> nn.Module:
+    """A copy of a module whose layers have drawn their parameters anew."""
+    module = copy.deepcopy(module)
+    for part in module.modules():
+        for name in ("reset_parameters", "_reset_parameters"):  # the second is attention's
+            draw = getattr(part, name, None)
+            if callable(draw):
+                draw()
+    return module
+
+
+def check_can_be_reset(module: nn.Module) -> None:
+    """Refuse a module with parameters that `reset` leaves as they are: no seed would change them."""
+    blank = copy.deepcopy(module)
+    with torch.no_grad():
+        for tensor in blank.parameters():
+            if not is_lazy(tensor):
+                tensor.fill_(torch.nan)
+    with seeded(0):
+        again = reset(blank)
+    for name, tensor in again.named_parameters():
+        if not is_lazy(tensor) and bool(tensor.isnan().any()):
+            raise NetError(
+                f'the parameter "{name}" belongs to no layer with reset_parameters, so that no seed would change it',
+                "pass a function that makes the module, Net.of(lambda: MyNet()), or keep_weights=True",
+            )
 
 
 def take_logits(result: Any, output: Output | None) -> Tensor:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from fedblocks.core.mode import current
 from fedblocks.core.parts import Params
 
 Place = tuple[dict[str, Any], str]  # where a module keeps a tensor
@@ -15,25 +18,41 @@ Place = tuple[dict[str, Any], str]  # where a module keeps a tensor
 class Template:
     """What `torch.func.functional_call` does, with the places looked up once: steps of small nets are mostly this."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.places = _places(module)
+    def __init__(
+        self, module: nn.Module, switch: Callable[[nn.Module, bool], None], guard: AbstractContextManager[Any] | None
+    ) -> None:
+        self.module, self.switch, self.guard = module, switch, guard
+        self.training = module.training
+        self.places = tensor_places(module)
 
     def __call__(self, params: Params, call: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """What the module, or a part of it, makes of the inputs with these tensors."""
         before: list[tuple[dict[str, Any], str, Any]] = []
+        self._follow_mode()
         try:
             for name, value in params.items():
                 for owner, key in self.places[name]:
                     before.append((owner, key, owner[key]))
                     owner[key] = value
-            return call(*inputs)
+            return self._guarded(call, *inputs)
         finally:
             for owner, key, value in before:
                 owner[key] = value
 
+    def _follow_mode(self) -> None:
+        """`self.training` in the module is what the engine is doing."""
+        if current().training != self.training:
+            self.training = current().training
+            self.switch(self.module, self.training)
 
-def _places(module: nn.Module) -> dict[str, list[Place]]:
+    def _guarded(self, call: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        if self.guard is None or torch.compiler.is_exporting():
+            return call(*inputs)
+        with self.guard:
+            return call(*inputs)
+
+
+def tensor_places(module: nn.Module) -> dict[str, list[Place]]:
     """Name of a tensor -> all places that hold it: several where layers share it."""
     by_tensor: dict[int, list[Place]] = {}
     by_name: dict[str, list[Place]] = {}

@@ -17,6 +17,8 @@ from fedblocks.core.net import Net
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.export.personal import Personal
 
+CONSTANTS = "constants"  # the block of a file that holds those of the net; no method reads it
+
 
 class Folded(nn.Module):
     """A model that can leave: tensors by name, and how they make logits of inputs."""
@@ -33,7 +35,7 @@ class Folded(nn.Module):
         tensors = self.tensors()
         with mode.mode(training=False, mapped=False):
             if isinstance(self.core, Net):
-                return self.core(tensors, x)
+                return self.core({name: tensors[name] for name in self.core.names}, x)
             return self.core.predict(as_blocks(tensors), x)
 
     def tensors(self) -> Params:
@@ -52,8 +54,10 @@ def fold(personal: Personal) -> Folded:
     x = personal.examples(2).x
     plain = _as_plain_net(method, blocks, x)
     if plain is not None:
-        return Folded({name: value.detach().clone() for name, value in plain.items()}, method.net)
-    return Folded(_as_tensors(_read_blocks(method, blocks, x)), method)
+        whole = {**plain, **method.net.constants}
+        return Folded({name: value.detach().clone() for name, value in whole.items()}, method.net)
+    read = _read_blocks(method, blocks, x)
+    return Folded(_as_tensors({**read, **({CONSTANTS: method.net.constants} if method.net.constants else {})}), method)
 
 
 def changed_options(before: Method, after: Method) -> dict[str, Any]:

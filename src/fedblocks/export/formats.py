@@ -23,7 +23,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.export.card import KEY, Card, Format
-from fedblocks.export.fold import Folded
+from fedblocks.export.fold import CONSTANTS, Folded, as_blocks
 from fedblocks.runs.storage.code_record import what_to_add
 
 FORMATS: tuple[Format, ...] = ("safetensors", "pt2", "onnx")
@@ -108,7 +108,19 @@ def _safetensors(path: Path, method: Method | None) -> Model:
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"cannot read {path}: {error}", "export the model again") from error
     model = Folded(tensors, _core(card, method, path))
+    _restore_constants(model)
     return Model(card, lambda x: model(x).detach())
+
+
+def _restore_constants(model: Folded) -> None:
+    """Give the net the constants of the file."""
+    tensors, core = model.tensors(), model.core
+    if isinstance(core, Method):
+        stored, net = as_blocks(tensors).get(CONSTANTS, {}), core.net
+    else:
+        stored, net = {name: value for name, value in tensors.items() if name not in core.names}, core
+    if stored or net.constant_names:
+        net.set_constants(stored)
 
 
 def _core(card: Card, method: Method | None, path: Path) -> Net | Method:

@@ -24,6 +24,7 @@ from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, config_of
 from fedblocks.runs.run import check_same_data
 from fedblocks.runs.storage import checkpoint
+from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.states import state_of
 
@@ -74,6 +75,7 @@ def personal(
     with RunFolder.open(run.folder if isinstance(run, RunResult) else Path(run)) as folder:
         prepared = prepare(on_the_cpu(config_of(folder, ingredients)))
         check_same_data(folder, prepared)
+        restore_constants(folder.path, prepared.setting.methods)
         _check_client(client, prepared)
         state = _last_state(folder)
     unseen = client in prepared.unseen

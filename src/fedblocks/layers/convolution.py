@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Collection
 from itertools import pairwise
 
 import torch
@@ -69,16 +70,37 @@ class Conv2d(nn.Conv2d):
         return square and ones and self.padding_mode == "zeros" and isinstance(pad, int) and pad < size
 
 
-def join_pooling(layers: nn.Sequential) -> None:
-    """Let each convolution do the pooling behind it, and the rectifier behind that."""
+def join_pooling(layers: nn.Sequential, shared: Collection[nn.Module] = ()) -> None:
+    """Let each convolution do the pooling behind it, and the rectifier behind that; not one that others use, too."""
     _pool_first(layers)
     modules = layers._modules
     for name, second, third in zip(modules, [*modules][1:], [*[*modules][2:], None], strict=False):
         convolution, pool, rectifier = modules[name], modules[second], modules.get(third or "")
-        if type(convolution) is Conv2d and type(pool) is MaxPool2d:
+        if type(convolution) is Conv2d and type(pool) is MaxPool2d and convolution not in shared:
             convolution.pools, modules[second] = (pool,), nn.Identity()
             if third is not None and type(rectifier) is nn.ReLU:
                 convolution.rectified, modules[third] = True, nn.Identity()
+
+
+class Chain(nn.Sequential):
+    """A chain inside a user's module: joined where it is called as a whole, and its layers as they are one by one."""
+
+    joined: tuple[nn.Module, ...]
+
+    def forward(self, input: Tensor) -> Tensor:
+        for layer in self.joined:
+            input = layer(input)
+        return input
+
+
+def join_a_copy(layers: nn.Sequential) -> None:
+    """The same where somebody may call, or look at, single layers: a convolution's copy shares its tensors."""
+    twin = nn.Sequential(*(copy.copy(layer) if type(layer) is Conv2d else layer for layer in layers))
+    before = list(twin)
+    join_pooling(twin)
+    if any(one is not other or getattr(one, "pools", ()) for one, other in zip(twin, before, strict=True)):
+        layers.__class__ = Chain
+        layers.__dict__["joined"] = tuple(twin)  # not as modules: their tensors have names already
 
 
 def _pool_first(layers: nn.Sequential) -> None:

@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.mode import current
-from fedblocks.core.random import uniform
-from fedblocks.layers.convolution import Conv2d, MaxPool2d, join_pooling
+from fedblocks.layers.convolution import Conv2d, MaxPool2d, join_a_copy, join_pooling
 from fedblocks.layers.dense import dense
+from fedblocks.layers.noise import dropped
 from fedblocks.layers.recurrence import recurrence
 
 _WORTH = 1 << 14  # weights of a dense layer from which, on a CPU, their layout matters more than a call of our own
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-class BatchNorm(nn.Module):
+class BatchNorm(nn.modules.batchnorm._BatchNorm):
     """Batch normalisation that leaves padded rows out of its statistics."""
 
-    def __init__(self, like: nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d) -> None:
-        super().__init__()
-        self.weight, self.bias = like.weight, like.bias
-        self.register_buffer("running_mean", like.running_mean)
-        self.register_buffer("running_var", like.running_var)
-        if like.momentum is None:
-            raise UserError(
-                "BatchNorm with momentum=None averages over all batches ever seen", "give it a momentum, e.g. 0.1"
-            )
-        self.eps, self.momentum = like.eps, like.momentum
-
-    running_mean: Tensor | None
-    running_var: Tensor | None
+    momentum: float
 
     def forward(self, x: Tensor) -> Tensor:
         now = current()
-        if not now.training and self.running_mean is not None:
+        if not (now.training and self.training) and self.running_mean is not None:
             return self._plain(x, training=False)
         if not now.mapped and now.mask is None and x.numel() > x.shape[1]:  # torch refuses a single value a channel
             return self._plain(x, training=True)
@@ -68,20 +58,21 @@ class BatchNorm(nn.Module):
             self.running_var.copy_(torch.lerp(self.running_var, variance, self.momentum))
 
 
-class Dropout(nn.Module):
+class Dropout(nn.modules.dropout._DropoutNd):
     """Dropout whose mask is a function of the step's key, so that every engine draws the same one."""
 
-    def __init__(self, p: float, whole_channels: bool) -> None:
-        super().__init__()
-        self.p, self.whole_channels = p, whole_channels
+    whole_channels = False
 
     def forward(self, x: Tensor) -> Tensor:
-        now = current()
-        if not now.training or self.p == 0:
+        if not (current().training and self.training):
             return x
-        shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.whole_channels else tuple(x.shape)
-        keep = (uniform(now.next_key(), shape) >= self.p).to(x.dtype)
-        return x * keep / (1 - self.p)
+        return dropped(x, self.p, self.whole_channels)
+
+
+class ChannelDropout(Dropout):
+    """Dropout of whole channels."""
+
+    whole_channels = True
 
 
 class LSTM(nn.LSTM):
@@ -123,18 +114,37 @@ _FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncod
 
 
 def mappable(module: nn.Module) -> nn.Module:
-    """A copy of a module, with the same tensors under the same names, that can be mapped over clients."""
-    module = _convert(copy.deepcopy(module))
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            setattr(parent, name, _convert(child))
-        if type(parent) is nn.Sequential:
-            join_pooling(parent)
-    module.eval()  # our layers ask the `Mode`; any other must not draw noise or keep statistics of its own
+    """A copy of a module, with the same tensors under the same names, that can be mapped over clients.
+
+    Layers become others in place, so that whoever refers to one, under whatever name, refers to what it became.
+    """
+    module = copy.deepcopy(module)
+    for path, part in list(module.named_modules()):
+        _convert(path, part)
+    _join(module)
+    switch(module, training=True)
+    return module
+
+
+def _join(module: nn.Module) -> None:
+    """Convolutions do the pooling behind them, in chains; how a user's own module calls a chain is not known."""
+    parts = list(module.named_modules(remove_duplicate=False))
+    uses = Counter(id(part) for _, part in parts)
+    shared = {part for _, part in parts if uses[id(part)] > 1}
+    inside = [f"{path}." if path else "" for path, part in parts if type(part) is not nn.Sequential]
+    for path, part in parts:
+        if type(part) is nn.Sequential and not path.startswith(tuple(inside)):
+            join_pooling(part, shared)
+        elif type(part) is nn.Sequential:
+            join_a_copy(part)
+
+
+def switch(module: nn.Module, training: bool) -> None:
+    """Tell all parts of a module that they are in training, or that they are not."""
+    module.train(training)
     for part in module.modules():
         if isinstance(part, _FUSED):
             part.training = True  # or it takes a path that cannot be mapped or trained; it holds no noise of its own
-    return module
 
 
 def can_be_mapped(module: nn.Module) -> bool:
@@ -142,38 +152,54 @@ def can_be_mapped(module: nn.Module) -> bool:
     return not isinstance(module, nn.RNNBase) or isinstance(module, LSTM)
 
 
-def _convert(module: nn.Module) -> nn.Module:
+def _convert(path: str, module: nn.Module) -> None:
+    """Make a layer one of ours, with the same tensors and settings and another forward pass."""
     _check_noise(module)
     if isinstance(module, _NORMS):
-        return BatchNorm(module)
-    if isinstance(module, _DROPOUTS):
-        return Dropout(module.p, whole_channels=not isinstance(module, nn.Dropout))
-    if type(module) is nn.LSTM:
-        return _plain_lstm(module)
-    if type(module) is nn.Conv2d:
-        module.__class__ = Conv2d  # the same tensors and settings, another forward pass
-    if type(module) is nn.MaxPool2d:
-        module.__class__ = MaxPool2d
-    if type(module) is nn.Linear:
-        module.__class__ = Linear
-    return module
+        _check_own(path, module, _NORMS)
+        if module.momentum is None:
+            raise UserError(
+                "BatchNorm with momentum=None averages over all batches ever seen", "give it a momentum, e.g. 0.1"
+            )
+        _become(module, BatchNorm)
+        module.num_batches_tracked = None  # only momentum=None reads it
+    elif isinstance(module, _DROPOUTS):
+        _check_own(path, module, _DROPOUTS)
+        _become(module, Dropout if isinstance(module, nn.Dropout) else ChannelDropout)
+    elif type(module) is nn.LSTM and not (module.bidirectional or module.proj_size):  # others: one client at a time
+        _become(module, LSTM)
+    else:
+        _become(module, _FASTER.get(type(module), type(module)))
+
+
+def _become(module: nn.Module, kind: type[nn.Module]) -> None:
+    module.__class__ = kind
+
+
+_FASTER: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: Conv2d, nn.MaxPool2d: MaxPool2d, nn.Linear: Linear}
+
+
+def _check_own(path: str, module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> None:
+    """Refuse a layer that is more than the torch layer it derives from: what it adds would be lost."""
+    base = next(kind for kind in kinds if isinstance(module, kind))
+    changed = type(module).forward is not base.forward or is_parametrized(module)
+    if changed:
+        raise NetError(
+            f'the layer "{path}" is a {type(module).__name__}, a {base.__name__} with a forward pass of its own, '
+            "whose statistics or noise the engines cannot carry",
+            f"use nn.{base.__name__}, or derive the layer from nn.Module",
+        )
 
 
 def _check_noise(module: nn.Module) -> None:
     """Refuse layers whose noise or statistics no engine could repeat."""
     name = type(module).__name__
     noisy = isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout | nn.RReLU)
+    noisy |= isinstance(module, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d)
     inner = isinstance(module, nn.MultiheadAttention | nn.RNNBase) and module.dropout > 0
     if noisy or (inner and getattr(module, "num_layers", 2) > 1):
         raise UserError(f"{name} draws noise that cannot be repeated", "use nn.Dropout layers, and dropout=0 inside it")
     if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats:
         raise UserError(f"{name} keeps running statistics", "use track_running_stats=False")
-
-
-def _plain_lstm(module: nn.LSTM) -> nn.LSTM:
-    if module.bidirectional or module.proj_size:
-        return module  # stays as it is: such nets run on the sequential engine only
-    sizes = (module.input_size, module.hidden_size, module.num_layers, module.bias, module.batch_first)
-    plain = LSTM(*sizes, dtype=module.weight_ih_l0.dtype)
-    plain.load_state_dict(module.state_dict())
-    return plain
+    if isinstance(module, nn.SyncBatchNorm):
+        raise UserError("SyncBatchNorm joins the statistics of all processes", "use nn.BatchNorm1d, 2d or 3d")

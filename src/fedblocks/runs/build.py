@@ -19,6 +19,7 @@ from fedblocks.data import Federation
 from fedblocks.engines.auto.choose import choose
 from fedblocks.engines.auto.trial import TrialPlan, planned
 from fedblocks.engines.memory import bytes_of, chunk_for
+from fedblocks.engines.net_check.check import check_before_run
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.workers import cores
 from fedblocks.engines.round import Engine, Experiment
@@ -55,6 +56,7 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     federation, placed_there = (federation, federation.to(device)) if federation else known(config, device)
     clients, unseen = hold_out(config, federation)
     setting = _setting(config, placed_there, unseen)
+    checks = _check_nets(config, setting)
     with placed(config, ("method",)):
         setting.start()  # blocks that cannot be shared show here
     cohort = _cohort(config, len(clients))
@@ -63,8 +65,17 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     notes += _large_batches(setting)
     remarks = [text for method in setting.methods.values() for text in method.remarks(_tags(federation))]
     spare = [text for method in setting.methods.values() for text in _spare_slots(method, len(clients))]
-    notes += [Note(text, "warning") for text in (*federation.warnings(), *remarks, *spare)]
+    notes += [Note(text, "warning") for text in (*federation.warnings(), *remarks, *spare, *checks)]
     return Prepared(config, setting, clients, unseen, cohort, engine, notes)
+
+
+def _check_nets(config: Config, setting: Experiment) -> list[str]:
+    """Refuse a user's module that would not train as in plain PyTorch; what a reader should know of the others."""
+    found = []
+    for group, method in setting.methods.items():
+        with placed(config, ("net",) if group == ALL else ("groups", group, "net")):
+            found.append(check_before_run(method.net, setting.data.x, config.engine == "vectorised"))
+    return [text for text in found if text]
 
 
 def _spare_slots(method: Method, clients: int) -> list[str]:

@@ -23,6 +23,7 @@ from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.rounds import cohort_of, play
 from fedblocks.runs.stopping import Stop
 from fedblocks.runs.storage import checkpoint, code_record
+from fedblocks.runs.storage.constants import store_constants
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import Note, RoundRecord
 from fedblocks.runs.storage.states import client_trees, shared_tree
@@ -68,6 +69,7 @@ def carry_out(lanes: Sequence[Lane], engine: Engine, on_round: OnRound | None, o
 def begin(lane: Lane, tell: OnNote) -> None:
     """Write down what a run is about to work on, and what is to be known of it."""
     store, prepared = lane.folder.store, lane.prepared
+    store_constants(lane.folder.path, prepared.setting.methods)
     store.set_meta("federation", prepared.hash)
     store.set_meta("engine", prepared.engine.name)
     store.set_meta("clients", clients_text(prepared.setting.data))

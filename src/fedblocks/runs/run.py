@@ -19,6 +19,7 @@ from fedblocks.runs.loop import Lane, carry_out
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, config_of, load_run
 from fedblocks.runs.storage import checkpoint
+from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import Note
@@ -57,6 +58,7 @@ def resume(
             _refuse_real(folder)
             prepared = prepare(with_the_same_engine(config, folder))
             check_same_data(folder, prepared)
+            restore_constants(folder.path, prepared.setting.methods)
             state, notes = last_state(folder, prepared)
             folder.set_status("running")
             with hardware(prepared.config):

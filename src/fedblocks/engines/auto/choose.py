@@ -9,7 +9,6 @@ from fedblocks.core.net import Net
 from fedblocks.engines.round import Engine
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.layers import replacement as layers
 
 # Measured on two CPU cores (clients of 80 examples, batches of 16): below these sizes a stack of clients was faster
 # than a loop. A single step of a small net is mostly overhead, which a stack pays once.
@@ -23,8 +22,8 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def choose(net: Net, device: torch.device, cohort: int, chunk: int = 64) -> tuple[Engine, str]:
     """The engine for a cohort of this many clients, and the reason in a few words."""
     modules = list(net.template.modules())
-    if any(isinstance(m, nn.RNNBase) and not isinstance(m, layers.LSTM) for m in modules):
-        return Sequential(), "the net has a recurrent layer that cannot be mapped over clients"
+    if net.unmappable:
+        return Sequential(), f'"{net.unmappable[0]}" of the net cannot be mapped over clients'
     if device.type != "cpu":
         return Vectorised(chunk=chunk), f"a GPU trains a whole cohort at once ({device.type})"
     if any(isinstance(m, nn.RNNBase) for m in modules):

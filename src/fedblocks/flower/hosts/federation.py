@@ -21,6 +21,7 @@ from fedblocks.runs.build import device_of, prepare
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, config_of
 from fedblocks.runs.run import REAL, free_folder
+from fedblocks.runs.storage.constants import store_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import Note
@@ -34,6 +35,7 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
     path = out if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     with RunFolder.create(path, config.resolved(), environment()) as folder:
         private_folder(path)
+        store_constants(path, prepared.setting.methods)
         folder.set_status("interrupted")  # until the server's app begins
         folder.store.set_meta("federation", prepared.setting.data.hash())
         folder.store.set_meta(REAL, f"run-{folder.store.path.stat().st_ino:x}-{path.name}"[:60].replace(".", "-"))

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+from torch import Tensor
+
 from fedblocks import __version__
 from fedblocks.core.blocks import Federated
 from fedblocks.core.method import Method
@@ -31,11 +33,16 @@ def plan_specs(method: Method, seed: int) -> dict[str, Specs]:
 
 
 def plan_hash(method: Method, specs: Mapping[str, Specs], seed: int) -> str:
-    """Return a hash of version, method, options, tensors and seed: equal on machines that would do the same."""
+    """Hash version, method, options, tensors, seed and constants: equal on machines that would do the same."""
     tensors = {name: [[k, str(dtype), list(shape)] for k, (dtype, shape) in own.items()] for name, own in specs.items()}
     options = {name: value for name, value in method.options().items() if _plain(value)}
-    agreement = [__version__, type(method).__name__, options, plan(method).text(), tensors, seed]
+    constants = {name: _hash(value) for name, value in method.net.constants.items()}
+    agreement = [__version__, type(method).__name__, options, plan(method).text(), tensors, seed, constants]
     return sha256(json.dumps(agreement, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _hash(value: Tensor) -> str:
+    return sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
 
 
 def _plain(value: Any) -> bool:

@@ -18,6 +18,7 @@ from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.rounds import within_memory
 from fedblocks.runs.run import check_same_data, hardware, last_state
+from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
 from fedblocks.runs.storage.record import Note
@@ -88,6 +89,7 @@ def _open(stack: ExitStack, config: Config, path: Path, ran_on: Mapping[str, obj
     folder = stack.enter_context(RunFolder.open(path))
     folder.claim()
     check_same_data(folder, prepared)
+    restore_constants(folder.path, prepared.setting.methods)
     state, notes = last_state(folder, prepared)
     folder.set_status("running")
     return Lane(folder, prepared, state, [*prepared.notes, *notes])

@@ -1,0 +1,63 @@
+"""What a check of a net says: each property on each engine, or why the net is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedblocks.core.errors import NetError
+
+ENGINES = ("sequential", "vectorised")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One property of a net."""
+
+    says: str  # a sentence that should be true
+    wrong: Mapping[str, str]  # engine -> why it is not
+
+    def lines(self) -> list[str]:
+        """For people: one line where both engines are right."""
+        if not self.wrong:
+            return [f"right   {self.says}"]
+        return [f"WRONG   {self.says}", *(f"          {e}: {self.wrong.get(e, 'right')}" for e in ENGINES)]
+
+
+@dataclass(frozen=True)
+class NetReport:
+    """All properties; of a refused net only the reason."""
+
+    findings: tuple[Finding, ...] = ()
+    refusal: str = ""
+    fix: str = ""
+    unclear: str = ""  # why nothing could be said
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines on which everything is right."""
+        if self.refusal:
+            return ()
+        return tuple(engine for engine in ENGINES if not any(engine in one.wrong for one in self.findings))
+
+    def why_not(self, engine: str) -> str:
+        """The first thing that is wrong on an engine; empty: nothing."""
+        wrong = [f"{one.says}: {one.wrong[engine]}" for one in self.findings if engine in one.wrong]
+        return self.refusal or next(iter(wrong), "")
+
+    def require(self, engine: str) -> None:
+        """Raise what is wrong on an engine."""
+        if engine in self.engines:
+            return
+        if self.refusal:
+            raise NetError(self.refusal, self.fix)
+        other = f'use engine = "{self.engines[0]}"' if self.engines else "change the module; `check_net` shows all"
+        raise NetError(f"the net would not train as in plain PyTorch. Not so: {self.why_not(engine)}", other)
+
+    def __str__(self) -> str:
+        if self.refusal:
+            return f"refused: {self.refusal}\n  fix: {self.fix}"
+        if self.unclear:
+            return f"could not be checked: {self.unclear}"
+        lines = [line for one in self.findings for line in one.lines()]
+        return "\n".join([*lines, f"right on: {', '.join(self.engines) or 'no engine'}"])

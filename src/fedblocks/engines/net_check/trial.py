@@ -1,0 +1,153 @@
+"""Three clients with a few examples each, trained by the engines and by plain PyTorch from the same starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedblocks.core.errors import NetError
+from fedblocks.core.net import Net
+from fedblocks.core.parts import Params
+from fedblocks.core.state import State
+from fedblocks.data.federation import Federation
+from fedblocks.data.rows import Rows
+from fedblocks.engines.batching import batches
+from fedblocks.engines.net_check.plain_loop import PlainLoop
+from fedblocks.engines.round import Engine, Experiment, evaluate, run_round
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods.local import Local
+
+SIZES, BATCH = (7, 4, 10), 4  # batches of 4 and 3, of 4, of 4, 4 and 2: steps and last batches are unequal
+SEED, RATE = 3, 0.05
+EXACT, ROUGH = 1e-8, 1e-3  # relative differences that rounding explains, in double and in single precision
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A net, and the examples that it is tried on."""
+
+    net: Net  # in double precision, if the module can be
+    x: Tensor
+    y: Tensor
+    classes: int
+
+    @staticmethod
+    def of(net: Net, x: Tensor, y: Tensor | None) -> Trial:
+        """The net on these examples, repeated where they are few."""
+        rows = torch.arange(sum(SIZES)) % len(x)
+        twin, x = _precise(net, x[rows])
+        logits = twin(twin.init(0), x)
+        classes = int(logits.shape[-1])
+        drawn = torch.randint(0, classes, logits.shape[:-1], generator=torch.Generator().manual_seed(SEED))
+        return Trial(twin, x, drawn if y is None else y[rows], classes)
+
+    @property
+    def tolerance(self) -> float:
+        return EXACT if self.net.dtype == torch.float64 else ROUGH
+
+    @property
+    def module(self) -> nn.Module:
+        """The copy of the user's module that the engines run."""
+        return self.net._on(self.x.device).module
+
+    @cached_property
+    def starts(self) -> list[Params]:
+        """Other weights for every client."""
+        return [self.net.init(client) for client in range(len(SIZES))]
+
+    @cached_property
+    def rows(self) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+        ends = np.cumsum(SIZES)
+        return [np.arange(end - size, end) for end, size in zip(ends, SIZES, strict=True)]
+
+    @cached_property
+    def method(self) -> Local:
+        return Local(self.net, lr=RATE, batch_size=BATCH)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        rows = Rows.of(self.rows)
+        data = Federation(self.x, self.y, rows, Rows.none(len(SIZES)), rows, classes=self.classes)
+        return Experiment.of(self.method, data, SEED)
+
+    def trained(self, engine: str, clients: list[int] | None = None) -> list[Params]:
+        """The tensors of some clients after a round."""
+        return [self._after(engine, clients).private[c]["model"] for c in clients or range(len(SIZES))]
+
+    def losses(self, engine: str) -> list[float]:
+        """The clients' losses on their own examples after the round, in evaluation."""
+        everybody = range(len(SIZES))
+        found = evaluate(self.experiment, self._after(engine, None), everybody, _engine(engine))["personal"]
+        return [found[client][2] for client in everybody]
+
+    def _after(self, engine: str, clients: list[int] | None) -> State:
+        start = State(0, {}, {}, {c: {"model": dict(params)} for c, params in enumerate(self.starts)})
+        state, report = run_round(self.experiment, start, clients or range(len(SIZES)), _engine(engine))
+        if report.refusals:
+            raise NetError(f"what it learns is refused: {report.refusals[0]}", "look for numbers that are not finite")
+        return state
+
+    @cached_property
+    def loops(self) -> list[tuple[PlainLoop, Params]]:
+        """Plain PyTorch, client by client: the trained modules and their tensors."""
+        found = []
+        for client, start in enumerate(self.starts):
+            loop, own = PlainLoop(self.net, start, RATE), torch.from_numpy(self.rows[client])
+            order = batches(self.method, self.method.phases()[0], 0, SIZES[client], SEED, 0, client, "train")
+            steps = [torch.from_numpy(positions) for positions in order]
+            found.append((loop, loop.train(self.x[own], self.y[own], steps, SEED, client)))
+        return found
+
+    def wanted(self) -> list[Params]:
+        """What plain PyTorch makes of the same starts."""
+        return [tensors for _, tensors in self.loops]
+
+    def is_finite(self) -> bool:
+        """Whether plain PyTorch ends in numbers."""
+        values = [value for tensors in self.wanted() for value in tensors.values()]
+        return all(bool(value.isfinite().all()) for value in values)
+
+    def wanted_losses(self) -> list[float]:
+        own = [torch.from_numpy(rows) for rows in self.rows]
+        return [loop.total_loss(self.x[r], self.y[r]) for (loop, _), r in zip(self.loops, own, strict=True)]
+
+    def with_other_data(self) -> Trial:
+        """The same trial with other examples for all clients but the first."""
+        first = SIZES[0]
+        return replace(self, x=torch.cat([self.x[:first], self.x[first:].flip(0)]))
+
+
+def examples_for(net: Net, input_shape: Sequence[int] | None = None) -> Tensor:
+    """Inputs of this shape, or of that which the net names: tokens where it begins with an embedding."""
+    sizes = input_shape or net.input_shape
+    if sizes is None:
+        raise NetError("nothing says what the inputs of the net are", "give some, check_net(net, x), or input_shape")
+    draw, shape = torch.Generator().manual_seed(SEED), (sum(SIZES), *sizes)
+    first = next(m for m in net.template.modules() if any(True for _ in m.parameters(recurse=False)))
+    if isinstance(first, nn.Embedding):
+        return torch.randint(0, first.num_embeddings, shape, generator=draw)
+    return torch.randn(shape, generator=draw)
+
+
+def _precise(net: Net, x: Tensor) -> tuple[Net, Tensor]:
+    """The net and its inputs in double precision; as they are, if the module insists on its own."""
+    try:
+        twin = Net(net.make, net.head_module, None, torch.float64, net.input_shape, net.output)
+        inputs = x.double() if x.is_floating_point() else x
+        twin(twin.init(0), inputs[:2])
+        found = twin, inputs
+    except (RuntimeError, TypeError):
+        found = Net(net.make, net.head_module, None, net.dtype, net.input_shape, net.output), x
+    constants = found[0].constants
+    found[0].set_constants({name: value.to(constants[name].dtype) for name, value in net.constants.items()})
+    return found
+
+
+def _engine(name: str) -> Engine:
+    return Sequential() if name == "sequential" else Vectorised()

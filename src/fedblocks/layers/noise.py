@@ -1,0 +1,124 @@
+"""Noise that a module draws by torch's functions, as a function of the step's key: equal on every engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedblocks.core.errors import NetError
+from fedblocks.core.mode import current
+from fedblocks.core.random import uniform
+
+
+def dropped(x: Tensor, p: float, whole_channels: bool) -> Tensor:
+    """Dropout of single numbers, or of whole channels, in a training step."""
+    if p == 0:
+        return x
+    shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if whole_channels else tuple(x.shape)
+    keep = (uniform(current().next_key(), shape) >= p).to(x.dtype)
+    return x * keep / (1 - p) if p < 1 else x * 0
+
+
+def _dropout(name: str, whole_channels: bool) -> Callable[..., Tensor]:
+    def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not training or p == 0:
+            return input
+        _check_training(name)
+        found = dropped(input, p, whole_channels)
+        return input.copy_(found) if inplace else found
+
+    return dropout
+
+
+def _rand(*size: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any) -> Tensor:
+    _check_training("torch.rand")
+    return _numbers(uniform, _shape(size, options), dtype or torch.get_default_dtype())
+
+
+def _randn(*size: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any) -> Tensor:
+    _check_training("torch.randn")
+    return _numbers(_normal, _shape(size, options), dtype or torch.get_default_dtype())
+
+
+def _rand_like(input: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    _check_training("torch.rand_like")
+    return _numbers(uniform, tuple(input.shape), dtype or input.dtype)
+
+
+def _randn_like(input: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    _check_training("torch.randn_like")
+    return _numbers(_normal, tuple(input.shape), dtype or input.dtype)
+
+
+def _bernoulli(input: Tensor, p: float | None = None, **_: Any) -> Tensor:
+    _check_training("torch.bernoulli")
+    drawn = uniform(current().next_key(), tuple(input.shape))
+    return (drawn < (input if p is None else p)).to(input.dtype)
+
+
+def _normal(key: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Standard normal numbers, by Box and Muller."""
+    radius, angle = uniform(key, shape), uniform(current().next_key(), shape)  # by rows, so that padding has no part
+    return torch.sqrt(-2 * torch.log(radius)) * torch.cos(2 * math.pi * angle)
+
+
+def _numbers(draw: Callable[[Tensor, tuple[int, ...]], Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return draw(current().next_key(), shape).to(dtype)
+
+
+def _shape(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:
+    asked = options.get("size", size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
+    return tuple(asked)
+
+
+def _check_training(name: str) -> None:
+    if not current().training:
+        raise NetError(
+            f"the module draws noise by {name} outside a training step", "draw it only where self.training is true"
+        )
+
+
+KEYED: dict[Callable[..., Any], Callable[..., Tensor]] = {
+    F.dropout: _dropout("F.dropout", whole_channels=False),
+    torch.dropout: _dropout("torch.dropout", whole_channels=False),
+    F.dropout1d: _dropout("F.dropout1d", whole_channels=True),
+    F.dropout2d: _dropout("F.dropout2d", whole_channels=True),
+    F.dropout3d: _dropout("F.dropout3d", whole_channels=True),
+    torch.rand: _rand,
+    torch.randn: _randn,
+    torch.rand_like: _rand_like,
+    torch.randn_like: _randn_like,
+    torch.bernoulli: _bernoulli,
+    Tensor.bernoulli: _bernoulli,
+}  # what takes the place of torch's own functions while a user's module runs
+
+_ALWAYS = {
+    *("normal", "randint", "randint_like", "randperm", "multinomial", "poisson", "binomial", "gumbel_softmax"),
+    *("bernoulli_", "normal_", "uniform_", "exponential_", "geometric_", "cauchy_", "log_normal_", "random_"),
+}
+_IN_TRAINING = {"alpha_dropout", "feature_alpha_dropout", "rrelu", "rrelu_"}
+_WITH_SHARE = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}  # place of the dropped share
+
+
+def check_noise(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse a function of torch that would draw noise which no engine could repeat."""
+    name = func.__name__
+    if name in _ALWAYS or (name in _IN_TRAINING and current().training):
+        _refuse(name)
+    place = _WITH_SHARE.get(name)
+    if place is not None and kwargs.get("training", True):
+        share = kwargs.get("dropout_p", args[place] if len(args) > place else 0.0)
+        if share > 0:
+            _refuse(f"{name} with dropout")
+
+
+def _refuse(name: str) -> NoReturn:
+    raise NetError(
+        f"the module draws noise by {name}, which no engine could repeat",
+        "use nn.Dropout, F.dropout, torch.rand, torch.randn or torch.bernoulli, which draw from the step's own key",
+    )
