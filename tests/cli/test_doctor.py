@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedblocks.cli import health
-from fedblocks.cli.health import Finding, findings, fits, unmet
+from fedblocks.cli.health import HealthFinding, findings, fits, unmet
 
 WITHOUT_TORCH = """
 import sys
@@ -25,7 +25,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 VERSIONS = {"fedblocks": "0.1.0", "torch": "2.13.0", "flwr": "1.41.0", "typer": "0.29.0", "rich": "14.0.0"}
 
 
-def found(check: str, folder: Path = Path("runs")) -> Finding:
+def found(check: str, folder: Path = Path("runs")) -> HealthFinding:
     """One finding by the name of its check."""
     return next(one for one in findings(folder) if one.check == check)
 
@@ -47,7 +47,7 @@ def test_a_healthy_installation_ends_with_code_0_and_a_table(fedblocks: Any) -> 
 
 
 def test_a_problem_ends_with_code_7(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "findings", lambda folder: [Finding("x", "problem", "it is broken", "mend it")])
+    monkeypatch.setattr(health, "findings", lambda folder: [HealthFinding("x", "problem", "it is broken", "mend it")])
     shown = fedblocks("doctor")
     assert shown.code == 7
     assert "it is broken" in shown.out and "mend it" in shown.out and "1 to mend" in shown.out
@@ -55,7 +55,7 @@ def test_a_problem_ends_with_code_7(fedblocks: Any, monkeypatch: pytest.MonkeyPa
 
 def test_a_missing_or_outdated_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "installed", {"fedblocks": "0.1.0", "numpy": "1.20"}.get)
-    assert found("torch") == Finding("torch", "problem", "it is not installed", "pip install torch")
+    assert found("torch") == HealthFinding("torch", "problem", "it is not installed", "pip install torch")
     wrong = unmet("fedblocks")
     assert wrong["numpy 1.20"] == "numpy>=1.26" and "torch nothing" in wrong
     assert found("packages of fedblocks").state == "problem"
@@ -137,7 +137,7 @@ def test_a_folder_that_cannot_be_written_and_a_full_disk_are_problems(
     assert found("runs", tmp_path / "new" / "deep").state == "ok"
     usage = type("Usage", (), {"free": 1e8})
     monkeypatch.setattr(health.shutil, "disk_usage", lambda path: usage)
-    assert found("disk") == Finding("disk", "problem", "0.1 GB free", "make room, or use --out on another disk")
+    assert found("disk") == HealthFinding("disk", "problem", "0.1 GB free", "make room, or use --out on another disk")
 
 
 def test_threads_clock_and_encoding_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

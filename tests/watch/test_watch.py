@@ -118,22 +118,22 @@ def test_a_missing_extra_and_a_taken_port_are_said(tmp_path: Path, monkeypatch: 
 
 def test_the_terminal_shows_a_run_until_it_ends(tmp_path: Path) -> None:
     folder = begun(tmp_path / "r", 1)
-    told: list[str] = []
+    shown: list[str] = []
 
     def later(_: float) -> None:  # what happens between two looks
-        folder.store.record_round(record(len(message) + 1))
-        if len(message) == 2:
+        folder.store.record_round(record(len(shown) + 1))
+        if len(shown) == 2:
             folder.set_status("finished")
 
     for line in lines(tmp_path / "r", later):
-        told.append(line)
+        shown.append(line)
     folder.close()
-    assert [line.split("  ")[:2] for line in told] == [
+    assert [line.split("  ")[:2] for line in shown] == [
         ["status running", "rounds 1 of 4"],
         ["status running", "rounds 2 of 4"],
         ["status finished", "rounds 3 of 4"],
     ]
-    assert "accuracy 35.0% (validation, mean over clients)" in told[2] and "sent 3.00 MB" in told[2]
+    assert "accuracy 35.0% (validation, mean over clients)" in shown[2] and "sent 3.00 MB" in shown[2]
 
 
 def test_the_terminal_tells_how_long_it_takes_yet(tmp_path: Path) -> None:

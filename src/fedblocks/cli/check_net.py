@@ -28,8 +28,8 @@ def check_net(
 
         read_code(code)
         sizes = _sizes(shape)
-        found = make("net", {"name": net}, input_shape=sizes, classes=classes)
-        report = check(found, examples_for(found, sizes))
+        candidate = make("net", {"name": net}, input_shape=sizes, classes=classes)
+        report = check(candidate, examples_for(candidate, sizes))
         if as_json:
             findings = [{"says": one.says, "wrong": dict(one.wrong)} for one in report.findings]
             whole = {"findings": findings, "engines": report.engines, "refusal": report.refusal, "fix": report.fix}

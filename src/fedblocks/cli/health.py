@@ -33,7 +33,7 @@ EXTRAS = {  # extra -> what it gives
 
 
 @dataclass(frozen=True)
-class Finding:
+class HealthFinding:
     """One thing that was looked at."""
 
     check: str
@@ -42,7 +42,7 @@ class Finding:
     fix: str = ""
 
 
-def findings(folder: Path) -> Iterator[Finding]:
+def findings(folder: Path) -> Iterator[HealthFinding]:
     """Everything, for runs that would go below a folder."""
     yield _python()
     yield from _torch()
@@ -56,34 +56,34 @@ def findings(folder: Path) -> Iterator[Finding]:
     yield _terminal()
 
 
-def _python() -> Finding:
+def _python() -> HealthFinding:
     version, said = sys.version_info[:2], sys.version.split()[0]
     if version < (3, 11):
-        return Finding("Python", "problem", f"{said} is too old", "use Python 3.11, 3.12 or 3.13")
+        return HealthFinding("Python", "problem", f"{said} is too old", "use Python 3.11, 3.12 or 3.13")
     if sqlite3.sqlite_version_info < (3, 35):
-        return Finding("Python", "problem", f"its SQLite {sqlite3.sqlite_version} is too old", "use a newer Python")
-    return Finding("Python", "ok", said)
+        return HealthFinding("Python", "problem", f"its SQLite {sqlite3.sqlite_version} is too old", "use a newer Python")
+    return HealthFinding("Python", "ok", said)
 
 
-def _torch() -> Iterator[Finding]:
+def _torch() -> Iterator[HealthFinding]:
     version, cuda = installed("torch"), torch_cuda()
     if version is None:
-        yield Finding("torch", "problem", "it is not installed", "pip install torch")
+        yield HealthFinding("torch", "problem", "it is not installed", "pip install torch")
         return
-    yield Finding("torch", "ok", f"{version}, {f'for CUDA {cuda}' if cuda else 'for CPUs'}")
+    yield HealthFinding("torch", "ok", f"{version}, {f'for CUDA {cuda}' if cuda else 'for CPUs'}")
     driver = driver_cuda()
     if driver is None:
         state: State = "warning" if cuda else "ok"
         fix = "install a driver, or go on without a GPU" if cuda else ""
-        yield Finding("GPU", state, "no NVIDIA driver found", fix)
+        yield HealthFinding("GPU", state, "no NVIDIA driver found", fix)
     elif cuda is None:
         fix = "install a CUDA build of torch, or go on with the CPU"
-        yield Finding("GPU", "warning", f"the driver can do CUDA {driver}, but this torch is for CPUs", fix)
+        yield HealthFinding("GPU", "warning", f"the driver can do CUDA {driver}, but this torch is for CPUs", fix)
     elif numbers(cuda)[:1] > numbers(driver)[:1]:
         fix = f"update the driver, or install a torch for CUDA {driver} or older"
-        yield Finding("GPU", "problem", f"torch is for CUDA {cuda}, the driver for {driver}", fix)
+        yield HealthFinding("GPU", "problem", f"torch is for CUDA {cuda}, the driver for {driver}", fix)
     else:
-        yield Finding("GPU", "ok", f"driver for CUDA {driver}")
+        yield HealthFinding("GPU", "ok", f"driver for CUDA {driver}")
 
 
 def torch_cuda() -> str | None:
@@ -108,7 +108,7 @@ def driver_cuda() -> str | None:
     return match[1] if match else None
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[HealthFinding]:
     """The core, and what Flower asks of packages that the command uses too."""
     for name in ("fedblocks", "flwr"):
         if installed(name) is None:
@@ -117,76 +117,76 @@ def _packages() -> Iterator[Finding]:
         fix = "pip install " + " ".join(f'"{wanted}"' for wanted in wrong.values())
         state: State = "problem" if wrong else "ok"
         clashes = "; ".join(f"{name} needs {wanted}, found {package}" for package, wanted in wrong.items())
-        yield Finding(f"packages of {name}", state, clashes or f"{name} {installed(name)}", fix if wrong else "")
+        yield HealthFinding(f"packages of {name}", state, clashes or f"{name} {installed(name)}", fix if wrong else "")
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[HealthFinding]:
     needs = requirements("fedblocks")
     for extra, gives in EXTRAS.items():
         wanted = [name for name, _, of in needs if of == extra]
         absent = [name for name in wanted if installed(name) is None]
         fix = f'pip install "fedblocks[{extra}]"' if absent else ""
         text = f"{gives}: {', '.join(absent)} not installed" if absent else gives
-        yield Finding(f"extra {extra}", "missing" if absent else "ok", text, fix)
+        yield HealthFinding(f"extra {extra}", "missing" if absent else "ok", text, fix)
 
 
-def _data() -> Iterator[Finding]:
+def _data() -> Iterator[HealthFinding]:
     named = [Path(part).expanduser() for part in os.environ.get("FEDBLOCKS_DATA", "").split(os.pathsep) if part]
     for root in named or [Path.home() / "fedblocks-data"]:
         if root.is_dir():
             sets = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-            yield Finding("data sets", "ok", f"{root}: {', '.join(sets) or 'no folders'}")
+            yield HealthFinding("data sets", "ok", f"{root}: {', '.join(sets) or 'no folders'}")
         elif named:
-            yield Finding("data sets", "problem", f"FEDBLOCKS_DATA names {root}, which is no folder", "set it anew")
+            yield HealthFinding("data sets", "problem", f"FEDBLOCKS_DATA names {root}, which is no folder", "set it anew")
         else:
             text = "none but those that travel with the library"
-            yield Finding("data sets", "ok", text, "set FEDBLOCKS_DATA to your folder of data sets, if you have one")
+            yield HealthFinding("data sets", "ok", text, "set FEDBLOCKS_DATA to your folder of data sets, if you have one")
 
 
-def _disk(folder: Path) -> Iterator[Finding]:
+def _disk(folder: Path) -> Iterator[HealthFinding]:
     place = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        yield Finding("runs", "problem", f"{place} cannot be written", "work in a folder of your own, or use --out")
+        yield HealthFinding("runs", "problem", f"{place} cannot be written", "work in a folder of your own, or use --out")
     else:
-        yield Finding("runs", "ok", f"{folder} can be written")
+        yield HealthFinding("runs", "ok", f"{folder} can be written")
     free = shutil.disk_usage(place).free / GIGA
     low: State = "problem" if free < 0.5 else "warning" if free < 5 else "ok"
-    yield Finding("disk", low, f"{free:.1f} GB free", "" if low == "ok" else "make room, or use --out on another disk")
+    yield HealthFinding("disk", low, f"{free:.1f} GB free", "" if low == "ok" else "make room, or use --out on another disk")
 
 
-def _cores() -> Finding:
+def _cores() -> HealthFinding:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads and (not threads.isdigit() or not 1 <= int(threads) <= cores):
         fix = f"set it to a number from 1 to {cores}, or unset it"
-        return Finding("cores", "warning", f"{cores}, but OMP_NUM_THREADS = {threads}", fix)
-    return Finding("cores", "ok", f"{cores}" + (f", OMP_NUM_THREADS = {threads}" if threads else ""))
+        return HealthFinding("cores", "warning", f"{cores}, but OMP_NUM_THREADS = {threads}", fix)
+    return HealthFinding("cores", "ok", f"{cores}" + (f", OMP_NUM_THREADS = {threads}" if threads else ""))
 
 
-def _memory() -> Finding:
+def _memory() -> HealthFinding:
     try:
         text = Path("/proc/meminfo").read_text()
     except OSError:
-        return Finding("memory", "ok", "unknown on this system")
+        return HealthFinding("memory", "ok", "unknown on this system")
     match = re.search(r"MemAvailable:\s*(\d+)", text)
     free = int(match[1]) * 1024 / GIGA if match else 0.0
-    return Finding("memory", "ok" if free >= 1 else "warning", f"{free:.1f} GB free", "" if free >= 1 else "free some")
+    return HealthFinding("memory", "ok" if free >= 1 else "warning", f"{free:.1f} GB free", "" if free >= 1 else "free some")
 
 
-def _clock() -> Finding:
+def _clock() -> HealthFinding:
     """A clock that stands before the newest of our own files is wrong; certificates then fail, and dates mislead."""
     newest = max(path.stat().st_mtime for path in Path(__file__).parent.glob("*.py"))
     if time.time() < newest - 86400:
-        return Finding("clock", "problem", time.strftime("it says %Y-%m-%d"), "set the clock of this machine")
-    return Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M %Z"))
+        return HealthFinding("clock", "problem", time.strftime("it says %Y-%m-%d"), "set the clock of this machine")
+    return HealthFinding("clock", "ok", time.strftime("%Y-%m-%d %H:%M %Z"))
 
 
-def _terminal() -> Finding:
+def _terminal() -> HealthFinding:
     encoding = (sys.stdout.encoding or "unknown").lower()
     if encoding.replace("-", "") != "utf8":
         fix = "set LC_ALL=C.UTF-8, or PYTHONUTF8=1"
-        return Finding("terminal", "warning", f"it takes {encoding}: names and bars may be lost", fix)
-    return Finding("terminal", "ok", "UTF-8")
+        return HealthFinding("terminal", "warning", f"it takes {encoding}: names and bars may be lost", fix)
+    return HealthFinding("terminal", "ok", "UTF-8")
 
 
 def installed(package: str) -> str | None:

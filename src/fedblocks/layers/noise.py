@@ -29,8 +29,8 @@ def _dropout(name: str, whole_channels: bool) -> Callable[..., Tensor]:
         if not training or p == 0:
             return input
         _check_training(name)
-        found = dropped(input, p, whole_channels)
-        return input.copy_(found) if inplace else found
+        noisy = dropped(input, p, whole_channels)
+        return input.copy_(noisy) if inplace else noisy
 
     return dropout
 

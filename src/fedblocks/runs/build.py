@@ -71,11 +71,11 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
 
 def _check_nets(config: Config, setting: Experiment) -> list[str]:
     """Refuse a user's module that would not train as in plain PyTorch; what a reader should know of the others."""
-    found = []
+    warnings = []
     for group, method in setting.methods.items():
         with placed(config, ("net",) if group == ALL else ("groups", group, "net")):
-            found.append(check_before_run(method.net, setting.data.x, config.engine == "vectorised"))
-    return [text for text in found if text]
+            warnings.append(check_before_run(method.net, setting.data.x, config.engine == "vectorised"))
+    return [text for text in warnings if text]
 
 
 def _spare_slots(method: Method, clients: int) -> list[str]:

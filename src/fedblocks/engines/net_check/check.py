@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.net import Net
 from fedblocks.engines.net_check.report import ENGINES, Finding, NetReport
-from fedblocks.engines.net_check.trial import Trial, examples_for
+from fedblocks.engines.net_check.trial import NetTrial, examples_for
 from fedblocks.layers.guard import needs_guard
 
 MOST = 1_000_000  # parameters of a net that is checked by itself when a run starts
 EXAMPLES = 21  # as many as the three clients have
-Found = Callable[[Trial, str], str]  # what is wrong with a net on an engine; empty: nothing
+Found = Callable[[NetTrial, str], str]  # what is wrong with a net on an engine; empty: nothing
 
 _reports: dict[Hashable, NetReport] = {}  # by the net's code: the same net is made anew for every run
 
@@ -70,7 +70,7 @@ def _checked(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
         warnings.simplefilter("ignore")  # of torch, about slow rules
         try:
             labels = None if y is None else y.cpu()
-            trials = {engine: Trial.of(net, x.cpu(), labels) for engine in ENGINES}  # each with a module of its own
+            trials = {engine: NetTrial.of(net, x.cpu(), labels) for engine in ENGINES}  # each with a module of its own
             if not trials["sequential"].is_finite():
                 return NetReport(unclear="in plain PyTorch, too, it ends in numbers that are not finite")
             return NetReport(tuple(Finding(says, _wrong(trials, find)) for says, find in _PROPERTIES.items()))
@@ -83,12 +83,12 @@ def _checked(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
             )
 
 
-def _wrong(trials: Mapping[str, Trial], find: Found) -> Mapping[str, str]:
+def _wrong(trials: Mapping[str, NetTrial], find: Found) -> Mapping[str, str]:
     reasons = {engine: _reason(trial, engine, find) for engine, trial in trials.items()}
     return {engine: reason for engine, reason in reasons.items() if reason}
 
 
-def _reason(trial: Trial, engine: str, find: Found) -> str:
+def _reason(trial: NetTrial, engine: str, find: Found) -> str:
     try:
         return find(trial, engine)
     except NetError:
@@ -104,31 +104,31 @@ def _line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
 
 
-def _starts(trial: Trial, engine: str) -> str:
+def _starts(trial: NetTrial, engine: str) -> str:
     one, other = trial.net.init(5), trial.net.init(5)
     return _first(f'"{name}" was drawn otherwise' for name in one if not torch.equal(one[name], other[name]))
 
 
-def _trains(trial: Trial, engine: str) -> str:
+def _trains(trial: NetTrial, engine: str) -> str:
     return _compared(trial, trial.trained(engine), trial.wanted())
 
 
-def _evaluates(trial: Trial, engine: str) -> str:
+def _evaluates(trial: NetTrial, engine: str) -> str:
     pairs = zip(trial.losses(engine), trial.wanted_losses(), strict=True)
     worst = max(abs(ours - theirs) / (1 + abs(theirs)) for ours, theirs in pairs)
     return "" if worst <= trial.tolerance else f"the losses differ by {worst:.1e}"
 
 
-def _repeats(trial: Trial, engine: str) -> str:
+def _repeats(trial: NetTrial, engine: str) -> str:
     """Client 0 again, after the others: whatever they left in the module would show."""
     return _compared(trial, trial.trained(engine, [0]), trial.trained(engine)[:1])
 
 
-def _isolates(trial: Trial, engine: str) -> str:
+def _isolates(trial: NetTrial, engine: str) -> str:
     return _compared(trial, trial.with_other_data().trained(engine)[:1], trial.trained(engine)[:1])
 
 
-def _keeps_to_itself(trial: Trial, engine: str) -> str:
+def _keeps_to_itself(trial: NetTrial, engine: str) -> str:
     before, randomness = _attributes(trial.module), torch.get_rng_state()
     trial.trained(engine, [0])
     after = _attributes(trial.module)
@@ -148,12 +148,12 @@ _PROPERTIES: dict[str, Found] = {
 }
 
 
-def _compared(trial: Trial, ours: list[dict[str, Tensor]], theirs: list[dict[str, Tensor]]) -> str:
+def _compared(trial: NetTrial, ours: list[dict[str, Tensor]], theirs: list[dict[str, Tensor]]) -> str:
     """The tensor that differs most, of all clients; empty: none does."""
     differences = {
         (name, client): float(((value - wanted[name]).abs() / (1 + wanted[name].abs())).nan_to_num(torch.inf).max())
-        for client, (found, wanted) in enumerate(zip(ours, theirs, strict=True))
-        for name, value in found.items()
+        for client, (tensors, wanted) in enumerate(zip(ours, theirs, strict=True))
+        for name, value in tensors.items()
         if value.numel()
     }
     (name, client), worst = max(differences.items(), key=lambda item: item[1])
@@ -162,14 +162,14 @@ def _compared(trial: Trial, ours: list[dict[str, Tensor]], theirs: list[dict[str
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
     """Numbers, texts and lengths of lists that a module's parts hold."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for path, part in module.named_modules():
         for name, value in vars(part).items():
             if isinstance(value, bool | int | float | str) and name != "training":
-                found[f"{path}.{name}".lstrip(".")] = value
+                attributes[f"{path}.{name}".lstrip(".")] = value
             elif isinstance(value, list) and not name.startswith("_"):
-                found[f"{path}.{name}".lstrip(".")] = len(value)
-    return found
+                attributes[f"{path}.{name}".lstrip(".")] = len(value)
+    return attributes
 
 
 def code_of(module: nn.Module) -> Iterator[Hashable]:

@@ -17,7 +17,7 @@ from fedblocks.core.random import derive, fold
 from fedblocks.layers.guard import Guard
 
 
-class PlainLoop:
+class TorchLoop:
     """One client's module; only its noise is ours, so that it is that of the engines."""
 
     def __init__(self, net: Net, start: Params, rate: float) -> None:

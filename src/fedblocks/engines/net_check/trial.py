@@ -17,7 +17,7 @@ from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
 from fedblocks.engines.batching import batches
-from fedblocks.engines.net_check.plain_loop import PlainLoop
+from fedblocks.engines.net_check.plain_loop import TorchLoop
 from fedblocks.engines.round import Engine, Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
@@ -29,7 +29,7 @@ EXACT, ROUGH = 1e-8, 1e-3  # relative differences that rounding explains, in dou
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class NetTrial:
     """A net, and the examples that it is tried on."""
 
     net: Net  # in double precision, if the module can be
@@ -38,14 +38,14 @@ class Trial:
     classes: int
 
     @staticmethod
-    def of(net: Net, x: Tensor, y: Tensor | None) -> Trial:
+    def of(net: Net, x: Tensor, y: Tensor | None) -> NetTrial:
         """The net on these examples, repeated where they are few."""
         rows = torch.arange(sum(SIZES)) % len(x)
         twin, x = _precise(net, x[rows])
         logits = twin(twin.init(0), x)
         classes = int(logits.shape[-1])
         drawn = torch.randint(0, classes, logits.shape[:-1], generator=torch.Generator().manual_seed(SEED))
-        return Trial(twin, x, drawn if y is None else y[rows], classes)
+        return NetTrial(twin, x, drawn if y is None else y[rows], classes)
 
     @property
     def tolerance(self) -> float:
@@ -83,8 +83,8 @@ class Trial:
     def losses(self, engine: str) -> list[float]:
         """The clients' losses on their own examples after the round, in evaluation."""
         everybody = range(len(SIZES))
-        found = evaluate(self.experiment, self._after(engine, None), everybody, _engine(engine))["personal"]
-        return [found[client][2] for client in everybody]
+        counts = evaluate(self.experiment, self._after(engine, None), everybody, _engine(engine))["personal"]
+        return [counts[client][2] for client in everybody]
 
     def _after(self, engine: str, clients: list[int] | None) -> State:
         start = State(0, {}, {}, {c: {"model": dict(params)} for c, params in enumerate(self.starts)})
@@ -94,11 +94,11 @@ class Trial:
         return state
 
     @cached_property
-    def loops(self) -> list[tuple[PlainLoop, Params]]:
+    def loops(self) -> list[tuple[TorchLoop, Params]]:
         """Plain PyTorch, client by client: the trained modules and their tensors."""
         found = []
         for client, start in enumerate(self.starts):
-            loop, own = PlainLoop(self.net, start, RATE), torch.from_numpy(self.rows[client])
+            loop, own = TorchLoop(self.net, start, RATE), torch.from_numpy(self.rows[client])
             order = batches(self.method, self.method.phases()[0], 0, SIZES[client], SEED, 0, client, "train")
             steps = [torch.from_numpy(positions) for positions in order]
             found.append((loop, loop.train(self.x[own], self.y[own], steps, SEED, client)))
@@ -117,7 +117,7 @@ class Trial:
         own = [torch.from_numpy(rows) for rows in self.rows]
         return [loop.total_loss(self.x[r], self.y[r]) for (loop, _), r in zip(self.loops, own, strict=True)]
 
-    def with_other_data(self) -> Trial:
+    def with_other_data(self) -> NetTrial:
         """The same trial with other examples for all clients but the first."""
         first = SIZES[0]
         return replace(self, x=torch.cat([self.x[:first], self.x[first:].flip(0)]))
@@ -141,12 +141,12 @@ def _precise(net: Net, x: Tensor) -> tuple[Net, Tensor]:
         twin = Net(net.make, net.head_module, None, torch.float64, net.input_shape, net.output)
         inputs = x.double() if x.is_floating_point() else x
         twin(twin.init(0), inputs[:2])
-        found = twin, inputs
+        doubled = twin, inputs
     except (RuntimeError, TypeError):
-        found = Net(net.make, net.head_module, None, net.dtype, net.input_shape, net.output), x
-    constants = found[0].constants
-    found[0].set_constants({name: value.to(constants[name].dtype) for name, value in net.constants.items()})
-    return found
+        doubled = Net(net.make, net.head_module, None, net.dtype, net.input_shape, net.output), x
+    constants = doubled[0].constants
+    doubled[0].set_constants({name: value.to(constants[name].dtype) for name, value in net.constants.items()})
+    return doubled
 
 
 def _engine(name: str) -> Engine:
