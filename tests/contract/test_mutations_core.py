@@ -60,13 +60,13 @@ def uniform_weights(patch: pytest.MonkeyPatch) -> None:
 
 def everybody_is_written(patch: pytest.MonkeyPatch) -> None:
     """What the first client learnt is stored for client 0 and its neighbours, absent or not."""
-    honest = conclusion._private_by_client
+    honest = conclusion.private_by_client
 
     def private_by_client(*given: Any) -> dict[int, Blocks]:
         actual = honest(*given)
         return {**dict.fromkeys(range(6), next(iter(actual.values()))), **actual} if actual else {}
 
-    patch.setattr(conclusion, "_private_by_client", private_by_client)
+    patch.setattr(conclusion, "private_by_client", private_by_client)
 
 
 def one_copy_counted(patch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def test_a_choice_is_remembered_and_says_what_was_measured(monkeypatch) -> None:
 def test_what_matters_is_measured_anew(monkeypatch) -> None:
     asked = rigged(monkeypatch, {"sequential": 0.04, "vectorised": 0.08, "processes": 0.02})
     counts = []
-    for changes in ({}, {"cohort": 3}, {"threads": 2}, {"chunk": 2}, {"setting": EXAMPLES["fedper"]().setting()}):
+    for changes in ({}, {"cohort": 3}, {"threads": 2}, {"chunk": 2}, {"experiment": EXAMPLES["fedper"]().setting()}):
         planned(plan(**changes))
         counts.append(len(asked))
     assert len(set(counts)) == 5
