@@ -61,7 +61,9 @@ def _python() -> HealthFinding:
     if version < (3, 11):
         return HealthFinding("Python", "problem", f"{said} is too old", "use Python 3.11, 3.12 or 3.13")
     if sqlite3.sqlite_version_info < (3, 35):
-        return HealthFinding("Python", "problem", f"its SQLite {sqlite3.sqlite_version} is too old", "use a newer Python")
+        return HealthFinding(
+            "Python", "problem", f"its SQLite {sqlite3.sqlite_version} is too old", "use a newer Python"
+        )
     return HealthFinding("Python", "ok", said)
 
 
@@ -137,21 +139,29 @@ def _data() -> Iterator[HealthFinding]:
             sets = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
             yield HealthFinding("data sets", "ok", f"{root}: {', '.join(sets) or 'no folders'}")
         elif named:
-            yield HealthFinding("data sets", "problem", f"FEDBLOCKS_DATA names {root}, which is no folder", "set it anew")
+            yield HealthFinding(
+                "data sets", "problem", f"FEDBLOCKS_DATA names {root}, which is no folder", "set it anew"
+            )
         else:
             text = "none but those that travel with the library"
-            yield HealthFinding("data sets", "ok", text, "set FEDBLOCKS_DATA to your folder of data sets, if you have one")
+            yield HealthFinding(
+                "data sets", "ok", text, "set FEDBLOCKS_DATA to your folder of data sets, if you have one"
+            )
 
 
 def _disk(folder: Path) -> Iterator[HealthFinding]:
     place = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        yield HealthFinding("runs", "problem", f"{place} cannot be written", "work in a folder of your own, or use --out")
+        yield HealthFinding(
+            "runs", "problem", f"{place} cannot be written", "work in a folder of your own, or use --out"
+        )
     else:
         yield HealthFinding("runs", "ok", f"{folder} can be written")
     free = shutil.disk_usage(place).free / GIGA
     low: State = "problem" if free < 0.5 else "warning" if free < 5 else "ok"
-    yield HealthFinding("disk", low, f"{free:.1f} GB free", "" if low == "ok" else "make room, or use --out on another disk")
+    yield HealthFinding(
+        "disk", low, f"{free:.1f} GB free", "" if low == "ok" else "make room, or use --out on another disk"
+    )
 
 
 def _cores() -> HealthFinding:
@@ -170,7 +180,9 @@ def _memory() -> HealthFinding:
         return HealthFinding("memory", "ok", "unknown on this system")
     match = re.search(r"MemAvailable:\s*(\d+)", text)
     free = int(match[1]) * 1024 / GIGA if match else 0.0
-    return HealthFinding("memory", "ok" if free >= 1 else "warning", f"{free:.1f} GB free", "" if free >= 1 else "free some")
+    return HealthFinding(
+        "memory", "ok" if free >= 1 else "warning", f"{free:.1f} GB free", "" if free >= 1 else "free some"
+    )
 
 
 def _clock() -> HealthFinding:

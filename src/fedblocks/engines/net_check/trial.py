@@ -96,13 +96,13 @@ class NetTrial:
     @cached_property
     def loops(self) -> list[tuple[TorchLoop, Params]]:
         """Plain PyTorch, client by client: the trained modules and their tensors."""
-        found = []
+        trained = []
         for client, start in enumerate(self.starts):
             loop, own = TorchLoop(self.net, start, RATE), torch.from_numpy(self.rows[client])
             order = batches(self.method, self.method.phases()[0], 0, SIZES[client], SEED, 0, client, "train")
             steps = [torch.from_numpy(positions) for positions in order]
-            found.append((loop, loop.train(self.x[own], self.y[own], steps, SEED, client)))
-        return found
+            trained.append((loop, loop.train(self.x[own], self.y[own], steps, SEED, client)))
+        return trained
 
     def wanted(self) -> list[Params]:
         """What plain PyTorch makes of the same starts."""
