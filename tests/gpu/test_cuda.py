@@ -214,7 +214,7 @@ def test_a_learning_rate_schedule_reaches_a_recorded_graph():
     from fedblocks.core.schedules import Milestones
 
     example = EXAMPLES["fedavg"]()
-    options = {**example.options, "lr": Milestones(0.2, rounds=(6,), factor=0.0)}
+    options = {**example.options, "lr": Milestones(0.2, rounds=(6,), factor=1e-300)}
     setting = replace(example, options=options).setting(example.federation.to("cuda"))
     engine, state, seen = Vectorised(graphs=True), setting.start(), []
     for _ in range(8):
