@@ -96,18 +96,25 @@ def test_a_dropout_under_two_names_drops_wherever_it_is_used() -> None:
         assert all((layer(torch.ones(400)) == 0).any() for layer in drops)
 
 
-def test_a_convolution_that_is_used_twice_pools_only_where_it_is_followed_by_pooling() -> None:
-    class Shared(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            conv = nn.Conv2d(1, 1, 3, padding=1)
-            self.again, self.features, self.fc = conv, nn.Sequential(conv, nn.MaxPool2d(2)), nn.Linear(16, 3)
+def in_a_chain(conv: nn.Module) -> nn.Module:
+    return nn.Sequential(conv, nn.Tanh(), conv, nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.fc(self.features(self.again(x)).flatten(1))
 
+class InAModule(nn.Module):
+    """A convolution by itself, and in a chain."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.again, self.features, self.fc = conv, nn.Sequential(conv, nn.MaxPool2d(2)), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.features(self.again(x)).flatten(1))
+
+
+@pytest.mark.parametrize("make", [in_a_chain, InAModule])
+def test_a_convolution_that_is_used_twice_pools_only_where_pooling_follows(make: Callable[..., nn.Module]) -> None:
     torch.manual_seed(0)
-    module, x = Shared(), torch.randn(2, 1, 8, 8)
+    module, x = make(nn.Conv2d(1, 1, 3, padding=1)), torch.randn(2, 1, 8, 8)
     net = fb.Net.of(module, keep_weights=True)
     torch.testing.assert_close(net(net.init(0), x), module(x))
 
@@ -252,18 +259,36 @@ class Averaging(nn.Module):
             self.average[0] = 3.0
         elif self.training and self.how == "assigned":
             self.average = 0.9 * self.average + 0.1 * new
+        elif self.training and self.how == "normed":
+            return self.fc(F.batch_norm(x, self.average, torch.ones_like(self.average), training=True))
         elif self.training:
             torch.lerp(self.average, new, 0.1, out=self.average)
         return self.fc(x - self.average)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("how", ["in place", "augmented", "a part", "assigned", "filled"])
+@pytest.mark.parametrize("how", ["in place", "augmented", "a part", "assigned", "normed", "filled"])
 def test_a_buffer_that_is_written_to_is_refused_by_name_and_left_as_it_was(how: str, engine: str) -> None:
     method = local(partial(Averaging, how))
     with pytest.raises(fb.NetError, match='writes to its buffer "average" in its forward pass'):
         trained(method, engine)
     assert torch.equal(method.net._on(torch.device("cpu")).module.average, torch.zeros(5, dtype=torch.float64))
+
+
+def test_a_buffer_that_a_kernel_writes_to_is_refused_by_name_and_left_as_it_was() -> None:
+    class Renormed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(5, 3)
+            self.register_buffer("table", torch.full((2, 5), 3.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x + F.embedding(torch.ones(len(x), dtype=torch.long), self.table, max_norm=1.0))
+
+    method = local(Renormed)
+    with pytest.raises(fb.NetError, match='writes to its buffer "table" in its forward pass'):
+        trained(method, "sequential")
+    assert (method.net._on(torch.device("cpu")).module.table == 3).all()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -181,6 +181,37 @@ class Indexed(nn.Module):
         return self.fc(torch.cat([inner.flatten(1), self.features[2](inner).flatten(1)], 1))
 
 
+class Asking(nn.MultiheadAttention):
+    """Torch's attention, which is always told that it is training, with a question of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(5, 1, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        h = super().forward(x[:, None], x[:, None], x[:, None], need_weights=False)[0][:, 0]
+        return h * 2 if self.training else h
+
+
+def started() -> nn.Module:
+    layer = nn.Linear(5, 3)
+    nn.init.constant_(layer.weight, random.random())
+    return layer
+
+
+def dropped(module: Any, x: Tensor) -> Tensor:
+    return module.fc(torch.ops.aten.native_dropout(hidden(module, x), 0.5, module.training)[0])
+
+
+def asked(module: Any, x: Tensor) -> Tensor:
+    return module.fc(module.attend(x))
+
+
+def by_steps(module: Any, x: Tensor) -> Tensor:
+    """Dropout where the examples are not the first dimension."""
+    h = F.dropout(hidden(module, x)[None].expand(3, -1, -1) * 1, 0.5, module.training)
+    return module.fc(h.mean(0))
+
+
 def dense(x: Callable[[nn.Module, Tensor], Any]) -> Callable[[], nn.Module]:
     return partial(Own, x, inner=partial(nn.Linear, 5, 6), fc=partial(nn.Linear, 6, 3))
 
@@ -215,6 +246,7 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Any, tuple[str, .
     "an object with logits": (dense(lambda m, x: SimpleNamespace(logits=m.fc(hidden(m, x)))), (5,), "logits", BOTH),
     "a branch that depends on the data": (dense(routed), (5,), None, ONE),
     "layers taken out of a chain": (Indexed, (1, 8, 8), None, BOTH),
+    "dropout with examples in the second dimension": (dense(by_steps), (5,), None, ONE),
     "a tensor kept to be looked at": (Inspected, (5,), None, BOTH),
     "weight norm": (lambda: nn.Sequential(weight_norm(nn.Linear(5, 6)), nn.Tanh(), nn.Linear(6, 3)), (5,), None, BOTH),
     "insists on single precision": (dense(lambda m, x: m.fc(hidden(m, x) + torch.ones(6).float())), (5,), None, BOTH),
@@ -243,18 +275,30 @@ def test_a_net_is_refused_with_the_reason(kind: str) -> None:
     assert reason in report.refusal and report.fix and report.engines == (), str(report)
 
 
-WRONG: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
-    "a counter": (Counting, (5,), 'it changes its own attribute "passes"'),
-    "a batch that is remembered": (Remembering, (5,), "differs by"),
-    "Python's own randomness": (dense(rolled), (5,), "differs by"),
-}
+STARTS = "the start depends on the seed alone"
+TRAINS, EVALUATES = "three clients train as in plain PyTorch", "they are evaluated as in plain PyTorch"
+REPEATS, ISOLATES = "a client trains alike before and after others", "another client's data change nothing"
+LEAVES = "a forward pass leaves nothing behind"
+WRONG: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, str]]] = {
+    "a counter": (Counting, (5,), {LEAVES: 'it changes its own attribute "passes"'}),
+    "a batch that is remembered": (Remembering, (5,), {TRAINS: "differs by", REPEATS: "differs by"}),
+    "what others left behind": (Remembering, (5,), {ISOLATES: "differs by"}),
+    "Python's own randomness": (dense(rolled), (5,), {TRAINS: "differs by", REPEATS: "differs by"}),
+    "a start by Python's own randomness": (started, (5,), {STARTS: '"weight" was drawn'}),
+    "noise by the back door": (dense(dropped), (5,), {LEAVES: "it draws from torch's common randomness"}),
+    "attention that asks whether it trains": (partial(Own, asked, attend=Asking, fc=partial(nn.Linear, 5, 3)), (5,), {
+        EVALUATES: "the losses differ by"
+    }),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_net_that_would_give_other_numbers_is_found(kind: str) -> None:
-    make, shape, reason = WRONG[kind]
+    make, shape, reasons = WRONG[kind]
     report = fb.check_net(fb.Net.of(make, input_shape=shape))
-    assert "sequential" not in report.engines and reason in report.why_not("sequential"), str(report)
+    wrong = {one.says: one.wrong.get("sequential", "") for one in report.findings}
+    assert "sequential" not in report.engines
+    assert all(part in wrong[says] for says, part in reasons.items()), str(report)
     with pytest.raises(fb.NetError, match="would not train as in plain PyTorch"):
         report.require("sequential")
 

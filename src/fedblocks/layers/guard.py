@@ -48,7 +48,7 @@ class Guard(TorchFunctionMode):
             return keyed(*args, **(kwargs or {}))
         check_noise(func, args, kwargs or {})
         if self.storages:
-            self._check_write(args[:1] if _WRITES.fullmatch(func.__name__) else (), (kwargs or {}).get("out"))
+            self._check_write(*_written(func.__name__, args, kwargs or {}))
         return func(*args, **(kwargs or {}))
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -69,6 +69,13 @@ class Guard(TorchFunctionMode):
                 name = self.storages.get(tensor.untyped_storage()._cdata)
                 if name is not None:
                     _refuse(name)
+
+
+def _written(name: str, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """What a function of torch is about to change."""
+    if name == "batch_norm" and kwargs.get("training"):
+        return tuple(args[1:3])
+    return (*(args[:1] if _WRITES.fullmatch(name) else ()), kwargs.get("out"))
 
 
 def _constant(module: nn.Module, name: str) -> Constant:
