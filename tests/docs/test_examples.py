@@ -80,14 +80,6 @@ def test_the_method_of_the_guide_passes_its_checks(capsys: pytest.CaptureFixture
     assert said.endswith(shown)
 
 
-def test_the_plan_table_of_the_readme_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    command, shown = re.search(r"## The plan table\n\n`fedblocks (.*?)`.*?```\n(.*?)```", README, re.DOTALL).groups()
-    with pytest.raises(SystemExit):
-        main(command.split())
-    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
-    assert printed == [line for line in shown.splitlines() if line]
-
-
 def test_every_change_in_the_commands_of_the_readme_changes_something() -> None:
     changes = re.findall(r"fedblocks run (\S+) --set (\S+)", README)
     assert changes

@@ -55,7 +55,7 @@ def test_the_reference_has_every_field_method_and_command(site: Path) -> None:
     )
     assert all(name in fields for name in Config.model_fields)
     assert all(name in choices for name in METHODS)
-    assert "fedblocks data preview" in commands and "Train as a configuration says" in commands
+    assert "fedblocks data preview" in commands and "Train as a configuration describes" in commands
     assert "made:" not in fields + choices + commands
 
 

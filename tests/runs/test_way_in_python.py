@@ -164,7 +164,6 @@ BAD_RUNS: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     (({"all": FIRST, "b": FIRST}, DATA), {"rounds": 1}, 'which clients use the method "b"?'),
     (({"b": FIRST}, DATA), {"rounds": 1, "groups": {"b": [1]}}, "client 0 is in no group"),
     (({"all": FIRST, "b": FIRST}, DATA), {"rounds": 1, "groups": {"b": [7]}}, "there is no client 7"),
-    ((fb.FedAvg(some_net(), batch_size=99), DATA), {"rounds": 1}, "a batch of 99 is larger"),
     ((fb.read_config("digits-fedavg"),), {"rounds": 1}, "rounds beside a configuration"),
     ((fb.read_config("digits-fedavg"), DATA), {}, "data beside a configuration"),
 ]

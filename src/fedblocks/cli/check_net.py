@@ -19,7 +19,7 @@ Classes = Annotated[int, typer.Option("--classes", min=2, help="How many classes
 def check_net(
     net: Name, shape: Shape = "1,8,8", classes: Classes = 10, code: CodeFiles = None, as_json: AsJson = False
 ) -> None:
-    """Train a net for a few steps on both engines and in plain PyTorch, and compare."""
+    """Check that a net trains here as in plain PyTorch."""
 
     def action() -> None:
         from fedblocks.config.choices import make

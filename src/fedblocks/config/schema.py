@@ -28,15 +28,15 @@ def config_schema() -> Schema:
     for kind in ("method", "net"):
         schema["properties"][kind] = _named(kind)
     for kind in ("partition", "shift", "testbed"):
-        about = parts["Data"]["properties"][kind].get("description", "")
-        parts["Data"]["properties"][kind] = {**_named(kind), "description": about}
-    parts["Data"]["allOf"] = [_options_of_data(name) for name in kinds()["data"] if _is_there("data", name)]
+        about = parts["DataSection"]["properties"][kind].get("description", "")
+        parts["DataSection"]["properties"][kind] = {**_named(kind), "description": about}
+    parts["DataSection"]["allOf"] = [_options_of_data(name) for name in kinds()["data"] if _is_there("data", name)]
     for kind in ("method", "net"):  # a group may leave out the name, and all that it has in common with the others
-        parts["Group"]["properties"][kind] = {
+        parts["GroupSection"]["properties"][kind] = {
             "type": ["string", "object"],
             "description": f"its {kind}, where it differs",
         }
-    parts["Group"].pop("required", None)
+    parts["GroupSection"].pop("required", None)
     schema["properties"] |= {"track": _track(), "compare": _compare()}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "fedblocks configuration"}
 
