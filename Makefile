@@ -22,7 +22,7 @@ quickstart: .venv/.core
 test test-flower soak: export OMP_NUM_THREADS = 1
 
 test: lint
-	.venv/bin/python -m pytest -q -n 2
+	.venv/bin/python -m pytest -q -n 2 --dist loadfile
 
 test-flower: .venv/.flower
 	.venv/bin/python -m pytest -q -n 2 --dist loadfile tests/flower
