@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 
 from fedblocks import __version__
+from fedblocks.config.choices import options
 from fedblocks.config.model import Config
+from fedblocks.config.registry import kinds
 from fedblocks.config.sources import Source
+from fedblocks.core.checks import Option, members
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.federation import IGNORE, Federation
 from fedblocks.flower.client.policy import Allow
@@ -19,6 +25,9 @@ from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.wire.messages import Malformed
 from fedblocks.flower.wire.run_spec import RunSpec
 from fedblocks.runs.federations import federation_of
+
+ON_DISK = {"file", "files", "folder", "directory", "dir", "path", "filename"}  # words for something on a disk
+NAMES_OF_FILES = {*ON_DISK, "weights", "checkpoint", "pretrained"}  # in the name of an option whose value is text
 
 
 def sides_at(folder: Path, spec: RunSpec) -> dict[int, tuple[ClientSide, str]]:
@@ -43,6 +52,8 @@ def _permit(allow: Allow, spec: RunSpec, group: str) -> None:
     name = str(spec.tables(group)["method"]["name"])
     if not allow.runs(name):
         raise Malformed("not-allowed", f'the method "{name}" is not among those that this client allows')
+    for kind in ("net", "method"):
+        _refuse_files(kind, spec.tables(group)[kind])
     try:
         size = spec.model_bytes(group)
     except UserError as error:
@@ -51,6 +62,25 @@ def _permit(allow: Allow, spec: RunSpec, group: str) -> None:
         raise Malformed("not-allowed", f"the size of the model cannot be found: {str(error)[:200]}") from error
     if size > allow.bytes:
         raise Malformed("not-allowed", f"a model of {size} bytes, and this client allows {allow.largest}")
+
+
+def _refuse_files(kind: str, table: Mapping[str, Any]) -> None:
+    """Refuse options that name files: which files of this machine are opened is not for a server to say."""
+    name = str(table["name"])
+    if name not in kinds()[kind]:
+        raise Malformed("not-allowed", f'the {kind} "{name[:80]}" is not installed on this client')
+    for option in options(kind, name).values():
+        if isinstance(table.get(option.name), str) and _names_a_file(option):
+            raise Malformed(
+                "not-allowed", f"{kind}.{option.name} names a file, and this client opens none for a server"
+            )
+
+
+def _names_a_file(option: Option) -> bool:
+    """Whether the value of an option is, by its type, name or description, something on a disk."""
+    typed = any(isinstance(kind, type) and issubclass(kind, PurePath) for kind in members(option.kind))
+    described = {*re.findall("[a-z]+", option.about.lower())} & ON_DISK
+    return typed or bool(described) or not NAMES_OF_FILES.isdisjoint(option.name.lower().split("_"))
 
 
 def data_of(host: ClientHost, folder: Path) -> Federation:
