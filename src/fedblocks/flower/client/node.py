@@ -28,6 +28,7 @@ from fedblocks.config.registry import kinds
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.flower.client import app, prepare
 from fedblocks.flower.client.causes import cause_of
+from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.fleet import Fleet, RunOverError, TooLargeError, ends
 from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts.folders import ClientHost
@@ -144,8 +145,7 @@ class Node:
             return Message(Error(ErrorCode.UNKNOWN, f"refused: {error}"), reply_to=message)
         except Exception as error:  # whatever went wrong: the server is told, and the process lives on
             log.exception("a message of run %d could not be answered", message.metadata.run_id)
-            reason = f"{type(error).__name__}: {error}"[:400]
-            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, excuse_for(error)), reply_to=message)
 
     def reply(self, message: Message) -> Message:
         """Return what the clients here answer to a message."""
@@ -163,7 +163,8 @@ class Node:
         try:
             return _sides(self.folder, spec, (self.folder / ClientHost.file()).read_text())
         except (Malformed, UserError) as error:
-            self._warn_once(f"this client cannot take part: {error}")
+            detail = f" ({error.__cause__})" if error.__cause__ else ""  # which the server is not told
+            self._warn_once(f"this client cannot take part: {error}{detail}")
             raise
 
 

@@ -18,6 +18,7 @@ from fedblocks.config.sources import Source
 from fedblocks.core.checks import Option, members
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.federation import IGNORE, Federation
+from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.client.side import ClientSide
 from fedblocks.flower.client.store import PersonalStore
@@ -57,9 +58,9 @@ def _permit(allow: Allow, spec: RunSpec, group: str) -> None:
     try:
         size = spec.model_bytes(group)
     except UserError as error:
-        raise Malformed("data-mismatch", error.message) from error
+        raise Malformed("data-mismatch", excuse_for(error)) from error
     except Exception as error:  # a net of another package need not allow this
-        raise Malformed("not-allowed", f"the size of the model cannot be found: {str(error)[:200]}") from error
+        raise Malformed("not-allowed", f"the size of the model cannot be found: {excuse_for(error)}") from error
     if size > allow.bytes:
         raise Malformed("not-allowed", f"a model of {size} bytes, and this client allows {allow.largest}")
 
@@ -114,4 +115,4 @@ def _side(folder: Path, spec: RunSpec, own: Federation, group: str, client: int)
         store = PersonalStore.of(folder / "state", spec.federation, spec.run, client)
         return ClientSide.of(method, own, client, spec.seed, spec.run, store)
     except UserError as error:
-        raise Malformed("data-mismatch", error.message) from error
+        raise Malformed("data-mismatch", excuse_for(error)) from error

@@ -27,6 +27,7 @@ from fedblocks.engines.job import Evaluated, Job
 from fedblocks.engines.local_work import adapt
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import Sequential
+from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.client.store import PersonalStore
 from fedblocks.flower.wire.admission import Member
@@ -117,7 +118,8 @@ class ClientSide:
         except Malformed as error:
             return wire(ApologyHeader(**reply(header), reason=error.reason, detail=error.detail))
         except UserError as error:
-            return wire(ApologyHeader(**reply(header), reason="client-error", detail=error.message))
+            log.warning("client %d cannot do what it was asked: %s", self.client, error.message)
+            return wire(ApologyHeader(**reply(header), reason="client-error", detail=excuse_for(error)))
 
     def _check(self, header: Envelope) -> None:
         if header.run != self.run:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedblocks.core.errors import CheckpointError
 from fedblocks.core.parts import Blocks
+from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.wire.messages import Malformed
 from fedblocks.runs.storage import checkpoint
+
+log = logging.getLogger(__name__)
+
+
+class OtherPlan(CheckpointError):
+    """What is there was kept under another plan."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class PersonalStore:
         try:
             return self._load(self.root / "personal", rounds, plan)
         except CheckpointError as error:
-            raise Malformed("lost-state", f"personal blocks of round {rounds}: {error.message}") from error
+            raise self._lost("lost-state", f"personal blocks of round {rounds}", error) from error
 
     def keep_model(self, rounds: int, blocks: Blocks) -> None:
         """Keep the whole model of a client that joined a trained federation."""
@@ -63,7 +71,12 @@ class PersonalStore:
         try:
             return self._load(self.root / "pending", rounds, plan)
         except CheckpointError as error:
-            raise Malformed("lost-download", f"first download of round {rounds}: {error.message}") from error
+            raise self._lost("lost-download", f"first download of round {rounds}", error) from error
+
+    def _lost(self, reason: str, what: str, error: CheckpointError) -> Malformed:
+        """Return what the server is told; where the files lie is for this machine's log."""
+        log.warning("client %d: %s in %s: %s", self.client, what, self.root, error.message)
+        return Malformed(reason, f"{what}: {error.message if isinstance(error, OtherPlan) else excuse_for(error)}")
 
     def _save(self, folder: Path, rounds: int, tree: Any, keep: int = 2, best_round: int | None = None) -> None:
         checkpoint.save(folder, rounds, {}, {self.client: tree}, None, keep=keep, best_round=best_round)
@@ -71,6 +84,6 @@ class PersonalStore:
     def _load(self, folder: Path, rounds: int, plan: str) -> dict[str, Any]:
         kept: dict[str, Any] = checkpoint.load_round(folder / f"round-{rounds:06d}").clients[self.client]
         if kept.get("plan") != plan:
-            raise CheckpointError("they are of another version, method, options, net or seed", "start a new run")
+            raise OtherPlan("kept under another version, method, options, net or seed", "start a new run")
         tree: dict[str, Any] = kept["tree"]
         return tree
