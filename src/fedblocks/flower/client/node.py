@@ -34,6 +34,7 @@ from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.process_group import ended_politely
 from fedblocks.flower.wire.messages import Malformed
+from fedblocks.flower.wire.readable import LOGGED, readable
 from fedblocks.flower.wire.records import HELLO, spec_of
 from fedblocks.flower.wire.run_spec import RunSpec
 
@@ -101,11 +102,13 @@ class Node:
 
     def _tell(self, news: Standing) -> None:
         """Write the state of the connection, and log it once."""
+        news = Standing(news.state, readable(news.text, LOGGED), news.fix)
         with suppress(OSError):  # a disk that is full is no reason to end
             Standing(news.state, news.text, news.fix, self.number, os.getpid(), self.holds).write(self.folder)
         self._warn_once(f"{news.text}{f'; {news.fix}' if news.fix else ''}")
 
     def _warn_once(self, text: str) -> None:
+        text = readable(text, LOGGED)
         if text not in self._said:
             log.warning("%s", text)
         self._said.add(text)
@@ -203,9 +206,18 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
+class Lines(logging.Formatter):
+    """One line for each record; those of a traceback, which may quote a server, are set in and hold only text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n    ".join(readable(line, LOGGED) for line in super().format(record).splitlines())
+
+
 def main(folder: Path) -> int:
     """Run until SIGTERM or Ctrl-C; return 1 if the process cannot begin."""
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    logging.basicConfig(level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(Lines("%(asctime)s %(message)s"))
     number = before.node if (before := Standing.read(folder)) else None
     try:
         with ended_politely(), alone(folder):

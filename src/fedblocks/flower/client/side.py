@@ -51,6 +51,7 @@ from fedblocks.flower.wire.messages import (
     wire,
 )
 from fedblocks.flower.wire.plans import Specs, plan_hash, plan_specs, several
+from fedblocks.flower.wire.readable import LOGGED, readable
 from fedblocks.flower.wire.uploads import upload_arrays
 from fedblocks.runs.rounds import SMALL
 
@@ -109,7 +110,8 @@ class ClientSide:
             match header:
                 case DownloadHeader():
                     if header.refused:
-                        log.warning("the last answer of client %d was not used: %s", self.client, header.refused)
+                        refusal = readable(header.refused)
+                        log.warning("the last answer of client %d was not used: %s", self.client, refusal)
                     return self._first(header, message)
                 case MoreHeader():
                     return self._second(header, message)
@@ -118,7 +120,7 @@ class ClientSide:
         except Malformed as error:
             return wire(ApologyHeader(**reply(header), reason=error.reason, detail=error.detail))
         except UserError as error:
-            log.warning("client %d cannot do what it was asked: %s", self.client, error.message)
+            log.warning("client %d cannot do what it was asked: %s", self.client, readable(error.message, LOGGED))
             return wire(ApologyHeader(**reply(header), reason="client-error", detail=excuse_for(error)))
 
     def _check(self, header: Envelope) -> None:
