@@ -116,6 +116,40 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(machine: Machine
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
 
 
+@pytest.mark.parametrize(
+    ("net", "method", "expected"),
+    [
+        ({"hidden": [1] * 150_000}, {}, "a run specification of 300"),
+        ({"hidden": [2**31]}, {}, "hidden is larger than 2147483647"),
+        ({}, {"epochs": 10_001}, "epochs is larger than 10000"),
+        ({}, {"batch_size": 10**400}, "batch_size is larger"),
+        ({}, {"optimizer": {"name": "sgd", "inner_steps": 10**6}}, "inner_steps is larger"),
+    ],
+    ids=["long", "wide", "epochs", "batch_size", "nested"],
+)
+def test_absurd_numbers_are_refused_before_anything_is_built(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, net: dict[str, Any], method: dict[str, Any], expected: str
+) -> None:
+    spec = machine.spec({"name": "fedavg"})
+    absurd = spec.model_copy(update={"net": {**spec.net, **net}, "method": {**spec.method, **method}})
+    monkeypatch.setattr(RunSpec, "model_bytes", lambda *_: pytest.fail("something was built"))
+    assert machine.refusal(absurd).startswith(expected)
+    group = {"clients": [0], "net": absurd.net, "method": absurd.method}
+    assert machine.refusal(spec.model_copy(update={"groups": {"b": group}})).startswith(expected[:20])
+
+
+def test_the_most_that_a_client_does_is_done(machine: Machine) -> None:
+    assert sides_at(machine.folder, machine.spec({"name": "fedavg", "epochs": 10_000, "batch_size": 2**31 - 1}))
+
+
+@pytest.mark.parametrize("changes", [{"seed": 2**63}, {"method": {"name": "fedavg", "epochs": 10_001}}])
+def test_a_run_that_no_client_would_take_part_in_is_refused_on_the_server(
+    machine: Machine, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError, match=r"seed .* is too large|no client would take part: epochs"):
+        machine.spec(**{"method": {"name": "fedavg"}, **changes})
+
+
 @pytest.mark.parametrize("there", [True, False], ids=["a file", "no file"])
 def test_a_server_cannot_make_a_client_open_a_file(machine: Machine, there: bool) -> None:
     """The answer is the same whether or not the file exists; opening it could also last for ever, as with a pipe."""

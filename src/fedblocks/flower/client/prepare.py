@@ -40,6 +40,8 @@ def sides_at(folder: Path, spec: RunSpec) -> dict[int, tuple[ClientSide, str]]:
         raise Malformed("wrong-federation", f'this client belongs to "{host.federation}"')
     if outside := [c for c in host.clients if not 0 <= c < spec.population]:
         raise Malformed("wrong-client", f"there is no client {outside[0]} among {spec.population}")
+    if excess := spec.excess():
+        raise Malformed("not-allowed", excess)
     data = _fitting_data(host, folder, spec)
     groups = {c: spec.group(c, {n: int(tag[at]) for n, tag in data.tags.items()}) for at, c in enumerate(host.clients)}
     for group in {*groups.values()}:
