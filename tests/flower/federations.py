@@ -40,7 +40,8 @@ def personal(sides: dict[int, ClientSide], progress: Progress) -> Leaves:
     """What clients keep on their disks, as a state would show it."""
     leaves: Leaves = {}
     for client, rounds in progress.kept.items():
-        blocks = sides[client].store.load(rounds) if sides[client].method.stateful else {}
+        side = sides[client]
+        blocks = side.store.load(rounds, side.plan) if side.method.stateful else {}
         leaves |= {f'client {client} block "{b}", tensor "{k}"': v for b, p in blocks.items() for k, v in p.items()}
     return leaves
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import tomli_w
@@ -13,8 +13,11 @@ import tomli_w
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
 
 from fedblocks.config.model import Config
+from fedblocks.config.options import options_of
 from fedblocks.core.errors import UserError
+from fedblocks.core.options import Help
 from fedblocks.engines.round import Experiment
+from fedblocks.flower.client import prepare
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.client.prepare import sides_at
 from fedblocks.flower.client.side import ClientSide, member_of
@@ -111,6 +114,71 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(machine: Machine
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert "a model of 4" in machine.refusal(huge)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+
+
+@pytest.mark.parametrize(
+    ("net", "method", "expected"),
+    [
+        ({"hidden": [1] * 150_000}, {}, "a run specification of 300"),
+        ({"hidden": [2**31]}, {}, "hidden is larger than 2147483647"),
+        ({}, {"epochs": 10_001}, "epochs is larger than 10000"),
+        ({}, {"batch_size": 10**400}, "batch_size is larger"),
+        ({}, {"optimizer": {"name": "sgd", "inner_steps": 10**6}}, "inner_steps is larger"),
+    ],
+    ids=["long", "wide", "epochs", "batch_size", "nested"],
+)
+def test_absurd_numbers_are_refused_before_anything_is_built(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, net: dict[str, Any], method: dict[str, Any], expected: str
+) -> None:
+    spec = machine.spec({"name": "fedavg"})
+    absurd = spec.model_copy(update={"net": {**spec.net, **net}, "method": {**spec.method, **method}})
+    monkeypatch.setattr(RunSpec, "model_bytes", lambda *_: pytest.fail("something was built"))
+    assert machine.refusal(absurd).startswith(expected)
+    group = {"clients": [0], "net": absurd.net, "method": absurd.method}
+    assert machine.refusal(spec.model_copy(update={"groups": {"b": group}})).startswith(expected[:20])
+
+
+def test_the_most_that_a_client_does_is_done(machine: Machine) -> None:
+    assert sides_at(machine.folder, machine.spec({"name": "fedavg", "epochs": 10_000, "batch_size": 2**31 - 1}))
+
+
+@pytest.mark.parametrize("changes", [{"seed": 2**63}, {"method": {"name": "fedavg", "epochs": 10_001}}])
+def test_a_run_that_no_client_would_take_part_in_is_refused_on_the_server(
+    machine: Machine, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError, match=r"seed .* is too large|no client would take part: epochs"):
+        machine.spec(**{"method": {"name": "fedavg"}, **changes})
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["a file", "no file"])
+def test_a_server_cannot_make_a_client_open_a_file(machine: Machine, there: bool) -> None:
+    """The answer is the same whether or not the file exists; opening it could also last for ever, as with a pipe."""
+    secret = machine.base / "secret"
+    if there:
+        secret.write_bytes(b"no tensors")
+    spec = machine.spec({"name": "fedavg"})
+    net = {"name": "mobilenet_v2", "weights": str(secret)}
+    expected = "net.weights names a file, and this client opens none for a server"
+    assert machine.refusal(spec.model_copy(update={"net": net})) == expected
+    group = {"clients": [0], "net": net, "method": spec.method}
+    assert machine.refusal(spec.model_copy(update={"groups": {"b": group}})) == expected
+
+
+@pytest.mark.parametrize("kind", ["a type", "a name", "a description"])
+def test_an_option_names_a_file_by_its_type_its_name_or_its_description(kind: str) -> None:
+    def by_type(source: Path | None = None) -> None: ...
+    def by_name(initial_weights: str = "") -> None: ...
+    def by_description(source: Annotated[str, Help("a folder of tensors")] = "") -> None: ...
+    def plain(local: Annotated[str, Help("a module of the net")] = "", profile: str = "") -> None: ...
+
+    target = {"a type": by_type, "a name": by_name, "a description": by_description}[kind]
+    assert [prepare._names_a_file(option) for option in options_of(target).values()] == [True]
+    assert [prepare._names_a_file(option) for option in options_of(plain).values()] == [False, False]
+
+
+def test_a_net_that_is_not_installed_is_refused_by_name(machine: Machine) -> None:
+    spec = machine.spec({"name": "fedavg"})
+    assert '"no-such-net" is not installed' in machine.refusal(spec.model_copy(update={"net": {"name": "no-such-net"}}))
 
 
 def test_tags_that_may_not_leave_are_not_told(machine: Machine) -> None:

@@ -188,4 +188,4 @@ def test_data_that_do_not_fit_are_told_to_the_server(tmp_path: Path) -> None:
     own.write_text(own.read_text().replace('name = "digits"', 'name = "no-such-loader"'))
     host.serve(minimum=0.5, patience=0.5)
     notes = [row["text"] for row in host.rows("SELECT text FROM notes")]
-    assert any("a node was refused: client-error" in note and "no-such-loader" in note for note in notes), notes
+    assert any("a node was refused: client-error" in note and "its log says why" in note for note in notes), notes

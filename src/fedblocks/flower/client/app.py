@@ -8,6 +8,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedblocks.core.errors import UserError
+from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.side import ClientSide, member_of
 from fedblocks.flower.wire.messages import Malformed, Wire
 from fedblocks.flower.wire.records import from_content, hello_content, to_content
@@ -37,5 +38,5 @@ def hello(message: Message, sides_of: Callable[[], Sides]) -> Message:
     except Malformed as error:
         answer = {"reason": error.reason, "detail": error.detail}
     except UserError as error:
-        answer = {"reason": "client-error", "detail": error.message}
+        answer = {"reason": "client-error", "detail": excuse_for(error)}
     return Message(hello_content(answer), reply_to=message)

@@ -28,11 +28,13 @@ from fedblocks.config.registry import kinds
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.flower.client import app, prepare
 from fedblocks.flower.client.causes import cause_of
+from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.fleet import Fleet, RunOverError, TooLargeError, ends
 from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.process_group import ended_politely
 from fedblocks.flower.wire.messages import Malformed
+from fedblocks.flower.wire.readable import LOGGED, readable
 from fedblocks.flower.wire.records import HELLO, spec_of
 from fedblocks.flower.wire.run_spec import RunSpec
 
@@ -100,11 +102,13 @@ class Node:
 
     def _tell(self, news: Standing) -> None:
         """Write the state of the connection, and log it once."""
+        news = Standing(news.state, readable(news.text, LOGGED), news.fix)
         with suppress(OSError):  # a disk that is full is no reason to end
             Standing(news.state, news.text, news.fix, self.number, os.getpid(), self.holds).write(self.folder)
         self._warn_once(f"{news.text}{f'; {news.fix}' if news.fix else ''}")
 
     def _warn_once(self, text: str) -> None:
+        text = readable(text, LOGGED)
         if text not in self._said:
             log.warning("%s", text)
         self._said.add(text)
@@ -144,8 +148,7 @@ class Node:
             return Message(Error(ErrorCode.UNKNOWN, f"refused: {error}"), reply_to=message)
         except Exception as error:  # whatever went wrong: the server is told, and the process lives on
             log.exception("a message of run %d could not be answered", message.metadata.run_id)
-            reason = f"{type(error).__name__}: {error}"[:400]
-            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, excuse_for(error)), reply_to=message)
 
     def reply(self, message: Message) -> Message:
         """Return what the clients here answer to a message."""
@@ -163,7 +166,8 @@ class Node:
         try:
             return _sides(self.folder, spec, (self.folder / ClientHost.file()).read_text())
         except (Malformed, UserError) as error:
-            self._warn_once(f"this client cannot take part: {error}")
+            detail = f" ({error.__cause__})" if error.__cause__ else ""  # which the server is not told
+            self._warn_once(f"this client cannot take part: {error}{detail}")
             raise
 
 
@@ -202,9 +206,18 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
+class Lines(logging.Formatter):
+    """One line for each record; those of a traceback, which may quote a server, are set in and hold only text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n    ".join(readable(line, LOGGED) for line in super().format(record).splitlines())
+
+
 def main(folder: Path) -> int:
     """Run until SIGTERM or Ctrl-C; return 1 if the process cannot begin."""
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
+    logging.basicConfig(level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(Lines("%(asctime)s %(message)s"))
     number = before.node if (before := Standing.read(folder)) else None
     try:
         with ended_politely(), alone(folder):

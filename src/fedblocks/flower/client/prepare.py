@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 
 from fedblocks import __version__
+from fedblocks.config.choices import options
 from fedblocks.config.model import Config
+from fedblocks.config.registry import kinds
 from fedblocks.config.sources import Source
+from fedblocks.core.checks import Option, members
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.federation import IGNORE, Federation
+from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.client.side import ClientSide
 from fedblocks.flower.client.store import PersonalStore
@@ -19,6 +26,9 @@ from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.wire.messages import Malformed
 from fedblocks.flower.wire.run_spec import RunSpec
 from fedblocks.runs.federations import federation_of
+
+ON_DISK = {"file", "files", "folder", "directory", "dir", "path", "filename"}  # words for something on a disk
+NAMES_OF_FILES = {*ON_DISK, "weights", "checkpoint", "pretrained"}  # in the name of an option whose value is text
 
 
 def sides_at(folder: Path, spec: RunSpec) -> dict[int, tuple[ClientSide, str]]:
@@ -30,6 +40,8 @@ def sides_at(folder: Path, spec: RunSpec) -> dict[int, tuple[ClientSide, str]]:
         raise Malformed("wrong-federation", f'this client belongs to "{host.federation}"')
     if outside := [c for c in host.clients if not 0 <= c < spec.population]:
         raise Malformed("wrong-client", f"there is no client {outside[0]} among {spec.population}")
+    if excess := spec.excess():
+        raise Malformed("not-allowed", excess)
     data = _fitting_data(host, folder, spec)
     groups = {c: spec.group(c, {n: int(tag[at]) for n, tag in data.tags.items()}) for at, c in enumerate(host.clients)}
     for group in {*groups.values()}:
@@ -43,14 +55,35 @@ def _permit(allow: Allow, spec: RunSpec, group: str) -> None:
     name = str(spec.tables(group)["method"]["name"])
     if not allow.runs(name):
         raise Malformed("not-allowed", f'the method "{name}" is not among those that this client allows')
+    for kind in ("net", "method"):
+        _refuse_files(kind, spec.tables(group)[kind])
     try:
         size = spec.model_bytes(group)
     except UserError as error:
-        raise Malformed("data-mismatch", error.message) from error
+        raise Malformed("data-mismatch", excuse_for(error)) from error
     except Exception as error:  # a net of another package need not allow this
-        raise Malformed("not-allowed", f"the size of the model cannot be found: {str(error)[:200]}") from error
+        raise Malformed("not-allowed", f"the size of the model cannot be found: {excuse_for(error)}") from error
     if size > allow.bytes:
         raise Malformed("not-allowed", f"a model of {size} bytes, and this client allows {allow.largest}")
+
+
+def _refuse_files(kind: str, table: Mapping[str, Any]) -> None:
+    """Refuse options that name files: which files of this machine are opened is not for a server to say."""
+    name = str(table["name"])
+    if name not in kinds()[kind]:
+        raise Malformed("not-allowed", f'the {kind} "{name[:80]}" is not installed on this client')
+    for option in options(kind, name).values():
+        if isinstance(table.get(option.name), str) and _names_a_file(option):
+            raise Malformed(
+                "not-allowed", f"{kind}.{option.name} names a file, and this client opens none for a server"
+            )
+
+
+def _names_a_file(option: Option) -> bool:
+    """Whether the value of an option is, by its type, name or description, something on a disk."""
+    typed = any(isinstance(kind, type) and issubclass(kind, PurePath) for kind in members(option.kind))
+    described = {*re.findall("[a-z]+", option.about.lower())} & ON_DISK
+    return typed or bool(described) or not NAMES_OF_FILES.isdisjoint(option.name.lower().split("_"))
 
 
 def data_of(host: ClientHost, folder: Path) -> Federation:
@@ -84,4 +117,4 @@ def _side(folder: Path, spec: RunSpec, own: Federation, group: str, client: int)
         store = PersonalStore.of(folder / "state", spec.federation, spec.run, client)
         return ClientSide.of(method, own, client, spec.seed, spec.run, store)
     except UserError as error:
-        raise Malformed("data-mismatch", error.message) from error
+        raise Malformed("data-mismatch", excuse_for(error)) from error

@@ -27,6 +27,7 @@ from fedblocks.engines.job import Evaluated, Job
 from fedblocks.engines.local_work import adapt
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import Sequential
+from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.client.store import PersonalStore
 from fedblocks.flower.wire.admission import Member
@@ -50,6 +51,7 @@ from fedblocks.flower.wire.messages import (
     wire,
 )
 from fedblocks.flower.wire.plans import Specs, plan_hash, plan_specs, several
+from fedblocks.flower.wire.readable import LOGGED, readable
 from fedblocks.flower.wire.uploads import upload_arrays
 from fedblocks.runs.rounds import SMALL
 
@@ -108,7 +110,8 @@ class ClientSide:
             match header:
                 case DownloadHeader():
                     if header.refused:
-                        log.warning("the last answer of client %d was not used: %s", self.client, header.refused)
+                        refusal = readable(header.refused)
+                        log.warning("the last answer of client %d was not used: %s", self.client, refusal)
                     return self._first(header, message)
                 case MoreHeader():
                     return self._second(header, message)
@@ -117,7 +120,8 @@ class ClientSide:
         except Malformed as error:
             return wire(ApologyHeader(**reply(header), reason=error.reason, detail=error.detail))
         except UserError as error:
-            return wire(ApologyHeader(**reply(header), reason="client-error", detail=error.message))
+            log.warning("client %d cannot do what it was asked: %s", self.client, readable(error.message, LOGGED))
+            return wire(ApologyHeader(**reply(header), reason="client-error", detail=excuse_for(error)))
 
     def _check(self, header: Envelope) -> None:
         if header.run != self.run:
@@ -138,12 +142,12 @@ class ClientSide:
         held = self._held(header, received)
         train = self._wanted(header, held, self.method.phases(), True, "train") if header.train else {}
         tried = self._wanted(header, held, *self._trial(header)) if header.evaluate else {}
-        self.store.put_aside(header.round, {"header": header.model_dump_json(), "blocks": received})
+        self.store.put_aside(header.round, {"header": header.model_dump_json(), "blocks": received}, self.plan)
         return wire(RequestHeader(**reply(header), train=train, evaluate=tried))
 
     def _second(self, header: MoreHeader, message: Wire) -> Wire:
         """Answer the second message of a round: do the work with the slots that were asked for."""
-        aside = self.store.aside(header.round)
+        aside = self.store.aside(header.round, self.plan)
         first = header_of(Wire(aside["header"], {}))
         if not isinstance(first, DownloadHeader) or first.nonce != header.nonce:
             raise Malformed("lost-download", "the first download of this attempt at the round is gone")
@@ -176,7 +180,7 @@ class ClientSide:
     def _held(self, header: DownloadHeader, received: Blocks) -> Blocks:
         """Return what the client starts with: what came, what it kept, what starts anew."""
         seed, fresh = self.experiment.seed, self._fresh
-        kept = self.store.load(header.kept) if self.method.stateful else {}
+        kept = self.store.load(header.kept, self.plan) if self.method.stateful else {}
         held: Blocks = {name: block for name, block in kept.items() if name.startswith(OPTIMIZER)}
         for name, block in self.method.blocks().items():
             match block:
@@ -257,7 +261,7 @@ class ClientSide:
             raise Malformed(refusals[0].reason, refusals[0].detail)
         if self.method.stateful:
             own = {name: {k: v[0] for k, v in block.items()} for name, block in private.items()}
-            self.store.commit(header.round + 1, own, header.kept)
+            self.store.commit(header.round + 1, own, header.kept, self.plan)
 
 
 def member_of(side: ClientSide, group: str = "all") -> Member:

@@ -14,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.server.enrolment import Enrolment
-from fedblocks.flower.server.rounds import readable
 from fedblocks.flower.wire.admission import Member
+from fedblocks.flower.wire.readable import readable
 from fedblocks.flower.wire.records import hello_answer, hello_message
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ from fedblocks.flower.wire.messages import (
     reply,
     wire,
 )
+from fedblocks.flower.wire.readable import readable
 from fedblocks.flower.wire.uploads import together
 
 FROM_CLIENTS = {
@@ -234,8 +235,3 @@ class OpenRound:
     def _note_down(self, client: int, blocks: Blocks) -> None:
         for name, block in blocks.items():
             self.report.bytes_down.setdefault(name, {})[client] = count_bytes(block)
-
-
-def readable(text: str) -> str:
-    """Make what a client wrote safe to print: no control characters, not too long."""
-    return "".join(c if c.isprintable() else " " for c in text[:300])

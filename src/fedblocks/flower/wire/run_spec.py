@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,17 @@ from fedblocks.config.choices import make
 from fedblocks.config.model import ALL, Choice, Config
 from fedblocks.config.registry import REMOTE
 from fedblocks.core.blocks import ServerOnly
+from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.state import count_bytes
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.runs.build import net_of
 from fedblocks.runs.federations import federation_of
+
+LONGEST = 2**16  # characters of a specification
+LARGEST = 2**31  # every number in it is smaller, but for the seed
+MOST = 10_000  # of what a client makes or does one by one
+ONE_BY_ONE = {"epochs", "steps", "rounds", "layers", "branches", "clusters", "components", "modules"}
 
 
 class RunSpec(BaseModel):
@@ -29,11 +35,11 @@ class RunSpec(BaseModel):
     version: str
     federation: str
     run: str
-    population: int = Field(ge=1)
-    seed: int = Field(ge=0)
+    population: int = Field(ge=1, lt=LARGEST)
+    seed: int = Field(ge=0, lt=2**63)
     threads: int | None = Field(default=None, ge=1)
     input_shape: tuple[int, ...]
-    classes: int = Field(ge=1)
+    classes: int = Field(ge=1, lt=LARGEST)
     net: dict[str, Any]
     method: dict[str, Any]
     groups: dict[str, dict[str, Any]] = {}
@@ -42,8 +48,10 @@ class RunSpec(BaseModel):
     def of(config: Config, data: Federation, federation: str, run: str) -> RunSpec:
         """Return the specification of a run that a configuration describes."""
         full = config.resolved()
+        if full["seed"] >= 2**63:
+            raise UserError(f"seed {full['seed']} is too large for a federation", "choose one below 2**63")
         chosen = {name: full[name] for name in ("seed", "net", "method")}
-        return RunSpec(
+        spec = RunSpec(
             version=__version__,
             federation=federation,
             run=run,
@@ -54,6 +62,20 @@ class RunSpec(BaseModel):
             groups=full.get("groups", {}),
             **chosen,
         )
+        if excess := spec.excess():
+            raise UserError(f"no client would take part: {excess}", "choose less")
+        return spec
+
+    def excess(self) -> str:
+        """Say what is more than any client does for a server; nothing is built to find out. Empty: all is well."""
+        if (length := len(self.model_dump_json())) > LONGEST:
+            return f"a run specification of {length} characters, and {LONGEST} are the most"
+        tables = {"net": self.net, "method": self.method, "groups": self.groups}
+        for name, number in _numbers("", tables):
+            most = MOST if name.split("_")[-1] in ONE_BY_ONE else LARGEST - 1
+            if abs(number) > most:
+                return f"{name[:40]} is larger than {most}"
+        return ""
 
     def group(self, client: int, tags: Mapping[str, int]) -> str:
         """Return the group that a client belongs to."""
@@ -82,6 +104,18 @@ class RunSpec(BaseModel):
             layout = make("method", tables["method"], net=net).blocks().values()
             copies = [(getattr(b, "size", 1), b.part) for b in layout if not isinstance(b, ServerOnly)]
             return sum(size * count_bytes(part.init(0)) for size, part in copies if part is not None)
+
+
+def _numbers(name: str, value: Any) -> Iterator[tuple[str, int | float]]:
+    """Return all numbers of a table, each with the name that it stands under."""
+    if isinstance(value, int | float):
+        yield name, value
+    elif isinstance(value, dict):
+        for inner, entry in value.items():
+            yield from _numbers(inner, entry)
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from _numbers(name, entry)
 
 
 def shape_of(config: Config) -> Federation:
