@@ -16,7 +16,7 @@ from fedblocks.core.server import Cohort, gather
 from fedblocks.core.state import count_bytes
 from fedblocks.engines.close_round import Report
 from fedblocks.flower.server.side import Ask, Closed, EvaluatedClients, Progress, ServerSide
-from fedblocks.flower.wire.admission import SLACK, Expected, admit_request, admit_upload, check_envelope
+from fedblocks.flower.wire.admission import SLACK, Expected, admit_request, admit_upload, check_counts, check_envelope
 from fedblocks.flower.wire.downloads import payload_of, read_of_one, sent_to_one, slots_of, union
 from fedblocks.flower.wire.messages import (
     ApologyHeader,
@@ -108,6 +108,9 @@ class OpenRound:
         except Malformed as error:
             self._turn_away(client, error)
             return None
+        except Exception as error:
+            self._turn_away(client, Malformed("envelope", f"it cannot be read: {type(error).__name__}: {error}"))
+            return None
         try:
             return self._take(client, header, message)
         except Malformed as error:
@@ -177,6 +180,8 @@ class OpenRound:
             uploads = {}
         if unknown := header.counts.keys() - self.ask.views(expected.method):
             raise Malformed("envelope", f'nobody asked for the score "{min(unknown)[:80]}"')
+        for name, counts in header.counts.items():
+            check_counts(name, counts)
         if header.pictures and not self.ask.evaluate:
             raise Malformed("envelope", "nobody asked for pictures of a model")
         self._uploads[client] = uploads
