@@ -22,14 +22,19 @@ from flwr.proto.runtime_pb2 import PullAppMessagesResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from fedblocks.engines.sequential import Sequential
+from fedblocks.flower.server.enrolment import Enrolment
 from fedblocks.flower.server.pulling import UNUSABLE, pull, put_together
 from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.side import Ask
 from fedblocks.flower.wire.records import HEADERS, HELLO
 from fedblocks.testing import EXAMPLES
+from fedblocks.testing.compare import differences, state_leaves
+from fedblocks.testing.rounds import run
 
+from .federations import leaves
 from .local_grid import LocalGrid, Meddle
-from .test_apps import BAD, Federated, node_of, replaced, tampering
+from .test_apps import BAD, Federated, node_of, replaced, tampering, without
 
 Change = Callable[[RecordDict], Any]
 DEEP = 200_000  # brackets; Python's reader of JSON gives up at a thousand
@@ -50,6 +55,16 @@ def npy(head: str) -> Array:
     return Array("float64", (5, 6), "numpy.ndarray", stream.getvalue() + bytes(240))
 
 
+def under(name: str) -> Change:
+    """Send everything under another name than the client's number."""
+
+    def change(content: RecordDict) -> None:
+        content[HEADERS] = ConfigRecord({name: content[HEADERS][str(BAD)]})
+        content[name] = content.pop(str(BAD))
+
+    return change
+
+
 def scores(*counts: float) -> Change:
     def change(content: RecordDict) -> None:
         header = json.loads(str(content[HEADERS][str(BAD)]))
@@ -59,8 +74,8 @@ def scores(*counts: float) -> Change:
 
 
 SENT: dict[str, tuple[Change, str]] = {
-    "a number of 5000 digits": (lambda c: c.update({HEADERS: ConfigRecord({"1" * 5000: "{}"})}), "envelope"),
-    "a number in other digits": (lambda c: c.update({HEADERS: ConfigRecord({"٣": "{}"})}), "envelope"),
+    "a number of 5000 digits": (under("1" * 5000), "envelope"),
+    "its number in other digits": (under("٣"), "envelope"),
     "a header that is deep": (lambda c: c.update({HEADERS: ConfigRecord({str(BAD): "[" * DEEP})}), "envelope"),
     "an open bracket": (replaced(npy("{'descr': '<f8', 'fortran_order': False, 'shape': (5, 6")), "dtype"),
     "an array of no type": (replaced(npy("{'descr': (), 'fortran_order': False, 'shape': (5, 6)}")), "dtype"),
@@ -117,6 +132,25 @@ def test_a_node_is_refused_whose_hello_is(what: str, tmp_path: Path) -> None:
     registry.wait(others, len(others), 10.0)
     assert sorted(registry.nodes) == others and list(registry.refused) == [node_of(BAD)]
     assert registry.refused[node_of(BAD)].startswith("envelope: ")
+
+
+def test_an_update_does_not_count_if_its_key_is_revoked_before_the_round_ends(tmp_path: Path) -> None:
+    example = EXAMPLES["fedper"]()
+    keys = {f"key {node_of(c)}".encode(): [c] for c in example.everybody}
+
+    def revoke(node: int, answer: Message) -> Message:
+        if node == node_of(BAD) and answer.metadata.message_type == "train":
+            keys.pop(f"key {node}".encode(), None)
+        return answer
+
+    federation = Federated(example, tmp_path, revoke)
+    progress = federation.go(Ask(score="test"), enrolled=lambda: Enrolment(dict(keys)))
+    refusals = [(r.client, r.reason) for closed in federation.rounds for r in closed.report.refusals]
+    assert refusals[0] == (BAD, "revoked") and {client for client, _ in refusals} == {BAD}
+    first = federation.rounds[0].report
+    assert all(BAD not in some for some in (*first.counts.values(), *first.bytes_up.values()))
+    simulated = run(example.setting(), Sequential(), without(BAD, example)).last
+    assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
 
 class StandIn:

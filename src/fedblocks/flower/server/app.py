@@ -34,6 +34,7 @@ class Link:
     grid: Grid
     nodes: Mapping[int, int]  # client -> Flower's node
     spec: str = ""  # the run specification, as JSON
+    revoked: Callable[[Iterable[int]], list[int]] = lambda clients: []  # those of these clients that may not take part
     waiting: dict[str, dict[int, Wire]] = field(default_factory=dict)  # message -> what it brings, if unanswered
     lost: dict[int, tuple[float, Wire]] = field(default_factory=dict)  # client -> when to send it what again
 
@@ -117,6 +118,8 @@ def play_round(link: Link, open_round: OpenRound, minimum: int, seconds: float, 
             more |= _take_answers(open_round, clients, message)
         _send(link, open_round, more | link.due_again(), max(1.0, end - time.monotonic()))
         time.sleep(PAUSE if open_round.waiting and not more else 0)
+    for client in link.revoked(open_round.downloads):
+        open_round.drop(client, "revoked", "its key was taken out of server.toml during the round")
     return open_round.close(minimum)
 
 
@@ -161,7 +164,7 @@ def run_rounds(
     registry: Registry, side: ServerSide, rules: RoundRules, choose: Choose, progress: Progress, on_round: OnRound
 ) -> Progress:
     """Play all rounds that are left. Abandoned ones are tried again, with the clients that `choose` names then."""
-    attempt, link = 0, Link(registry.grid, registry.nodes, registry.spec)
+    attempt, link = 0, Link(registry.grid, registry.nodes, registry.spec, registry.revoked)
     while progress.state.round < rules.rounds:
         registry.look()
         clients, ask = choose(progress, attempt)

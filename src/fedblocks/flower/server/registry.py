@@ -177,6 +177,13 @@ class Registry:
                 return f"too-large-claim: client {member.client} claims {member.limit:g} labels, and can have {most}"
         return ""
 
+    def revoked(self, clients: Iterable[int]) -> list[int]:
+        """Return those of these clients whose key is no longer that of an enrolled client, by the files as they are."""
+        self._read_enrolment()
+        enrolment = self._enrolment or Enrolment()
+        here = [(client, self._public.get(self.nodes[client], b"")) for client in clients if client in self.nodes]
+        return [client for client, key in here if not enrolment.knows(key, client)]
+
     def fix_claims(self, clients: Iterable[int]) -> None:
         """Fix the number of examples of these clients for the rest of the run."""
         for client in self.nodes.keys() & {*clients}:

@@ -207,6 +207,14 @@ class OpenRound:
             self.report.refusals.append(Refusal(client, reason, readable(detail)))
             self.side.refused[client] = f"{reason}: {readable(detail)}"
 
+    def drop(self, client: int, reason: str, detail: str) -> None:
+        """Go on without a client, though its answer was admitted."""
+        if self._uploads.pop(client, None) is not None:
+            self.waiting.add(client)
+        for by_client in (*self._counts.values(), *self._pictures.values(), *self.report.bytes_up.values()):
+            by_client.pop(client, None)
+        self.refuse(client, reason, detail)
+
     def close(self, minimum: int = 1) -> Closed:
         """End the round with what has come; below the minimum it is as if it had never begun."""
         for client in sorted(self.waiting):
