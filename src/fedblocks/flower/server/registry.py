@@ -148,7 +148,7 @@ class Registry:
         """Return the clients that a node says it holds; raise Malformed where it says what is wrong."""
         if message.has_error():
             reason = "envelope" if message.error.code == UNUSABLE else "client-error"
-            raise Malformed(reason, message.error.reason)
+            raise Malformed(reason, message.error.reason or "it does not say why")
         answer = hello_answer(message.content)
         if "reason" in answer:
             raise Malformed(str(answer["reason"]), str(answer.get("detail", "")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -211,7 +212,8 @@ class OpenRound:
         """Go on without a client, though its answer was admitted."""
         if self._uploads.pop(client, None) is not None:
             self.waiting.add(client)
-        for by_client in (*self._counts.values(), *self._pictures.values(), *self.report.bytes_up.values()):
+        tables: list[dict[str, dict[int, Any]]] = [self._counts, self._pictures, self.report.bytes_up]
+        for by_client in (by_client for table in tables for by_client in table.values()):
             by_client.pop(client, None)
         self.refuse(client, reason, detail)
 
