@@ -43,14 +43,14 @@ class Federated:
         self.grid = LocalGrid(client_app(sides_at), example.everybody, meddle)
         self.rounds: list[Closed] = []
 
-    def go(self, ask: Ask, **rules: object) -> Progress:
+    def go(self, ask: Ask, enrolled: Callable[[], Enrolment] = Enrolment, **rules: object) -> Progress:
         def begin(context: Context, registry: Registry) -> tuple[ServerSide, Progress]:
             assert registry.members == self.server.members
             return self.server, self.server.start()
 
         wanted = RoundRules(**{"rounds": self.example.rounds, "minimum": 1, "seconds": 20, **rules})
         choose = lambda progress, attempt: (self.example.cohorts()[progress.state.round], ask)
-        app = server_app(begin, wanted, choose, self.rounds.append, self.example.everybody)
+        app = server_app(begin, wanted, choose, self.rounds.append, self.example.everybody, enrolled)
         app(self.grid, Context(1, 0, {}, RecordDict(), {}))
         return self.rounds[-1].progress
 

@@ -26,7 +26,8 @@ MAY_IMPORT = {
 }
 GROUND = {name: {*FOLDERS, *PROCESSES} for name in (*FOLDERS, *PROCESSES)}  # they need none of what stands on them
 USES_FLOWER = {
-    "wire/records.py", "server/app.py", "client/app.py", "client/fleet.py", "client/node.py", "ray_app.py", "deploy.py",
+    "wire/records.py", "server/app.py", "server/pulling.py", "client/app.py", "client/fleet.py", "client/node.py",
+    "ray_app.py", "deploy.py",
 }  # fmt: skip
 
 

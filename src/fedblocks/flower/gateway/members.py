@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.keys.certificates import public_key
+from fedblocks.flower.keys.certificates import CURVE, public_key
 
 KEY, TIME, SIGNATURE = b"flwr-public-key", b"flwr-timestamp", b"flwr-signature"
 AHEAD, BEHIND = 5.0, 305.0  # seconds that a client's clock may be off, as Flower has them
@@ -46,6 +46,8 @@ class Members:
         self.folder = folder
         self._names: dict[bytes, str] = {}  # a key as the header has it -> its client
         self._keys: dict[bytes, ec.EllipticCurvePublicKey] = {}
+        # Signatures of strangers are checked too, so that the time of an answer does not tell which keys are enrolled.
+        self._nobody = ec.generate_private_key(CURVE).public_key()
         self._list: Stamp | None = None  # of the server.toml that was read
         self._files: dict[Path, Stamp | None] = {}  # key files that were read, and those that are missing
         self._looked = 0.0
@@ -54,15 +56,13 @@ class Members:
         """Return the sender of a request, if it is signed by an enrolled key."""
         self._refresh()
         claimed = headers.get(KEY, b"")
-        if claimed not in self._names:
-            return None
         try:
             signature = b64decode(headers.get(SIGNATURE, b""), validate=True)
-            self._keys[claimed].verify(signature, headers.get(TIME, b""), ec.ECDSA(hashes.SHA256()))
+            self._keys.get(claimed, self._nobody).verify(signature, headers.get(TIME, b""), ec.ECDSA(hashes.SHA256()))
             age = (datetime.now(UTC) - datetime.fromisoformat(headers[TIME].decode("ascii"))).total_seconds()
         except (InvalidSignature, binascii.Error, KeyError, ValueError, TypeError, OverflowError):
             return None
-        return Sender(self._names[claimed], claimed, -AHEAD < age < BEHIND)
+        return Sender(self._names[claimed], claimed, -AHEAD < age < BEHIND) if claimed in self._names else None
 
     def _refresh(self) -> None:
         """Read the files again if they have changed; with a server.toml that cannot be read nobody comes in."""

@@ -1,7 +1,8 @@
-"""Start Flower's SuperLink so that only our own user may give it commands, and its database waits for other writers.
+"""Start Flower's SuperLink so that only our own user may use it, and its database waits for other writers.
 
 On loopback everybody with an account reaches its port, and Flower asks nobody who gives a command or takes an app's
-place. The kernel knows to whom the other end of a connection belongs.
+place, and reads what clients send before it looks at their keys. Clients come through the gateway, which is of our own
+user. The kernel knows to whom the other end of a connection belongs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 Address = tuple[str, int]
 
-FOR_ALL = "/v1/fleet/"  # Flower checks the keys of clients there
 HEALTH = "/health"
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 MAPPED = "0000000000000000FFFF0000"  # an IPv4 address in the table of IPv6
@@ -28,14 +28,13 @@ WAIT = 60_000  # ms that a writer of the database waits for another
 
 
 class OwnUser:
-    """An ASGI application that only its own user may use, but for what clients need."""
+    """An ASGI application that only its own user may use; others may ask whether it runs."""
 
     def __init__(self, app: App) -> None:
         self.app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        if scope["type"] == "lifespan" or path.startswith(FOR_ALL) or path == HEALTH or is_ours(scope):
+        if scope["type"] == "lifespan" or scope.get("path", "") == HEALTH or is_ours(scope):
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
             await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})

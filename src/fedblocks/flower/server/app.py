@@ -13,7 +13,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.server.enrolment import Enrolment
-from fedblocks.flower.server.registry import PAUSE, UNANSWERED, Registry, pull, refuse_lasting
+from fedblocks.flower.server.pulling import LOST, ROOM, UNUSABLE, pull, refuse_lasting
+from fedblocks.flower.server.registry import PAUSE, UNANSWERED, Registry
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
 from fedblocks.flower.wire.messages import Malformed, Wire
@@ -21,7 +22,6 @@ from fedblocks.flower.wire.records import NPY_HEADER, from_content, to_content, 
 
 Choose = Callable[[Progress, int], tuple[Sequence[int], Ask]]  # (so far, attempts at this round) -> whom to ask what
 OnRound = Callable[[Closed], None]
-LOST = {3, 4}  # Flower's errors: a message, or the answer to it, did not arrive whole; its node is there
 RETRY = 2.0  # seconds until what was lost is sent again
 log = logging.getLogger(__name__)
 Begin = Callable[[Context, Registry], tuple[ServerSide, Progress]]  # anew, or where a run stopped
@@ -34,6 +34,7 @@ class Link:
     grid: Grid
     nodes: Mapping[int, int]  # client -> Flower's node
     spec: str = ""  # the run specification, as JSON
+    revoked: Callable[[Iterable[int]], list[int]] = lambda clients: []  # those of these clients that may not take part
     waiting: dict[str, dict[int, Wire]] = field(default_factory=dict)  # message -> what it brings, if unanswered
     lost: dict[int, tuple[float, Wire]] = field(default_factory=dict)  # client -> when to send it what again
 
@@ -67,10 +68,14 @@ class Link:
                 unknown += some
         return unknown
 
-    def receive(self) -> Iterable[tuple[tuple[int, ...], Message]]:
-        """Yield the answers since the last call, each with the clients of the message that it answers."""
-        for message in pull(self.grid, self.waiting):
-            brought = self.waiting.pop(message.metadata.reply_to_message_id, None)
+    def receive(self, limit: Callable[[int], int]) -> Iterable[tuple[tuple[int, ...], Message]]:
+        """Yield the answers since the last call, each with the clients of the message that it answers.
+
+        `limit` says how many bytes the arrays of a client can have.
+        """
+        limits = {number: ROOM + sum(map(limit, some)) for number, some in self.waiting.items()}
+        for number, message in pull(self.grid, limits):
+            brought = self.waiting.pop(number, None)
             if brought is None:
                 continue
             if message.has_error() and message.error.code in LOST:
@@ -109,10 +114,12 @@ def play_round(link: Link, open_round: OpenRound, minimum: int, seconds: float, 
     _send(link, open_round, open_round.downloads, seconds)
     while open_round.waiting and open_round.admitted < (goal or asked) and time.monotonic() < end:
         more: dict[int, Wire] = {}
-        for clients, message in link.receive():
+        for clients, message in link.receive(open_round.limit):
             more |= _take_answers(open_round, clients, message)
         _send(link, open_round, more | link.due_again(), max(1.0, end - time.monotonic()))
         time.sleep(PAUSE if open_round.waiting and not more else 0)
+    for client in link.revoked(open_round.downloads):
+        open_round.drop(client, "revoked", "its key was taken out of server.toml during the round")
     return open_round.close(minimum)
 
 
@@ -128,11 +135,12 @@ def _take_answers(open_round: OpenRound, clients: Sequence[int], message: Messag
     """Hand the answer of a node to the round; return what its clients are sent next, if anything."""
     try:
         if message.has_error():
-            reason = "no-answer" if message.error.code in UNANSWERED else "client-error"
-            raise Malformed(reason, f"{message.error.code}: {message.error.reason}")
+            raise Malformed(_reason(message.error.code), f"{message.error.code}: {message.error.reason}")
         answers = from_content(message.content, {c: open_round.limit(c, NPY_HEADER) for c in clients})
     except Malformed as error:
         answers = dict.fromkeys(clients, error)
+    except Exception as error:  # whatever a client can think of; it must not cost the others their round
+        answers = dict.fromkeys(clients, Malformed("envelope", f"it cannot be read: {type(error).__name__}: {error}"))
     more: dict[int, Wire] = {}
     for client in clients:
         answer = answers.get(client, Malformed("envelope", "the answer says nothing of this client"))
@@ -145,11 +153,18 @@ def _take_answers(open_round: OpenRound, clients: Sequence[int], message: Messag
     return more
 
 
+def _reason(code: int) -> str:
+    """Return the one word for an error of Flower's, or ours."""
+    if code == UNUSABLE:
+        return "envelope"
+    return "no-answer" if code in UNANSWERED else "client-error"
+
+
 def run_rounds(
     registry: Registry, side: ServerSide, rules: RoundRules, choose: Choose, progress: Progress, on_round: OnRound
 ) -> Progress:
     """Play all rounds that are left. Abandoned ones are tried again, with the clients that `choose` names then."""
-    attempt, link = 0, Link(registry.grid, registry.nodes, registry.spec)
+    attempt, link = 0, Link(registry.grid, registry.nodes, registry.spec, registry.revoked)
     while progress.state.round < rules.rounds:
         registry.look()
         clients, ask = choose(progress, attempt)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import httpx
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.server.enrolment import Enrolment
+from fedblocks.flower.server.pulling import ROOM, UNUSABLE, pull, refuse_lasting
 from fedblocks.flower.wire.admission import Member
+from fedblocks.flower.wire.messages import Malformed
 from fedblocks.flower.wire.readable import readable
 from fedblocks.flower.wire.records import hello_answer, hello_message
 
@@ -26,7 +27,6 @@ PAUSE = 0.5  # seconds between two looks at what has come; more of them keep a S
 LOOK = 1.0  # seconds between two looks at which nodes there are
 AGAIN = 90.0  # seconds after which a node that did not answer, or could not, is asked again
 UNANSWERED = {3, 4, 5}  # Flower's errors: the message is gone, its answer is, its node is
-log = logging.getLogger(__name__)
 _MEMBERS = TypeAdapter(list[Member])
 
 Tell = Callable[[str], None]
@@ -60,8 +60,8 @@ class Registry:
             self._read_enrolment()
             self._cross_out()
             self._greet()
-        for message in pull(self.grid, self._asked):
-            node = self._asked.pop(message.metadata.reply_to_message_id, None)
+        for asked, message in pull(self.grid, dict.fromkeys(self._asked, ROOM)):
+            node = self._asked.pop(asked, None)
             if node is not None:
                 self._hear(node, message)
         self._take_in()
@@ -108,9 +108,12 @@ class Registry:
             return
         try:
             self._heard[node] = self._read(message, node)
-        except ValueError as error:
+        except Malformed as error:
             self._heard.pop(node, None)
             self._refuse(node, str(error))
+        except Exception as error:  # whatever a client can think of; it must not cost the others their run
+            self._heard.pop(node, None)
+            self._refuse(node, f"envelope: it does not say who it is ({type(error).__name__})")
 
     def _refuse(self, node: int, reason: str) -> None:
         """Go on without a node; each kind of reason is reported once."""
@@ -142,20 +145,18 @@ class Registry:
         self.tell(f"{_named(members)} there, with {sum(member.size for member in members)} training examples")
 
     def _read(self, message: Message, node: int) -> list[Member]:
-        """Return the clients that a node says it holds, or raise ValueError."""
+        """Return the clients that a node says it holds; raise Malformed where it says what is wrong."""
         if message.has_error():
-            raise ValueError(f"client-error: {message.error.reason}")
-        try:
-            answer = hello_answer(message.content)
-            if "reason" in answer:
-                raise ValueError(f"{answer['reason']}: {answer.get('detail', '')}")
-            members = _MEMBERS.validate_json(json.dumps(answer["members"]), strict=True)
-            if not members:
-                raise TypeError("nobody")
-        except (KeyError, TypeError, ValidationError) as error:
-            raise ValueError("envelope: it does not say who it is") from error
+            reason = "envelope" if message.error.code == UNUSABLE else "client-error"
+            raise Malformed(reason, message.error.reason or "it does not say why")
+        answer = hello_answer(message.content)
+        if "reason" in answer:
+            raise Malformed(str(answer["reason"]), str(answer.get("detail", "")))
+        members = _MEMBERS.validate_json(json.dumps(answer["members"]), strict=True)
+        if not members:
+            raise Malformed("envelope", "it does not say who it is")
         if wrong := self._not_enrolled(node, members) or self._wrong_claim(members):
-            raise ValueError(wrong)
+            raise Malformed(*wrong.split(": ", 1))
         return members
 
     def _not_enrolled(self, node: int, members: Sequence[Member]) -> str:
@@ -175,6 +176,13 @@ class Registry:
             if member.limit > most:
                 return f"too-large-claim: client {member.client} claims {member.limit:g} labels, and can have {most}"
         return ""
+
+    def revoked(self, clients: Iterable[int]) -> list[int]:
+        """Return those of these clients whose key is no longer that of an enrolled client, by the files as they are."""
+        self._read_enrolment()
+        enrolment = self._enrolment or Enrolment()
+        here = [(client, self._public.get(self.nodes[client], b"")) for client in clients if client in self.nodes]
+        return [client for client, key in here if not enrolment.knows(key, client)]
 
     def fix_claims(self, clients: Iterable[int]) -> None:
         """Fix the number of examples of these clients for the rest of the run."""
@@ -208,22 +216,6 @@ def listed(clients: Sequence[int]) -> str:
     """Name some clients by their numbers, in a few words."""
     numbers = ", ".join(map(str, clients[:5])) + (f" and {len(clients) - 5} more" if len(clients) > 5 else "")
     return f"client{'' if len(clients) == 1 else 's'} {numbers}"
-
-
-def pull(grid: Grid, messages: Iterable[str]) -> list[Message]:
-    """Return the answers that have come; none while the SuperLink fails, which says at the next call what was lost."""
-    try:
-        return list(grid.pull_messages(wanted)) if (wanted := list(messages)) else []
-    except httpx.HTTPStatusError as error:
-        refuse_lasting(error)
-        return []
-
-
-def refuse_lasting(error: httpx.HTTPStatusError) -> None:
-    """Raise what will not pass by itself; a SuperLink that failed (its database was busy) is asked again."""
-    if error.response.status_code < httpx.codes.INTERNAL_SERVER_ERROR:
-        raise error
-    log.warning("the SuperLink failed and is asked again: %s", error)
 
 
 def _named(members: Sequence[Member]) -> str:

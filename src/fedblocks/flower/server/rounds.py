@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from fedblocks.core.server import Cohort, gather
 from fedblocks.core.state import count_bytes
 from fedblocks.engines.close_round import Report
 from fedblocks.flower.server.side import Ask, Closed, EvaluatedClients, Progress, ServerSide
-from fedblocks.flower.wire.admission import SLACK, Expected, admit_request, admit_upload, check_envelope
+from fedblocks.flower.wire.admission import SLACK, Expected, admit_request, admit_upload, check_counts, check_envelope
 from fedblocks.flower.wire.downloads import payload_of, read_of_one, sent_to_one, slots_of, union
 from fedblocks.flower.wire.messages import (
     ApologyHeader,
@@ -109,6 +110,9 @@ class OpenRound:
         except Malformed as error:
             self._turn_away(client, error)
             return None
+        except Exception as error:
+            self._turn_away(client, Malformed("envelope", f"it cannot be read: {type(error).__name__}: {error}"))
+            return None
         try:
             return self._take(client, header, message)
         except Malformed as error:
@@ -178,6 +182,8 @@ class OpenRound:
             uploads = {}
         if unknown := header.counts.keys() - self.ask.views(expected.method):
             raise Malformed("envelope", f'nobody asked for the score "{min(unknown)[:80]}"')
+        for name, counts in header.counts.items():
+            check_counts(name, counts)
         if header.pictures and not self.ask.evaluate:
             raise Malformed("envelope", "nobody asked for pictures of a model")
         self._uploads[client] = uploads
@@ -202,6 +208,15 @@ class OpenRound:
             self.waiting.discard(client)
             self.report.refusals.append(Refusal(client, reason, readable(detail)))
             self.side.refused[client] = f"{reason}: {readable(detail)}"
+
+    def drop(self, client: int, reason: str, detail: str) -> None:
+        """Go on without a client, though its answer was admitted."""
+        if self._uploads.pop(client, None) is not None:
+            self.waiting.add(client)
+        tables: list[dict[str, dict[int, Any]]] = [self._counts, self._pictures, self.report.bytes_up]
+        for by_client in (by_client for table in tables for by_client in table.values()):
+            by_client.pop(client, None)
+        self.refuse(client, reason, detail)
 
     def close(self, minimum: int = 1) -> Closed:
         """End the round with what has come; below the minimum it is as if it had never begun."""

@@ -170,7 +170,8 @@ class Service:
 
     def _ask(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
         asked = OpenRound(self.side, progress, clients, ask)
-        return play_round(Link(self.registry.grid, self.registry.nodes, self.registry.spec), asked, 0, self.job.seconds)
+        link = Link(self.registry.grid, self.registry.nodes, self.registry.spec, self.registry.revoked)
+        return play_round(link, asked, 0, self.job.seconds)
 
     def _note_metrics(self, round: int, closed: Closed) -> None:
         metrics: list[ClientMetric] = []

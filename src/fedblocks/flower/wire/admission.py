@@ -16,6 +16,7 @@ from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.server import Cohort
 from fedblocks.flower.wire.messages import (
     WEIGHTS,
+    Counts,
     Envelope,
     Malformed,
     RequestHeader,
@@ -31,6 +32,9 @@ from fedblocks.flower.wire.plans import Specs, several
 from fedblocks.flower.wire.uploads import filled, slots_side_by_side, written
 
 DOUBLE = 8  # bytes of a weight
+LARGEST = 2**63  # whole numbers of tensors are smaller
+MOST_LABELS = 1e12  # that nobody has scored
+MOST_LOSS = 1e100  # of all labels of a client; sums over clients stay finite
 SLACK = 1.05  # larger answers are refused unread; others with an exact reason
 
 
@@ -47,6 +51,8 @@ class Member:
     def __post_init__(self) -> None:
         if self.client < 0 or self.size < 0 or not 0 <= self.limit < float("inf"):
             raise ValueError(f"client {self.client}: number and size start at 0, and the limit is finite")
+        if any(not -LARGEST <= number < LARGEST for number in (self.client, self.size, *self.tags.values())):
+            raise ValueError("numbers of 64 bits are the largest")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +102,15 @@ def check_envelope(envelope: Envelope, wanted: Envelope) -> None:
         raise Malformed("stale", f"it is of round {envelope.round}, and this is round {wanted.round}")
     if envelope.nonce != wanted.nonce:
         raise Malformed("replayed", "it answers another attempt at this round")
+
+
+def check_counts(name: str, counts: Counts) -> None:
+    """Refuse scores that nobody can have: they would spoil the averages, and what is written of the round."""
+    correct, scored, loss = counts
+    if not 0 <= correct <= scored <= MOST_LABELS:
+        raise Malformed("envelope", f'"{name[:80]}": {correct:g} of {scored:g} labels are right')
+    if not abs(loss) <= MOST_LOSS:
+        raise Malformed("envelope", f'"{name[:80]}": the loss is {loss:g}')
 
 
 def admit_request(header: RequestHeader, expected: Expected) -> None:

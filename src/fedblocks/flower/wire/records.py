@@ -16,6 +16,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedblocks.flower.wire.messages import HEADER_LIMIT, Malformed, Wire
 
+DIGITS = 20  # of a client's number
+HELLO_LIMIT = 2**16  # characters of a node's answer to who its clients are
 NPY_HEADER = 512  # bytes; what numpy writes before an array of a few dimensions is 128
 HEADERS, RUN = "headers", "run"
 HELLO = "query.hello"  # the type of a message that asks a node who its clients are
@@ -59,8 +61,13 @@ def hello_content(answer: Mapping[str, object]) -> RecordDict:
 
 
 def hello_answer(content: RecordDict) -> dict[str, Any]:
-    """Unpack such an answer; raise KeyError, TypeError or ValueError if it is none."""
-    answer: dict[str, Any] = json.loads(str(content["hello"]["json"]))
+    """Unpack such an answer; what is none raises: Malformed, or what Flower and JSON find wrong with it."""
+    text = content["hello"]["json"]
+    if not isinstance(text, str) or len(text) > HELLO_LIMIT:
+        raise Malformed("envelope", f"who a node's clients are is a text of at most {HELLO_LIMIT} characters")
+    answer = json.loads(text)
+    if not isinstance(answer, dict):
+        raise Malformed("envelope", "it does not say who it is")
     return answer
 
 
@@ -74,13 +81,16 @@ def from_content(content: RecordDict, limits: Mapping[int, int] | None = None) -
         raise Malformed("envelope", "a message has headers and arrays of its clients, and nothing else")
     messages: dict[int, Wire | Malformed] = {}
     for name, header in headers.items():
-        if not name.isdecimal() or (limits is not None and int(name) not in limits):
+        is_number = len(name) <= DIGITS and name.isascii() and name.isdecimal()
+        if not is_number or (limits is not None and int(name) not in limits):
             raise Malformed("envelope", f'there is no client "{name[:20]}" in what was asked')
         try:
             limit = None if limits is None else limits[int(name)]
             messages[int(name)] = Wire(_text(header), _arrays(content, name, limit))
         except Malformed as error:
             messages[int(name)] = error
+        except Exception as error:  # a gap in the checks must cost this client its round, not all clients theirs
+            messages[int(name)] = Malformed("envelope", f"it cannot be read: {type(error).__name__}: {error}")
     return messages
 
 
@@ -113,5 +123,5 @@ def _unpack(name: str, array: Array) -> npt.NDArray[Any]:
             raise ValueError("objects are not numbers")
         flat = np.frombuffer(array.data, dtype, offset=stream.tell())
         return flat.reshape(shape, order="F" if by_column else "C")
-    except (ValueError, TypeError, SyntaxError) as error:
+    except Exception as error:  # numpy's reader of headers raises many kinds of errors, those of its tokenizer too
         raise Malformed("dtype", f'"{name[:80]}" cannot be read: {str(error)[:80]}') from error
