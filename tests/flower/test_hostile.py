@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -274,3 +275,17 @@ def recorded(folder: Path) -> tuple[ServerSide, Wire]:
     """A server, and an upload that was right in another attempt at its first round."""
     server, sides = everybody(EXAMPLES["fedavg"]().setting(), folder)
     return server, sides[BAD].answer(OpenRound(server, server.start(), COHORT).downloads[BAD])
+
+
+@pytest.mark.parametrize("tag", [-1, 10**6])
+def test_a_tag_that_the_method_cannot_use_costs_its_client_alone(tag: int, tmp_path: Path) -> None:
+    server, sides = everybody(EXAMPLES["modfl"]().setting(), tmp_path)
+    method = next(iter(server.methods.values()))
+    (name,) = method.tags
+    honest = server.members[BAD]
+    server.members[BAD] = replace(honest, tags={**honest.tags, name: tag})  # type: ignore[index]
+    asked = OpenRound(server, server.start(), COHORT)
+    assert [(r.client, r.reason) for r in asked.report.refusals] == [(BAD, "bad-tag")]
+    for client, message in asked.downloads.items():
+        asked.receive(client, sides[client].answer(message))
+    assert asked.close().abandoned == "" and asked.admitted == len(COHORT) - 1

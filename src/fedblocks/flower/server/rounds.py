@@ -13,7 +13,7 @@ from torch import Tensor
 from fedblocks.core.admission import Refusal, cap_groups
 from fedblocks.core.aggregate import Uploads, aggregate
 from fedblocks.core.parts import Blocks
-from fedblocks.core.server import Cohort, gather
+from fedblocks.core.server import Cohort, Download, gather
 from fedblocks.core.state import count_bytes
 from fedblocks.engines.close_round import Report
 from fedblocks.flower.server.side import Ask, Closed, EvaluatedClients, Progress, ServerSide
@@ -69,9 +69,11 @@ class OpenRound:
                 self._send(group, ids)
 
     def _send(self, group: str, ids: list[int]) -> None:
+        ids = self._readers(group, ids)
+        if not ids:
+            return
         method, state = self.side.methods[group], self.progress.state
-        cohort = self.side.cohort(ids, state.round)
-        sent = gather(method, state, cohort, self.side.beginnings[group])
+        sent = self._gather(group, ids)
         specs = self.side.specs[group]
         for member, client in enumerate(ids):
             nonce, plan = secrets.token_hex(8), self.side.plans[group]
@@ -87,6 +89,21 @@ class OpenRound:
             header = DownloadHeader(**reply(envelope), copies=copies, kept=kept, refused=before, **vars(self.ask))
             self.downloads[client] = wire(header, arrays_of(blocks))
             self._note_down(client, {n: blocks.get(n, {}) for n in sent.bytes_down})
+
+    def _gather(self, group: str, ids: list[int]) -> Download:
+        cohort = self.side.cohort(ids, self.progress.state.round)
+        return gather(self.side.methods[group], self.progress.state, cohort, self.side.beginnings[group])
+
+    def _readers(self, group: str, ids: list[int]) -> list[int]:
+        """Return the clients whose tags the method can use; a tag is a client's word, and costs that client alone."""
+        if not self.side.methods[group].tags:
+            return ids
+        for client in ids:
+            try:
+                self._gather(group, [client])
+            except Exception as error:
+                self.refuse(client, "bad-tag", str(error).partition("\n")[0])
+        return [client for client in ids if client in self.waiting]
 
     @property
     def admitted(self) -> int:
