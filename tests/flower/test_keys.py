@@ -187,7 +187,7 @@ def forged(federation: Federation, signer: Path, of: str = "f") -> Path:
     thief = ec.generate_private_key(pki.CURVE)
     line = pki.public_text(thief.public_key()).decode().strip()
     words = {"federation": of, "name": "one", "old": federation.key("one"), "new": line}
-    request = keys.Request(time=datetime.now(UTC), **words).signed(keys.read_private(signer))
+    request = keys.RotationRequest(time=datetime.now(UTC), **words).signed(keys.read_private(signer))
     path = federation.base / "forged.json"
     path.write_text(request.model_dump_json())
     return path
@@ -199,7 +199,7 @@ def test_a_request_that_another_key_signed_is_refused(
 ) -> None:
     victim, thief = federation.enrolled("one", 0), federation.enrolled("two", 1)
     if not defended:
-        off(monkeypatch, keys.Request, "check_signature")
+        off(monkeypatch, keys.RotationRequest, "check_signature")
     with pytest.raises(UserError, match="not signed by the key that is enrolled as one") if defended else nullcontext():
         key_table.rotate(federation.server, forged(federation, thief / "client.key"))
     assert (federation.key("one") == own(victim)) is defended

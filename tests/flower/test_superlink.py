@@ -57,6 +57,9 @@ class Federation:
             monkeypatch.setattr(launch, "superlink", lambda host, folder: command)
         with ProcessGroup(self.base / "logs", launch.environment(self.server)) as processes:
             running.start_server(processes, self.server, print)
+            starter = processes.running.pop("superexec")  # it would take the run that `ask` begins
+            starter.terminate()
+            starter.wait(30)
             yield processes
 
     def ask(self, nodes: list[int]) -> int:
