@@ -63,16 +63,13 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts.folders import ClientHost
+from fedblocks.flower.wire.messages import TooLargeError
 
 SMALL = 2**24  # bytes of an answer that brings no objects
 BEGIN, MOST = 0.5, 20.0  # seconds between two tries: at first, and in the end
 Result = TypeVar("Result")
 Keys = tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicKey]
 log = logging.getLogger(__name__)
-
-
-class TooLargeError(Exception):
-    """The server sends more than this client takes."""
 
 
 class RunOverError(Exception):

@@ -29,11 +29,11 @@ from fedblocks.core.errors import UserError, nearest
 from fedblocks.flower.client import app, prepare
 from fedblocks.flower.client.causes import cause_of
 from fedblocks.flower.client.excuses import excuse_for
-from fedblocks.flower.client.fleet import Fleet, RunOverError, TooLargeError, ends
+from fedblocks.flower.client.fleet import Fleet, RunOverError, ends
 from fedblocks.flower.client.standing import Standing
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.process_group import ended_politely
-from fedblocks.flower.wire.messages import Malformed
+from fedblocks.flower.wire.messages import Malformed, TooLargeError
 from fedblocks.flower.wire.readable import LOGGED, readable
 from fedblocks.flower.wire.records import HELLO, spec_of
 from fedblocks.flower.wire.run_spec import RunSpec

@@ -28,15 +28,13 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, inflate_object_from_contents, pull_objects
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from fedblocks.flower.wire.messages import TooLargeError
+
 ROOM = 64 * 2**20  # bytes of an answer beside the arrays of the plan: headers, names, how Flower packs them
 LOST = {3, 4}  # Flower's errors: a message, or the answer to it, did not arrive whole; its node is there
 UNUSABLE = 1000  # our own error, which Flower does not have: the answer is there and cannot be read
 UNAVAILABLE = 3  # Flower's error of an answer that did not arrive whole
 log = logging.getLogger(__name__)
-
-
-class TooLargeError(Exception):
-    """An answer has more bytes than it may have."""
 
 
 def pull(grid: Grid, limits: Mapping[str, int]) -> list[tuple[str, Message]]:

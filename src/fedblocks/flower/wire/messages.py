@@ -25,6 +25,10 @@ HEADER_LIMIT = 2**20  # characters; a header that is longer is refused unread
 BLOCKS, WEIGHTS = "blocks", "weights"  # the two kinds of arrays
 
 
+class TooLargeError(Exception):
+    """The other side sends more bytes than it may."""
+
+
 class Malformed(Exception):
     """A message that cannot be used; the reason is one word for records, the detail a sentence for people."""
 
