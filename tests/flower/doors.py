@@ -135,8 +135,18 @@ class Door:
 
     def peak(self) -> int:
         """Bytes of memory that the gateway has had at most."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+        return peak_bytes(self.process.pid)
+
+
+def peak_bytes(process: int | str = "self") -> int:
+    """Memory that a process has had at most, since it began or since `forget_peak`."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+def forget_peak() -> None:
+    """Count the most memory of this process anew."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def answered(connection: socket.socket, most: int = 1000) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +31,8 @@ from fedblocks.flower.wire.run_spec import RunSpec
 from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing import small_federation, small_net
+
+from .doors import forget_peak, peak_bytes
 
 DATA = {"name": "digits", "clients": 2}
 LAYERS = 4 * (64 * 8 + 8 + 8 * 10 + 10)  # bytes of an MLP 64-8-10
@@ -111,9 +112,10 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(machine: Machine
     """Two layers of a million units: 4 TB, which this machine does not have."""
     spec = machine.spec({"name": "fedper"})
     huge = spec.model_copy(update={"net": {**spec.net, "hidden": [10**6, 10**6]}})
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    forget_peak()
+    before = peak_bytes()
     assert "a model of 4" in machine.refusal(huge)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+    assert peak_bytes() - before < 100_000_000
 
 
 @pytest.mark.parametrize(
