@@ -32,6 +32,7 @@ soak: .venv/.dev
 
 lint: .venv/.dev
 	.venv/bin/ruff check $(CODE)
+	.venv/bin/ruff format --check -q $(CODE)
 	.venv/bin/mypy --strict src
 
 # Warnings end the build, and every link of the finished site is followed; neither needs a network.

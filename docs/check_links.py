@@ -1,7 +1,8 @@
 """Checks every link of the built site without a network: `python docs/check_links.py build/docs`.
 
-A link inside the site must lead to a file, and to a place in it where it names one; a link outside must be https and
-name a host. Whatever a page loads by itself (scripts, styles, pictures) must come from the site.
+A link inside the site must lead to a file, and to a place in it where it names one; a link outside
+must be https and name a host. Whatever a page loads by itself (scripts, styles, pictures) must come
+from the site.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ def problems(site: Path) -> list[str]:
     for path, page in pages.items():
         wrong = [text for link in page.links if (text := broken(path, link, pages))]
         wrong += [f"loads {link} from elsewhere" for link in page.loads if urlsplit(link).netloc]
-        wrong += [text for link in page.loads if not urlsplit(link).netloc and (text := broken(path, link, pages))]
+        wrong += [
+            text
+            for link in page.loads
+            if not urlsplit(link).netloc and (text := broken(path, link, pages))
+        ]
         actual += [f"{path.relative_to(site)}: {text}" for text in wrong]
     return actual
 
@@ -59,7 +64,11 @@ def broken(path: Path, link: str, pages: dict[Path, Page]) -> str:
         return f"{link} leads to no file"
     place = unquote(parts.fragment)
     known = pages.get(target)
-    return f"{link} leads to no place on that page" if place and known and place not in known.places else ""
+    return (
+        f"{link} leads to no place on that page"
+        if place and known and place not in known.places
+        else ""
+    )
 
 
 def main() -> None:

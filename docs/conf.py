@@ -1,4 +1,6 @@
-"""The documentation site: `make docs` builds it from the Markdown pages, without a network and without a warning."""
+"""The documentation site: `make docs` builds it from the Markdown pages, without a
+network and without a warning.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "fedblocks"
 version = release = installed("fedblocks")
-extensions = ["myst_parser", "menu", "percent", "pictures", "reference"]  # all but the first are in _ext
+# all but the first are in _ext
+extensions = ["myst_parser", "menu", "percent", "pictures", "reference"]
 exclude_patterns = ["_ext/*", "conf.py", "generate.py", "check_links.py"]
 nitpicky = True  # a reference that leads nowhere is a warning, and warnings end the build
 

@@ -1,8 +1,9 @@
 """Somebody else's method, checked in one line: a shared model and a private shift of its answers.
 
-Every client keeps one number per class that is added to the shared model's logits: its own view of how frequent the
-classes are. The twist: the shift learns first, decays to 0 so that it explains no more than it must, and the shared
-model then learns what the shift does not explain. Run it to see the verdicts: python examples/third_party_method.py
+Every client keeps one number per class that is added to the shared model's logits: its own view of
+how frequent the classes are. The twist: the shift learns first, decays to 0 so that it explains no
+more than it must, and the shared model then learns what the shift does not explain. Run it to see
+the verdicts: python examples/third_party_method.py
 """
 
 from __future__ import annotations
@@ -43,9 +44,13 @@ class PriorShift(fb.Method):
 
 def example() -> fb.Example:
     without_shift: fb.Reduction = fb.is_fedavg("no shift", {"model": "model"}, shift_lr=0.0)
-    return fb.example_for(PriorShift, reductions=(without_shift,), exceptions={"no_dead_knobs/classes": "the data's"})
+    return fb.example_for(
+        PriorShift, reductions=(without_shift,), exceptions={"no_dead_knobs/classes": "the data's"}
+    )
 
 
 if __name__ == "__main__":
     for check in fb.check_method(example()):
-        print(f"{check.number:2d} {'ok  ' if check.passed else 'FAIL'} {check.says}  {check.detail}")
+        print(
+            f"{check.number:2d} {'ok  ' if check.passed else 'FAIL'} {check.says}  {check.detail}"
+        )

@@ -1,9 +1,11 @@
-"""Every method on a real SuperLink and two SuperNodes, beside the same configuration in a simulation.
+"""Every method on a real SuperLink and two SuperNodes, beside the same configuration in a
+simulation.
 
     python studies/flower_all_methods.py --out results/flower-all-methods.json [METHOD ...]
 
-Two clients on this machine, two rounds, TLS and keys on. Compared are all blocks of the server, the personal models'
-scores and the counted bytes. The file is written after every method, and methods that are in it are not run again.
+Two clients on this machine, two rounds, TLS and keys on. Compared are all blocks of the server, the
+personal models' scores and the counted bytes. The file is written after every method, and methods
+that are in it are not run again.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ TABLE: dict[str, Any] = {
     "evaluation": {"every": 50},
 }
 TRAINING = {"lr": 0.05, "batch_size": 64}
-OPTIONS: dict[str, dict[str, Any]] = {  # where the defaults do not fit two clients and a small perceptron
+# where the defaults do not fit two clients and a small perceptron
+OPTIONS: dict[str, dict[str, Any]] = {
     "modfl": {"cohorts": "found", "operations": 2, "warmup": 1},
     "fedmn": {"modules": [2, 2], "widths": [16], "dropout": 0.0},
     "fedmn_reference": {"modules": [2, 2], "widths": [16], "dropout": 0.0},
@@ -53,8 +56,14 @@ def farthest(ours: RunResult, theirs: RunResult) -> float:
     one, other = ours.state().server, theirs.state().server
     if one.keys() != other.keys():
         return float("inf")
-    pairs = [(one[block][key], value) for block, tensors in other.items() for key, value in tensors.items()]
-    return max((float((a.double() - b.double()).abs().max()) for a, b in pairs if b.numel()), default=0.0)
+    pairs = [
+        (one[block][key], value)
+        for block, tensors in other.items()
+        for key, value in tensors.items()
+    ]
+    return max(
+        (float((a.double() - b.double()).abs().max()) for a, b in pairs if b.numel()), default=0.0
+    )
 
 
 def compared(name: str, base: Path, processes: ProcessGroup, federation: str) -> dict[str, Any]:
@@ -64,12 +73,15 @@ def compared(name: str, base: Path, processes: ProcessGroup, federation: str) ->
     path = new_run(config, base / f"{name}-real", [])
     job = job_for(path, federation, kind="train", seconds=300.0, patience=300.0)
     running.submit(base / "f" / "server", job)
-    real = watch(path, lambda done: print(name, done.line(), flush=True), lambda note: None, processes.revive)
+    real = watch(
+        path, lambda done: print(name, done.line(), flush=True), lambda note: None, processes.revive
+    )
     scores = real.accuracies(), simulated.accuracies()
     return {
         "largest_difference": farthest(real, simulated),
         "same_scores": all(abs(scores[0][c] - scores[1][c]) < 1e-9 for c in scores[1]),
-        "same_bytes": (real.bytes_down, real.bytes_up) == (simulated.bytes_down, simulated.bytes_up),
+        "same_bytes": (real.bytes_down, real.bytes_up)
+        == (simulated.bytes_down, simulated.bytes_up),
         "seconds": real.seconds,
     }
 
@@ -83,9 +95,20 @@ def main() -> None:
     differences: dict[str, Any] = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
-        set_up(base / "f", "127.0.0.1", {"a": [0], "b": [1]}, launch.free_port(), launch.free_port(), data=DATA)
+        set_up(
+            base / "f",
+            "127.0.0.1",
+            {"a": [0], "b": [1]},
+            launch.free_port(),
+            launch.free_port(),
+            data=DATA,
+        )
         server = base / "f" / "server"
-        variables = {**launch.environment(server), launch.SERVER: str(server), "OMP_NUM_THREADS": "1"}
+        variables = {
+            **launch.environment(server),
+            launch.SERVER: str(server),
+            "OMP_NUM_THREADS": "1",
+        }
         with ProcessGroup(base / "logs", variables) as processes:
             host = running.start_server(processes, server, print)
             for name in ("a", "b"):

@@ -1,9 +1,11 @@
-"""What a real federation costs beside its work: bytes on the wire, and seconds a round beside Flower's own FedAvg.
+"""What a real federation costs beside its work: bytes on the wire, and seconds a round beside
+Flower's own FedAvg.
 
     python studies/flower_overhead.py --out results/flower-overhead.json
 
-Two clients on this machine, TLS and keys on. Bytes are those that the SuperLink counts for a run. Ours and Flower's
-FedAvg train the same perceptron on as many rows; Flower's evaluates in messages of their own, ours in the same.
+Two clients on this machine, TLS and keys on. Bytes are those that the SuperLink counts for a run.
+Ours and Flower's FedAvg train the same perceptron on as many rows; Flower's evaluates in messages
+of their own, ours in the same.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ DATA = {"name": "digits", "clients": 2, "split": [0.6, 0.2, 0.2]}
 HIDDEN = [512, 256]
 ROUNDS = 2  # of each method whose bytes are counted
 TRAINING = {"lr": 0.1, "batch_size": 32}
-EIGHT = [256] * 7  # FedMN's communication setting: perceptrons of 8 layers, or of 8 blocks in layers of 1, 4 and 3
+# FedMN's communication setting: perceptrons of 8 layers, or of 8 blocks in layers of 1, 4 and 3
+EIGHT = [256] * 7
 ENCODER = [64]  # FedMN's net is the one that its blocks stand on
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {},
@@ -47,8 +50,19 @@ class Place:
 
     def __init__(self, base: Path) -> None:
         self.base, self.server = base, base / "server"
-        set_up(base, "127.0.0.1", {"one": [0], "two": [1]}, launch.free_port(), launch.free_port(), data=DATA)
-        variables = {**launch.environment(self.server), launch.SERVER: str(self.server), "OMP_NUM_THREADS": "1"}
+        set_up(
+            base,
+            "127.0.0.1",
+            {"one": [0], "two": [1]},
+            launch.free_port(),
+            launch.free_port(),
+            data=DATA,
+        )
+        variables = {
+            **launch.environment(self.server),
+            launch.SERVER: str(self.server),
+            "OMP_NUM_THREADS": "1",
+        }
         self.processes = ProcessGroup(base / "logs", variables)
 
     def start(self, ours: bool) -> None:
@@ -59,23 +73,48 @@ class Place:
                 start_client(self.processes, folder, name)
             else:
                 partition = ["--node-config", f"partition-id={number} num-partitions=2"]
-                self.processes.start(name, [*self.stock_client(folder), *partition], **launch.environment(folder))
+                self.processes.start(
+                    name, [*self.stock_client(folder), *partition], **launch.environment(folder)
+                )
 
     def stock_client(self, folder: Path) -> list[str]:
         """Flower's own, with the key of ours."""
-        address = [f"127.0.0.1:{self.host.port}", "--host", "127.0.0.1", "--port", str(launch.free_port())]
+        address = [
+            f"127.0.0.1:{self.host.port}",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(launch.free_port()),
+        ]
         key = ["--auth-supernode-private-key", str(folder / "client.key")]
-        return ["flower-supernode", "--superlink", *address, "--root-certificates", str(folder / "ca.crt"), *key]
+        return [
+            "flower-supernode",
+            "--superlink",
+            *address,
+            "--root-certificates",
+            str(folder / "ca.crt"),
+            *key,
+        ]
 
     def ours(self, name: str, rounds: int, hidden: list[int]) -> tuple[RunResult, dict[str, int]]:
-        table = {"rounds": rounds, "threads": 1, "data": DATA, "net": {"name": "mlp", "hidden": hidden}}
+        table = {
+            "rounds": rounds,
+            "threads": 1,
+            "data": DATA,
+            "net": {"name": "mlp", "hidden": hidden},
+        }
         method = {"name": name, **TRAINING, **METHODS[name]}
         config = Config.of({**table, "method": method, "evaluation": {"every": 1}})
         path = new_run(config, self.base / f"run-{name}-{time.monotonic_ns()}", [])
         choices = {"seconds": 300.0, "patience": 300.0}
-        number = running.submit(self.server, job_for(path, self.host.federation, kind="train", **choices)).flower_run
+        number = running.submit(
+            self.server, job_for(path, self.host.federation, kind="train", **choices)
+        ).flower_run
         result = watch(
-            path, lambda done: print(name, done.line(), flush=True), lambda note: None, self.processes.revive
+            path,
+            lambda done: print(name, done.line(), flush=True),
+            lambda note: None,
+            self.processes.revive,
         )
         return result, self.traffic(number)
 
@@ -89,7 +128,9 @@ class Place:
         settings = {"rounds": rounds, "out": str(out)}
         flower_app = {"publisher": "fedblocks", "components": components, "config": settings}
         project = {"name": "stock", "version": "1.0.0", "description": "stock", "dependencies": []}
-        (app / "pyproject.toml").write_text(tomli_w.dumps({"project": project, "tool": {"flwr": {"app": flower_app}}}))
+        (app / "pyproject.toml").write_text(
+            tomli_w.dumps({"project": project, "tool": {"flwr": {"app": flower_app}}})
+        )
         launch.ask(self.server, "run", str(app))
         launch.until(out.exists, 900, self.processes.check, "Flower's FedAvg")
         seconds_of_rounds: list[float] = json.loads(out.read_text())
@@ -110,7 +151,8 @@ def wire(place: Place) -> dict[str, Any]:
     for name in METHODS:
         result, counted = place.ours(name, ROUNDS, ENCODER if name == "fedmn" else EIGHT)
         ours = result.bytes_down + result.bytes_up
-        evaluation = result.bytes_down // ROUNDS  # after the last round models travel once more, to be tried
+        # after the last round models travel once more, to be tried
+        evaluation = result.bytes_down // ROUNDS
         theirs = sum(counted.values())
         sizes[name] = {
             "library": ours + evaluation,
@@ -142,9 +184,13 @@ def main() -> None:
             loads.append(os.getloadavg()[0])
     report = {
         "bytes": bytes_,
-        "seconds_a_round": {"ours": statistics.median(seconds[1:]), "flower": statistics.median(theirs[1:])},
+        "seconds_a_round": {
+            "ours": statistics.median(seconds[1:]),
+            "flower": statistics.median(theirs[1:]),
+        },
         "all_rounds": {"ours": seconds, "flower": theirs},
-        "load": {"ours": loads[0], "flower": loads[1]},  # processes that wanted a core in the last minute
+        # processes that wanted a core in the last minute
+        "load": {"ours": loads[0], "flower": loads[1]},
         "cores": os.cpu_count(),
     }
     chosen.out.write_text(json.dumps(report, indent=2) + "\n")

@@ -1,4 +1,6 @@
-"""What the admission gate costs beside the aggregation of the same uploads: python studies/gate_cost.py"""
+"""What the admission gate costs beside the aggregation of the same uploads: python
+studies/gate_cost.py
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from fedblocks.core.admission import admit
 from fedblocks.core.aggregate import Upload, reduce_slots
 from fedblocks.core.rules import Average
 
-SIZES = [(100, 4, 50_000), (100, 10, 10_000), (20, 8, 125_000), (10, 20, 250_000)]  # clients, tensors, numbers in each
+# clients, tensors, numbers in each
+SIZES = [(100, 4, 50_000), (100, 10, 10_000), (20, 8, 125_000), (10, 20, 250_000)]
 REPEATS = 9
 
 
@@ -35,8 +38,15 @@ def measured(clients: int, tensors: int, numbers: int) -> dict[str, float]:
     limits = torch.full((clients,), 30.0, dtype=torch.double)
     after = {"model": reduce_slots(slots, upload)[0]}
     reduce = seconds(lambda: reduce_slots(slots, upload))
-    gate = seconds(lambda: admit({"model": upload}, {}, upload.ids, limits, {"model": slots}, after))
-    return {"clients": clients, "parameters": tensors * numbers, "reduce_ms": 1e3 * reduce, "gate_ms": 1e3 * gate}
+    gate = seconds(
+        lambda: admit({"model": upload}, {}, upload.ids, limits, {"model": slots}, after)
+    )
+    return {
+        "clients": clients,
+        "parameters": tensors * numbers,
+        "reduce_ms": 1e3 * reduce,
+        "gate_ms": 1e3 * gate,
+    }
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
-"""Do methods find the hidden groups, and does it help? Digits with a joint shift, 20 clients, 4 groups.
+"""Do methods find the hidden groups, and does it help? Digits with a joint shift, 20 clients, 4
+groups.
 
-    python studies/hidden_groups.py [--processes 2]    writes results/hidden-groups.json (half an hour on 2 cores)
+    python studies/hidden_groups.py [--processes 2]    writes results/hidden-groups.json (half an
+    hour on 2 cores)
 
-Every method gets the same tuning budget: twelve settings, each with three seeds; the one with the best mean validation
-accuracy is reported, with its test accuracy. Differences are paired by client and seed.
+Every method gets the same tuning budget: twelve settings, each with three seeds; the one with the
+best mean validation accuracy is reported, with its test accuracy. Differences are paired by client
+and seed.
 
-    python studies/hidden_groups.py --fresh            runs the settings chosen there with seeds that chose nothing
+    python studies/hidden_groups.py --fresh            runs the settings chosen there with seeds
+    that chose nothing
 """
 
 from __future__ import annotations
@@ -45,31 +49,67 @@ GRID: dict[str, dict[str, tuple[Any, ...]]] = {  # twelve settings each
     "fedper": {"lr": RATES, "epochs": (1, 3, 5)},
     "ditto": {"lr": RATES, "strength": (0.03, 0.1, 1.0), "epochs": (3,)},
     "ifca": {"lr": RATES, "epochs": (3,), "clusters": (4, 6, 8)},
-    "clustered": {"lr": (0.1, 0.3, 0.6), "epochs": (3,), "epsilon1": (0.5, 1.0, 2.0, 4.0), "epsilon2": (0.1,),
-                  "first_round": (5,)},
+    "clustered": {
+        "lr": (0.1, 0.3, 0.6),
+        "epochs": (3,),
+        "epsilon1": (0.5, 1.0, 2.0, 4.0),
+        "epsilon2": (0.1,),
+        "first_round": (5,),
+    },
     "fedem": {"lr": RATES, "epochs": (1, 3, 5), "components": (4,)},
-    "modfl": {"lr": RATES, "epochs": (1, 3, 5), "operations": (4,), "cohorts": ("found",), "warmup": (5,)},
-    "pfedmb": {"lr": (0.3, 0.6, 1.0), "alpha_lr": (0.3, 1.0, 3.0, 10.0), "epochs": (3,), "branches": (4,)},
-    "fedmn": {"lr": (0.3, 0.6, 1.0), "gates": ("hard", "soft"), "modules": ((2, 2, 2), (2, 4, 4)), "router_lr": (1.0,),
-              "epochs": (3,), "widths": ((64, 32),), "dropout": (0.0,)},
-    "flow": {"lr": (0.1, 0.3, 0.6), "epochs": (3,), "global_update_path": ("personalised", "global_only"),
-             "router_scope": ("federated", "local_reinit")},
-}  # fmt: skip
+    "modfl": {
+        "lr": RATES,
+        "epochs": (1, 3, 5),
+        "operations": (4,),
+        "cohorts": ("found",),
+        "warmup": (5,),
+    },
+    "pfedmb": {
+        "lr": (0.3, 0.6, 1.0),
+        "alpha_lr": (0.3, 1.0, 3.0, 10.0),
+        "epochs": (3,),
+        "branches": (4,),
+    },
+    "fedmn": {
+        "lr": (0.3, 0.6, 1.0),
+        "gates": ("hard", "soft"),
+        "modules": ((2, 2, 2), (2, 4, 4)),
+        "router_lr": (1.0,),
+        "epochs": (3,),
+        "widths": ((64, 32),),
+        "dropout": (0.0,),
+    },
+    "flow": {
+        "lr": (0.1, 0.3, 0.6),
+        "epochs": (3,),
+        "global_update_path": ("personalised", "global_only"),
+        "router_scope": ("federated", "local_reinit"),
+    },
+}
 
 
 def federation(seed: int) -> Federation:
     pool = dataset("digits").load()
     built = Federation.from_arrays(
-        pool.x, pool.y, iid(np.asarray(pool.y), CLIENTS, seed=seed), split=(0.6, 0.2, 0.2), seed=seed
+        pool.x,
+        pool.y,
+        iid(np.asarray(pool.y), CLIENTS, seed=seed),
+        split=(0.6, 0.2, 0.2),
+        seed=seed,
     )
     return joint(built, GROUPS, seed=seed, keep=0.6)
 
 
-GATES = {"hard": {"gate_mode": "st_hard", "eval_gate": "mode"}, "soft": {"gate_mode": "soft", "eval_gate": "soft"}}
+GATES = {
+    "hard": {"gate_mode": "st_hard", "eval_gate": "mode"},
+    "soft": {"gate_mode": "soft", "eval_gate": "soft"},
+}
 
 
 def make(name: str, options: Mapping[str, Any]) -> Method:
-    chosen = {k: v for k, v in options.items() if k != "gates"} | GATES.get(options.get("gates", ""), {})
+    chosen = {k: v for k, v in options.items() if k != "gates"} | GATES.get(
+        options.get("gates", ""), {}
+    )
     return METHODS[name](NETS["mlp"]((1, 8, 8), 10, hidden=(64,)), batch_size=16, **chosen)
 
 
@@ -97,7 +137,9 @@ def accuracies(counts: Mapping[int, tuple[float, float, float]]) -> list[float]:
 
 
 def describe(name: str, setting: Experiment, state: State) -> np.ndarray | None:
-    """What a method knows of each client: mixture weights, branch weights, gates, membership: [clients, numbers]."""
+    """What a method knows of each client: mixture weights, branch weights, gates,
+    membership: [clients, numbers].
+    """
     block = {"pfedmb": "alpha", "fedem": "mixture"}.get(name)
     method = setting.methods["all"]
     if block is not None:
@@ -109,7 +151,10 @@ def describe(name: str, setting: Experiment, state: State) -> np.ndarray | None:
         local = job.several(range(CLIENTS), torch.func.vmap)
         if name == "ifca":
             return local.call(method.prepare, job.sent.blocks)["choice"]["value"].double().numpy()
-        logits = local.call(lambda blocks, client: method.router.of_client(blocks["router"], client), job.sent.blocks)
+        logits = local.call(
+            lambda blocks, client: method.router.of_client(blocks["router"], client),
+            job.sent.blocks,
+        )
         return torch.sigmoid(logits).double().detach().numpy()
     if "membership" in state.server:
         return state.server["membership"]["value"].double().view(CLIENTS, -1).numpy()
@@ -119,7 +164,11 @@ def describe(name: str, setting: Experiment, state: State) -> np.ndarray | None:
 def groups_of(described: np.ndarray) -> np.ndarray:
     """Clients that are described alike; whole-numbered descriptions are groups already."""
     distinct = np.unique(described.round(6), axis=0, return_inverse=True)[1]
-    return distinct if described.shape[1] == 1 or distinct.max() < GROUPS else grouped(described, GROUPS)
+    return (
+        distinct
+        if described.shape[1] == 1 or distinct.max() < GROUPS
+        else grouped(described, GROUPS)
+    )
 
 
 def settings(name: str) -> list[dict[str, Any]]:
@@ -142,25 +191,42 @@ def confirm(processes: int, study: dict[str, Any]) -> dict[str, Any]:
         for name, row in study.items()
     }
     with ProcessPoolExecutor(processes) as pool:
-        runs = list(pool.map(run, [(name, options[name], seed) for name in study for seed in FRESH]))
+        runs = list(
+            pool.map(run, [(name, options[name], seed) for name in study for seed in FRESH])
+        )
     best = {name: [r for r in runs if r["name"] == name] for name in study}
     return {name: summary(name, best[name], 1, best) for name in study}
 
 
 def chosen(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The runs, one a seed, of the setting with the best validation accuracy over seeds and clients."""
+    """The runs, one a seed, of the setting with the best validation accuracy over seeds
+    and clients.
+    """
     by_setting: dict[str, list[dict[str, Any]]] = {}
     for found in runs:
         by_setting.setdefault(json.dumps(found["options"]), []).append(found)
     return max(by_setting.values(), key=lambda found: np.mean([r["validation"] for r in found]))
 
 
-def summary(name: str, runs: list[dict[str, Any]], tried: int, best: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    test = {other: np.array([r["test"] for r in found]) for other, found in best.items()}  # [seeds, clients]
-    versus = {f"minus_{o}": vars(paired(test[name] - test[o])) for o in ("local", "fedavg") if o in test and o != name}
+def summary(
+    name: str, runs: list[dict[str, Any]], tried: int, best: dict[str, list[dict[str, Any]]]
+) -> dict[str, Any]:
+    # [seeds, clients]
+    test = {other: np.array([r["test"] for r in found]) for other, found in best.items()}
+    versus = {
+        f"minus_{o}": vars(paired(test[name] - test[o]))
+        for o in ("local", "fedavg")
+        if o in test and o != name
+    }
     rand = None if runs[0]["rand"] is None else [round(float(r["rand"]), 3) for r in runs]
     mean = round(float(test[name].mean()), 4)
-    return {"chosen": runs[0]["options"], "settings_tried": tried, "mean": mean, "rand": rand, **versus}
+    return {
+        "chosen": runs[0]["options"],
+        "settings_tried": tried,
+        "mean": mean,
+        "rand": rand,
+        **versus,
+    }
 
 
 if __name__ == "__main__":
@@ -177,5 +243,9 @@ if __name__ == "__main__":
         found = study(args.processes, args.methods.split(","))
     args.out.write_text(json.dumps(found, indent=1) + "\n")
     for name, row in found.items():
-        gains = " ".join(f"{k} {v['low']:+.3f}..{v['high']:+.3f}" for k, v in row.items() if k.startswith("minus"))
+        gains = " ".join(
+            f"{k} {v['low']:+.3f}..{v['high']:+.3f}"
+            for k, v in row.items()
+            if k.startswith("minus")
+        )
         print(f"{name:10s} {row['mean']:.3f} rand {row['rand']} {gains}", row["chosen"])

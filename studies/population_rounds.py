@@ -1,4 +1,5 @@
-"""Rounds of a hundred clients out of a thousand and out of a million, in turn: a busy machine disturbs both alike.
+"""Rounds of a hundred clients out of a thousand and out of a million, in turn: a busy machine
+disturbs both alike.
 
     python studies/population_rounds.py results/population-rounds.json
 """
@@ -23,7 +24,10 @@ FEW, MANY, ROUNDS, AGAIN = 1_000, 1_000_000, 60, 3
 
 def seconds() -> dict[int, list[float]]:
     """Of every round, after five to warm up."""
-    rounds = {n: our_round(materials(replace(JOBS["J8/1000"], clients=n), "cpu"), Vectorised()) for n in (FEW, MANY)}
+    rounds = {
+        n: our_round(materials(replace(JOBS["J8/1000"], clients=n), "cpu"), Vectorised())
+        for n in (FEW, MANY)
+    }
     actual: dict[int, list[float]] = {n: [] for n in rounds}
     for _ in range(5 + ROUNDS):
         for clients, round in rounds.items():
@@ -40,7 +44,9 @@ def main(path: str) -> None:
         medians = {clients: median(values) for clients, values in taken.items()}
         trials.append({"median_seconds": medians, "ratio": medians[MANY] / medians[FEW]})
         print(f"a million over a thousand: {trials[-1]['ratio']:.2f}")
-    Path(path).write_text(json.dumps({"env": environment(), "rounds": ROUNDS, "trials": trials}, indent=2))
+    Path(path).write_text(
+        json.dumps({"env": environment(), "rounds": ROUNDS, "trials": trials}, indent=2)
+    )
 
 
 if __name__ == "__main__":

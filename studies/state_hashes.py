@@ -1,7 +1,9 @@
-"""Hashes of the final states of some short runs: a change that only moves code must leave all of them as they are.
+"""Hashes of the final states of some short runs: a change that only moves code must leave all of
+them as they are.
 
-`python studies/state_hashes.py results/state-hashes.json` compares; with `--store` it writes the file. Bits depend on
-the machine's arithmetic, so compare on the machine that the file was written on.
+`python studies/state_hashes.py results/state-hashes.json` compares; with `--store` it writes the
+file. Bits depend on the machine's arithmetic, so compare on the machine that the file was written
+on.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import torch
 
 import fedblocks
 
-PRESETS = tuple(f"digits-{name}" for name in ("fedavg", "pfedmb", "fedmn", "modfl", "flow", "ifca", "ditto"))
+PRESETS = tuple(
+    f"digits-{name}" for name in ("fedavg", "pfedmb", "fedmn", "modfl", "flow", "ifca", "ditto")
+)
 ENGINES = ("sequential", "vectorised")
 
 
@@ -25,7 +29,10 @@ def state_hash(preset: str, engine: str, folder: Path) -> str:
     changes = ["rounds=3", "threads=1", f'engine="{engine}"', 'device="cpu"', "evaluation.every=3"]
     result = fedblocks.run(fedblocks.read_config(preset, changes), folder / f"{preset}-{engine}")
     state, digest = result.state(), sha256()
-    homes = {"server": state.server, **{f"client {c}": state.private[c] for c in sorted(state.private)}}
+    homes = {
+        "server": state.server,
+        **{f"client {c}": state.private[c] for c in sorted(state.private)},
+    }
     for home, blocks in homes.items():
         for block in sorted(blocks):
             for name, value in sorted(blocks[block].items()):
@@ -43,7 +50,11 @@ def main(path: Path, store: bool) -> int:
         path.write_text(json.dumps({"about": about, "hashes": hashes}, indent=1) + "\n")
     stored = json.loads(path.read_text())["hashes"]
     differing = [name for name, value in hashes.items() if stored.get(name) != value]
-    print(f"{len(hashes) - len(differing)} of {len(hashes)} states are the same to the bit", *differing, sep="\n  ")
+    print(
+        f"{len(hashes) - len(differing)} of {len(hashes)} states are the same to the bit",
+        *differing,
+        sep="\n  ",
+    )
     return len(differing)
 
 

@@ -1,4 +1,6 @@
-"""Completes the menu, so that a new page is found at once: pages that it does not name, and those of all methods."""
+"""Completes the menu, so that a new page is found at once: pages that it does not name,
+and those of all methods.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def complete(app: Sphinx, page: str, source: list[str]) -> None:
             str(path.relative_to(docs).with_suffix(""))
             for path in sorted([*docs.glob("*.md"), *docs.glob("howto/*.md")])
         ]
-        source[0] = source[0].replace(HERE, "\n".join(name for name in pages if name not in {*named, "index"}))
+        source[0] = source[0].replace(
+            HERE, "\n".join(name for name in pages if name not in {*named, "index"})
+        )
     if page == "methods/index":
         source[0] += METHODS
 

@@ -18,7 +18,9 @@ class PercentParser(MystParser):
 
 
 def as_markdown(cell: dict[str, str]) -> str:
-    return cell["source"] if cell["cell_type"] == "markdown" else f"```python\n{cell['source']}\n```"
+    return (
+        cell["source"] if cell["cell_type"] == "markdown" else f"```python\n{cell['source']}\n```"
+    )
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

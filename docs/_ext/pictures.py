@@ -1,4 +1,6 @@
-"""Puts SVG pictures into the page itself, where they take the colours of the light or dark theme."""
+"""Puts SVG pictures into the page itself, where they take the colours of the light or
+dark theme.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ def inline(app: Sphinx, tree: nodes.document) -> None:
         if path.suffix == ".svg":
             app.env.note_dependency(str(path))
             about = escape(image.get("alt", ""), quote=True)
-            html = f'<div class="picture" role="img" aria-label="{about}">{path.read_text(encoding="utf-8")}</div>'
+            html = (
+                f'<div class="picture" role="img" '
+                f'aria-label="{about}">{path.read_text(encoding="utf-8")}</div>'
+            )
             image.replace_self(nodes.raw("", html, format="html"))
 
 

@@ -1,4 +1,6 @@
-"""Fills the reference pages with what the code says of itself; a line `<!-- made: NAME -->` stands for a text."""
+"""Fills the reference pages with what the code says of itself; a line `<!-- made: NAME
+-->` stands for a text.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ WHERE = {
     "shift": "`data.shift`: how clients differ besides.",
     "testbed": "`data.testbed`: the federations of papers.",
     "net": "`net`.",
-    "method": "`method`. Every method has [the common options](configuration.md#options-of-every-method), too; papers, "
+    "method": "`method`. Every method has [the common "
+    "options](configuration.md#options-of-every-method), too; papers, "
     "plans and deviations are on the [page of each method](../methods/index.md).",
 }
 
@@ -61,14 +64,18 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """A Markdown table; a bar within a cell would end it."""
     names = list(headings)
     lines = [names, ["---"] * len(names), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", r"\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", r"\|") for cell in line) + " |" for line in lines
+    )
 
 
 def command_pages() -> str:
     """Every command with its own help text, as the terminal shows it."""
     found = []
     for words in all_commands(typer.main.get_command(commands)):
-        shown = CliRunner().invoke(commands, [*words, "--help"], prog_name="fedblocks", terminal_width=WIDTH)
+        shown = CliRunner().invoke(
+            commands, [*words, "--help"], prog_name="fedblocks", terminal_width=WIDTH
+        )
         found.append(f"## fedblocks {' '.join(words)}\n\n```text\n{shown.output.rstrip()}\n```")
     return "\n\n".join(found)
 
@@ -89,7 +96,9 @@ def config_sections() -> str:
 
 def fields_of(model: type[BaseModel]) -> str:
     fields = model.model_fields.items()
-    rows = [(f"`{name}`", default_of(field), field.description or "a table") for name, field in fields]
+    rows = [
+        (f"`{name}`", default_of(field), field.description or "a table") for name, field in fields
+    ]
     return table(("field", "default", "meaning"), rows)
 
 
@@ -104,19 +113,29 @@ def shown(value: Any) -> str:
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     if isinstance(value, dict):
-        inner = ", ".join(f"{key} = {json.dumps(one)}" for key, one in value.items() if one is not None)
+        inner = ", ".join(
+            f"{key} = {json.dumps(one)}" for key, one in value.items() if one is not None
+        )
         return f"`{{{inner}}}`"
     return f"`{json.dumps(value)}`"
 
 
 def all_choices() -> str:
     """Everything that a configuration may name, by the table that names it, with its options."""
-    known = [kind for kind in TITLES if kind in kinds()] + [kind for kind in kinds() if kind not in TITLES]
-    return "\n\n".join(f"## {TITLES.get(kind, kind.capitalize())}\n\n{choices(kind)}" for kind in known)
+    known = [kind for kind in TITLES if kind in kinds()] + [
+        kind for kind in kinds() if kind not in TITLES
+    ]
+    return "\n\n".join(
+        f"## {TITLES.get(kind, kind.capitalize())}\n\n{choices(kind)}" for kind in known
+    )
 
 
 def choices(kind: str) -> str:
-    about = {entry["name"]: entry["about"] for entry in [*catalogue.data(), *catalogue.methods()] if "about" in entry}
+    about = {
+        entry["name"]: entry["about"]
+        for entry in [*catalogue.data(), *catalogue.methods()]
+        if "about" in entry
+    }
     parts = [WHERE.get(kind, "")]
     for name, target in kinds()[kind].items():
         says = about.get(name) or (inspect.getdoc(target) or "").partition("\n")[0]
@@ -185,7 +204,9 @@ def python_names() -> str:
 
 
 def entry(name: str) -> str:
-    """A name as a heading with its signature, what it is, and the methods of a class that is not a record."""
+    """A name as a heading with its signature, what it is, and the methods of a class
+    that is not a record.
+    """
     target = getattr(fedblocks, name)
     text = PLAIN.get(name) or inspect.cleandoc(inspect.getdoc(target) or "").replace("<", "&lt;")
     parts = [f"### {name}", text]
@@ -204,10 +225,17 @@ def _hints(kind: Any) -> list[tuple[str, Any]]:
 def members(kind: Any) -> str:
     """The functions of a class that say what they do, in a table."""
     if is_typeddict(kind):
-        return table(("keyword", "is"), [(f"`{key}`", f"`{what.__forward_arg__}`") for key, what in _hints(kind)])
+        return table(
+            ("keyword", "is"),
+            [(f"`{key}`", f"`{what.__forward_arg__}`") for key, what in _hints(kind)],
+        )
     own = [(key, value) for key, value in vars(kind).items() if not key.startswith(("_", "model_"))]
     plain = [(key, getattr(value, "__func__", getattr(value, "fget", value))) for key, value in own]
-    rows = [(f"`{key}`", (inspect.getdoc(value) or "").partition("\n")[0]) for key, value in plain if callable(value)]
+    rows = [
+        (f"`{key}`", (inspect.getdoc(value) or "").partition("\n")[0])
+        for key, value in plain
+        if callable(value)
+    ]
     rows = [(key, text.replace("<", "&lt;")) for key, text in rows if text]
     return table(("member", "what it does"), rows) if rows else ""
 
@@ -227,7 +255,9 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def always(app: Sphinx, env: Any, *known: set[str]) -> list[str]:
-    """These pages change with the code, which Sphinx does not see, so they are read in every build."""
+    """These pages change with the code, which Sphinx does not see, so they are read in
+    every build.
+    """
     return [page for page in env.found_docs if page.startswith("reference/")]
 
 

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Your own method, proven
 #
-# An idea takes an evening to write down, and a month to find out that a line of it never ran. This notebook writes a
-# method, lets the contract look for mistakes, plants one to see it caught, and compares a round with a few lines of
-# plain torch.
+# An idea takes an evening to write down, and a month to find out that a line of it never ran. This
+# notebook writes a method, lets the contract look for mistakes, plants one to see it caught, and
+# compares a round with a few lines of plain torch.
 
 # %%
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ torch.set_num_threads(1)
 # %% [markdown]
 # ## The idea
 #
-# Everyone shares a model. Every client has a head of its own besides, which is pulled to the shared head: with little
-# data one stays near the others.
+# Everyone shares a model. Every client has a head of its own besides, which is pulled to the shared
+# head: with little data one stays near the others.
 
 
 # %%
@@ -52,7 +52,9 @@ class SoftHead(Method):
 
     paper = Paper("none: an example", "you", 2026)
 
-    strength: Annotated[float, AtLeast(0), Help("of the pull of the own head to the shared one")] = 0.5
+    strength: Annotated[
+        float, AtLeast(0), Help("of the pull of the own head to the shared one")
+    ] = 0.5
 
     def blocks(self):
         body, head = self.net.body, self.net.head
@@ -76,8 +78,9 @@ class SoftHead(Method):
 # %% [markdown]
 # ## Say what you expect
 #
-# A *reduction* says what the method becomes at a limit. Here the shared part never looks at the own heads, so body
-# and head are those of FedAvg, whatever the strength. The plan is reviewed once, by a person, and kept as text.
+# A *reduction* says what the method becomes at a limit. Here the shared part never looks at the own
+# heads, so body and head are those of FedAvg, whatever the strength. The plan is reviewed once, by
+# a person, and kept as text.
 
 # %%
 PLAN = """\
@@ -89,7 +92,7 @@ train 1: on all for 1 epoch: body + head, lr 0.2, SGD; then own, lr 0.2, SGD, ow
 adapt: nothing
 join 1: on all for 1 epoch: own, lr 0.2, SGD
 views: personal
-"""
+"""  # noqa: E501
 
 reductions = (is_fedavg("the shared part", {"body": "model", "head": "model"}),)
 example = example_for(SoftHead, reductions=reductions, plan=PLAN)
@@ -98,8 +101,8 @@ assert plan_text(example) == PLAN
 # %% [markdown]
 # ## Twenty questions
 #
-# The contract runs the method in a small federation with clients of unequal size, an empty one, a broken one, one
-# that comes twice, two engines, a stop in between.
+# The contract runs the method in a small federation with clients of unequal size, an empty one, a
+# broken one, one that comes twice, two engines, a stop in between.
 
 # %%
 for verdict in check_method(example):
@@ -109,8 +112,8 @@ for verdict in check_method(example):
 # %% [markdown]
 # ## Would it notice?
 #
-# A check that cannot fail proves nothing. This version forgets the pull, as a published library does in its pFedMe:
-# the option is there, and nothing listens to it.
+# A check that cannot fail proves nothing. This version forgets the pull, as a published library
+# does in its pFedMe: the option is there, and nothing listens to it.
 
 
 # %%
@@ -128,23 +131,31 @@ assert not verdict.passed and "strength" in verdict.detail
 # %% [markdown]
 # ## A round by hand
 #
-# The last proof does without the library: one client, its ten rows as one batch, two gradient steps in plain torch.
+# The last proof does without the library: one client, its ten rows as one batch, two gradient steps
+# in plain torch.
 
 # %%
-setting = Experiment.of(SoftHead(example.options["net"], lr=0.2, batch_size=10), example.federation, seed=0)
+setting = Experiment.of(
+    SoftHead(example.options["net"], lr=0.2, batch_size=10), example.federation, seed=0
+)
 start = setting.start()
 after, _ = run_round(setting, start, [0], Sequential())
 
 rows = example.federation.train[0]
 x, y = example.federation.x[rows], example.federation.y[rows]
-body, head = ({name: value[0] for name, value in start.server[block].items()} for block in ("body", "head"))
+body, head = (
+    {name: value[0] for name, value in start.server[block].items()} for block in ("body", "head")
+)
 
 
 def descend(loss, tensors, lr=0.2):
     """One step of plain gradient descent on some tensors."""
     free = {name: value.clone().requires_grad_() for name, value in tensors.items()}
     gradients = torch.autograd.grad(loss(free), list(free.values()))
-    return {name: (value - lr * g).detach() for (name, value), g in zip(free.items(), gradients, strict=True)}
+    return {
+        name: (value - lr * g).detach()
+        for (name, value), g in zip(free.items(), gradients, strict=True)
+    }
 
 
 def cross_entropy(tensors):
@@ -172,12 +183,14 @@ print("a round equals its arithmetic to 1e-12")
 
 # %%
 METHODS["softhead"] = SoftHead
-found = compare("digits-fedper", ["softhead"], seeds=1, out=f"{mkdtemp()}/look", changes=["rounds=3"])
+found = compare(
+    "digits-fedper", ["softhead"], seeds=1, out=f"{mkdtemp()}/look", changes=["rounds=3"]
+)
 for row in found.rows:
     print(f"{row['name']:10} {row['mean']:.2f}")
 print(found.verdict)
 
 # %% [markdown]
-# To let others use it, put it in a package with an entry point in the group `fedblocks.methods`; see [Your own
-# method](../tutorial/own-method.md). The text of this notebook that matters, the class, its plan and its reductions,
-# is what such a package and its test consist of.
+# To let others use it, put it in a package with an entry point in the group `fedblocks.methods`;
+# see [Your own method](../tutorial/own-method.md). The text of this notebook that matters, the
+# class, its plan and its reductions, is what such a package and its test consist of.

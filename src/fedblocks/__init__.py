@@ -1,7 +1,7 @@
 """Personalised and modular federated learning: `import fedblocks as fb`.
 
-Everything that is needed to run, compare and write methods is a name of this package. Names are imported when they are
-asked for: importing is free.
+Everything that is needed to run, compare and write methods is a name of this package. Names are
+imported when they are asked for: importing is free.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Flower's own FedAvg on the perceptron and the rows of `flower_overhead.py`, as a Flower user writes it."""
+"""Flower's own FedAvg on the perceptron and the rows of `flower_overhead.py`, as a
+Flower user writes it.
+"""
 
 import json
 import time
@@ -14,7 +16,9 @@ from torch import nn
 
 
 def net() -> nn.Module:
-    return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
+    return nn.Sequential(
+        nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10)
+    )
 
 
 def rows(context: Context) -> tuple[torch.Tensor, ...]:
@@ -48,7 +52,10 @@ def train(message: Message, context: Context) -> Message:
         nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
         steps.step()
     metrics = MetricRecord({"num-examples": len(y)})
-    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
+    return Message(
+        RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}),
+        reply_to=message,
+    )
 
 
 @client.evaluate()
@@ -77,7 +84,9 @@ def main(grid: Grid, context: Context) -> None:
     strategy = Timed(min_available_nodes=2)
     strategy.times = []
     strategy.start(
-        grid=grid, initial_arrays=ArrayRecord(net().state_dict()), num_rounds=int(context.run_config["rounds"])
+        grid=grid,
+        initial_arrays=ArrayRecord(net().state_dict()),
+        num_rounds=int(context.run_config["rounds"]),
     )
     ends = [*strategy.times[1:], time.perf_counter()]
     seconds = [end - start for start, end in zip(strategy.times, ends)]

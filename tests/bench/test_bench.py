@@ -1,4 +1,6 @@
-"""The benchmark trains the same work on both sides and says how they compare; nothing here looks at a clock."""
+"""The benchmark trains the same work on both sides and says how they compare; nothing
+here looks at a clock.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def small(job: BenchJob, **changes: object) -> BenchJob:
 def sequential_is_fastest(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """What "auto" finds depends on the machine; not so here."""
     monkeypatch.setenv(planner.CACHE, str(tmp_path / "engines"))
-    monkeypatch.setattr(planner, "timed", lambda engine, job: 1.0 if engine.name == "sequential" else 2.0)
+    monkeypatch.setattr(
+        planner, "timed", lambda engine, job: 1.0 if engine.name == "sequential" else 2.0
+    )
 
 
 @pytest.fixture
@@ -46,32 +50,44 @@ def small_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised()])
 def test_both_sides_train_on_the_same_number_of_examples(engine) -> None:
     arguments = materials(small(J1, examples=10), "cpu")
-    assert our_round(arguments, engine)() == PlainLoop(arguments).round() == arguments.examples == 20
+    assert (
+        our_round(arguments, engine)() == PlainLoop(arguments).round() == arguments.examples == 20
+    )
 
 
 @pytest.mark.parametrize("name", ["J1", "J4", "J5", "J6", "J7"])
 def test_both_sides_do_the_same_arithmetic(name) -> None:
-    arguments = materials(small(JOBS[name], tests=0, net_options={"hidden": 8} if name == "J4" else {}), "cpu")
-    assert our_flops(arguments) == pytest.approx(measuring.loop_flops(PlainLoop(arguments)), rel=1e-3)
+    arguments = materials(
+        small(JOBS[name], tests=0, net_options={"hidden": 8} if name == "J4" else {}), "cpu"
+    )
+    assert our_flops(arguments) == pytest.approx(
+        measuring.loop_flops(PlainLoop(arguments)), rel=1e-3
+    )
 
 
 def test_one_round_of_ours_ends_where_a_loop_on_the_same_batches_ends() -> None:
-    arguments = materials(small(J7, batch=6), "cpu")  # whole clients as batches: their order does not matter
+    # whole clients as batches: their order does not matter
+    arguments = materials(small(J7, batch=6), "cpu")
     loop = PlainLoop(arguments)
     loop.state = {k: v[0].clone() for k, v in arguments.setting.start().server["model"].items()}
     loop.round()
     from fedblocks.engines.round import run_round
 
-    state, _ = run_round(arguments.setting, arguments.setting.start(), arguments.cohort, Sequential())
+    state, _ = run_round(
+        arguments.setting, arguments.setting.start(), arguments.cohort, Sequential()
+    )
     for name, value in state.server["model"].items():
         assert torch.allclose(value[0], loop.state[name], atol=1e-6)
 
 
 def test_the_figures_of_a_result_follow_from_its_rounds(monkeypatch) -> None:
     ticks = count()
-    monkeypatch.setattr(measuring, "_time", lambda round, device: (round(), float(next(ticks)) + 1.0, 0.5, 7)[1:])
+    monkeypatch.setattr(
+        measuring, "_time", lambda round, device: (round(), float(next(ticks)) + 1.0, 0.5, 7)[1:]
+    )
     (result,) = run_job(small(J7), "cpu", repeat=3, engines=["sequential"])
-    # in turn: loop, ours, loop, ours, loop, ours take 1, 2, ... 6 s; the products that follow 8 s and more
+    # in turn: loop, ours, loop, ours, loop, ours take 1, 2, ... 6 s; the products that follow 8 s
+    # and more
     assert result.plain.seconds == [1, 3, 5] and result.ours.seconds == [2, 4, 6]
     assert result.speedup == 3 / 4 and result.cpu_speedup == 1
     assert result.ours.examples_per_second == 12 / 4 and result.ours.peak_bytes == 7
@@ -86,22 +102,41 @@ def test_a_dense_net_takes_six_operations_a_weight_less_the_gradient_of_its_inpu
 
 
 def test_results_are_plain_values() -> None:
-    actual = run_jobs([small(J7)], "cpu", 1, ["sequential", "vectorised", "auto"], lambda results, table: None)
+    actual = run_jobs(
+        [small(J7)], "cpu", 1, ["sequential", "vectorised", "auto"], lambda results, table: None
+    )
     assert [r["ours"]["who"] for r in actual["results"]] == ["sequential", "vectorised"]
     assert json.loads(json.dumps(actual)) == actual
     assert not actual["skipped"] and actual["env"]["versions"]["torch"]
 
 
 def test_what_a_method_cannot_do_is_left_out_with_its_reason() -> None:
-    impossible = small(J4, name="J4/flow", method="modfl", options={"configuration": ""}, shape=(5,), classes=7)
-    actual = run_jobs([replace(impossible, net="lenet")], "cpu", 1, ["sequential"], lambda results, table: None)
+    impossible = small(
+        J4, name="J4/flow", method="modfl", options={"configuration": ""}, shape=(5,), classes=7
+    )
+    actual = run_jobs(
+        [replace(impossible, net="lenet")], "cpu", 1, ["sequential"], lambda results, table: None
+    )
     assert list(actual["skipped"]) == ["J4/flow"] and actual["results"] == []
 
 
 def test_jobs_are_found_by_name_and_by_the_name_of_their_family() -> None:
-    assert [job.name for job in chosen(["J1", "J8"], large=False)] == ["J1", "J8/1000", "J8/10000", "J8/100000"]
+    assert [job.name for job in chosen(["J1", "J8"], large=False)] == [
+        "J1",
+        "J8/1000",
+        "J8/10000",
+        "J8/100000",
+    ]
     assert LARGE in chosen(["J8"], large=True) and LARGE not in chosen([], large=False)
-    assert {job.name.partition("/")[0] for job in chosen([], large=False)} == {"J1", "J3", "J4", "J5", "J6", "J7", "J8"}
+    assert {job.name.partition("/")[0] for job in chosen([], large=False)} == {
+        "J1",
+        "J3",
+        "J4",
+        "J5",
+        "J6",
+        "J7",
+        "J8",
+    }
     with pytest.raises(UserError, match='no job "J99"'):
         chosen(["J99"], large=False)
 
@@ -137,7 +172,11 @@ def test_the_time_of_workers_is_counted_and_they_are_gone_afterwards() -> None:
     before, own = measuring._processor_seconds(), time.process_time()
     while measuring._processor_seconds() - before <= (time.process_time() - own):
         round()  # until a clock of ten milliseconds has ticked in a worker
-    assert measuring._peak(torch.device("cpu")) > sum(measuring._own_bytes(pid) for pid in measuring._workers()) > 0
+    assert (
+        measuring._peak(torch.device("cpu"))
+        > sum(measuring._own_bytes(pid) for pid in measuring._workers())
+        > 0
+    )
     engine.close()
     (result,) = run_job(small(J7), "cpu", repeat=1, engines=["processes"])
     assert result.ours.who == "processes" and measuring._workers() == []
@@ -147,12 +186,27 @@ def test_the_time_of_workers_is_counted_and_they_are_gone_afterwards() -> None:
 def test_the_command_prints_and_stores_the_same_results(capsys, tmp_path) -> None:
     out = tmp_path / "deep" / "bench.json"
     with pytest.raises(SystemExit) as stop:
-        main(["bench", "J1", "J7", "--json", "--repeat", "2", "--engine", "sequential", "--out", str(out)])
+        main(
+            [
+                "bench",
+                "J1",
+                "J7",
+                "--json",
+                "--repeat",
+                "2",
+                "--engine",
+                "sequential",
+                "--out",
+                str(out),
+            ]
+        )
     assert stop.value.code == 0
     actual = json.loads(capsys.readouterr().out)
     assert actual == json.loads(out.read_text())
     assert [r["job"] for r in actual["results"]] == ["J1", "J7"]
-    assert all(len(r["ours"]["seconds"]) == len(r["plain"]["seconds"]) == 2 for r in actual["results"])
+    assert all(
+        len(r["ours"]["seconds"]) == len(r["plain"]["seconds"]) == 2 for r in actual["results"]
+    )
 
 
 @pytest.mark.usefixtures("small_jobs")
@@ -162,7 +216,9 @@ def test_the_command_shows_a_table(capsys) -> None:
     assert "times the loop" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["J99"], ["J7", "--engine", "magic"], ["J7", "--device", "abacus"]])
+@pytest.mark.parametrize(
+    "words", [["J99"], ["J7", "--engine", "magic"], ["J7", "--device", "abacus"]]
+)
 def test_the_command_refuses_what_it_does_not_know(words, capsys) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["bench", *words])

@@ -16,7 +16,15 @@ from fedblocks.bench.plain import PlainLoop
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
-HEAVY = ("addmm", "mm", "bmm", "convolution", "convolution_backward", "mkldnn_rnn_layer", "native_batch_norm")
+HEAVY = (
+    "addmm",
+    "mm",
+    "bmm",
+    "convolution",
+    "convolution_backward",
+    "mkldnn_rnn_layer",
+    "native_batch_norm",
+)
 
 
 class Calls(TorchDispatchMode):
@@ -39,9 +47,14 @@ def calls(round: Callable[[], int]) -> Counter[str]:
 
 
 def per_step(job: BenchJob, side: Callable, clients: int = 1) -> dict[str, float]:
-    """Operations of one more step: those of a round of eight less those of a round of four, by four."""
+    """Operations of one more step: those of a round of eight less those of a round of
+    four, by four.
+    """
     size = {"clients": clients, "cohort": clients, "cpu_cohort": clients}
-    few, many = (calls(side(materials(replace(job, **size, examples=n * 4, batch=4, tests=0), "cpu"))) for n in (4, 8))
+    few, many = (
+        calls(side(materials(replace(job, **size, examples=n * 4, batch=4, tests=0), "cpu")))
+        for n in (4, 8)
+    )
     return {name: (many[name] - few[name]) / 4 for name in many if many[name] != few[name]}
 
 
@@ -64,7 +77,9 @@ def plain(given) -> Callable[[], int]:
 @pytest.mark.parametrize("name", ["J1", "J3", "J6", "J7"])
 def test_a_step_has_the_heavy_operations_of_a_hand_written_one_and_no_other(name) -> None:
     found, wanted = (per_step(JOBS[name], side) for side in (ours, plain))
-    assert {k: v for k, v in found.items() if k in HEAVY} == {k: v for k, v in wanted.items() if k in HEAVY}
+    assert {k: v for k, v in found.items() if k in HEAVY} == {
+        k: v for k, v in wanted.items() if k in HEAVY
+    }
 
 
 @pytest.mark.parametrize("name", ["J1", "J6", "J7"])
@@ -81,7 +96,9 @@ def test_noise_is_paid_for_by_the_layers_that_draw_it_and_by_no_other() -> None:
 @pytest.mark.parametrize("name", ["J1", "J5", "J7"])
 def test_a_repeated_step_has_the_heavy_operations_of_a_plain_one_and_fewer_small_ones(name) -> None:
     again, plainly = (per_step(JOBS[name], side) for side in (replayed, ours))
-    assert {k: v for k, v in again.items() if k in HEAVY} == {k: v for k, v in plainly.items() if k in HEAVY}
+    assert {k: v for k, v in again.items() if k in HEAVY} == {
+        k: v for k, v in plainly.items() if k in HEAVY
+    }
     assert sum(again.values()) <= sum(plainly.values()) - 10
 
 

@@ -1,4 +1,6 @@
-"""A real browser, headless, that notes what a page asks for, complains of and tries; and a comparison to show it."""
+"""A real browser, headless, that notes what a page asks for, complains of and tries;
+and a comparison to show it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from fedblocks import Federation
 from fedblocks.data.federation import Parts
 from fedblocks.reports.compare import compare
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 PICTURES = Path(__file__).parents[2] / "build" / "screenshots"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 HOSTILE = "</script><script>window.hacked=1;alert(1)</script><img src=x onerror=window.hacked=2>"
@@ -41,7 +45,9 @@ class Seen:
         self.page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
 
     def until(self, condition: str) -> None:
-        """Wait for something; the browser's own way to wait would need a page that evaluates text."""
+        """Wait for something; the browser's own way to wait would need a page that
+        evaluates text.
+        """
         for _ in range(400):
             if self.page.evaluate(condition):
                 return
@@ -55,7 +61,9 @@ class Seen:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="the browser tests need the package playwright")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="the browser tests need the package playwright"
+    )
     if CHROMIUM is None:
         pytest.skip("the browser tests need Chromium (Debian: apt install chromium)")
     with api.sync_playwright() as driver:
@@ -66,22 +74,29 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def seen(browser: Any) -> Iterator[Seen]:
-    """A new page with an empty profile; the tests of a module go on with it, for opening a page is slow."""
+    """A new page with an empty profile; the tests of a module go on with it, for
+    opening a page is slow.
+    """
     context = browser.new_context(viewport={"width": 1300, "height": 900}, color_scheme="light")
     actual = Seen(context.new_page())
     actual.page.on("request", lambda request: actual.requests.append(request.url))
     actual.page.on("pageerror", lambda error: actual.errors.append(str(error)))
     actual.page.on(
-        "console", lambda line: actual.errors.append(line.text) if line.type in ("error", "warning") else None
+        "console",
+        lambda line: actual.errors.append(line.text) if line.type in ("error", "warning") else None,
     )
-    actual.page.on("dialog", lambda dialog: (actual.dialogs.append(dialog.message), dialog.dismiss()))
+    actual.page.on(
+        "dialog", lambda dialog: (actual.dialogs.append(dialog.message), dialog.dismiss())
+    )
     yield actual
     context.close()
 
 
 @pytest.fixture(scope="session")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six clients in two groups, whose names, like that of the folder, are attacks; three rounds of several methods."""
+    """Six clients in two groups, whose names, like that of the folder, are attacks;
+    three rounds of several methods.
+    """
     home, rng = tmp_path_factory.mktemp("pages"), np.random.Generator(np.random.PCG64(0))
     parts = []
     for client in range(6):

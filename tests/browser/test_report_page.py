@@ -1,4 +1,6 @@
-"""The report in a real browser: it asks for nothing, complains of nothing, draws everything, and can be used."""
+"""The report in a real browser: it asks for nothing, complains of nothing, draws
+everything, and can be used.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,29 @@ def drawn(page: Any) -> dict[str, int]:
     """How many marks each chart has: lines, points, boxes, maps."""
     marks = ".scatterlayer .trace, .boxlayer .trace, .heatmaplayer image, .heatmaplayer path"
     count = f"(c) => [c.id, c.querySelectorAll('{marks}').length]"
-    actual: dict[str, int] = page.evaluate(f"Object.fromEntries([...document.querySelectorAll('.chart')].map({count}))")
+    actual: dict[str, int] = page.evaluate(
+        f"Object.fromEntries([...document.querySelectorAll('.chart')].map({count}))"
+    )
     return actual
 
 
 def colour(page: Any, selector: str, name: str) -> str:
-    actual: str = page.evaluate("([s, n]) => getComputedStyle(document.querySelector(s))[n]", [selector, name])
+    actual: str = page.evaluate(
+        "([s, n]) => getComputedStyle(document.querySelector(s))[n]", [selector, name]
+    )
     return actual
 
 
 def test_it_opens_alone_and_draws_every_chart(report: Seen) -> None:
     charts = drawn(report.page)
-    assert {"curve-round", "curve-megabytes", "curve-seconds", "distribution", "gain", "plane-1"} <= charts.keys()
+    assert {
+        "curve-round",
+        "curve-megabytes",
+        "curve-seconds",
+        "distribution",
+        "gain",
+        "plane-1",
+    } <= charts.keys()
     assert {
         f"map-{i}" for i in range(1, 5)
     } <= charts.keys()  # pFedMB's alphas, IFCA's choice, FedMN's gates, Flow's route
@@ -46,7 +59,9 @@ def test_it_opens_alone_and_draws_every_chart(report: Seen) -> None:
     report.picture("report-light")
     assert report.errors == []
     own = report.page.url
-    assert [url for url in report.requests if url != own and not url.startswith(("data:", "blob:"))] == []
+    assert [
+        url for url in report.requests if url != own and not url.startswith(("data:", "blob:"))
+    ] == []
 
 
 def test_hostile_names_are_text(report: Seen) -> None:
@@ -76,7 +91,11 @@ def test_the_theme_switches_page_and_charts(report: Seen) -> None:
     before = colour(report.page, "body", "backgroundColor"), colour(report.page, text, "fill")
     report.page.locator("#theme").press("Enter")
     after = colour(report.page, "body", "backgroundColor"), colour(report.page, text, "fill")
-    assert before[0] == "rgb(255, 255, 255)" and after[0] == "rgb(20, 23, 28)" and before[1] != after[1]
+    assert (
+        before[0] == "rgb(255, 255, 255)"
+        and after[0] == "rgb(20, 23, 28)"
+        and before[1] != after[1]
+    )
     report.picture("report-dark")
     report.page.locator("#theme").press("Enter")
     assert colour(report.page, "body", "backgroundColor") == before[0]
@@ -113,7 +132,10 @@ def test_it_prints_in_black_on_white_with_whole_tables(report: Seen) -> None:
     report.page.locator("#theme").click()  # dark
     report.page.emulate_media(media="print")
     assert colour(report.page, "body", "backgroundColor") == "rgb(255, 255, 255)"
-    assert not report.page.locator("nav").is_visible() and not report.page.locator("#theme").is_visible()
+    assert (
+        not report.page.locator("nav").is_visible()
+        and not report.page.locator("#theme").is_visible()
+    )
     assert colour(report.page, ".scroll", "maxHeight") == "none"
     report.page.emulate_media(media="screen")
     report.page.locator("#theme").click()

@@ -21,7 +21,9 @@ class Done:
 
 
 @pytest.fixture
-def fedblocks(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def fedblocks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Any:
     """Runs a command in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
 

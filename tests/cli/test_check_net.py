@@ -1,4 +1,6 @@
-"""`fedblocks check-net`, and the same check by itself when a run starts with a net of the user's."""
+"""`fedblocks check-net`, and the same check by itself when a run starts with a net of
+the user's.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ import fedblocks as fb
 class Own(nn.Module):
     def __init__(self, inputs, classes, kind):
         super().__init__()
-        self.inner, self.fc, self.kind, self.passes = nn.Linear(inputs, 8), nn.Linear(8, classes), kind, 0
+        self.inner, self.fc = nn.Linear(inputs, 8), nn.Linear(8, classes)
+        self.kind, self.passes = kind, 0
 
     def forward(self, x):
         h = torch.relu(self.inner(x.flatten(1)))
@@ -27,7 +30,8 @@ class Own(nn.Module):
         return self.fc(-h if self.kind == "branching" and h.mean().item() < 0 else h)
 
 def net_of(kind):
-    return lambda input_shape, classes: fb.Net.of(lambda: Own(math.prod(input_shape), classes, kind))
+    own = lambda shape, classes: lambda: Own(math.prod(shape), classes, kind)
+    return lambda input_shape, classes: fb.Net.of(own(input_shape, classes))
 
 for kind in ("good", "branching", "counting"):
     fb.NETS[kind] = net_of(kind)
@@ -50,12 +54,18 @@ def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     ("net", "exit_code", "engines"),
-    [("good", 0, ["sequential", "vectorised"]), ("branching", 0, ["sequential"]), ("counting", 6, [])],
+    [
+        ("good", 0, ["sequential", "vectorised"]),
+        ("branching", 0, ["sequential"]),
+        ("counting", 6, []),
+    ],
 )
 def test_the_command_says_on_which_engines_a_net_is_right(
     net: str, exit_code: int, engines: list[str], code: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found, text = call(capsys, "check-net", net, "--code", code, "--shape", "1,8,8", "--classes", "10", "--json")
+    found, text = call(
+        capsys, "check-net", net, "--code", code, "--shape", "1,8,8", "--classes", "10", "--json"
+    )
     assert found == exit_code and json.loads(text)["engines"] == engines
     found, text = call(capsys, "check-net", net, "--code", code)
     assert found == exit_code and f"right on: {', '.join(engines) or 'no engine'}" in text
@@ -66,8 +76,12 @@ def test_a_shape_that_is_none_is_refused(code: str, capsys: pytest.CaptureFixtur
     assert found == 2 and '"1,eight" is no shape' in text
 
 
-def run(capsys: pytest.CaptureFixture[str], code: str, net: str, out: Path, *changes: str) -> tuple[int, str]:
-    sets = [word for change in (f'net.name="{net}"', "rounds=1", *changes) for word in ("--set", change)]
+def run(
+    capsys: pytest.CaptureFixture[str], code: str, net: str, out: Path, *changes: str
+) -> tuple[int, str]:
+    sets = [
+        word for change in (f'net.name="{net}"', "rounds=1", *changes) for word in ("--set", change)
+    ]
     return call(capsys, "run", "digits-fedavg", "--code", code, "--out", str(out), *sets)
 
 

@@ -32,19 +32,37 @@ def test_methods_are_listed_for_people_and_as_json(fedblocks: Any) -> None:
     actual = {entry["name"]: entry for entry in fedblocks("methods", "--json").json}
     assert set(METHODS) <= set(actual)
     assert actual["pfedmb"]["year"] == 2022
-    assert {option["name"] for option in actual["pfedmb"]["options"]} >= {"lr", "branches", "alpha_lr"}
+    assert {option["name"] for option in actual["pfedmb"]["options"]} >= {
+        "lr",
+        "branches",
+        "alpha_lr",
+    }
 
 
 def test_a_plan_names_every_block(fedblocks: Any) -> None:
     shown = fedblocks("plan", "pfedmb", "--set", "branches=5")
     assert shown.code == 0
-    for words in ("block", "home", "client sees", "client writes", "phases", "alpha", "5 slots", "train 1:"):
+    for words in (
+        "block",
+        "home",
+        "client sees",
+        "client writes",
+        "phases",
+        "alpha",
+        "5 slots",
+        "train 1:",
+    ):
         assert words in shown.out
     actual = fedblocks("plan", "fedper", "--json").json
-    assert {block["name"]: block["home"] for block in actual["blocks"]} == {"body": "server", "head": "client"}
+    assert {block["name"]: block["home"] for block in actual["blocks"]} == {
+        "body": "server",
+        "head": "client",
+    }
 
 
-def test_a_check_gives_a_verdict_on_each_invariant(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_gives_a_verdict_on_each_invariant(
+    fedblocks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     some = [one for one in contract.CHECKS if one.number in (4, 12)]  # the fast ones
     monkeypatch.setattr(contract, "CHECKS", some)
     actual = fedblocks("check", "fedavg", "--json").json
@@ -60,12 +78,18 @@ def test_a_failed_check_ends_with_code_6(fedblocks: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(testing, "check_method", lambda example: iter(verdicts))
     shown = fedblocks("check", "fedavg")
     assert shown.code == 6
-    assert "ok      this holds" in shown.out and "FAILED  this does not" in shown.out and "off by 3" in shown.out
+    assert (
+        "ok      this holds" in shown.out
+        and "FAILED  this does not" in shown.out
+        and "off by 3" in shown.out
+    )
     assert "1 of 2 invariants hold" in shown.out
 
 
 def test_a_run_prints_a_line_a_round_and_a_table(fedblocks: Any) -> None:
-    shown = fedblocks("run", "digits-fedavg", *SMALL, "--set", "evaluation.every=1", "--out", "here")
+    shown = fedblocks(
+        "run", "digits-fedavg", *SMALL, "--set", "evaluation.every=1", "--out", "here"
+    )
     assert shown.code == 0, shown.err
     lines = [line for line in shown.out.splitlines() if line.startswith("fedavg  round")]
     assert [line.split()[2] for line in lines] == ["1/2", "2/2"]
@@ -76,7 +100,9 @@ def test_a_run_prints_a_line_a_round_and_a_table(fedblocks: Any) -> None:
 
 def test_the_result_of_a_run_is_json_and_nothing_else(fedblocks: Any) -> None:
     done = fedblocks("run", "digits-fedavg", *SMALL, "--out", "a", "--json")
-    assert done.json["name"] == "a" and done.json["status"] == "finished" and done.json["rounds"] == 2
+    assert (
+        done.json["name"] == "a" and done.json["status"] == "finished" and done.json["rounds"] == 2
+    )
     assert set(done.json["last"]) == {"round", "test", "validation"}
     assert "round 1/2" in done.err
     again = fedblocks("resume", "a", "--json", "--reference", "a").json
@@ -94,23 +120,38 @@ def test_data_are_listed_previewed_and_saved(fedblocks: Any) -> None:
     table = {"rounds": 1, "net": "mlp", "method": {"name": "fedavg", "batch_size": 8}}
     table["data"] = {"name": "saved", "options": {"path": "digits.npz"}}
     Path("own.toml").write_text(tomli_w.dumps(table))
-    assert fedblocks("data", "preview", "own.toml", "--json").json["federation"]["hash"] == saved["hash"]
+    assert (
+        fedblocks("data", "preview", "own.toml", "--json").json["federation"]["hash"]
+        == saved["hash"]
+    )
     assert saved["clients"] == 20
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["run", "digits-fedagv"], 2, ['there is no preset or file "digits-fedagv"', "fix: ", "digits-fedavg"]),
+        (
+            ["run", "digits-fedagv"],
+            2,
+            ['there is no preset or file "digits-fedagv"', "fix: ", "digits-fedavg"],
+        ),
         (["run", "digits-fedavg", "--set", "rounds=0"], 2, ["--set rounds: rounds", "fix: "]),
-        (["run", "digits-fedavg", "--set", "method.lerning_rate=1"], 2, ["method.lerning_rate", "fix: "]),
+        (
+            ["run", "digits-fedavg", "--set", "method.lerning_rate=1"],
+            2,
+            ["method.lerning_rate", "fix: "],
+        ),
         (["plan", "fedavgg"], 2, ['there is no method "fedavgg"', '"fedavg"']),
         (["check", "fedavgg"], 2, ['there is no method "fedavgg"', '"fedavg"']),
         (["run", "digits-fedavg", "--set", "data.clients=5000"], 3, ["5000 clients", "fix: "]),
         (["run", "digits-fedavg", "--out", "file"], 4, ["file", "fix: "]),
         (["run", "digits-fedavg", "--out", "full"], 4, ["full is not empty", "fix: "]),
         (["resume", "nowhere"], 4, ["nowhere does not exist", "fix: "]),
-        (["data", "save", "digits-fedavg", "--out", "no/such/folder.npz"], 3, ["cannot write", "fix: "]),
+        (
+            ["data", "save", "digits-fedavg", "--out", "no/such/folder.npz"],
+            3,
+            ["cannot write", "fix: "],
+        ),
         (["run"], 2, ["CONFIG"]),
         (["nonsense"], 2, ["nonsense"]),
     ],
@@ -135,7 +176,9 @@ def test_debug_shows_the_traceback_wherever_it_stands(fedblocks: Any) -> None:
         assert "Traceback" in done.err and "fix: " in done.err
 
 
-def test_an_unexpected_error_is_short_and_ends_with_code_1(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_short_and_ends_with_code_1(
+    fedblocks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fedblocks.config import catalogue
 
     def broken() -> None:
@@ -150,7 +193,9 @@ def test_an_unexpected_error_is_short_and_ends_with_code_1(fedblocks: Any, monke
         main(["methods", "--debug"])
 
 
-def test_ctrl_c_outside_a_run_ends_with_code_130(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_outside_a_run_ends_with_code_130(
+    fedblocks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fedblocks.config import catalogue
 
     def slow() -> None:
@@ -160,7 +205,9 @@ def test_ctrl_c_outside_a_run_ends_with_code_130(fedblocks: Any, monkeypatch: py
     assert fedblocks("methods").code == 130
 
 
-def test_foreign_names_cannot_play_tricks_on_a_terminal(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_names_cannot_play_tricks_on_a_terminal(
+    fedblocks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Tricky(FedAvg):
         """[bold red]trick\x1b[2J"""
 
@@ -192,7 +239,12 @@ def on_a_terminal(words: list[str], folder: Path, **environment: str) -> str:
     ours, theirs = pty.openpty()
     env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
     child = subprocess.Popen(
-        words, stdout=theirs, stderr=theirs, stdin=theirs, cwd=folder, env={**env, "TERM": "xterm", **environment}
+        words,
+        stdout=theirs,
+        stderr=theirs,
+        stdin=theirs,
+        cwd=folder,
+        env={**env, "TERM": "xterm", **environment},
     )
     os.close(theirs)
     shown = b""
@@ -239,14 +291,28 @@ def test_an_unknown_command_is_answered_with_one_like_it(
 
 
 def test_a_run_whose_updates_are_refused_ends_with_a_warning_that_says_so(fedblocks: Any) -> None:
-    diverging = ["run", "digits-fedavg", "--set", "rounds=1", "--set", "method.optimizer.name=sgd", "--quiet"]
+    diverging = [
+        "run",
+        "digits-fedavg",
+        "--set",
+        "rounds=1",
+        "--set",
+        "method.optimizer.name=sgd",
+        "--quiet",
+    ]
     some = fedblocks(*diverging, "--set", "method.lr=1e6", "--out", "some")
-    assert some.code == 0 and re.search(r"warning: \d+ of 20 updates were refused \(the latest: .*\); ", some.err)
+    assert some.code == 0 and re.search(
+        r"warning: \d+ of 20 updates were refused \(the latest: "
+        r".*\); ",
+        some.err,
+    )
     every = fedblocks(*diverging, "--set", "method.lr=1e30", "--out", "every", "--json")
     assert every.code == 0 and every.json["status"] == "finished"
     last = every.err.strip().splitlines()[-1]
     assert last.startswith("warning: every update of the last round was refused (")
-    assert "try a lower learning rate: --set method.lr=" in last and "`fedblocks report every`" in last
+    assert (
+        "try a lower learning rate: --set method.lr=" in last and "`fedblocks report every`" in last
+    )
     fine = fedblocks(*diverging, "--out", "fine")
     assert fine.code == 0 and "warning" not in fine.err
 
@@ -255,7 +321,9 @@ def commands_of(group: Any, above: tuple[str, ...] = ()) -> dict[tuple[str, ...]
     """Every command by the words that name it."""
     commands: dict[tuple[str, ...], Any] = {}
     for name, one in group.commands.items():
-        commands |= commands_of(one, (*above, name)) if hasattr(one, "commands") else {(*above, name): one}
+        commands |= (
+            commands_of(one, (*above, name)) if hasattr(one, "commands") else {(*above, name): one}
+        )
     return commands
 
 
@@ -263,11 +331,15 @@ COMMANDS = commands_of(typer.main.get_command(app.app))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_the_help_of_a_command_explains_every_argument_and_option_once(fedblocks: Any, words: tuple[str, ...]) -> None:
+def test_the_help_of_a_command_explains_every_argument_and_option_once(
+    fedblocks: Any, words: tuple[str, ...]
+) -> None:
     shown = fedblocks(*words, "--help")
     text = " ".join(shown.out.split())
     assert shown.code == 0 and "\\" not in text and text.count("rguments:") <= 1
-    for name, parameter in inspect.signature(COMMANDS[words].callback, eval_str=True).parameters.items():
+    for name, parameter in inspect.signature(
+        COMMANDS[words].callback, eval_str=True
+    ).parameters.items():
         (mark,) = [one for one in parameter.annotation.__metadata__ if hasattr(one, "help")]
         assert mark.help and f" {mark.help}" in text, name
 

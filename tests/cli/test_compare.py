@@ -16,7 +16,9 @@ needs_charts = pytest.mark.skipif(
 
 
 @pytest.fixture
-def fedblocks(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def fedblocks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Any:
     """Runs a command in this process, in an empty folder: exit code, output, error stream."""
     monkeypatch.chdir(tmp_path)
 
@@ -30,14 +32,25 @@ def fedblocks(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: p
 
 
 def test_a_comparison_prints_a_leaderboard_and_says_what_the_seeds_allow(fedblocks: Any) -> None:
-    code, out, err = fedblocks("compare", "digits-pfedmb", "--methods", "ditto", "--seeds", "2", "--out", "c", *SMALL)
+    code, out, err = fedblocks(
+        "compare", "digits-pfedmb", "--methods", "ditto", "--seeds", "2", "--out", "c", *SMALL
+    )
     assert code == 0, err
-    for words in ("bottom decile", "worst client", "worse off than Local", "difference to Local", "MB", "seconds"):
+    for words in (
+        "bottom decile",
+        "worst client",
+        "worse off than Local",
+        "difference to Local",
+        "MB",
+        "seconds",
+    ):
         assert words in out
     assert "1: local, seed 0  round 1/1" in out and "8: ditto, seed 1  round 1/1" in out
     assert "not enough seeds for a verdict: 2 of at least 6." in out and "better" not in out
     assert {path.name for path in Path("c/runs").iterdir()} == {
-        f"{method}-{seed}" for method in ("local", "fedavg", "fedavg_ft", "ditto") for seed in (0, 1)
+        f"{method}-{seed}"
+        for method in ("local", "fedavg", "fedavg_ft", "ditto")
+        for seed in (0, 1)
     }
     code, out, err = fedblocks("compare", "c/compare.toml", "--out", "c", "--json")
     actual = json.loads(out)
@@ -62,10 +75,15 @@ def test_a_report_is_written_beside_the_run_or_where_one_says(fedblocks: Any) ->
     code, out, _ = fedblocks("report", "a")
     assert code == 0 and out.startswith("a/report.html: ") and Path("a/report.html").is_file()
     actual = json.loads(fedblocks("report", "a", "--out", "b/x.html", "--json")[1])
-    assert actual["file"] == "b/x.html" and actual["bytes"] == Path("b/x.html").stat().st_size <= 6_000_000
+    assert (
+        actual["file"] == "b/x.html"
+        and actual["bytes"] == Path("b/x.html").stat().st_size <= 6_000_000
+    )
 
 
-def test_a_comparison_that_is_stopped_says_how_to_go_on(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_that_is_stopped_says_how_to_go_on(
+    fedblocks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fedblocks.runs.grids import grid
 
     def stopped(*_: Any) -> None:
@@ -82,12 +100,18 @@ def test_a_comparison_that_is_stopped_says_how_to_go_on(fedblocks: Any, monkeypa
         (["compare", "digits-nothing"], 2, 'there is no preset or file "digits-nothing"'),
         (["compare", "digits-fedavg", "--methods", "dito"], 2, 'did you mean "ditto"'),
         (["compare", "digits-fedavg", "--seeds", "0"], 2, "0 seeds"),
-        (["compare", "digits-fedavg", "--methods", "ditto", "--set", "ditto.strength=-1"], 2, "method.strength"),
+        (
+            ["compare", "digits-fedavg", "--methods", "ditto", "--set", "ditto.strength=-1"],
+            2,
+            "method.strength",
+        ),
         pytest.param(["report", "nowhere"], 4, "nowhere does not exist", marks=needs_charts),
         pytest.param(["report", "."], 4, "is empty", marks=needs_charts),
     ],
 )
-def test_wrong_input_is_told_with_a_fix(fedblocks: Any, words: list[str], code: int, said: str) -> None:
+def test_wrong_input_is_told_with_a_fix(
+    fedblocks: Any, words: list[str], code: int, said: str
+) -> None:
     actual, _, err = fedblocks(*words)
     assert actual == code
     assert said in err and "fix: " in err and "Traceback" not in err

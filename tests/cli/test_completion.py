@@ -24,9 +24,15 @@ print("torch" in sys.modules)
 
 def offered(line: str) -> list[str]:
     """What bash would offer after a line, and whether torch was imported for it."""
-    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1), "_FEDBLOCKS_COMPLETE": "complete_bash"}
+    words = {
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split(" ")) - 1),
+        "_FEDBLOCKS_COMPLETE": "complete_bash",
+    }
     command = [sys.executable, "-c", COMPLETE]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **words}).stdout.split()
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **words}
+    ).stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +73,9 @@ def test_the_script_of_a_shell_is_printed(fedblocks: Any, shell: str) -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_takes_the_script(fedblocks: Any) -> None:
     script = fedblocks("completion", "bash").out
-    done = subprocess.run(["bash", "-c", f"{script}\ncomplete -p fedblocks"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\ncomplete -p fedblocks"], capture_output=True, text=True
+    )
     assert "fedblocks" in done.stdout and done.returncode == 0, done.stderr
 
 

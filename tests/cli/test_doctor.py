@@ -22,7 +22,13 @@ main(["doctor", "--json"])
 """
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-VERSIONS = {"fedblocks": "0.1.0", "torch": "2.13.0", "flwr": "1.41.0", "typer": "0.29.0", "rich": "14.0.0"}
+VERSIONS = {
+    "fedblocks": "0.1.0",
+    "torch": "2.13.0",
+    "flwr": "1.41.0",
+    "typer": "0.29.0",
+    "rich": "14.0.0",
+}
 
 
 def found(check: str, folder: Path = Path("runs")) -> HealthFinding:
@@ -31,7 +37,9 @@ def found(check: str, folder: Path = Path("runs")) -> HealthFinding:
 
 
 def test_it_works_where_torch_cannot_be_imported(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"name": "torch"' in done.stdout
 
@@ -39,7 +47,18 @@ def test_it_works_where_torch_cannot_be_imported(tmp_path: Path) -> None:
 def test_a_healthy_installation_ends_with_code_0_and_a_table(fedblocks: Any) -> None:
     shown = fedblocks("doctor")
     assert shown.code == 0, shown.out
-    for words in ("check", "fix", "Python", "torch", "GPU", "extra report", "data sets", "disk", "clock", "terminal"):
+    for words in (
+        "check",
+        "fix",
+        "Python",
+        "torch",
+        "GPU",
+        "extra report",
+        "data sets",
+        "disk",
+        "clock",
+        "terminal",
+    ):
         assert words in shown.out
     states = {one["name"]: one["state"] for one in fedblocks("doctor", "--json").json}
     assert states["Python"] == states["torch"] == states["packages of fedblocks"] == "ok"
@@ -47,7 +66,11 @@ def test_a_healthy_installation_ends_with_code_0_and_a_table(fedblocks: Any) -> 
 
 
 def test_a_problem_ends_with_code_7(fedblocks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "findings", lambda folder: [HealthFinding("x", "problem", "it is broken", "mend it")])
+    monkeypatch.setattr(
+        health,
+        "findings",
+        lambda folder: [HealthFinding("x", "problem", "it is broken", "mend it")],
+    )
     shown = fedblocks("doctor")
     assert shown.code == 7
     assert "it is broken" in shown.out and "mend it" in shown.out and "1 to mend" in shown.out
@@ -55,7 +78,9 @@ def test_a_problem_ends_with_code_7(fedblocks: Any, monkeypatch: pytest.MonkeyPa
 
 def test_a_missing_or_outdated_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "installed", {"fedblocks": "0.1.0", "numpy": "1.20"}.get)
-    assert found("torch") == HealthFinding("torch", "problem", "it is not installed", "pip install torch")
+    assert found("torch") == HealthFinding(
+        "torch", "problem", "it is not installed", "pip install torch"
+    )
     wrong = unmet("fedblocks")
     assert wrong["numpy 1.20"] == "numpy>=1.26" and "torch nothing" in wrong
     assert found("packages of fedblocks").state == "problem"
@@ -64,15 +89,26 @@ def test_a_missing_or_outdated_package_is_a_problem(monkeypatch: pytest.MonkeyPa
 def test_packages_that_flower_does_not_bear_are_named_with_the_versions_it_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    needs = {"flwr": ["typer<0.21.0,>=0.12.5", "rich (<15.0.0,>=13.5.0)", 'ray==2.55.1 ; extra == "simulation"']}
+    needs = {
+        "flwr": [
+            "typer<0.21.0,>=0.12.5",
+            "rich (<15.0.0,>=13.5.0)",
+            'ray==2.55.1 ; extra == "simulation"',
+        ]
+    }
     monkeypatch.setattr(health, "installed", VERSIONS.get)
     monkeypatch.setattr(health.metadata, "requires", lambda name: needs.get(name, []))
     flower = found("packages of flwr")
-    assert flower.state == "problem" and flower.detail == "flwr needs typer<0.21.0,>=0.12.5, found typer 0.29.0"
+    assert (
+        flower.state == "problem"
+        and flower.detail == "flwr needs typer<0.21.0,>=0.12.5, found typer 0.29.0"
+    )
     assert flower.fix == 'pip install "typer<0.21.0,>=0.12.5"'
 
 
-def test_a_missing_extra_is_no_problem_and_says_what_it_would_give(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_no_problem_and_says_what_it_would_give(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(health, "installed", {"fedblocks": "0.1.0"}.get)
     tune = found("extra tune")
     assert tune.state == "missing" and tune.detail == "hyper-parameter search: optuna not installed"
@@ -88,7 +124,9 @@ def test_every_package_of_an_extra_is_used_by_the_library(extra: str) -> None:
     names = [re.split(r"[\[<>=]", wanted)[0] for wanted in PROJECT["optional-dependencies"][extra]]
     modules = [{"pillow": "PIL"}.get(name, name) for name in names]
     source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
-    assert [name for name in modules if not re.search(rf'(import|from) {name}\b|"{name}"', source)] == []
+    assert [
+        name for name in modules if not re.search(rf'(import|from) {name}\b|"{name}"', source)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -109,12 +147,17 @@ def test_torch_and_the_driver_are_compared(
     assert found("GPU").state == state and said in found("GPU").detail
 
 
-def test_the_cuda_version_is_read_from_the_files_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cuda_version_is_read_from_the_files_of_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "torch").mkdir()
     version = tmp_path / "torch" / "version.py"
     spec = type("Spec", (), {"submodule_search_locations": [str(tmp_path / "torch")]})
     monkeypatch.setattr(health.util, "find_spec", lambda name: spec)
-    for text, cuda in (("cuda: Optional[str] = '12.8'\n", "12.8"), ("cuda = None\nhip = '6.4'\n", None)):
+    for text, cuda in (
+        ("cuda: Optional[str] = '12.8'\n", "12.8"),
+        ("cuda = None\nhip = '6.4'\n", None),
+    ):
         version.write_text(f"__version__ = '2.13.0'\n{text}")
         assert health.torch_cuda() == cuda
 
@@ -137,7 +180,9 @@ def test_a_folder_that_cannot_be_written_and_a_full_disk_are_problems(
     assert found("runs", tmp_path / "new" / "deep").state == "ok"
     usage = type("Usage", (), {"free": 1e8})
     monkeypatch.setattr(health.shutil, "disk_usage", lambda path: usage)
-    assert found("disk") == HealthFinding("disk", "problem", "0.1 GB free", "make room, or use --out on another disk")
+    assert found("disk") == HealthFinding(
+        "disk", "problem", "0.1 GB free", "make room, or use --out on another disk"
+    )
 
 
 def test_threads_clock_and_encoding_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

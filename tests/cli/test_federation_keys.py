@@ -1,4 +1,6 @@
-"""The commands by which clients come to belong to a federation, in the order of the documentation."""
+"""The commands by which clients come to belong to a federation, in the order of the
+documentation.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,21 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 
 def test_the_commands_lead_from_one_to_the_next(fedblocks: Any, tmp_path: Path) -> None:
     built = fedblocks("federation", "init", "hospitals", "--server", "fl.example.org")
-    assert built.code == 0 and "hospitals/authority/ca.key" in built.out and "hospitals/server/ca.crt" in built.out
+    assert (
+        built.code == 0
+        and "hospitals/authority/ca.key" in built.out
+        and "hospitals/server/ca.crt" in built.out
+    )
     mark = built.out.split("SHA-256 fingerprint: ")[1].split()[0]
     assert len(mark.split(":")) == 32 and "--server fl.example.org:8443 --ca ca.crt" in built.out
 
-    joined = fedblocks(*shlex.split("federation join a --server fl.example.org:8443 --ca hospitals/server/ca.crt"))
+    joined = fedblocks(
+        *shlex.split("federation join a --server fl.example.org:8443 --ca hospitals/server/ca.crt")
+    )
     assert joined.code == 0 and mark in joined.out
-    (command,) = [line.strip() for line in joined.out.splitlines() if line.startswith("  fedblocks")]
+    (command,) = [
+        line.strip() for line in joined.out.splitlines() if line.startswith("  fedblocks")
+    ]
     assert command == "fedblocks federation enrol SERVER a.pub --client 0"
 
     words = command.replace("SERVER", "hospitals/server").replace("a.pub", "a/a.pub")
@@ -27,7 +37,12 @@ def test_the_commands_lead_from_one_to_the_next(fedblocks: Any, tmp_path: Path) 
     key = joined.out.split("this client's key: ")[1].split()[0]
     assert enrolled.code == 0 and key in enrolled.out
     (row,) = fedblocks("federation", "keys", "hospitals/server", "--json").json
-    assert (row["name"], row["clients"], row["fingerprint"], row["examples"]) == ("a", "0", key, 1200)
+    assert (row["name"], row["clients"], row["fingerprint"], row["examples"]) == (
+        "a",
+        "0",
+        key,
+        1200,
+    )
 
     begun = fedblocks("federation", "rotate", "a")
     assert begun.code == 0 and "fedblocks federation enrol SERVER a.json" in begun.out
@@ -38,10 +53,16 @@ def test_the_commands_lead_from_one_to_the_next(fedblocks: Any, tmp_path: Path) 
     (tmp_path / "a" / "client.key").unlink()
     lost = fedblocks("federation", "rotate", "a")
     assert "fedblocks federation enrol SERVER a.pub --replace a" in lost.out
-    assert fedblocks("federation", "enrol", "hospitals/server", "a/a.pub", "--replace", "a").code == 0
+    assert (
+        fedblocks("federation", "enrol", "hospitals/server", "a/a.pub", "--replace", "a").code == 0
+    )
 
     renewed = fedblocks("federation", "renew", "hospitals/server", "--years", "2")
-    assert renewed.code == 0 and "server.crt was good until" in renewed.out and "restart the server" in renewed.out
+    assert (
+        renewed.code == 0
+        and "server.crt was good until" in renewed.out
+        and "restart the server" in renewed.out
+    )
     revoked = fedblocks("federation", "revoke", "hospitals/server", "a")
     assert revoked.code == 0 and "clients/revoked/a-" in revoked.out
     assert fedblocks("federation", "keys", "hospitals/server", "--json").json == []
@@ -58,13 +79,17 @@ def test_the_commands_lead_from_one_to_the_next(fedblocks: Any, tmp_path: Path) 
         ("enrol s x.json --client 1", "takes over the client numbers"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_to_do(words: str, said: str, fedblocks: Any, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_with_what_to_do(
+    words: str, said: str, fedblocks: Any, tmp_path: Path
+) -> None:
     done = fedblocks("federation", *shlex.split(words))
     assert done.code == 2 and said in done.err and "fix: " in done.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_key_of_the_authority_may_lie_in_a_folder_of_its_own(fedblocks: Any, tmp_path: Path) -> None:
+def test_a_key_of_the_authority_may_lie_in_a_folder_of_its_own(
+    fedblocks: Any, tmp_path: Path
+) -> None:
     (tmp_path / "stick").mkdir()
     assert fedblocks("federation", "init", "f", "--server", "x.org", "--ca-key", "stick").code == 0
     assert (tmp_path / "stick" / "ca.key").exists() and not (tmp_path / "f" / "authority").exists()

@@ -1,4 +1,6 @@
-"""Templates: packages of one's own that work before anything is changed, and that the commands find by themselves."""
+"""Templates: packages of one's own that work before anything is changed, and that the
+commands find by themselves.
+"""
 
 import json
 import os
@@ -24,9 +26,10 @@ def command(*words):
     except SystemExit as stop:
         print("exit", stop.code, flush=True)
 
-changes = ["--set", "rounds=1", "--set", "method.epochs=1"]
+changes = ["--set", "rounds=1", "--set", "method.epochs=1", "--seeds", "1"]
+changes += ["--out", "grid", "--quiet"]
 command("methods", "--json")
-command("compare", "digits-fedavg", "--methods", "my_idea", "--seeds", "1", "--out", "grid", "--quiet", *changes)
+command("compare", "digits-fedavg", "--methods", "my_idea", *changes)
 command("report", "grid")
 command("data", "list", "--json")
 command("run", "points/example.toml", "--set", "rounds=1", "--out", "run", "--quiet")
@@ -35,17 +38,35 @@ command("run", "my_net/example.toml", "--set", "rounds=1", "--out", "run-net", "
 
 
 def run_tests_of(folder: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", f"{folder}/pyproject.toml", folder]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        f"{folder}/pyproject.toml",
+        folder,
+    ]
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
 
 
-def test_a_method_reads_like_an_algorithm_box_and_its_tests_pass_before_any_edit(fedblocks: Any) -> None:
+def test_a_method_reads_like_an_algorithm_box_and_its_tests_pass_before_any_edit(
+    fedblocks: Any,
+) -> None:
     built = fedblocks("new", "method", "my_idea", "--json").json
     assert built["folder"] == "my_idea"
     method = Path("my_idea/src/fedblocks_my_idea/method.py").read_text()
     assert len(method.splitlines()) <= 60
     assert "class MyIdea(Method):" in method and "$" not in method
-    assert {Path(file).name for file in built["files"]} >= {"pyproject.toml", "README.md", "test_my_idea.py"}
+    assert {Path(file).name for file in built["files"]} >= {
+        "pyproject.toml",
+        "README.md",
+        "test_my_idea.py",
+    }
     done = run_tests_of("my_idea")
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout
@@ -58,7 +79,9 @@ def test_the_tests_of_a_data_set_pass_before_any_edit(fedblocks: Any) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_tests_of_a_net_pass_before_any_edit_and_its_file_is_code_for_a_run(fedblocks: Any) -> None:
+def test_the_tests_of_a_net_pass_before_any_edit_and_its_file_is_code_for_a_run(
+    fedblocks: Any,
+) -> None:
     shown = fedblocks("new", "net", "my_net")
     assert shown.code == 0 and "cd my_net; pip install -e ." in shown.out
     done = run_tests_of("my_net")
@@ -70,25 +93,56 @@ def test_the_tests_of_a_net_pass_before_any_edit_and_its_file_is_code_for_a_run(
 
 
 def test_an_installed_method_net_and_data_set_appear_in_the_commands(fedblocks: Any) -> None:
-    pytest.importorskip("plotly", reason="one of the commands is a report: pip install 'fedblocks[report]'")
+    pytest.importorskip(
+        "plotly", reason="one of the commands is a report: pip install 'fedblocks[report]'"
+    )
     fedblocks("new", "method", "my_idea")
     fedblocks("new", "dataset", "points")
     fedblocks("new", "net", "my_net")
-    install = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--target", "site"]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-build-isolation",
+        "--no-deps",
+        "--target",
+        "site",
+    ]
     subprocess.run([*install, "./my_idea", "./points", "./my_net"], check=True)
     found_first = os.pathsep.join([str(Path("site").resolve()), os.environ.get("PYTHONPATH", "")])
     paths = {"PYTHONPATH": found_first, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", COMMANDS], capture_output=True, text=True, env={**os.environ, **paths})
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **paths},
+    )
     shown = dict(block.split("\n", 1) for block in done.stdout.split("$ ")[1:])
     assert all(text.endswith("exit 0\n") for text in shown.values()), done.stdout + done.stderr
-    listed = {entry["name"]: entry for entry in json.loads(shown["methods --json"].removesuffix("exit 0\n"))}
+    listed = {
+        entry["name"]: entry
+        for entry in json.loads(shown["methods --json"].removesuffix("exit 0\n"))
+    }
     assert [option["name"] for option in listed["my_idea"]["options"]][-1] == "head_lr"
     assert any("my_idea" in text for name, text in shown.items() if name.startswith("compare"))
     assert "my_idea" in Path("grid/report.html").read_text()
-    data = {entry["name"]: entry for entry in json.loads(shown["data list --json"].removesuffix("exit 0\n"))}
-    assert {option["name"] for option in data["points"]["options"]} == {"users", "rows", "classes", "features", "seed"}
+    data = {
+        entry["name"]: entry
+        for entry in json.loads(shown["data list --json"].removesuffix("exit 0\n"))
+    }
+    assert {option["name"] for option in data["points"]["options"]} == {
+        "users",
+        "rows",
+        "classes",
+        "features",
+        "seed",
+    }
     assert Path("run/config.toml").is_file()
-    assert json.loads(Path("run-net/code.json").read_text())[0]["package"] == "fedblocks_my_net 0.1.0"
+    assert (
+        json.loads(Path("run-net/code.json").read_text())[0]["package"] == "fedblocks_my_net 0.1.0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +162,9 @@ def test_a_name_that_cannot_be_used_is_refused_and_nothing_is_written(
     shown = fedblocks("new", *words)
     assert shown.code == 2
     assert all(text in shown.err for text in said)
-    assert [path.name for path in Path().iterdir()] == ["taken"] and not any(Path("taken").iterdir())
+    assert [path.name for path in Path().iterdir()] == ["taken"] and not any(
+        Path("taken").iterdir()
+    )
 
 
 def test_names_are_known_without_importing_the_lists_themselves() -> None:

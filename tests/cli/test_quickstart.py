@@ -17,13 +17,23 @@ def test_it_trains_nine_methods_and_ends_with_a_leaderboard_and_a_report(fedbloc
     pytest.importorskip("plotly", reason="the report needs plotly: pip install 'fedblocks[report]'")
     shown = fedblocks("quickstart", "--rounds", "1")
     assert shown.code == 0, shown.err
-    for words in ("accuracy, mean", "bottom decile", "worst client", "worse off than Local", "MB", "seconds", *METHODS):
+    for words in (
+        "accuracy, mean",
+        "bottom decile",
+        "worst client",
+        "worse off than Local",
+        "MB",
+        "seconds",
+        *METHODS,
+    ):
         assert words in shown.out
     folder = Path("runs/quickstart-001")
     assert f"Open the report in a browser: {(folder / 'report.html').resolve()}" in shown.out
     assert "<html" in (folder / "report.html").read_text()
     runs = {name: load_run(folder / name) for name in METHODS}
-    assert {(run.status, run.rounds, run.config.seed) for run in runs.values()} == {("finished", 1, 3)}
+    assert {(run.status, run.rounds, run.config.seed) for run in runs.values()} == {
+        ("finished", 1, 3)
+    }
     assert [group.net.name for group in runs["modfl"].config.groups.values()] == ["cnn"]
     assert runs["modfl"].config.net.name == "mlp" and runs["flow"].config.net.name == "cnn"
 
@@ -41,11 +51,15 @@ def test_as_json_it_is_json_and_nothing_else_in_a_folder_of_its_own(
     assert again.code == 4 and "is not an empty folder" in again.err
 
 
-def test_without_the_extra_for_reports_it_says_which_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_for_reports_it_says_which_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     page, said = quickstart._report(Path("q"))
     assert page is None
-    assert said == 'For a report with charts: pip install "fedblocks[report]", then fedblocks report q'
+    assert (
+        said == 'For a report with charts: pip install "fedblocks[report]", then fedblocks report q'
+    )
 
 
 def test_every_run_of_it_is_a_preset_on_the_same_data_for_the_same_rounds() -> None:

@@ -10,7 +10,9 @@ from fedblocks.config.schema import config_schema
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 
-jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema: pip install 'fedblocks[docs]'")
+jsonschema = pytest.importorskip(
+    "jsonschema", reason="needs jsonschema: pip install 'fedblocks[docs]'"
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +27,18 @@ def test_every_preset_passes(validator: Any, name: str) -> None:
     assert [error.message for error in validator.iter_errors(PRESETS[name]().resolved())] == []
 
 
-def test_names_stand_for_tables_and_mirrors_and_comparisons_have_their_place(validator: Any) -> None:
+def test_names_stand_for_tables_and_mirrors_and_comparisons_have_their_place(
+    validator: Any,
+) -> None:
     config = PRESETS["digits-fedavg"]().resolved() | {"net": "mlp", "method": "fedper"}
-    validator.validate(config | {"track": {"to": ["tensorboard"]}, "compare": {"methods": ["ditto"], "seeds": 2}})
+    validator.validate(
+        config | {"track": {"to": ["tensorboard"]}, "compare": {"methods": ["ditto"], "seeds": 2}}
+    )
     validator.validate(config | {"groups": {"old": {"clients": [1], "net": {"hidden": [3]}}}})
     schedule = {"name": "milestones", "start": 0.1, "rounds": [3]}
-    validator.validate(config | {"method": {"name": "fedper", "lr": schedule, "optimizer": {"name": "adam"}}})
+    validator.validate(
+        config | {"method": {"name": "fedper", "lr": schedule, "optimizer": {"name": "adam"}}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,12 +68,24 @@ def test_a_wrong_configuration_does_not(validator: Any, wrong: dict[str, Any]) -
 
 def test_the_command_prints_every_name_with_its_options_and_what_they_mean(fedblocks: Any) -> None:
     schema = fedblocks("schema").json
-    tables = {one["title"]: one for one in schema["properties"]["method"]["anyOf"] if "title" in one}
+    tables = {
+        one["title"]: one for one in schema["properties"]["method"]["anyOf"] if "title" in one
+    }
     assert set(METHODS) <= tables.keys()
-    assert set(NETS) == {one["title"] for one in schema["properties"]["net"]["anyOf"] if "title" in one}
+    assert set(NETS) == {
+        one["title"] for one in schema["properties"]["net"]["anyOf"] if "title" in one
+    }
     branches = tables["pfedmb"]["properties"]["branches"]
-    assert branches == {"type": "integer", "minimum": 1, "description": "B, of every linear layer", "default": 3}
+    assert branches == {
+        "type": "integer",
+        "minimum": 1,
+        "description": "B, of every linear layer",
+        "default": 3,
+    }
     assert schema["properties"]["rounds"]["minimum"] == 1
     shown = fedblocks("schema", "--out", "fedblocks.schema.json")
-    assert "#:schema fedblocks.schema.json" in shown.out and Path("fedblocks.schema.json").stat().st_size > 10_000
+    assert (
+        "#:schema fedblocks.schema.json" in shown.out
+        and Path("fedblocks.schema.json").stat().st_size > 10_000
+    )
     assert "cannot write" in fedblocks("schema", "--out", "no/such/folder.json").err

@@ -24,7 +24,11 @@ def config(tmp_path: Path) -> str:
     """A configuration that runs in an instant."""
     table = {
         "rounds": 3,
-        "data": {"name": "gaussian", "clients": 4, "options": {"rows": 120, "classes": 3, "features": 5}},
+        "data": {
+            "name": "gaussian",
+            "clients": 4,
+            "options": {"rows": 120, "classes": 3, "features": 5},
+        },
         "net": {"name": "mlp", "hidden": [6]},
         "method": {"name": "fedavg", "batch_size": 8},
     }
@@ -33,24 +37,32 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_best_of_all_trials_is_told_with_a_command_that_repeats_it(fedblocks: Any, config: str) -> None:
+def test_the_best_of_all_trials_is_told_with_a_command_that_repeats_it(
+    fedblocks: Any, config: str
+) -> None:
     actual = fedblocks("tune", config, *SEARCH, "--trials", "4", "--out", "search", "--json").json
     accuracies = {trial["number"]: trial["accuracy"] for trial in actual["trials"]}
     assert len(accuracies) == 4 and actual["best"]["accuracy"] == max(accuracies.values())
     assert all(
-        0.001 <= t["options"]["method.lr"] <= 0.5 and t["options"]["method.epochs"] in "12" for t in actual["trials"]
+        0.001 <= t["options"]["method.lr"] <= 0.5 and t["options"]["method.epochs"] in "12"
+        for t in actual["trials"]
     )
     words = shlex.split(actual["command"])
     assert words[:3] == ["fedblocks", "run", config] and "seed=5" in words
     assert fedblocks(*words[1:], "--out", "best", "--quiet").code == 0
     last = load_run("best").last
-    assert last is not None and last.summaries["validation"]["personal"]["mean"] == actual["best"]["accuracy"]
+    assert (
+        last is not None
+        and last.summaries["validation"]["personal"]["mean"] == actual["best"]["accuracy"]
+    )
 
 
 def test_test_data_are_never_looked_at(config: str, tmp_path: Path) -> None:
     tune(config, ["method.lr=0.01..0.1"], 1, tmp_path / "search")
     with RunFolder.open(tmp_path / "search" / "trial-000") as folder:
-        assert {row["part"] for row in folder.store.rows("SELECT part FROM client_metrics")} == {"validation"}
+        assert {row["part"] for row in folder.store.rows("SELECT part FROM client_metrics")} == {
+            "validation"
+        }
 
 
 def test_the_same_call_goes_on_where_the_last_one_stopped(config: str, tmp_path: Path) -> None:
@@ -63,11 +75,16 @@ def test_the_same_call_goes_on_where_the_last_one_stopped(config: str, tmp_path:
         tune(config, ["method.lr=0.001..0.6:log"], 3, tmp_path / "search")
 
 
-def test_a_trial_during_which_the_search_was_killed_is_done_again(config: str, tmp_path: Path) -> None:
+def test_a_trial_during_which_the_search_was_killed_is_done_again(
+    config: str, tmp_path: Path
+) -> None:
     changes = ["method.lr=0.001..0.5:log"]
     tune(config, changes, 1, tmp_path / "search")
-    study = optuna.load_study(study_name="fedblocks", storage=f"sqlite:///{tmp_path / 'search' / 'study.db'}")
-    study.ask().suggest_float("method.lr", 0.001, 0.5, log=True)  # begun, and never told how it ended
+    study = optuna.load_study(
+        study_name="fedblocks", storage=f"sqlite:///{tmp_path / 'search' / 'study.db'}"
+    )
+    # begun, and never told how it ended
+    study.ask().suggest_float("method.lr", 0.001, 0.5, log=True)
     lost = study.trials[-1].params["method.lr"]
     actual = tune(config, changes, 2, tmp_path / "search")
     assert [trial.number for trial in actual.trials] == [0, 2]
@@ -85,7 +102,9 @@ def test_a_trial_that_is_not_promising_is_left_and_could_be_resumed(
 
 
 def test_ranges_and_choices_are_read() -> None:
-    space, fixed = parse_space(["a=0.01..1:log", "b=2..8", "c=-1..1.5", "d=1e-3..1e-1", "e=[1]|[2]", "f=3"])
+    space, fixed = parse_space(
+        ["a=0.01..1:log", "b=2..8", "c=-1..1.5", "d=1e-3..1e-1", "e=[1]|[2]", "f=3"]
+    )
     assert space["a"] == Range(0.01, 1, True) and space["b"] == Range(2, 8, False)
     assert space["c"] == Range(-1, 1.5, False) and space["d"] == Range(1e-3, 1e-1, False)
     assert space["e"] == OneOf(("[1]", "[2]")) and fixed == ["f=3"]

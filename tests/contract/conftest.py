@@ -9,7 +9,9 @@ from fedblocks.testing import CHECKS, Example, run_check
 
 @pytest.fixture
 def verdict() -> Callable[[Example, int], str]:
-    """What a check says of an example: "" if it passes; an error in the example itself is no verdict."""
+    """What a check says of an example: "" if it passes; an error in the example itself
+    is no verdict.
+    """
 
     def told(example: Example, number: int) -> str:
         check = run_check(CHECKS[number - 1], example)

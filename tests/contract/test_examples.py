@@ -1,4 +1,6 @@
-"""In the examples the mechanisms of the methods are active: a check of something that never happens is no check."""
+"""In the examples the mechanisms of the methods are active: a check of something that
+never happens is no check.
+"""
 
 import pytest
 import torch
@@ -9,7 +11,15 @@ from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import FedAvg
-from fedblocks.testing import CHECKS, EXAMPLES, Example, check_method, example_for, run_check, small_federation
+from fedblocks.testing import (
+    CHECKS,
+    EXAMPLES,
+    Example,
+    check_method,
+    example_for,
+    run_check,
+    small_federation,
+)
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.rounds import run
 from fedblocks.testing.storage import from_bytes, to_bytes
@@ -23,25 +33,34 @@ def test_clients_of_the_small_federation_are_of_unequal_sizes_and_two_kinds() ->
     federation = small_federation()
     assert federation.clients == 6
     assert len(set(federation.train.sizes.tolist())) == 6
-    centres = [[federation.x[r][federation.y[r] == 2].mean(0) for r in federation.test][c] for c in (0, 1)]
+    centres = [
+        [federation.x[r][federation.y[r] == 2].mean(0) for r in federation.test][c] for c in (0, 1)
+    ]
     assert (centres[0] - centres[1]).norm() > 1  # the two kinds mean different things by class 2
 
 
 def test_ifca_clients_choose_different_clusters() -> None:
     example = EXAMPLES["ifca"]()
     setting, state = example.setting(), after_rounds(example)
-    job = setting.job("all", example.everybody, state, setting.methods["all"].phases(), True, "train")
+    job = setting.job(
+        "all", example.everybody, state, setting.methods["all"].phases(), True, "train"
+    )
     chosen = Sequential().train(job).weights["clusters"].argmax(1)
     assert chosen.unique().tolist() == [0, 1]
 
 
 def test_fedem_mixtures_differ_between_clients() -> None:
-    mixtures = [own["mixture"]["value"] for own in after_rounds(EXAMPLES["fedem"]()).private.values()]
+    mixtures = [
+        own["mixture"]["value"] for own in after_rounds(EXAMPLES["fedem"]()).private.values()
+    ]
     assert torch.stack(mixtures).std(0).max() > 0.02
 
 
 def test_pfedmb_branch_weights_differ_between_clients() -> None:
-    alphas = [own["alpha"]["value"].softmax(-1) for own in after_rounds(EXAMPLES["pfedmb"]()).private.values()]
+    alphas = [
+        own["alpha"]["value"].softmax(-1)
+        for own in after_rounds(EXAMPLES["pfedmb"]()).private.values()
+    ]
     assert torch.stack(alphas).std(0).max() > 0.02
 
 
@@ -56,10 +75,15 @@ def test_a_state_comes_back_from_bytes_as_it_was() -> None:
 def test_a_difference_is_told_with_its_size_and_its_place() -> None:
     a, b = torch.zeros(2, 3), torch.zeros(2, 3)
     b[1, 2] = 0.5
-    assert differences({"w": a}, {"w": b}) == ["w: differs by up to 0.5, at [1, 2]: 0 instead of 0.5"]
+    assert differences({"w": a}, {"w": b}) == [
+        "w: differs by up to 0.5, at [1, 2]: 0 instead of 0.5"
+    ]
     assert differences({"w": a}, {"w": b}, tolerance=0.5) == []
     assert differences({"w": a}, {"v": b}) == ["w: only in the first", "v: only in the second"]
-    assert "shape [2, 3], not torch.float32 of shape [3]" in differences({"w": a}, {"w": torch.zeros(3)})[0]
+    assert (
+        "shape [2, 3], not torch.float32 of shape [3]"
+        in differences({"w": a}, {"w": torch.zeros(3)})[0]
+    )
 
 
 def test_nan_equals_nothing_whatever_the_tolerance() -> None:

@@ -41,7 +41,12 @@ class Neighbours(Method):
         return self.net(blocks["model"], x)
 
     def phases(self) -> list[Phase]:
-        return [Phase((self.step("model", pull=Pull("model", to="cloud", strength=self.strength)),), self.epochs)]
+        return [
+            Phase(
+                (self.step("model", pull=Pull("model", to="cloud", strength=self.strength)),),
+                self.epochs,
+            )
+        ]
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
         slots = flat(server["cloud"])
@@ -56,7 +61,9 @@ class NeighboursWithoutGradient(Neighbours):
         return [Phase((self.step("model", loss=self.pulled),), self.epochs)]
 
     def pulled(self, blocks: Blocks, batch: Batch) -> Tensor:
-        gaps = [(blocks["model"][k] - v).detach().square().sum() for k, v in blocks["cloud"].items()]
+        gaps = [
+            (blocks["model"][k] - v).detach().square().sum() for k, v in blocks["cloud"].items()
+        ]
         return self.loss(blocks, batch) + self.strength / 2 * torch.stack(gaps).sum()
 
 
@@ -65,7 +72,12 @@ class ProxToItself(FedProx):
     """The model is pulled to where it is (Flower, pull request 1654)."""
 
     def phases(self) -> list[Phase]:
-        return [Phase((self.step("model", pull=Pull("model", "model", self.strength, live=True)),), self.epochs)]
+        return [
+            Phase(
+                (self.step("model", pull=Pull("model", "model", self.strength, live=True)),),
+                self.epochs,
+            )
+        ]
 
 
 @frozen
@@ -98,18 +110,26 @@ class RoutedWithoutGradient(Routed):
 
 @frozen
 class Split(FedAvg):
-    """Healthy: the server keeps a cluster for each client, by the direction of its last update, as Clustered FL."""
+    """Healthy: the server keeps a cluster for each client, by the direction of its last
+    update, as Clustered FL.
+    """
 
     def blocks(self) -> dict[str, Block]:
         member = Value(torch.zeros(8, dtype=torch.long))  # room for eight clients
         return {"model": Pool(self.net.whole, size=2), "member": ServerOnly(member)}
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
-        return {"model": Mixture(F.one_hot(server["member"]["value"][cohort.ids], 2).to(self.net.dtype))}
+        return {
+            "model": Mixture(F.one_hot(server["member"]["value"][cohort.ids], 2).to(self.net.dtype))
+        }
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
-        bias = next(v for k, v in uploads["model"].copies.items() if k.endswith("bias"))  # [clients, features]
-        side = (bias.mean(1) > next(v for k, v in before["model"].items() if k.endswith("bias"))[0].mean()).long()
+        # [clients, features]
+        bias = next(v for k, v in uploads["model"].copies.items() if k.endswith("bias"))
+        side = (
+            bias.mean(1)
+            > next(v for k, v in before["model"].items() if k.endswith("bias"))[0].mean()
+        ).long()
         member = before["member"]["value"].index_copy(0, self.rows(cohort), side)
         return {**server, "member": {"value": member}}
 
@@ -119,7 +139,9 @@ class Split(FedAvg):
 
 @frozen
 class SplitByPosition(Split):
-    """Clusters are kept by the position in the cohort instead of the client's number (FedEM, aggregator.py)."""
+    """Clusters are kept by the position in the cohort instead of the client's number
+    (FedEM, aggregator.py).
+    """
 
     def rows(self, cohort: Cohort) -> Tensor:
         return torch.arange(len(cohort))
@@ -191,7 +213,11 @@ class MutatesItsInput(FedAvg):
     """The server works in place on what the last round left (fedjax, apfl.py)."""
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
-        return {"model": {k: v.mul_(0.5).add_(0.5 * server["model"][k]) for k, v in before["model"].items()}}
+        return {
+            "model": {
+                k: v.mul_(0.5).add_(0.5 * server["model"][k]) for k, v in before["model"].items()
+            }
+        }
 
 
 @frozen
@@ -227,7 +253,9 @@ class Remembers(FedAvg):
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         self.visits.append(client.round)
-        return {"model": {k: v * (1 - 0.001 * len(self.visits)) for k, v in blocks["model"].items()}}
+        return {
+            "model": {k: v * (1 - 0.001 * len(self.visits)) for k, v in blocks["model"].items()}
+        }
 
 
 @frozen
@@ -267,7 +295,9 @@ BUGS: list[tuple[Callable[[], Example], tuple[int, ...]]] = [
 
 
 CASES = [
-    pytest.param(make, n, id=f"{getattr(make().method, '__name__', '')}-{n}") for make, numbers in BUGS for n in numbers
+    pytest.param(make, n, id=f"{getattr(make().method, '__name__', '')}-{n}")
+    for make, numbers in BUGS
+    for n in numbers
 ]
 
 
@@ -279,9 +309,12 @@ def test_a_method_with_a_planted_bug_is_caught(
 
 
 @pytest.mark.parametrize(
-    ("method", "numbers"), [(Neighbours, (3, 8, 9, 10, 11, 13, 14)), (Routed, (7,)), (Split, (3, 9))]
+    ("method", "numbers"),
+    [(Neighbours, (3, 8, 9, 10, 11, 13, 14)), (Routed, (7,)), (Split, (3, 9))],
 )
 def test_the_same_method_without_the_bug_passes(
     method: type[Method], numbers: tuple[int, ...], verdict: Callable[[Example, int], str]
 ) -> None:
-    assert {number: verdict(example_for(method), number) for number in numbers} == dict.fromkeys(numbers, "")
+    assert {number: verdict(example_for(method), number) for number in numbers} == dict.fromkeys(
+        numbers, ""
+    )

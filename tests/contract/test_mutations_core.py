@@ -46,7 +46,9 @@ def unused_becomes_zero(patch: pytest.MonkeyPatch) -> None:
 def nan_is_averaged(patch: pytest.MonkeyPatch) -> None:
     """The door is open to everybody."""
 
-    def admit(uploads: Uploads, private: Blocks, ids: Tensor, *others: object) -> tuple[Tensor, list[Refusal]]:
+    def admit(
+        uploads: Uploads, private: Blocks, ids: Tensor, *others: object
+    ) -> tuple[Tensor, list[Refusal]]:
         return torch.ones(len(ids), dtype=torch.bool), []
 
     patch.setattr(conclusion, "admit", admit)
@@ -72,7 +74,9 @@ def everybody_is_written(patch: pytest.MonkeyPatch) -> None:
 def one_copy_counted(patch: pytest.MonkeyPatch) -> None:
     """Traffic is counted as if every pool were a single model."""
     honest = Upload.bytes_up
-    patch.setattr(Upload, "bytes_up", lambda upload: honest(replace(upload, weights=upload.weights[:, :1])))
+    patch.setattr(
+        Upload, "bytes_up", lambda upload: honest(replace(upload, weights=upload.weights[:, :1]))
+    )
 
 
 def shares_exceed_one(patch: pytest.MonkeyPatch) -> None:
@@ -89,9 +93,13 @@ def shares_exceed_one(patch: pytest.MonkeyPatch) -> None:
 def uphill(patch: pytest.MonkeyPatch) -> None:
     """A wrong sign."""
     honest = optimizers.SGD.step
-    patch.setattr(optimizers.SGD, "step", lambda self, params, grads, memory, lr, count: honest(
-        self, params, grads, memory, -lr, count
-    ))  # fmt: skip
+    patch.setattr(
+        optimizers.SGD,
+        "step",
+        lambda self, params, grads, memory, lr, count: honest(
+            self, params, grads, memory, -lr, count
+        ),
+    )
 
 
 PLANTED: list[tuple[Plant, str, int]] = [
@@ -114,7 +122,11 @@ PLANTED: list[tuple[Plant, str, int]] = [
     ("plant", "method", "number"), PLANTED, ids=lambda value: getattr(value, "__name__", str(value))
 )
 def test_a_bug_planted_in_the_core_is_caught(
-    plant: Plant, method: str, number: int, monkeypatch: pytest.MonkeyPatch, verdict: Callable[[Example, int], str]
+    plant: Plant,
+    method: str,
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
+    verdict: Callable[[Example, int], str],
 ) -> None:
     plant(monkeypatch)
     assert verdict(EXAMPLES[method](), number)

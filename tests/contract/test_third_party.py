@@ -28,7 +28,9 @@ def test_it_has_at_most_60_lines_and_is_not_one_of_ours(foreign: ModuleType) -> 
     assert foreign.PriorShift not in METHODS.values()
 
 
-@pytest.mark.parametrize("invariant", CHECKS, ids=lambda invariant: f"{invariant.number:02d}-{invariant.name}")
+@pytest.mark.parametrize(
+    "invariant", CHECKS, ids=lambda invariant: f"{invariant.number:02d}-{invariant.name}"
+)
 def test_it_keeps_the_invariant(foreign: ModuleType, invariant: Invariant) -> None:
     check = run_check(invariant, foreign.example())
     assert check.passed, check.detail

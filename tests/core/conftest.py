@@ -10,7 +10,9 @@ from fedblocks.data.federation import Federation, Parts
 
 
 def make_federation(
-    sizes: tuple[int, ...] = (9, 4, 7, 5), shape: tuple[int, ...] = (6,), dtype: torch.dtype = torch.float64
+    sizes: tuple[int, ...] = (9, 4, 7, 5),
+    shape: tuple[int, ...] = (6,),
+    dtype: torch.dtype = torch.float64,
 ) -> Federation:
     rng = np.random.Generator(np.random.PCG64(7))
     centres = rng.normal(size=(3, *shape))

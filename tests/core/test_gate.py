@@ -27,15 +27,21 @@ def speculating(request, monkeypatch) -> bool:
     return request.param
 
 
-ENGINES = pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=3)], ids=lambda e: e.name)
+ENGINES = pytest.mark.parametrize(
+    "engine", [Sequential(), Vectorised(chunk=3)], ids=lambda e: e.name
+)
 
 
 def net() -> Net:
-    return Net.of(lambda: nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), dtype=torch.float64)
+    return Net.of(
+        lambda: nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)), dtype=torch.float64
+    )
 
 
 def spoil(client, value: float):
-    return torch.where(client.id == 2, torch.full_like(client.size, value), torch.ones_like(client.size))
+    return torch.where(
+        client.id == 2, torch.full_like(client.size, value), torch.ones_like(client.size)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +51,10 @@ class Spoilt(FedPer):
     by: Any = float("nan")  # not a number that is checked
 
     def finish(self, blocks, start, client):
-        return {**blocks, "body": {k: v * spoil(client, self.by) for k, v in blocks["body"].items()}}
+        return {
+            **blocks,
+            "body": {k: v * spoil(client, self.by) for k, v in blocks["body"].items()},
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +94,13 @@ def assert_as_if_absent(method, good, federation, engine, reason: str) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_client_with_numbers_that_are_not_finite_is_as_good_as_absent(federation, engine, value):
     options = {"batch_size": 4}
-    assert_as_if_absent(Spoilt(net(), by=value, **options), FedPer(net(), **options), federation, engine, "not-finite")
+    assert_as_if_absent(
+        Spoilt(net(), by=value, **options),
+        FedPer(net(), **options),
+        federation,
+        engine,
+        "not-finite",
+    )
 
 
 @ENGINES
@@ -93,14 +108,20 @@ def test_a_client_with_numbers_that_are_not_finite_is_as_good_as_absent(federati
 def test_a_client_with_a_bad_weight_is_as_good_as_absent(federation, engine, value):
     options = {"batch_size": 4}
     assert_as_if_absent(
-        Greedy(net(), weight=value, **options), FedAvg(net(), **options), federation, engine, "bad-weight"
+        Greedy(net(), weight=value, **options),
+        FedAvg(net(), **options),
+        federation,
+        engine,
+        "bad-weight",
     )
 
 
 @ENGINES
 def test_a_method_that_cannot_conclude_with_nonsense_is_not_asked_to(federation, engine):
     options = {"batch_size": 4}
-    assert_as_if_absent(Fragile(net(), **options), FedPer(net(), **options), federation, engine, "not-finite")
+    assert_as_if_absent(
+        Fragile(net(), **options), FedPer(net(), **options), federation, engine, "not-finite"
+    )
 
 
 @ENGINES
@@ -122,7 +143,9 @@ def test_a_round_in_which_everyone_is_refused_changes_nothing(federation, engine
 @ENGINES
 @pytest.mark.parametrize("weight", [1e18, 1.5])
 def test_a_weight_above_the_number_of_labels_is_refused(engine, weight: float, federation) -> None:
-    assert_as_if_absent(Greedy(net(), weight=weight), FedAvg(net()), federation, engine, "bad-weight")
+    assert_as_if_absent(
+        Greedy(net(), weight=weight), FedAvg(net()), federation, engine, "bad-weight"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,14 +159,22 @@ class Misfit(FedPer):
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"), [(Tensor.float, "dtype"), (lambda v: v[:1], "shape")], ids=["dtype", "shape"]
+    ("change", "reason"),
+    [(Tensor.float, "dtype"), (lambda v: v[:1], "shape")],
+    ids=["dtype", "shape"],
 )
-def test_copies_that_do_not_fit_their_slots_are_refused_and_nothing_raises(change, reason: str, federation) -> None:
+def test_copies_that_do_not_fit_their_slots_are_refused_and_nothing_raises(
+    change, reason: str, federation
+) -> None:
     setting = Experiment.of(Misfit(net(), change=change), federation)
     start = setting.start()
     after, report = run_round(setting, start, range(4), Sequential())
     assert [(r.client, r.reason) for r in report.refusals] == [(c, reason) for c in range(4)]
-    assert all(torch.equal(after.server[n][k], v) for n, block in start.server.items() for k, v in block.items())
+    assert all(
+        torch.equal(after.server[n][k], v)
+        for n, block in start.server.items()
+        for k, v in block.items()
+    )
 
 
 def cut_by_search(weights: list[float], share: float) -> list[float]:
@@ -158,7 +189,9 @@ def cut_by_search(weights: list[float], share: float) -> list[float]:
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.75])
 def test_nobody_decides_more_than_a_share_of_a_slot(share: float) -> None:
-    weights = torch.tensor([[80.0, 1, 5, 9], [10, 1, 5, 4], [6, 1, 0, 3], [4, 1, 5, 2]], dtype=torch.double)
+    weights = torch.tensor(
+        [[80.0, 1, 5, 9], [10, 1, 5, 4], [6, 1, 0, 3], [4, 1, 5, 2]], dtype=torch.double
+    )
     cut = cap_weights(weights, share)
     for slot in range(4):
         own = weights[:, slot].tolist()
@@ -180,19 +213,27 @@ def test_a_share_cuts_the_weights_of_a_simulated_round(engine, federation) -> No
     cut, report = run_round(setting, setting.start(), range(4), engine)
     sizes = [len(federation.train[c]) for c in range(4)]
     assert max(sizes) > 0.3 * sum(sizes) and report.refusals == []
-    assert not torch.allclose(cut.server["model"]["0.weight"], whole.server["model"]["0.weight"], atol=1e-9)
+    assert not torch.allclose(
+        cut.server["model"]["0.weight"], whole.server["model"]["0.weight"], atol=1e-9
+    )
 
 
 def other_weights(engine, federation, weight: float) -> tuple[dict[str, Tensor], list[str]]:
-    """The model after a round in which client 2 multiplies its weight, under a cap; and the reasons for refusals."""
+    """The model after a round in which client 2 multiplies its weight, under a cap; and
+    the reasons for refusals.
+    """
     setting = replace(Experiment.of(Greedy(net(), weight=weight), federation), share=0.3)
     state, report = run_round(setting, setting.start(), range(4), engine)
-    return state.server["model"], [f"{refusal.client}: {refusal.reason}" for refusal in report.refusals]
+    return state.server["model"], [
+        f"{refusal.client}: {refusal.reason}" for refusal in report.refusals
+    ]
 
 
 @ENGINES
 @pytest.mark.parametrize("weight", [1e18, -1.0, float("nan")])
-def test_a_cap_comes_after_the_gate_and_a_refused_client_moves_nobody(engine, weight: float, federation) -> None:
+def test_a_cap_comes_after_the_gate_and_a_refused_client_moves_nobody(
+    engine, weight: float, federation
+) -> None:
     model, refusals = other_weights(engine, federation, weight)
     absent = replace(Experiment.of(FedAvg(net()), federation), share=0.3)
     expected, _ = run_round(absent, absent.start(), [0, 1, 3], engine)
@@ -202,7 +243,9 @@ def test_a_cap_comes_after_the_gate_and_a_refused_client_moves_nobody(engine, we
 
 
 def test_a_cap_is_a_share_of_what_all_groups_write_to_a_slot(federation) -> None:
-    """Two groups federate one model: 9 + 4 and 7 + 5 examples, of which nobody may have more than 0.3."""
+    """Two groups federate one model: 9 + 4 and 7 + 5 examples, of which nobody may have
+    more than 0.3.
+    """
     methods = {"a": FedAvg(net()), "b": FedAvg(net())}
     setting = Experiment(methods, federation, 0, ["a", "a", "b", "b"], share=0.3)
     grouped, _ = run_round(setting, setting.start(), range(4), Sequential())
@@ -257,7 +300,9 @@ class Stumbling(Spoilt):
         return server
 
 
-def test_an_error_on_speculative_numbers_is_met_again_on_admitted_ones(federation, speculating) -> None:
+def test_an_error_on_speculative_numbers_is_met_again_on_admitted_ones(
+    federation, speculating
+) -> None:
     method = Stumbling(net(), batch_size=4, failures=9, calls=[])
     setting = Experiment.of(method, federation)
     with pytest.raises(ArithmeticError, match="stumbling"):

@@ -1,4 +1,6 @@
-"""Groups of clients with different architectures federate the blocks whose server names they share."""
+"""Groups of clients with different architectures federate the blocks whose server names
+they share.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,19 @@ class TwoParts(FedPer):
     generation: str = "old"
 
     def blocks(self):
-        return {"body": Shared(self.net.body, name=f"body/{self.generation}"), "head": Shared(self.net.head)}
+        return {
+            "body": Shared(self.net.body, name=f"body/{self.generation}"),
+            "head": Shared(self.net.head),
+        }
 
 
 def net(hidden: int, features: int = 4) -> Net:
     layers = [nn.Linear(6, hidden), nn.Tanh(), nn.Linear(hidden, features), nn.Tanh()]
-    return Net.of(lambda: nn.Sequential(nn.Sequential(*layers), nn.Linear(features, 3)), head="1", dtype=torch.float64)
+    return Net.of(
+        lambda: nn.Sequential(nn.Sequential(*layers), nn.Linear(features, 3)),
+        head="1",
+        dtype=torch.float64,
+    )
 
 
 def two_generations(federation, wide: Net) -> Experiment:
@@ -50,7 +59,9 @@ def test_a_head_is_averaged_over_architectures_and_a_body_is_not(federation, eng
     expected = (weight * (sizes / sizes.sum()).view(-1, 1, 1, 1)).sum(0)
     assert torch.allclose(state.server["head"]["1.weight"], expected, atol=1e-12)
     old = {c: a["body/old"]["0.0.weight"] for c, a in enumerate(alone) if c in (0, 2)}
-    assert torch.allclose(state.server["body/old"]["0.0.weight"], (9 * old[0] + 7 * old[2]) / 16, atol=1e-12)
+    assert torch.allclose(
+        state.server["body/old"]["0.0.weight"], (9 * old[0] + 7 * old[2]) / 16, atol=1e-12
+    )
     assert set(report.bytes_up["body"]) == {0, 1, 2, 3}
     assert set(evaluate(setting, state, range(4), engine)["personal"]) == {0, 1, 2, 3}
 

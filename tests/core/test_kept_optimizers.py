@@ -16,8 +16,13 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.local import Local
 
-ENGINES = pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=3)], ids=lambda e: e.name)
-TORCH = {SGD(momentum=0.9): lambda p, lr: torch.optim.SGD(p, lr, momentum=0.9), Adam(): torch.optim.Adam}
+ENGINES = pytest.mark.parametrize(
+    "engine", [Sequential(), Vectorised(chunk=3)], ids=lambda e: e.name
+)
+TORCH = {
+    SGD(momentum=0.9): lambda p, lr: torch.optim.SGD(p, lr, momentum=0.9),
+    Adam(): torch.optim.Adam,
+}
 
 
 def net() -> Net:
@@ -52,11 +57,14 @@ def _seed() -> int:
 @ENGINES
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("optimizer", list(TORCH), ids=lambda o: type(o).__name__)
-def test_a_kept_optimizer_goes_on_where_it_was_and_a_fresh_one_does_not(federation, engine, keep, optimizer):
+def test_a_kept_optimizer_goes_on_where_it_was_and_a_fresh_one_does_not(
+    federation, engine, keep, optimizer
+):
     method = Local(net(), lr=0.05, batch_size=4, epochs=2, optimizer=optimizer, keep_optimizer=keep)
     setting = Experiment.of(method, federation)
     state = setting.start()
-    attendance = [[0, 1, 2, 3], [1, 3], [0, 1, 3]]  # client 2 is away twice: clients count their own steps
+    # client 2 is away twice: clients count their own steps
+    attendance = [[0, 1, 2, 3], [1, 3], [0, 1, 3]]
     for clients in attendance:
         state, _ = run_round(setting, state, clients, engine)
     for client in range(4):

@@ -1,4 +1,6 @@
-"""Which convolutions the kernels of `narrow.cu` take: what they ask of a device is always there. Runs without a GPU."""
+"""Which convolutions the kernels of `narrow.cu` take: what they ask of a device is
+always there. Runs without a GPU.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,15 @@ def _shapes(count: int) -> list[Shape]:
     for _ in range(count):
         kernel = draw.randint(1, 8)
         sides = [draw.randint(max(1, kernel - 2), 70) for _ in range(2)]
-        actual.append(Shape(draw.randint(1, 70), draw.randint(1, 20), kernel, *sides, draw.randint(0, kernel - 1)))
+        actual.append(
+            Shape(
+                draw.randint(1, 70),
+                draw.randint(1, 20),
+                kernel,
+                *sides,
+                draw.randint(0, kernel - 1),
+            )
+        )
     return actual
 
 

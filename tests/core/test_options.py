@@ -1,4 +1,6 @@
-"""Options check themselves: what is wrong is told with the class, the option and a fix, whoever wrote the class."""
+"""Options check themselves: what is wrong is told with the class, the option and a fix,
+whoever wrote the class.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,12 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("pfedmb", "branched", "0", 'PFedMB.branched = "0": must be a list of texts'),
     ("pfedmb", "averaging", "mean", 'PFedMB.averaging = "mean": must be "alpha" or "plain"'),
     ("pfedmb", "drop_below", 1.0, "PFedMB.drop_below = 1.0: must be at least 0 and below 1"),
-    ("heur_fedamp", "own_share", -0.1, "HeurFedAMP.own_share = -0.1: must be at least 0 and at most 1"),
+    (
+        "heur_fedamp",
+        "own_share",
+        -0.1,
+        "HeurFedAMP.own_share = -0.1: must be at least 0 and at most 1",
+    ),
 ]
 
 
@@ -60,17 +67,20 @@ def test_a_wrong_option_is_told_with_its_class_its_name_and_a_fix(
     assert caught.value.fix
 
 
-@pytest.mark.parametrize("make", [
-    lambda: SGD(momentum=1.0),
-    lambda: SGD(nesterov=True),
-    lambda: Adam(betas=(0.9, 1.0)),
-    lambda: Adam(eps=0),
-    lambda: Milestones(0.1, rounds=(0,)),
-    lambda: Milestones(0.1, rounds=(3,), factor=-1),
-    lambda: Exponential(1.0, 0.0, 5),
-    lambda: mlp((4,), 2, hidden=(0,)),
-    lambda: cnn((1, 8, 8), 2, channels=(4,)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SGD(momentum=1.0),
+        lambda: SGD(nesterov=True),
+        lambda: Adam(betas=(0.9, 1.0)),
+        lambda: Adam(eps=0),
+        lambda: Milestones(0.1, rounds=(0,)),
+        lambda: Milestones(0.1, rounds=(3,), factor=-1),
+        lambda: Exponential(1.0, 0.0, 5),
+        lambda: mlp((4,), 2, hidden=(0,)),
+        lambda: cnn((1, 8, 8), 2, channels=(4,)),
+    ],
+)
 def test_optimizers_schedules_and_nets_check_themselves(make: Callable[[], Any]) -> None:
     with pytest.raises(UserError, match=r"^(SGD|Adam|Milestones|Exponential|mlp|cnn)\.\w+ = "):
         make()
@@ -110,7 +120,11 @@ class Theirs(FedAvg):
     def conflicts(self) -> list[Conflict]:
         if self.layers > len(self.net.layers):
             return [Conflict("layers", "the net has fewer", "use fewer", with_net=True)]
-        return [Conflict("plain", "does not go with layers", "use 1")] if self.plain == self.layers + 1 else []
+        return (
+            [Conflict("plain", "does not go with layers", "use 1")]
+            if self.plain == self.layers + 1
+            else []
+        )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +139,9 @@ class Theirs(FedAvg):
         ("lr", 0, "Theirs.lr = 0: must be above 0"),
     ],
 )
-def test_a_method_of_others_is_checked_before_its_own_code_runs(option: str, value: Any, told: str) -> None:
+def test_a_method_of_others_is_checked_before_its_own_code_runs(
+    option: str, value: Any, told: str
+) -> None:
     with pytest.raises(UserError) as caught:
         Theirs(net(), **{option: value})
     assert caught.value.message == told

@@ -14,7 +14,9 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.ditto import Ditto
 
-ENGINES = pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=3)], ids=lambda e: e.name)
+ENGINES = pytest.mark.parametrize(
+    "engine", [Sequential(), Vectorised(chunk=3)], ids=lambda e: e.name
+)
 
 
 def net() -> Net:
@@ -23,7 +25,9 @@ def net() -> Net:
 
 @dataclass(frozen=True, eq=False)
 class WritesElsewhere(Ditto):
-    """The phase of the shared model tries to write the personal one: at its start, or after every step."""
+    """The phase of the shared model tries to write the personal one: at its start, or
+    after every step.
+    """
 
     when: str = "begin"
 
@@ -31,7 +35,10 @@ class WritesElsewhere(Ditto):
         first, second = super().phases()
         if self.when == "begin":
             return [first, replace(second, begin=self.overwrite)]
-        return [first, replace(second, updates=(replace(second.updates[0], project=self.overwrite),))]
+        return [
+            first,
+            replace(second, updates=(replace(second.updates[0], project=self.overwrite),)),
+        ]
 
     def overwrite(self, blocks):
         return {**blocks, "personal": {k: 0 * v for k, v in blocks["shared"].items()}}
@@ -47,4 +54,6 @@ def test_a_phase_cannot_write_a_block_that_it_does_not_name(federation, engine, 
     honest, other = states
     for client in range(4):
         personal = honest.private[client]["personal"]
-        assert all(torch.equal(other.private[client]["personal"][k], v) for k, v in personal.items())
+        assert all(
+            torch.equal(other.private[client]["personal"][k], v) for k, v in personal.items()
+        )

@@ -38,11 +38,15 @@ def test_a_rectifier_before_pooling_may_as_well_come_after_it_to_the_bit():
     torch.manual_seed(0)
     plain = nn.Sequential(*layers)
     joined = mappable(plain)
-    assert [type(layer).__name__ for layer in joined[1:3]] == ["Identity", "Identity"]  # done by the convolution
+    # done by the convolution
+    assert [type(layer).__name__ for layer in joined[1:3]] == ["Identity", "Identity"]
     x = _pixels(9, 1, 8, 8)
     for net in (plain, joined):
         net(x).square().sum().backward()
-    assert all(torch.equal(a.grad, b.grad) for a, b in zip(plain.parameters(), joined.parameters(), strict=True))
+    assert all(
+        torch.equal(a.grad, b.grad)
+        for a, b in zip(plain.parameters(), joined.parameters(), strict=True)
+    )
 
 
 ORDERS = [
@@ -50,7 +54,14 @@ ORDERS = [
     [nn.Conv2d(1, 3, 3), nn.MaxPool2d(2), nn.Sigmoid(), nn.ReLU()],
     [nn.Conv2d(1, 3, 3), nn.Sigmoid(), nn.MaxPool2d(2)],
     [nn.Conv2d(1, 3, 3), nn.GroupNorm(3, 3), nn.ReLU(), nn.MaxPool2d(2)],
-    [nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(3, 2, 1)],
+    [
+        nn.Conv2d(1, 3, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(3, 2, 1),
+    ],
     [nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(3, stride=2)],
 ]
 

@@ -1,4 +1,6 @@
-"""The LSTM of a stack of clients is torch's, client by client: outputs, last state and gradients."""
+"""The LSTM of a stack of clients is torch's, client by client: outputs, last state and
+gradients.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def lstms() -> list[nn.LSTM]:
 
 @pytest.fixture
 def x() -> Tensor:
-    return torch.randn(CLIENTS, BATCH, STEPS, WIDTH, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+    return torch.randn(
+        CLIENTS, BATCH, STEPS, WIDTH, dtype=torch.double, generator=torch.Generator().manual_seed(1)
+    )
 
 
 def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -34,7 +38,9 @@ def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
 
 
 def stacked(lstms: list[nn.LSTM]) -> dict[str, Tensor]:
-    return {name: torch.stack([lstm.get_parameter(name).detach() for lstm in lstms]) for name in NAMES}
+    return {
+        name: torch.stack([lstm.get_parameter(name).detach() for lstm in lstms]) for name in NAMES
+    }
 
 
 def expected(lstms: list[nn.LSTM], x: Tensor) -> dict[str, Tensor]:
@@ -61,8 +67,13 @@ def test_gradients_can_be_taken_inside_a_client(lstms, x):
 
 
 def test_a_stack_of_copies_inside_a_client_works_too(lstms, x):
-    weights = {name: value.expand(2, *value.shape).clone().requires_grad_() for name, value in stacked(lstms).items()}
+    weights = {
+        name: value.expand(2, *value.shape).clone().requires_grad_()
+        for name, value in stacked(lstms).items()
+    }
     total = vmap(vmap(loss), in_dims=(0, None))(weights, x).sum()
     actual = torch.autograd.grad(total, list(weights.values()))
     for name, gradient in zip(weights, actual):
-        assert torch.allclose(gradient, expected(lstms, x)[name].expand_as(gradient), atol=1e-12), name
+        assert torch.allclose(gradient, expected(lstms, x)[name].expand_as(gradient), atol=1e-12), (
+            name
+        )

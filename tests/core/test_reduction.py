@@ -12,12 +12,23 @@ NUMBERS = torch.Generator().manual_seed(0)
 
 
 def _upload(slots: int, clients: int = 5) -> tuple[dict[str, torch.Tensor], Upload]:
-    shapes: dict[str, tuple[int, ...]] = {"weight": (3, 2), "bias": (3,), "scale": (), "left.running_mean": (4,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "weight": (3, 2),
+        "bias": (3,),
+        "scale": (),
+        "left.running_mean": (4,),
+    }
     old = {name: torch.randn(slots, *shape, generator=NUMBERS) for name, shape in shapes.items()}
-    copies = {n: torch.randn(clients, *s, generator=NUMBERS) for n, s in shapes.items() if not n.startswith("left")}
+    copies = {
+        n: torch.randn(clients, *s, generator=NUMBERS)
+        for n, s in shapes.items()
+        if not n.startswith("left")
+    }
     weights = torch.rand(clients, slots, generator=NUMBERS, dtype=torch.double)
     weights[:, -1] = 0  # nobody writes the last slot
-    return old, Upload("model", torch.arange(clients), copies, weights, per_slot=False, rule=Average())
+    return old, Upload(
+        "model", torch.arange(clients), copies, weights, per_slot=False, rule=Average()
+    )
 
 
 @pytest.mark.parametrize("slots", [1, 2, 7])

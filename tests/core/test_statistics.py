@@ -13,12 +13,16 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedavg import FedAvg
 
-ENGINES = pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=2)], ids=lambda e: e.name)
+ENGINES = pytest.mark.parametrize(
+    "engine", [Sequential(), Vectorised(chunk=2)], ids=lambda e: e.name
+)
 
 
 def net() -> Net:
     def make() -> nn.Module:
-        return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))
+        return nn.Sequential(
+            nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3)
+        )
 
     return Net.of(make, dtype=torch.float64)
 
@@ -31,7 +35,10 @@ def setting(images, statistics: str) -> Experiment:
 def test_statistics_are_averaged_like_parameters_by_default(images, engine):
     one = setting(images, "average")
     state, _ = run_round(one, one.start(), range(4), engine)
-    alone = [run_round(one, one.start(), [c], engine)[0].server["model"]["1.running_mean"] for c in range(4)]
+    alone = [
+        run_round(one, one.start(), [c], engine)[0].server["model"]["1.running_mean"]
+        for c in range(4)
+    ]
     expected = sum(n * a for n, a in zip((9, 4, 7, 5), alone, strict=True)) / 25
     assert torch.allclose(state.server["model"]["1.running_mean"], expected, atol=1e-12)
     assert not torch.allclose(expected, torch.zeros_like(expected))
@@ -44,7 +51,9 @@ def test_local_statistics_stay_on_the_client_and_are_not_sent(images, engine):
     _, full = run_round(averaged, averaged.start(), range(4), engine)
     means = [state.private[c]["model/statistics"]["1.running_mean"] for c in range(4)]
     assert not torch.allclose(means[0], means[1])
-    assert torch.equal(state.server["model"]["1.running_mean"], torch.zeros(1, 2, dtype=torch.float64))
+    assert torch.equal(
+        state.server["model"]["1.running_mean"], torch.zeros(1, 2, dtype=torch.float64)
+    )
     saved = 2 * 2 * 8  # mean and variance of two channels, as doubles
     assert full.bytes_up["model"][0] - report.bytes_up["model"][0] == saved
     assert full.bytes_down["model"][0] - report.bytes_down["model"][0] == saved
@@ -56,5 +65,7 @@ def test_local_statistics_stay_on_the_client_and_are_not_sent(images, engine):
 def test_statistics_can_be_refused(images):
     with pytest.raises(UserError, match=r"running statistics \(1\)"):
         setting(images, "refuse").start()
-    with pytest.raises(UserError, match='statistics = "frist": must be "average" or "local" or "refuse"'):
+    with pytest.raises(
+        UserError, match='statistics = "frist": must be "average" or "local" or "refuse"'
+    ):
         setting(images, "frist")

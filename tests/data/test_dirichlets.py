@@ -22,12 +22,15 @@ BALANCED = np.tile(np.arange(10), 600)  # 6,000 rows, 600 of each class
 
 
 def table(labels: np.ndarray, partition) -> np.ndarray:  # [clients, classes]
-    return np.stack([np.bincount(labels[rows], minlength=labels.max() + 1) for rows in partition.rows])
+    return np.stack(
+        [np.bincount(labels[rows], minlength=labels.max() + 1) for rows in partition.rows]
+    )
 
 
 def test_label_clusters_gives_the_published_test_bed() -> None:
-    # CIFAR-10 as FedEM divides it: 80 clients, 3 clusters, alpha 0.4, seed 12345. Sizes depend on the class counts
-    # alone, so 10 x 6,000 labels in any order must give them; the numbers are those of the authors' recipe.
+    # CIFAR-10 as FedEM divides it: 80 clients, 3 clusters, alpha 0.4, seed 12345. Sizes depend on
+    # the class counts alone, so 10 x 6,000 labels in any order must give them; the numbers are
+    # those of the authors' recipe.
     labels = np.random.default_rng(7).permutation(np.repeat(np.arange(10), 6000))
     partition = label_clusters(labels, clients=80, clusters=3, alpha=0.4, fraction=1.0, seed=12345)
     sizes = partition.rows.sizes
@@ -43,7 +46,8 @@ def test_label_clusters_keeps_the_proportions_inside_a_cluster() -> None:
     for group in ([8, 7, 3], [5, 1, 2], [9, 4, 0, 6]):
         inside = counts[:, group] / counts[:, group].sum(1, keepdims=True)
         large = counts[:, group].sum(1) > 1000
-        assert np.abs(inside[large] - 1 / len(group)).max() < 0.06  # 4 standard deviations of 1,000 draws
+        # 4 standard deviations of 1,000 draws
+        assert np.abs(inside[large] - 1 / len(group)).max() < 0.06
 
 
 def test_label_clusters_takes_a_fraction_without_repeats() -> None:
@@ -135,24 +139,30 @@ def test_drawing_without_replacement_has_the_law_of_one_draw_after_the_other() -
             p = weights * (counts < left)
             counts[rng.choice(3, p=p / p.sum())] += 1
         total += counts
-    assert np.abs(ours - total / runs).max() < 0.06  # standard error of a mean is at most 0.015, of the difference 0.02
+    # standard error of a mean is at most 0.015, of the difference 0.02
+    assert np.abs(ours - total / runs).max() < 0.06
 
 
 @pytest.mark.parametrize("divide", [dirichlet_labels, dirichlet_capped])
 def test_sizes_become_even_as_alpha_grows(divide: Callable[..., Partition]) -> None:
-    # 500 rows over 75 clients are 6.67 each: a client that lost a row to rounding in one class gets it in another
+    # 500 rows over 75 clients are 6.67 each: a client that lost a row to rounding in one class gets
+    # it in another
     sizes = divide(np.repeat(np.arange(10), 50), 75, alpha=1e6).rows.sizes
     assert sorted(set(sizes.tolist())) == [6, 7] and sizes.sum() == 500
 
 
 @pytest.mark.parametrize("alpha", [1.0, 10.0, 1000.0])
 def test_a_larger_alpha_is_never_what_leaves_a_client_empty(alpha: float) -> None:
-    partition = dirichlet_labels(np.repeat(np.arange(10), 20), 50, alpha=alpha)  # 4 rows each, of 10 classes
-    assert partition.rows.sizes.min() >= 1 and sorted(partition.rows.index.tolist()) == list(range(200))
+    # 4 rows each, of 10 classes
+    partition = dirichlet_labels(np.repeat(np.arange(10), 20), 50, alpha=alpha)
+    assert partition.rows.sizes.min() >= 1 and sorted(partition.rows.index.tolist()) == list(
+        range(200)
+    )
 
 
 def test_rounding_takes_from_nobody_in_all_classes() -> None:
-    # 62 classes x 0.5 rows are 31 for each of two clients; always rounding down would leave the first with none
+    # 62 classes x 0.5 rows are 31 for each of two clients; always rounding down would leave the
+    # first with none
     owed, total = np.zeros(2), np.zeros(2, np.int64)
     for _ in range(62):
         counts, owed = share_out(np.array([0.5, 0.5]), 1, owed)
@@ -162,4 +172,5 @@ def test_rounding_takes_from_nobody_in_all_classes() -> None:
 
 def test_a_client_without_a_share_of_a_class_gets_none_of_its_rows() -> None:
     counts, owed = share_out(np.array([0.0, 0.3, 0.7]), 5, np.array([0.9, 0.0, 0.0]))
-    assert counts.tolist() == [0, 2, 3] and owed.tolist() == pytest.approx([0.9, -0.5, 0.5])  # of 1.5 and 3.5 rows
+    # of 1.5 and 3.5 rows
+    assert counts.tolist() == [0, 2, 3] and owed.tolist() == pytest.approx([0.9, -0.5, 0.5])

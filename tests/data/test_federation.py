@@ -15,14 +15,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedblocks.core.errors import DataError
-from fedblocks.data import IGNORE, DataPool, Federation, Parts, Rows, digits, gaussian, markov, waves
+from fedblocks.data import (
+    IGNORE,
+    DataPool,
+    Federation,
+    Parts,
+    Rows,
+    digits,
+    gaussian,
+    markov,
+    waves,
+)
 from fedblocks.data.partitions import by_user, classes, dirichlet_labels, iid
 from fedblocks.data.splits import split_rows
 
 
 @pytest.fixture(scope="module")
 def federation() -> Federation:
-    return Federation.from_arrays(*digits(), lambda y: dirichlet_labels(y, 12, alpha=0.5, seed=3, min_size=20))
+    return Federation.from_arrays(
+        *digits(), lambda y: dirichlet_labels(y, 12, alpha=0.5, seed=3, min_size=20)
+    )
 
 
 def test_parts_are_disjoint_and_cover_the_partition(federation: Federation) -> None:
@@ -40,11 +52,16 @@ def test_parts_are_disjoint_and_cover_the_partition(federation: Federation) -> N
 def test_a_split_has_the_asked_sizes_and_always_a_training_row(sizes: list[int], seed: int) -> None:
     rows = Rows.by_owner(np.repeat(np.arange(len(sizes)), sizes), len(sizes))
     train, validation, test = split_rows(rows, (0.7, 0.1, 0.2), seed)
-    assert sorted(np.concatenate([train.index, validation.index, test.index])) == list(range(sum(sizes)))
+    assert sorted(np.concatenate([train.index, validation.index, test.index])) == list(
+        range(sum(sizes))
+    )
     for client, size in enumerate(sizes):
         assert (len(train[client]) > 0) == (size > 0)
         assert (len(test[client]) > 0) == (size > 1)
-        assert abs(len(test[client]) - 0.2 * size) <= 0.8 and abs(len(validation[client]) - 0.1 * size) < 1
+        assert (
+            abs(len(test[client]) - 0.2 * size) <= 0.8
+            and abs(len(validation[client]) - 0.1 * size) < 1
+        )
 
 
 def test_a_stratified_split_keeps_label_proportions_in_every_part() -> None:
@@ -54,12 +71,19 @@ def test_a_stratified_split_keeps_label_proportions_in_every_part() -> None:
         whole = np.concatenate([rows[client] for rows in built.parts.values()])
         share = np.bincount(y[whole], minlength=3) / len(whole)
         for rows in built.parts.values():
-            assert np.abs(np.bincount(y[rows[client]], minlength=3) - share * len(rows[client])).max() <= 2
+            assert (
+                np.abs(np.bincount(y[rows[client]], minlength=3) - share * len(rows[client])).max()
+                <= 2
+            )
 
 
 def test_the_hash_is_a_function_of_content_only(federation: Federation) -> None:
-    again = Federation.from_arrays(*digits(), lambda y: dirichlet_labels(y, 12, alpha=0.5, seed=3, min_size=20))
-    other = Federation.from_arrays(*digits(), lambda y: dirichlet_labels(y, 12, alpha=0.5, seed=4, min_size=20))
+    again = Federation.from_arrays(
+        *digits(), lambda y: dirichlet_labels(y, 12, alpha=0.5, seed=3, min_size=20)
+    )
+    other = Federation.from_arrays(
+        *digits(), lambda y: dirichlet_labels(y, 12, alpha=0.5, seed=4, min_size=20)
+    )
     resplit = Federation.from_arrays(
         *digits(), lambda y: dirichlet_labels(y, 12, alpha=0.5, seed=3, min_size=20), seed=1
     )
@@ -78,8 +102,11 @@ def test_the_hash_sees_every_part_of_the_content(federation: Federation, change:
 
 
 def test_the_hash_is_the_same_on_every_platform() -> None:
-    # the recipe spelled out: for each array a JSON line of name, type and shape, then its little-endian bytes
-    tiny = Federation(torch.arange(4.0)[:, None], torch.tensor([0, 1, 0, 1]), *[Rows.of([[0, 1], [2]])] * 3, 2)
+    # the recipe spelled out: for each array a JSON line of name, type and shape, then its
+    # little-endian bytes
+    tiny = Federation(
+        torch.arange(4.0)[:, None], torch.tensor([0, 1, 0, 1]), *[Rows.of([[0, 1], [2]])] * 3, 2
+    )
     recipe = b""
     for name, array, kind, shape in (
         ("x", np.arange(4, dtype="<f4"), "<f4", [4, 1]),
@@ -102,7 +129,9 @@ def test_saving_and_loading_keeps_everything(federation: Federation, tmp_path: P
         loaded = Federation.load(tmp_path / f"{name}.npz")
         assert loaded.hash() == each.hash()
         assert list(loaded.names) == list(each.names) and loaded.about == each.about
-        assert {k: v.tolist() for k, v in loaded.tags.items()} == {k: v.tolist() for k, v in each.tags.items()}
+        assert {k: v.tolist() for k, v in loaded.tags.items()} == {
+            k: v.tolist() for k, v in each.tags.items()
+        }
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.npz", "named.npz", "some.npz"]
 
 
@@ -121,7 +150,9 @@ def test_files_that_are_no_federation_are_refused(federation: Federation, tmp_pa
 
 
 def named() -> Federation:
-    return Federation.from_users(np.arange(60.0)[:, None], np.arange(60) % 3, np.repeat(["amy", "bob", "cid"], 20))
+    return Federation.from_users(
+        np.arange(60.0)[:, None], np.arange(60) % 3, np.repeat(["amy", "bob", "cid"], 20)
+    )
 
 
 def test_users_become_clients_with_their_names() -> None:
@@ -132,12 +163,19 @@ def test_users_become_clients_with_their_names() -> None:
 
 
 def test_an_npz_file_goes_in_by_user_or_by_partition(tmp_path: Path) -> None:
-    x, y = np.random.default_rng(0).integers(0, 256, (40, 3, 4, 4)).astype(np.uint8), np.arange(40) % 4
+    x, y = (
+        np.random.default_rng(0).integers(0, 256, (40, 3, 4, 4)).astype(np.uint8),
+        np.arange(40) % 4,
+    )
     np.savez(tmp_path / "a.npz", x=x, y=y, user=np.repeat([3, 9], 20), label2=y // 2)
     built = Federation.from_npz(tmp_path / "a.npz")
     assert tuple(built.names) == ("3", "9")
-    assert built.x.dtype == torch.float32 and torch.equal(built.x, torch.from_numpy(x).float() / 255)
-    other = Federation.from_npz(tmp_path / "a.npz", y="label2", partition=lambda labels: iid(labels, 5))
+    assert built.x.dtype == torch.float32 and torch.equal(
+        built.x, torch.from_numpy(x).float() / 255
+    )
+    other = Federation.from_npz(
+        tmp_path / "a.npz", y="label2", partition=lambda labels: iid(labels, 5)
+    )
     assert other.clients == 5 and other.classes == 2
     with pytest.raises(DataError, match="has no array person") as caught:
         Federation.from_npz(tmp_path / "a.npz", user="person")
@@ -166,21 +204,28 @@ def test_clients_can_bring_their_own_parts() -> None:
         "validation": [0, 1],
         "test": [2, 0],
     }
-    assert built.x[built.test[0]].tolist() == [[2, 2], [2, 2]] and built.x[built.validation[1]].tolist() == [[4, 4]]
+    assert built.x[built.test[0]].tolist() == [[2, 2], [2, 2]] and built.x[
+        built.validation[1]
+    ].tolist() == [[4, 4]]
     with pytest.raises(DataError, match="right \\(train\\)"):
         Federation.from_parts([one, Parts((np.ones((1, 3)), [1]))], names=["left", "right"])
 
 
 def test_official_pools_are_divided_by_the_same_shares() -> None:
     pools = {n: (torch.zeros(10 * n, 2), torch.arange(10).repeat_interleave(n)) for n in (400, 100)}
-    built = Federation.from_pools(pools[400], pools[100], lambda y: classes(y, 50, 2), validation=pools[100])
+    built = Federation.from_pools(
+        pools[400], pools[100], lambda y: classes(y, 50, 2), validation=pools[100]
+    )
     assert [set(rows.sizes.tolist()) for rows in built.parts.values()] == [{80}, {20}, {20}]
     for client in range(50):
         held = [set(built.y[rows[client]].tolist()) for rows in built.parts.values()]
         assert held[0] == held[1] == held[2] and len(held[0]) == 2
     ranges = [(rows.index.min(), rows.index.max()) for rows in built.parts.values()]
     assert ranges == [(0, 3999), (4000, 4999), (5000, 5999)]
-    assert Federation.from_pools(pools[400], pools[100], lambda y: iid(y, 5)).validation.sizes.tolist() == [0] * 5
+    assert (
+        Federation.from_pools(pools[400], pools[100], lambda y: iid(y, 5)).validation.sizes.tolist()
+        == [0] * 5
+    )
 
 
 def test_features_signals_and_tokens_go_in() -> None:
@@ -205,8 +250,12 @@ def spoilt(federation: Federation, what: str) -> Federation:
 
 
 @pytest.mark.parametrize("what", ["nan", "inf", "high", "low", "far", "negative"])
-def test_bad_rows_are_refused_with_the_name_of_their_client(federation: Federation, what: str) -> None:
-    with pytest.raises(DataError, match=r"(row \d+.*\(clients: client-4\)|at client-4)\n") as caught:
+def test_bad_rows_are_refused_with_the_name_of_their_client(
+    federation: Federation, what: str
+) -> None:
+    with pytest.raises(
+        DataError, match=r"(row \d+.*\(clients: client-4\)|at client-4)\n"
+    ) as caught:
         spoilt(federation, what).check()
     assert caught.value.fix
 
@@ -214,7 +263,8 @@ def test_bad_rows_are_refused_with_the_name_of_their_client(federation: Federati
 def test_what_is_not_bad_is_accepted(federation: Federation) -> None:
     scored = replace(federation, y=torch.where(federation.y == 3, IGNORE, federation.y))
     assert spoilt(federation, "nothing").check() and scored.check()
-    huge = replace(federation, x=torch.full_like(federation.x, 3e38))  # finite, though its sum is not
+    # finite, though its sum is not
+    huge = replace(federation, x=torch.full_like(federation.x, 3e38))
     assert huge.check() is huge
 
 
@@ -237,7 +287,12 @@ def test_empty_clients_are_refused_unless_allowed() -> None:
 def test_shapes_that_do_not_fit_are_refused() -> None:
     x, y, rows = torch.zeros(4, 1), torch.tensor([0, 1, 0, 1]), Rows.of([[0, 1], [2, 3]])
     good = Federation(x, y, rows, rows, rows, 2)
-    changes = [{"y": y[:3]}, {"names": ("a",)}, {"test": Rows.none(3)}, {"tags": {"group": np.arange(3)}}]
+    changes = [
+        {"y": y[:3]},
+        {"names": ("a",)},
+        {"test": Rows.none(3)},
+        {"tags": {"group": np.arange(3)}},
+    ]
     for change in [*changes, {"y": y.float()}, {"classes": 0}]:
         with pytest.raises(DataError):
             replace(good, **change)
@@ -258,14 +313,20 @@ def test_warnings_name_clients_that_are_easily_overlooked() -> None:
         "1 clients have no test rows: 2",
     ]
     leaking = replace(built, test=built.train)
-    assert leaking.warnings(few=1)[-1] == f"{len(built.train.index)} rows are both trained and tested on"
+    assert (
+        leaking.warnings(few=1)[-1]
+        == f"{len(built.train.index)} rows are both trained and tested on"
+    )
 
 
 def test_a_subset_keeps_names_tags_and_rows(federation: Federation) -> None:
     tagged = replace(federation, tags={"group": np.arange(12) % 5})
     some = tagged.subset([9, 1])
     assert list(some.names) == ["client-9", "client-1"] and some.tags["group"].tolist() == [4, 1]
-    assert [rows.tolist() for rows in some.test] == [federation.test[9].tolist(), federation.test[1].tolist()]
+    assert [rows.tolist() for rows in some.test] == [
+        federation.test[9].tolist(),
+        federation.test[1].tolist(),
+    ]
     compact = some.compact()
     assert len(compact.x) == sum(len(rows.index) for rows in some.parts.values()) < len(some.x)
     for part, rows in some.parts.items():
@@ -285,8 +346,12 @@ def test_inputs_labels_and_users_of_unlike_length_are_refused_wherever_they_come
         "x has 200 rows and y has 195": lambda: Federation.from_npz(tmp_path / "labels.npz"),
         "x has 200 rows and users has 195": lambda: Federation.from_npz(tmp_path / "users.npz"),
         "x has 1797 rows and y has 1790": lambda: replace(federation, y=federation.y[:1790]),
-        "x has 40 rows and coarse has 39": lambda: DataPool(torch.ones(40, 2), torch.ones(40), 2, coarse=y[:39]),
-        "there are 12 clients, but tag group has 5 entries": lambda: replace(federation, tags={"group": np.arange(5)}),
+        "x has 40 rows and coarse has 39": lambda: DataPool(
+            torch.ones(40, 2), torch.ones(40), 2, coarse=y[:39]
+        ),
+        "there are 12 clients, but tag group has 5 entries": lambda: replace(
+            federation, tags={"group": np.arange(5)}
+        ),
     }
     for message, make in wrong.items():
         with pytest.raises(DataError, match=message):
@@ -296,13 +361,23 @@ def test_inputs_labels_and_users_of_unlike_length_are_refused_wherever_they_come
 def test_what_cannot_be_trained_on_is_told_by_row_and_client() -> None:
     x, y, users = np.ones((60, 4), np.float32), np.arange(60) % 3, np.arange(60) % 5
     x[17, 3] = x[23, 0] = x[0, 1] = np.nan
-    with pytest.raises(DataError, match=r"row 0, column 1 is nan, and 2 more values \(clients: 0, 2, 3\)"):
+    with pytest.raises(
+        DataError,
+        match=r"row 0, column 1 is nan, and 2 more values \(clients: "
+        r"0, 2, 3\)",
+    ):
         Federation.from_users(x, y, users)
     held = [rows[rows > 0] for rows in by_user(users).rows]  # nobody has the first row
-    with pytest.raises(DataError, match=r"row 17, column 3 is nan, and 1 more values \(clients: client-2, client-3\)"):
+    with pytest.raises(
+        DataError,
+        match=r"row 17, column 3 is nan, and 1 more values \(clients: "
+        r"client-2, client-3\)",
+    ):
         Federation.from_arrays(x, y, held)
     y[19] = 7
-    with pytest.raises(DataError, match=r"labels outside 0\.\.2: row 19 has label 7 \(clients: 4\)"):
+    with pytest.raises(
+        DataError, match=r"labels outside 0\.\.2: row 19 has label 7 \(clients: 4\)"
+    ):
         Federation.from_users(np.ones((60, 4), np.float32), y, users, classes=3)
 
 

@@ -1,4 +1,6 @@
-"""Every partition: disjoint, covering where it should, a function of its seed; and each one's own promise."""
+"""Every partition: disjoint, covering where it should, a function of its seed; and each
+one's own promise.
+"""
 
 from __future__ import annotations
 
@@ -76,15 +78,23 @@ def test_a_recipe_names_its_partition_and_survives_a_file(name: str, tmp_path: P
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from(sorted(COVERING)), st.lists(st.integers(0, 4), min_size=60, max_size=120), st.integers(0, 2**31))
-def test_covering_partitions_use_every_row_exactly_once(name: str, labels: list[int], seed: int) -> None:
+@given(
+    st.sampled_from(sorted(COVERING)),
+    st.lists(st.integers(0, 4), min_size=60, max_size=120),
+    st.integers(0, 2**31),
+)
+def test_covering_partitions_use_every_row_exactly_once(
+    name: str, labels: list[int], seed: int
+) -> None:
     y = np.array([0, 1, 2, 3, 4, *labels])
     assert sorted(CASES[name](y, seed).rows.index.tolist()) == list(range(len(y)))
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2, 30), st.integers(1, 10), st.integers(0, 2**31))
-def test_classes_are_held_equally_often_and_shared_equally(clients: int, per_client: int, seed: int) -> None:
+def test_classes_are_held_equally_often_and_shared_equally(
+    clients: int, per_client: int, seed: int
+) -> None:
     partition = classes(LABELS, clients, per_client, seed)
     counts = np.stack([np.bincount(LABELS[rows], minlength=10) for rows in partition.rows])
     assert ((counts > 0).sum(1) == per_client).all()
@@ -96,12 +106,14 @@ def test_classes_are_held_equally_often_and_shared_equally(clients: int, per_cli
 
 @pytest.mark.parametrize(("clients", "size"), [(15, 2666), (50, 800)])
 def test_two_classes_per_client_have_the_sizes_of_pfedmb(clients: int, size: int) -> None:
-    labels = np.repeat(np.arange(10), 4000)  # the train part of CIFAR-10 in the paper: 2 x floor(4000 / 3), 2 x 400
+    # the train part of CIFAR-10 in the paper: 2 x floor(4000 / 3), 2 x 400
+    labels = np.repeat(np.arange(10), 4000)
     assert set(classes(labels, clients, 2).rows.sizes.tolist()) == {size}
 
 
 def test_classes_are_not_paired_in_a_pattern() -> None:
-    # each seed pairs classes at random: over 200 seeds, client 0 meets most of the 45 possible pairs
+    # each seed pairs classes at random: over 200 seeds, client 0 meets most of the 45 possible
+    # pairs
     pairs = {tuple(np.unique(LABELS[classes(LABELS, 10, 2, seed).rows[0]])) for seed in range(200)}
     assert len(pairs) > 40
 
@@ -126,7 +138,9 @@ def test_shards_hold_at_most_a_few_labels() -> None:
 
 
 def test_power_law_sizes_fall_with_rank() -> None:
-    sizes = np.sort(quantity_power(np.zeros(10000, int), 10, exponent=1.0, min_size=0).rows.sizes)[::-1]
+    sizes = np.sort(quantity_power(np.zeros(10000, int), 10, exponent=1.0, min_size=0).rows.sizes)[
+        ::-1
+    ]
     expected = 10000 / np.arange(1, 11) / (1 / np.arange(1, 11)).sum()
     assert np.abs(sizes - expected).max() <= 1
 
@@ -135,7 +149,8 @@ def test_quantity_skew_leaves_labels_alike() -> None:
     labels = np.tile(np.arange(2), 5000)
     partition = quantity(labels, 5, alpha=0.5, min_size=400)
     assert partition.rows.sizes.max() > 2 * partition.rows.sizes.min()
-    assert all(abs(labels[rows].mean() - 0.5) < 0.1 for rows in partition.rows)  # 4 standard deviations of 400 draws
+    # 4 standard deviations of 400 draws
+    assert all(abs(labels[rows].mean() - 0.5) < 0.1 for rows in partition.rows)
 
 
 def test_users_keep_their_names_and_rows() -> None:
@@ -163,7 +178,9 @@ def test_alike_leaves_out_what_was_left_out() -> None:
 def test_groups_differ_in_labels_and_clients_inside_a_group_do_not() -> None:
     labels = np.repeat(np.arange(4), 1000)
     partition = grouped_labels(labels, [0, 1, 0, 1], alpha=0.2, seed=1)
-    shares = np.stack([np.bincount(labels[rows], minlength=4) / len(rows) for rows in partition.rows])
+    shares = np.stack(
+        [np.bincount(labels[rows], minlength=4) / len(rows) for rows in partition.rows]
+    )
     assert np.abs(shares[0] - shares[2]).max() < 0.1
     assert np.abs(shares[0] - shares[1]).max() > 0.3
 

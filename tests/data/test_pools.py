@@ -7,11 +7,21 @@ import pytest
 import torch
 
 from fedblocks.core.errors import DataError
-from fedblocks.data import DATASETS, IGNORE, dataset, digits, gaussian, markov, next_token_windows, waves
+from fedblocks.data import (
+    DATASETS,
+    IGNORE,
+    dataset,
+    digits,
+    gaussian,
+    markov,
+    next_token_windows,
+    waves,
+)
 
 
 def test_the_digits_are_the_uci_test_file() -> None:
-    # class counts, pixel sum and first labels as read from the copy of that file which scikit-learn 1.x distributes
+    # class counts, pixel sum and first labels as read from the copy of that file which scikit-learn
+    # 1.x distributes
     x, y = digits()
     assert x.shape == (1797, 1, 8, 8) and x.dtype == torch.float32 and y.dtype == torch.int64
     assert (x.min(), x.max()) == (0, 1) and torch.equal(x * 16, (x * 16).round())
@@ -27,14 +37,17 @@ def test_the_digits_can_be_learnt() -> None:
     assert (y[:1200][nearest] == y[1200:]).float().mean() > 0.93
 
 
-@pytest.mark.parametrize("name", ["digits", "gaussian", "waves", "markov"])  # those that need no files
+# those that need no files
+@pytest.mark.parametrize("name", ["digits", "gaussian", "waves", "markov"])
 def test_a_data_set_is_what_its_record_says(name: str) -> None:
     pool = dataset(name).load()
     assert DATASETS[name].name == name and DATASETS[name].classes in (None, pool.classes)
     assert len(pool.x) == len(pool.y) and pool.about
     assert pool.y[pool.y != IGNORE].min() >= 0 and pool.y.max() < pool.classes
     assert torch.equal(dataset(name).load().x, pool.x)
-    assert pool.x.dim() == {"images": 4, "signals": 3, "features": 2, "tokens": 2}[DATASETS[name].kind]
+    assert (
+        pool.x.dim() == {"images": 4, "signals": 3, "features": 2, "tokens": 2}[DATASETS[name].kind]
+    )
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
@@ -54,7 +67,8 @@ def test_gaussian_classes_lie_around_their_centres() -> None:
 
 
 def test_markov_users_write_like_their_topic() -> None:
-    # transition counts of two users of a topic are closer than those of two users of different topics
+    # transition counts of two users of a topic are closer than those of two users of different
+    # topics
     pool = markov(users=4, rows=400, vocabulary=8, topics=2)
     counts = np.zeros((4, 8, 8))
     scored = (pool.y != IGNORE).numpy()

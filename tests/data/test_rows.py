@@ -32,7 +32,9 @@ def test_take_is_a_list_of_the_chosen_clients(lists: list[list[int]], data: st.D
 @given(st.lists(st.integers(-1, 4), min_size=1, max_size=30))
 def test_by_owner_gives_each_row_to_its_owner_and_minus_one_to_nobody(owner: list[int]) -> None:
     rows = Rows.by_owner(owner, 5)
-    assert [hand.tolist() for hand in rows] == [[r for r, o in enumerate(owner) if o == c] for c in range(5)]
+    assert [hand.tolist() for hand in rows] == [
+        [r for r, o in enumerate(owner) if o == c] for c in range(5)
+    ]
 
 
 def test_where_keeps_entries_and_clients() -> None:

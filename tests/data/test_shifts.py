@@ -1,4 +1,6 @@
-"""Shifts: each client sees its own version, the groups are known, and the original is left alone."""
+"""Shifts: each client sees its own version, the groups are known, and the original is
+left alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from fedblocks.core.errors import DataError
 from fedblocks.data import IGNORE, Federation, Rows, digits, hidden_groups, joint_pool, markov
 from fedblocks.data.images import bilinear, rotated
 from fedblocks.data.partitions import iid
-from fedblocks.data.shifts import SHIFTS, joint, own_rows, permutations, permute_labels, rotate, skew_labels
+from fedblocks.data.shifts import (
+    SHIFTS,
+    joint,
+    own_rows,
+    permutations,
+    permute_labels,
+    rotate,
+    skew_labels,
+)
 
 GROUPS = [0, 1, 2, 0, 1, 2, 0, 1]
 
@@ -29,7 +39,9 @@ def rows_of(federation: Federation, client: int, part: str) -> tuple[torch.Tenso
 
 
 @pytest.mark.parametrize("name", SHIFTS)
-def test_a_shift_is_recorded_and_leaves_the_original_alone(federation: Federation, name: str) -> None:
+def test_a_shift_is_recorded_and_leaves_the_original_alone(
+    federation: Federation, name: str
+) -> None:
     before = federation.hash()
     shifted = SHIFTS[name](federation, GROUPS, seed=1)
     assert federation.hash() == before != shifted.hash() and "group" not in federation.tags
@@ -43,15 +55,22 @@ def test_a_shift_is_recorded_and_leaves_the_original_alone(federation: Federatio
 
 @pytest.mark.parametrize("name", ["permute_labels", "skew_labels", "joint"])
 def test_another_seed_is_another_shift(federation: Federation, name: str) -> None:
-    assert SHIFTS[name](federation, GROUPS, seed=1).hash() != SHIFTS[name](federation, GROUPS, seed=2).hash()
+    assert (
+        SHIFTS[name](federation, GROUPS, seed=1).hash()
+        != SHIFTS[name](federation, GROUPS, seed=2).hash()
+    )
 
 
 @pytest.mark.parametrize("part", ["train", "validation", "test"])
-def test_rotation_by_quarter_turns_is_exact_for_every_client_and_part(federation: Federation, part: str) -> None:
+def test_rotation_by_quarter_turns_is_exact_for_every_client_and_part(
+    federation: Federation, part: str
+) -> None:
     shifted = rotate(federation, GROUPS, degrees=[0, 90, 270])
     for client, group in enumerate(GROUPS):
         (x, y), (turned, same) = rows_of(federation, client, part), rows_of(shifted, client, part)
-        assert torch.equal(turned, torch.rot90(x, [0, 1, 3][group], (-2, -1))) and torch.equal(y, same)
+        assert torch.equal(turned, torch.rot90(x, [0, 1, 3][group], (-2, -1))) and torch.equal(
+            y, same
+        )
 
 
 def test_rotation_angles_are_spread_around_the_circle_by_default(federation: Federation) -> None:
@@ -69,7 +88,8 @@ def test_bilinear_rotation_agrees_with_quarter_turns_and_turns_back() -> None:
 
 
 def test_bilinear_rotation_keeps_the_shape_of_things_in_wide_images() -> None:
-    # a horizontal bar of length 5 in the middle becomes a vertical one: pixels are square, whatever the image is
+    # a horizontal bar of length 5 in the middle becomes a vertical one: pixels are square, whatever
+    # the image is
     x = torch.zeros(1, 1, 9, 15)
     x[0, 0, 4, 5:10] = 1
     turned = bilinear(x, 90.0)
@@ -93,12 +113,22 @@ def test_each_group_has_its_own_permutation_of_labels(federation: Federation) ->
     assert len({tuple(order) for order in orders.tolist()}) == 3
     assert all(sorted(order) == list(range(10)) for order in orders.tolist())
     for client, group in enumerate(GROUPS):
-        (x, y), (same, renamed) = rows_of(federation, client, "train"), rows_of(shifted, client, "train")
+        (x, y), (same, renamed) = (
+            rows_of(federation, client, "train"),
+            rows_of(shifted, client, "train"),
+        )
         assert torch.equal(x, same) and renamed.tolist() == orders[group][y].tolist()
 
 
 def test_there_are_no_more_groups_than_orders_of_the_labels() -> None:
-    assert sorted(permutations(6, 3).tolist()) == [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
+    assert sorted(permutations(6, 3).tolist()) == [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ]
     with pytest.raises(DataError, match="6 orders"):
         permutations(7, 3)
 
@@ -108,7 +138,10 @@ def test_labels_of_sequences_are_renamed_but_padding_is_not() -> None:
     federation = Federation.from_users(pool.x, pool.y, pool.users, classes=pool.classes)
     shifted = permute_labels(federation, [0, 1, 0, 1, 0, 1])
     for client in range(6):
-        (_, y), (_, renamed) = rows_of(federation, client, "train"), rows_of(shifted, client, "train")
+        (_, y), (_, renamed) = (
+            rows_of(federation, client, "train"),
+            rows_of(shifted, client, "train"),
+        )
         assert torch.equal(y == IGNORE, renamed == IGNORE)
         assert torch.equal(y, renamed) == (client % 2 == 0)
 
@@ -123,7 +156,8 @@ def test_rows_shared_between_groups_are_copied_so_that_each_sees_its_own() -> No
     assert torch.equal(shifted.x[shifted.train[2]], x[[2, 4]])
     assert torch.equal(shifted.x[shifted.test[1]], torch.rot90(x[[5]], 2, (-2, -1)))
     owned, group = own_rows(shared, np.array([0, 1, 0]))
-    assert sorted(group.tolist()) == [0] * 5 + [1] * 4 and len(owned.x) == 9  # rows 0 1 2 4 5, and 1 2 3 5 again
+    # rows 0 1 2 4 5, and 1 2 3 5 again
+    assert sorted(group.tolist()) == [0] * 5 + [1] * 4 and len(owned.x) == 9
 
 
 def test_label_skew_keeps_some_classes_of_each_group_in_every_part(federation: Federation) -> None:
@@ -132,7 +166,11 @@ def test_label_skew_keeps_some_classes_of_each_group_in_every_part(federation: F
     assert held[0] == held[2] == held[4] and held[1] == held[3]
     assert len(held[0]) == len(held[1]) == 5 and not held[0] & held[1]
     for client in range(8):
-        kept = [row for row in federation.train[client].tolist() if int(federation.y[row]) in held[client]]
+        kept = [
+            row
+            for row in federation.train[client].tolist()
+            if int(federation.y[row]) in held[client]
+        ]
         assert shifted.train[client].tolist() == kept
 
 
@@ -148,7 +186,9 @@ def test_label_skew_by_weights_keeps_that_share(federation: Federation) -> None:
 
 def test_label_skew_that_empties_a_client_names_it() -> None:
     y = torch.tensor([0] * 10 + [1] * 10)
-    built = Federation(torch.zeros(20, 1), y, Rows.of([range(10), range(10, 20)]), Rows.none(2), Rows.none(2), 2)
+    built = Federation(
+        torch.zeros(20, 1), y, Rows.of([range(10), range(10, 20)]), Rows.none(2), Rows.none(2), 2
+    )
     with pytest.raises(DataError, match="client-1"):
         skew_labels(built, [0, 1], weights=[[1, 1], [1, 0]])
 
@@ -159,10 +199,17 @@ def test_joint_is_all_three_shifts_by_the_same_groups(federation: Federation) ->
     orders = permutations(3, 10, seed=6)
     for client, group in enumerate(GROUPS):
         for part in shifted.parts:
-            (x, y), (turned, renamed) = rows_of(skewed, client, part), rows_of(shifted, client, part)
+            (x, y), (turned, renamed) = (
+                rows_of(skewed, client, part),
+                rows_of(shifted, client, part),
+            )
             assert torch.equal(turned, torch.rot90(x, group, (-2, -1)))
             assert renamed.tolist() == orders[group][y].tolist()
-    assert [s["shift"] for s in shifted.about["shifts"]] == ["skew_labels", "rotate", "permute_labels"]
+    assert [s["shift"] for s in shifted.about["shifts"]] == [
+        "skew_labels",
+        "rotate",
+        "permute_labels",
+    ]
 
 
 def test_joint_from_a_pool_uses_every_row_once() -> None:
@@ -192,6 +239,9 @@ def test_hidden_groups_are_even_and_seeded() -> None:
 def test_two_shifts_by_different_groups_keep_both_tags(federation: Federation) -> None:
     first = rotate(federation, [0, 1] * 4, degrees=[0, 180], tag="device")
     both = permute_labels(first, [0, 0, 0, 0, 1, 1, 1, 1], tag="taste")
-    assert both.tags["device"].tolist() == [0, 1] * 4 and both.tags["taste"].tolist() == [0] * 4 + [1] * 4
+    assert (
+        both.tags["device"].tolist() == [0, 1] * 4
+        and both.tags["taste"].tolist() == [0] * 4 + [1] * 4
+    )
     x, _ = rows_of(federation, 7, "train")
     assert torch.equal(rows_of(both, 7, "train")[0], torch.rot90(x, 2, (-2, -1)))

@@ -1,4 +1,6 @@
-"""Clients whose inputs differ in shape, side by side: nothing but the padding is new, and ModFL trains across them."""
+"""Clients whose inputs differ in shape, side by side: nothing but the padding is new,
+and ModFL trains across them.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,22 @@ from fedblocks.methods.fedavg import FedAvg
 from fedblocks.nets import NETS
 from fedblocks.runs.run import run
 
-SHAPES = {"modfl_cifar": (3, 8, 9), "modfl_stl": (1, 16, 16), "modfl_hapt": (3, 7), "modfl_wisdm": (2, 5)}
+SHAPES = {
+    "modfl_cifar": (3, 8, 9),
+    "modfl_stl": (1, 16, 16),
+    "modfl_hapt": (3, 7),
+    "modfl_wisdm": (2, 5),
+}
 
 
-def pool(shape: tuple[int, ...], per_label: int = 12, labels: int = 3, name: str = "made_up") -> DataPool:
+def pool(
+    shape: tuple[int, ...], per_label: int = 12, labels: int = 3, name: str = "made_up"
+) -> DataPool:
     """Noise, brighter for higher labels."""
     y = torch.arange(labels).repeat_interleave(per_label)
-    noise = torch.randn(len(y), *shape, generator=torch.Generator().manual_seed(len(shape) + sum(shape)))
+    noise = torch.randn(
+        len(y), *shape, generator=torch.Generator().manual_seed(len(shape) + sum(shape))
+    )
     return DataPool(noise + y.view(-1, *[1] * len(shape)), y, labels, about={"name": name})
 
 
@@ -51,7 +62,10 @@ def federation(shape: tuple[int, ...], clients: int = 3) -> Federation:
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_net_cuts_its_own_inputs_out_of_larger_ones_and_sees_nothing_else(name: str) -> None:
     x = pool(SHAPES[name]).x
-    plain, cutting = NETS[name](SHAPES[name], 3), NETS[name](larger(x).shape[1:], 3, own_shape=SHAPES[name])
+    plain, cutting = (
+        NETS[name](SHAPES[name], 3),
+        NETS[name](larger(x).shape[1:], 3, own_shape=SHAPES[name]),
+    )
     params = plain.init(5)
     assert cutting.names == plain.names and cutting.head.names == plain.head.names
     assert all(torch.equal(params[key], value) for key, value in cutting.init(5).items())
@@ -68,7 +82,8 @@ def test_a_shape_that_is_no_corner_of_the_inputs_is_refused(own: tuple[int, ...]
 
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised()], ids=["sequential", "vectorised"])
 @pytest.mark.parametrize(
-    ("small", "large", "net"), [((1, 8, 8), (1, 10, 9), "modfl_cifar"), ((2, 5), (4, 7), "modfl_wisdm")]
+    ("small", "large", "net"),
+    [((1, 8, 8), (1, 10, 9), "modfl_cifar"), ((2, 5), (4, 7), "modfl_wisdm")],
 )
 def test_a_round_beside_larger_inputs_ends_in_the_same_parameters(
     engine: Any, small: Any, large: Any, net: str
@@ -81,7 +96,10 @@ def test_a_round_beside_larger_inputs_ends_in_the_same_parameters(
     states = [run_round(setting, setting.start(), range(3), engine)[0] for setting in settings]
     for key, value in states[0].server["model"].items():
         torch.testing.assert_close(states[1].server["model"][key], value, rtol=0, atol=1e-6)
-    actual = [evaluate(setting, state, range(3), engine)["personal"] for setting, state in zip(settings, states)]
+    actual = [
+        evaluate(setting, state, range(3), engine)["personal"]
+        for setting, state in zip(settings, states)
+    ]
     assert [actual[0][c][:2] for c in range(3)] == [actual[1][c][:2] for c in range(3)]
 
 
@@ -92,7 +110,13 @@ def two_architectures(path: Path, old: dict[str, Any]) -> Config:
         "device": "cpu",
         "data": {"name": "saved", "options": {"path": str(path)}},
         "net": {"name": "modfl_stl", "own_shape": [1, 16, 16]},
-        "method": {"name": "modfl", "configuration": "new", "operations": 3, "lr": 0.01, "batch_size": 4},
+        "method": {
+            "name": "modfl",
+            "configuration": "new",
+            "operations": 3,
+            "lr": 0.01,
+            "batch_size": 4,
+        },
         "groups": {
             "old": {
                 "tag": "configuration",
@@ -106,16 +130,25 @@ def two_architectures(path: Path, old: dict[str, Any]) -> Config:
     return Config.of(table)
 
 
-def test_modfl_federates_operation_modules_across_two_architectures_of_a_configuration(tmp_path: Path) -> None:
+def test_modfl_federates_operation_modules_across_two_architectures_of_a_configuration(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "both.npz"
-    side_by_side({"new": federation((1, 16, 16), clients=6), "old": federation((1, 8, 8))}).save(path)
+    side_by_side({"new": federation((1, 16, 16), clients=6), "old": federation((1, 8, 8))}).save(
+        path
+    )
     result = run(two_architectures(path, {}), tmp_path / "run")
     server = result.state().server
     assert {"configuration/new", "configuration/old", "operation"} == set(server)
-    assert len(server["operation"]["0.weight"]) == 3 and set(result.accuracies("test")) == set(range(9))
-    apart = run(two_architectures(path, {"task": "of old devices"}), tmp_path / "apart").state().server
+    assert len(server["operation"]["0.weight"]) == 3 and set(result.accuracies("test")) == set(
+        range(9)
+    )
+    apart = (
+        run(two_architectures(path, {"task": "of old devices"}), tmp_path / "apart").state().server
+    )
     assert set(apart) - set(server) == {"operation/of old devices"}
-    assert not torch.equal(apart["operation"]["0.weight"], server["operation"]["0.weight"])  # the old devices' part
+    # the old devices' part
+    assert not torch.equal(apart["operation"]["0.weight"], server["operation"]["0.weight"])
 
 
 def many(name: str, side: int) -> Callable[[], DataPool]:
@@ -127,8 +160,12 @@ def recordings(channels: int) -> Callable[[], Recordings]:
     """Sixty recordings of every common activity, long enough for ten windows each."""
     label = np.repeat(np.arange(5), 60)
     begin = np.arange(len(label)) * 1000
-    signal = np.random.Generator(np.random.PCG64(channels)).normal(size=(1000 * len(label), channels))
-    return lambda: Recordings(signal.astype(np.float32), begin, begin + 1000, label, label, COMMON, 50)
+    signal = np.random.Generator(np.random.PCG64(channels)).normal(
+        size=(1000 * len(label), channels)
+    )
+    return lambda: Recordings(
+        signal.astype(np.float32), begin, begin + 1000, label, label, COMMON, 50
+    )
 
 
 @pytest.fixture
@@ -152,14 +189,17 @@ def test_every_data_set_of_a_full_test_bed_has_the_published_test_total(
     actual = TESTBEDS[testbed](per_group=per_group)
     side = actual.tags["configuration"]
     assert actual.clients == (72 if testbed == "modfl_photographs" else 60)
-    assert [int(actual.test.sizes[side == number].sum()) for number in np.unique(side)] == [total] * (
-        int(side.max()) + 1
-    )
+    assert [int(actual.test.sizes[side == number].sum()) for number in np.unique(side)] == [
+        total
+    ] * (int(side.max()) + 1)
 
 
 @pytest.mark.usefixtures("made_up_files")
 def test_a_data_set_alone_has_the_rows_that_it_has_beside_others() -> None:
-    both, alone = unlike.modfl_photographs(clients=9), unlike.modfl_photographs(("stl10",), clients=9)
+    both, alone = (
+        unlike.modfl_photographs(clients=9),
+        unlike.modfl_photographs(("stl10",), clients=9),
+    )
     assert both.about["shapes"] == {"cifar10": [3, 1, 1], "stl10": [3, 2, 2]}
     for client in range(9):
         assert torch.equal(alone.x[alone.train[client]], both.x[both.train[9 + client]])

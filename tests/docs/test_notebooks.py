@@ -38,13 +38,18 @@ def test_a_notebook_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     if name == "your_own_method":
         assert printed.count(" ok ") == 20 and "a round equals its arithmetic" in printed
     else:
-        assert re.findall(r"^(\w+) +mean", printed, re.MULTILINE)[-1] == "fedavg"  # one model for all is the worst
+        # one model for all is the worst
+        assert re.findall(r"^(\w+) +mean", printed, re.MULTILINE)[-1] == "fedavg"
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_jupytext_reads_a_notebook_of_text_and_code(name: str) -> None:
-    jupytext = pytest.importorskip("jupytext", reason="notebooks need jupytext: pip install 'fedblocks[docs]'")
+    jupytext = pytest.importorskip(
+        "jupytext", reason="notebooks need jupytext: pip install 'fedblocks[docs]'"
+    )
     cells = jupytext.read(FOLDER / f"{name}.py", fmt="py:percent").cells
     kinds = [cell["cell_type"] for cell in cells]
-    assert kinds[0] == "markdown" and kinds.count("code") >= 4 and set(kinds) == {"markdown", "code"}
+    assert (
+        kinds[0] == "markdown" and kinds.count("code") >= 4 and set(kinds) == {"markdown", "code"}
+    )
     assert cells[0]["source"].startswith("# ")

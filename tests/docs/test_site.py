@@ -1,4 +1,6 @@
-"""The documentation site builds without a warning, needs no network, and none of its links is broken."""
+"""The documentation site builds without a warning, needs no network, and none of its
+links is broken.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from fedblocks.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
 needs_sphinx = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("sphinx", "myst_parser", "furo", "jupytext")),
+    any(
+        importlib.util.find_spec(name) is None
+        for name in ("sphinx", "myst_parser", "furo", "jupytext")
+    ),
     reason="the site needs Sphinx: pip install 'fedblocks[docs]'",
 )
 
@@ -34,8 +39,21 @@ def links() -> ModuleType:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; a warning fails here."""
     out = tmp_path_factory.mktemp("site")
-    words = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(out / "trees")]
-    done = subprocess.run([*words, str(ROOT / "docs"), str(out / "html")], capture_output=True, text=True)
+    words = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "-d",
+        str(out / "trees"),
+    ]
+    done = subprocess.run(
+        [*words, str(ROOT / "docs"), str(out / "html")], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return out / "html"
 
@@ -51,7 +69,8 @@ def test_every_link_of_the_site_leads_somewhere_and_pages_load_nothing_from_else
 @needs_sphinx
 def test_the_reference_has_every_field_method_and_command(site: Path) -> None:
     fields, choices, commands = (
-        text_of(site / "reference" / f"{name}.html") for name in ("configuration", "choices", "commands")
+        text_of(site / "reference" / f"{name}.html")
+        for name in ("configuration", "choices", "commands")
     )
     assert all(name in fields for name in Config.model_fields)
     assert all(name in choices for name in METHODS)
@@ -60,7 +79,9 @@ def test_the_reference_has_every_field_method_and_command(site: Path) -> None:
 
 
 @needs_sphinx
-def test_the_picture_of_a_round_is_in_its_page_and_takes_the_colours_of_the_theme(site: Path) -> None:
+def test_the_picture_of_a_round_is_in_its_page_and_takes_the_colours_of_the_theme(
+    site: Path,
+) -> None:
     page = (site / "concepts.html").read_text(encoding="utf-8")
     assert '<svg class="round"' in page and "var(--color-foreground-primary" in page
     assert re.search(r'role="img" aria-label="One round: ', page)
@@ -83,17 +104,31 @@ PAGE = '<html><head>{head}</head><body><h1 id="top">x</h1>{body}</body></html>'
 @pytest.mark.parametrize(
     ("head", "body", "said"),
     [
-        ("", '<a href="b.html#there">x</a><a href="#top">x</a><a href="https://example.org/a">x</a>', []),
+        (
+            "",
+            '<a href="b.html#there">x</a><a href="#top">x</a><a href="https://example.org/a">x</a>',
+            [],
+        ),
         ("", '<a href="c.html">x</a>', ["a.html: c.html leads to no file"]),
         ("", '<a href="b.html#gone">x</a>', ["a.html: b.html#gone leads to no place on that page"]),
         ("", '<a href="#gone">x</a>', ["a.html: #gone leads to no place on that page"]),
-        ("", '<a href="http://example.org">x</a>', ["a.html: http://example.org is not an https address"]),
+        (
+            "",
+            '<a href="http://example.org">x</a>',
+            ["a.html: http://example.org is not an https address"],
+        ),
         ("", '<a href="https:example">x</a>', ["a.html: https:example is not an https address"]),
-        ('<script src="//example.org/x"></script>', "", ["a.html: loads //example.org/x from elsewhere"]),
+        (
+            '<script src="//example.org/x"></script>',
+            "",
+            ["a.html: loads //example.org/x from elsewhere"],
+        ),
         ("", '<img src="gone.png">', ["a.html: gone.png leads to no file"]),
     ],
 )
-def test_a_broken_link_is_found(links: ModuleType, tmp_path: Path, head: str, body: str, said: list[str]) -> None:
+def test_a_broken_link_is_found(
+    links: ModuleType, tmp_path: Path, head: str, body: str, said: list[str]
+) -> None:
     (tmp_path / "a.html").write_text(PAGE.format(head=head, body=body))
     (tmp_path / "b.html").write_text(PAGE.format(head="", body='<p id="there">x</p>'))
     assert links.problems(tmp_path) == said

@@ -1,4 +1,6 @@
-"""Examples of the tutorial, the how-to pages, the concepts and the FAQ run as they stand, from top to bottom."""
+"""Examples of the tutorial, the how-to pages, the concepts and the FAQ run as they
+stand, from top to bottom.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from fedblocks.nets import NETS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ["index.md", "concepts.md", "faq.md", "comparison.md"]
-PAGES += sorted(str(page.relative_to(DOCS)) for folder in ("tutorial", "howto") for page in DOCS.glob(f"{folder}/*.md"))
+PAGES += sorted(
+    str(page.relative_to(DOCS))
+    for folder in ("tutorial", "howto")
+    for page in DOCS.glob(f"{folder}/*.md")
+)
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHOWN_ONLY = {"text"}  # whatever can be executed must be
 
@@ -45,7 +51,9 @@ class Story:
         self.names: dict[str, object] = {"__name__": "example"}
 
     def tell(self, kind: str, text: str) -> None:
-        {"python": self.python, "sh": self.shell, "toml": self.file, "output": self.expect}[kind](text)
+        {"python": self.python, "sh": self.shell, "toml": self.file, "output": self.expect}[kind](
+            text
+        )
         self.printed += self.capsys.readouterr().out
 
     def python(self, text: str) -> None:
@@ -57,7 +65,9 @@ class Story:
     def file(self, text: str) -> None:
         """Writes the block to the file that its first line names."""
         first, _, rest = text.partition("\n")
-        assert first.startswith("# file: "), f"{self.page}: the first line must name the file: {first}"
+        assert first.startswith("# file: "), (
+            f"{self.page}: the first line must name the file: {first}"
+        )
         Path(first.removeprefix("# file: ")).write_text(rest)
 
     def shell(self, text: str) -> None:
@@ -73,21 +83,29 @@ class Story:
     def command(self, words: list[str]) -> None:
         with pytest.raises(SystemExit) as stop:
             main(words)
-        assert not stop.value.code, f"{self.page}: {words} ended with {stop.value.code}: {self.capsys.readouterr().err}"
+        assert not stop.value.code, (
+            f"{self.page}: {words} ended with {stop.value.code}: {self.capsys.readouterr().err}"
+        )
 
     def expect(self, text: str) -> None:
-        """Every line of an output block was printed before, up to spaces; `...` stands for anything."""
+        """Every line of an output block was printed before, up to spaces; `...` stands
+        for anything.
+        """
         printed = "\n".join(" ".join(line.split()) for line in self.printed.splitlines())
         for line in text.splitlines():
             pattern = r".*".join(re.escape(part) for part in " ".join(line.split()).split("..."))
-            assert re.search(pattern, printed), f"{self.page}: nothing printed {line!r}, but:\n{printed}"
+            assert re.search(pattern, printed), (
+                f"{self.page}: nothing printed {line!r}, but:\n{printed}"
+            )
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_example_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
     for package in re.findall(r"<!-- needs: (\w+) -->", text):
-        pytest.importorskip(package, reason=f"{page} shows what the package {package} is needed for")
+        pytest.importorskip(
+            package, reason=f"{page} shows what the package {package} is needed for"
+        )
     story = Story(page, capsys)
     for kind, block in FENCE.findall(text):
         if kind not in SHOWN_ONLY:
@@ -102,5 +120,7 @@ def test_a_block_without_a_language_would_not_be_executed_so_there_is_none() -> 
 
 def test_the_method_of_the_tutorial_has_at_most_30_lines() -> None:
     page = (DOCS / "tutorial" / "own-method.md").read_text(encoding="utf-8")
-    (method,) = (block for _, block in FENCE.findall(page) if block.startswith("# file: softhead.py"))
+    (method,) = (
+        block for _, block in FENCE.findall(page) if block.startswith("# file: softhead.py")
+    )
     assert len([line for line in method.splitlines()[1:] if line.strip()]) <= 30

@@ -1,4 +1,6 @@
-"""Recorded steps and hooks without a GPU: a recording that simply does everything again, in the same memory."""
+"""Recorded steps and hooks without a GPU: a recording that simply does everything
+again, in the same memory.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def test_what_a_hook_hands_through_is_not_copied():
     _last("fedfomo", engine)
     (own,) = engine.recorded.values()
     (graph,) = (graph for graph in own.graphs.values() if isinstance(graph, HookGraph))
-    blocks = {name: {k: v.clone() for k, v in block.items()} for name, block in graph.args[0].items()}
+    blocks = {
+        name: {k: v.clone() for k, v in block.items()} for name, block in graph.args[0].items()
+    }
     after = graph.run(graph.local, (blocks,))
     assert after["peers"]["0.weight"] is blocks["peers"]["0.weight"]
     assert after["model"]["0.weight"].data_ptr() != graph.results["model"]["0.weight"].data_ptr()

@@ -1,4 +1,6 @@
-"""All parts of the data are tried after one adaptation, with the numbers that each would give alone."""
+"""All parts of the data are tried after one adaptation, with the numbers that each
+would give alone.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ def trained(name: str):
 
 
 @pytest.mark.parametrize("joining", [False, True])
-@pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=4)], ids=lambda engine: engine.name)
+@pytest.mark.parametrize(
+    "engine", [Sequential(), Vectorised(chunk=4)], ids=lambda engine: engine.name
+)
 @pytest.mark.parametrize("name", ["pfedmb", "fedavg_ft", "per_fedavg", "ditto", "fedmn", "modfl"])
-def test_several_parts_at_once_have_the_numbers_of_each_alone(name: str, engine, joining: bool) -> None:
+def test_several_parts_at_once_have_the_numbers_of_each_alone(
+    name: str, engine, joining: bool
+) -> None:
     setting, state, clients = trained(name)
     together = evaluate_parts(setting, state, clients, engine, PARTS, joining)
     assert list(together.scores) == PARTS

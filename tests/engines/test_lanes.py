@@ -29,7 +29,9 @@ def speculating(monkeypatch) -> None:
 
 
 def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Experiment]:
-    """Two seeds, each with every learning rate; the second seed has its clients in another order."""
+    """Two seeds, each with every learning rate; the second seed has its clients in
+    another order.
+    """
     example = EXAMPLES[name]()
     data = example.federation
     turned = data.subset(list(reversed(range(data.clients))))
@@ -47,21 +49,28 @@ def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Experiment]:
 def test_lanes_end_as_separate_runs(name):
     lanes = settings(name)
     if why_not(lanes):
-        lanes = settings(name, (1.0,))  # a method whose hooks use the learning rate can still have lanes of seeds
+        # a method whose hooks use the learning rate can still have lanes of seeds
+        lanes = settings(name, (1.0,))
     if why_not(lanes):
         assert "middle of a round" in why_not(lanes)
         return
     together, engine = Lanes(lanes), Vectorised()
     states = apart = [setting.start() for setting in lanes]
     for round in range(2):
-        cohorts = [list(range(lane % 2 if round else 0, s.data.clients)) for lane, s in enumerate(lanes)]
+        cohorts = [
+            list(range(lane % 2 if round else 0, s.data.clients)) for lane, s in enumerate(lanes)
+        ]
         if name == "clustered":
             cohorts = [list(range(s.data.clients)) for s in lanes]
         ends = together.run_round(states, cohorts, engine)
         alone = [run_round(*given, engine) for given in zip(lanes, apart, cohorts)]
         states, apart = [end[0] for end in ends], [end[0] for end in alone]
         for (_, one), (_, other) in zip(ends, alone):
-            assert (one.bytes_down, one.bytes_up, one.refusals) == (other.bytes_down, other.bytes_up, other.refusals)
+            assert (one.bytes_down, one.bytes_up, one.refusals) == (
+                other.bytes_down,
+                other.bytes_up,
+                other.refusals,
+            )
     for one, other in zip(states, apart):
         assert_alike(one.server, other.server)
         assert one.private.keys() == other.private.keys()
@@ -71,9 +80,9 @@ def test_lanes_end_as_separate_runs(name):
     scores = together.evaluate_parts(states, everybody, engine, ["test"])
     for actual, setting, state in zip(scores, lanes, states):
         expected = evaluate_parts(setting, state, range(setting.data.clients), engine, ["test"])
-        assert {v: {c: n[:2] for c, n in by.items()} for v, by in actual.scores["test"].items()} == {
-            v: {c: n[:2] for c, n in by.items()} for v, by in expected.scores["test"].items()
-        }
+        assert {
+            v: {c: n[:2] for c, n in by.items()} for v, by in actual.scores["test"].items()
+        } == {v: {c: n[:2] for c, n in by.items()} for v, by in expected.scores["test"].items()}
 
 
 def assert_alike(one, other):
@@ -90,17 +99,25 @@ def test_a_lane_whose_numbers_explode_is_refused_and_the_others_go_on():
     ends = together.run_round(starts, cohorts, engine)
     for (state, report), setting, start in zip(ends, lanes, starts):
         wild = setting.methods["all"].lr > 1e200
-        assert [r.client for r in report.refusals] == (list(range(setting.data.clients)) if wild else [])
-        expected = start if wild else run_round(setting, start, range(setting.data.clients), engine)[0]
+        assert [r.client for r in report.refusals] == (
+            list(range(setting.data.clients)) if wild else []
+        )
+        expected = (
+            start if wild else run_round(setting, start, range(setting.data.clients), engine)[0]
+        )
         assert_alike(state.server, expected.server)
 
 
 @pytest.mark.parametrize(("name", "times"), [("fedavg", 1), ("modfl", 2), ("fedamp", 1)])
 def test_the_servers_share_of_a_round_is_done_once_for_all_lanes(name, times, monkeypatch):
     calls = []
-    monkeypatch.setattr(aggregate, "reduce_slots", lambda *given: calls.append(1) or reduce_slots(*given))
+    monkeypatch.setattr(
+        aggregate, "reduce_slots", lambda *given: calls.append(1) or reduce_slots(*given)
+    )
     lanes = settings(name)
-    Lanes(lanes).run_round([s.start() for s in lanes], [range(s.data.clients) for s in lanes], Vectorised())
+    Lanes(lanes).run_round(
+        [s.start() for s in lanes], [range(s.data.clients) for s in lanes], Vectorised()
+    )
     assert len(lanes) == 4 and len(calls) == times  # blocks that are uploaded
 
 
@@ -108,12 +125,17 @@ def test_federations_with_the_same_rows_hold_them_once():
     data = EXAMPLES["fedavg"]().federation
     both = merge_federations([data, data.subset([1, 0])])
     assert both.x.data_ptr() == data.x.data_ptr()
-    assert [both.train[i].tolist() for i in (data.clients, 0)] == [data.train[1].tolist(), data.train[0].tolist()]
+    assert [both.train[i].tolist() for i in (data.clients, 0)] == [
+        data.train[1].tolist(),
+        data.train[0].tolist(),
+    ]
 
 
 def test_federations_with_other_rows_keep_their_own():
     data = EXAMPLES["fedavg"]().federation
-    other = Federation(data.x + 1, data.y, data.train, data.validation, data.test, data.classes, tags=data.tags)
+    other = Federation(
+        data.x + 1, data.y, data.train, data.validation, data.test, data.classes, tags=data.tags
+    )
     both = merge_federations([data, other])
     assert torch.equal(both.x[both.train[data.clients]], other.x[other.train[0]])
 
@@ -127,7 +149,9 @@ def test_runs_that_differ_in_more_than_seed_and_learning_rate_are_refused():
 
 
 def wild(name: str, times: float = 1e300) -> list[Experiment]:
-    """Three lanes of one example, the second of which has a learning rate that no model survives."""
+    """Three lanes of one example, the second of which has a learning rate that no model
+    survives.
+    """
     example = EXAMPLES[name]()
     data = example.federation
     actual = []
@@ -140,8 +164,12 @@ def wild(name: str, times: float = 1e300) -> list[Experiment]:
     return actual
 
 
-def assert_every_lane_is_alone(lanes: list[Experiment], cohorts: list[list[int]], rounds: int = 3) -> None:
-    """Every lane ends with the numbers of its run alone: within 1e-6, and NaN where that has NaN."""
+def assert_every_lane_is_alone(
+    lanes: list[Experiment], cohorts: list[list[int]], rounds: int = 3
+) -> None:
+    """Every lane ends with the numbers of its run alone: within 1e-6, and NaN where
+    that has NaN.
+    """
     together, engine = Lanes(lanes), Vectorised()
     states = apart = [setting.start() for setting in lanes]
     for _ in range(rounds):
@@ -149,7 +177,9 @@ def assert_every_lane_is_alone(lanes: list[Experiment], cohorts: list[list[int]]
         alone = [run_round(*given, engine, "test") for given in zip(lanes, apart, cohorts)]
         states, apart = [end[0] for end in ends], [end[0] for end in alone]
         assert [one.refusals for _, one in ends] == [other.refusals for _, other in alone]
-    scores = together.evaluate_parts(states, [range(s.data.clients) for s in lanes], engine, ["test"])
+    scores = together.evaluate_parts(
+        states, [range(s.data.clients) for s in lanes], engine, ["test"]
+    )
     for one, other, actual, setting in zip(states, apart, scores, lanes):
         assert_close(one, other)
         expected = evaluate_parts(setting, other, range(setting.data.clients), engine, ["test"])
@@ -164,10 +194,14 @@ def assert_close(one: State, other: State) -> None:
     for mine, expected in (*trees, *((one.private[c], other.private[c]) for c in other.private)):
         for block, params in expected.items():
             for key, value in params.items():
-                torch.testing.assert_close(mine[block][key], value, atol=1e-6, rtol=1e-5, equal_nan=True)
+                torch.testing.assert_close(
+                    mine[block][key], value, atol=1e-6, rtol=1e-5, equal_nan=True
+                )
 
 
-@pytest.mark.parametrize("name", ["fedavg", "pfedmb", "scaffold", "fedper", "ifca", "fedadam", "modfl", "fedamp"])
+@pytest.mark.parametrize(
+    "name", ["fedavg", "pfedmb", "scaffold", "fedper", "ifca", "fedadam", "modfl", "fedamp"]
+)
 def test_lanes_beside_one_that_explodes_end_as_if_they_were_alone(name: str) -> None:
     lanes = wild(name)
     if why_not(lanes):  # its hooks use the learning rate: the poison comes with the data instead
@@ -181,7 +215,9 @@ def spoiled(setting: Experiment) -> Federation:
     data = setting.data
     x = data.x.clone()
     x[data.train[0]] = torch.inf
-    return Federation(x, data.y, data.train, data.validation, data.test, data.classes, tags=data.tags)
+    return Federation(
+        x, data.y, data.train, data.validation, data.test, data.classes, tags=data.tags
+    )
 
 
 @pytest.mark.parametrize("name", ["fedavg", "pfedmb", "scaffold", "fedper", "ifca"])
@@ -202,34 +238,60 @@ def test_lanes_with_cohorts_of_other_sizes_or_nobody_end_as_if_they_were_alone(n
 
 @pytest.mark.parametrize("name", ["fedavg", "modfl"])
 def test_the_weights_of_a_lane_are_capped_as_if_it_were_alone(name: str) -> None:
-    lanes = [replace(one, share=share) for one, share in zip(settings(name, (1.0,)) * 2, (0.2, 1.0, 0.4, 0.2))]
+    lanes = [
+        replace(one, share=share)
+        for one, share in zip(settings(name, (1.0,)) * 2, (0.2, 1.0, 0.4, 0.2))
+    ]
     assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])
 
 
 @pytest.mark.parametrize("name", ["fedamp", "scaffold"])
 def test_lanes_with_clients_that_never_train_end_as_if_they_were_alone(name: str) -> None:
-    lanes = [replace(one, unseen=unseen) for one, unseen in zip(settings(name, (1.0,)) * 2, ([2], [0], [], [1, 2]))]
-    cohorts = [[client for client in range(s.data.clients) if client not in s.unseen] for s in lanes]
+    lanes = [
+        replace(one, unseen=unseen)
+        for one, unseen in zip(settings(name, (1.0,)) * 2, ([2], [0], [], [1, 2]))
+    ]
+    cohorts = [
+        [client for client in range(s.data.clients) if client not in s.unseen] for s in lanes
+    ]
     assert_every_lane_is_alone(lanes, cohorts)
 
 
-FREE = {name: kind.in_steps_only for name, kind in METHODS.items() if kind.in_steps_only and name in EXAMPLES}
+FREE = {
+    name: kind.in_steps_only
+    for name, kind in METHODS.items()
+    if kind.in_steps_only and name in EXAMPLES
+}
 
 
 def test_methods_of_published_grids_let_lanes_differ_in_their_values() -> None:
-    wanted = {"fedprox": {"strength"}, "pfedme": {"inner_lr", "strength"}, "fedamp": {"sigma"}, "pfedmb": {"alpha_lr"}}
+    wanted = {
+        "fedprox": {"strength"},
+        "pfedme": {"inner_lr", "strength"},
+        "fedamp": {"sigma"},
+        "pfedmb": {"alpha_lr"},
+    }
     assert all(options <= set(FREE[name]) for name, options in wanted.items())
 
 
-@pytest.mark.parametrize(("name", "option"), [(name, option) for name, options in FREE.items() for option in options])
-def test_lanes_that_differ_in_an_option_of_steps_or_of_the_server_end_as_if_they_were_alone(name: str, option: str):
+@pytest.mark.parametrize(
+    ("name", "option"), [(name, option) for name, options in FREE.items() for option in options]
+)
+def test_lanes_that_differ_in_an_option_of_steps_or_of_the_server_end_as_if_they_were_alone(
+    name: str, option: str
+):
     example = EXAMPLES[name]()
     one = example.setting(example.federation)
     lanes = []
     for times in (1.0, 0.5, 3.0):
         usual = {group: getattr(m, option) for group, m in one.methods.items()}
-        own = {group: usual[group] if usual[group] is not None else m.lr for group, m in one.methods.items()}
-        methods = {group: replace(m, **{option: own[group] * times}) for group, m in one.methods.items()}
+        own = {
+            group: usual[group] if usual[group] is not None else m.lr
+            for group, m in one.methods.items()
+        }
+        methods = {
+            group: replace(m, **{option: own[group] * times}) for group, m in one.methods.items()
+        }
         lanes.append(Experiment(methods, one.data, 0, one.groups))
     assert why_not(lanes) is None
     assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])

@@ -10,7 +10,10 @@ from fedblocks.engines.batching import steps_of_stack
 
 def _orders(*lengths: tuple[int, ...]) -> list[list[np.ndarray]]:
     """Batches of these lengths for each client, numbers that say client, batch and place."""
-    return [[100 * c + 10 * s + np.arange(n) for s, n in enumerate(own)] for c, own in enumerate(lengths)]
+    return [
+        [100 * c + 10 * s + np.arange(n) for s, n in enumerate(own)]
+        for c, own in enumerate(lengths)
+    ]
 
 
 def test_batches_of_one_length_are_laid_side_by_side():

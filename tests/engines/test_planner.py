@@ -26,13 +26,21 @@ def folder(tmp_path, monkeypatch):
 def plan(**changes) -> TrialPlan:
     example = EXAMPLES["fedavg"]()
     return TrialPlan(
-        **{"experiment": example.setting(), "clients": example.everybody, "cohort": 4, "processes": 2, **changes}
+        **{
+            "experiment": example.setting(),
+            "clients": example.everybody,
+            "cohort": 4,
+            "processes": 2,
+            **changes,
+        }
     )
 
 
 def rigged(monkeypatch, seconds: dict[str, float]) -> list[str]:
     asked: list[str] = []
-    monkeypatch.setattr(planner, "timed", lambda engine, job: (asked.append(engine.name), seconds[engine.name])[1])
+    monkeypatch.setattr(
+        planner, "timed", lambda engine, job: (asked.append(engine.name), seconds[engine.name])[1]
+    )
     return asked
 
 
@@ -63,7 +71,13 @@ def test_a_choice_is_remembered_and_says_what_was_measured(monkeypatch) -> None:
 def test_what_matters_is_measured_anew(monkeypatch) -> None:
     asked = rigged(monkeypatch, {"sequential": 0.04, "vectorised": 0.08, "processes": 0.02})
     counts = []
-    for changes in ({}, {"cohort": 3}, {"threads": 2}, {"chunk": 2}, {"experiment": EXAMPLES["fedper"]().setting()}):
+    for changes in (
+        {},
+        {"cohort": 3},
+        {"threads": 2},
+        {"chunk": 2},
+        {"experiment": EXAMPLES["fedper"]().setting()},
+    ):
         planned(plan(**changes))
         counts.append(len(asked))
     assert len(set(counts)) == 5
@@ -96,7 +110,9 @@ def test_real_trials_end_with_the_number_of_threads_they_found() -> None:
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize(("text", "size"), [("8GiB", 8 * 2**30), ("1.5 MB", 1_500_000), ("512", 512)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("8GiB", 8 * 2**30), ("1.5 MB", 1_500_000), ("512", 512)]
+)
 def test_an_amount_of_memory_is_read_as_it_is_written(text, size) -> None:
     assert bytes_of(text) == size
 
@@ -111,7 +127,8 @@ def test_the_chunk_is_what_fits_into_the_memory() -> None:
     net = Net.of(lambda: nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 3)))
     method, x = METHODS["fedavg"](net, batch_size=4), torch.zeros(8, 10)
     numbers = 10 * 20 + 20 + 20 * 3 + 3
-    saved = 4 * 10 + 4 * 20  # the input of each layer; a rectifier's result is the next layer's input
+    # the input of each layer; a rectifier's result is the next layer's input
+    saved = 4 * 10 + 4 * 20
     one = 4 * (5 * numbers + 2 * saved)
     assert client_bytes(method, x) == one
     assert chunk_for(10 * one + 1, 64, method, x) == 10 and chunk_for(10**9, 64, method, x) == 64

@@ -39,11 +39,13 @@ def test_a_round_never_counts_a_whole_population(monkeypatch, packed_at_once) ->
     state, _ = run_round(setting, setting.start(), [0, 1], Sequential())
     assert isinstance(state.private, ShardedState)
     for name in ("__len__", "__iter__"):
-        monkeypatch.setattr(ShardedState, name, lambda self: pytest.fail("it depends on how many clients there are"))
+        monkeypatch.setattr(
+            ShardedState, name, lambda self: pytest.fail("it depends on how many clients there are")
+        )
     assert run_round(setting, state, [0, 1], Sequential())[1].clients == [0, 1]
 
 
-def test_a_change_leaves_the_population_it_was_made_from_as_it_was_and_shares_the_other_shards() -> None:
+def test_a_change_leaves_the_old_population_as_it_was_and_shares_its_other_shards() -> None:
     before = ShardedState().updated({client: own(0.0) for client in range(200)})
     after = before.updated({5: own(1.0), 500: own(2.0)})
     assert values(before)[5] == 0 and 500 not in before
@@ -72,7 +74,9 @@ def test_what_all_keep_is_one_stack_until_some_take_part_without_the_others() ->
     first, _ = run_round(setting, setting.start(), everybody, engine)
     assert isinstance(first.private, StackedState)
     assert list(first.private) == everybody and len(first.private) == len(everybody)
-    assert 0 in first.private and len(everybody) not in first.private and first.private.get(-1) is None
+    assert (
+        0 in first.private and len(everybody) not in first.private and first.private.get(-1) is None
+    )
     as_a_dict = replace(first, private=dict(first.private))
     for cohort in (everybody, [0, 2]):
         ends = [run_round(setting, state, cohort, engine)[0] for state in (first, as_a_dict)]
@@ -114,7 +118,9 @@ def test_a_packed_state_comes_back_from_its_checkpoint(tmp_path) -> None:
     assert isinstance(again.private, ShardedState) and values(again.private) == values(private)
 
 
-def test_a_packed_checkpoint_of_few_clients_and_an_unpacked_one_of_many_are_read_as_well(tmp_path, monkeypatch) -> None:
+def test_a_packed_checkpoint_of_few_clients_and_an_unpacked_one_of_many_are_read_as_well(
+    tmp_path, monkeypatch
+) -> None:
     few = {client: own(float(client)) for client in (0, 1, 70)}
     packed = State(1, {}, {}, ShardedState().updated(few))
     checkpoint.save(tmp_path / "packed", 1, shared_tree(packed), client_trees(packed), None)
@@ -132,7 +138,8 @@ def test_a_checkpoint_writes_the_shards_that_changed_and_links_the_others(tmp_pa
         state = replace(state, round=round, private=merge_private(state.private, changed))
         checkpoint.save(tmp_path, round, shared_tree(state), client_trees(state), changed, keep=4)
     files = sorted((tmp_path / "round-000004" / "clients").glob("*.safetensors"))
-    assert [file.stat().st_nlink > 1 for file in files] == [False] + [True] * 9  # of ten shards the first changed
+    # of ten shards the first changed
+    assert [file.stat().st_nlink > 1 for file in files] == [False] + [True] * 9
     assert values(state_of(checkpoint.load(tmp_path), "cpu").private)[4] == 4
 
 

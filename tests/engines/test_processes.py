@@ -1,4 +1,6 @@
-"""Several processes end where one process with one thread ends, to the bit; and no worker outlives its work."""
+"""Several processes end where one process with one thread ends, to the bit; and no
+worker outlives its work.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +55,20 @@ def outcome(name: str, engine) -> tuple:
     for cohort in example.cohorts()[:2]:
         state, report = run_round(setting, state, cohort, engine, "test")
         reports.append((report.bytes_down, report.bytes_up, report.counts, report.refusals))
-    scores = [evaluate(setting, state, example.everybody, engine, joining=joining) for joining in (False, True)]
+    scores = [
+        evaluate(setting, state, example.everybody, engine, joining=joining)
+        for joining in (False, True)
+    ]
     return state_leaves(state), reports, scores
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedmn", "pfedmb", "scaffold"])  # plain; on request; adaptation; two blocks
+# plain; on request; adaptation; two blocks
+@pytest.mark.parametrize("name", ["fedavg", "fedmn", "pfedmb", "scaffold"])
 def test_processes_end_where_the_sequential_engine_ends_to_the_bit(name, engine) -> None:
-    (ours, *rest), (theirs, *expected) = outcome(name, engine), outcome(name, Sequential(replay=False))
+    (ours, *rest), (theirs, *expected) = (
+        outcome(name, engine),
+        outcome(name, Sequential(replay=False)),
+    )
     assert ours.keys() == theirs.keys() and rest == expected
     assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
 
@@ -150,7 +159,9 @@ def test_no_worker_outlives_a_parent_that_was_killed() -> None:
 
 
 def wait_until_gone(pid: int) -> None:
-    """A descriptor of the process becomes readable when it ends; nothing here waits for a fixed time."""
+    """A descriptor of the process becomes readable when it ends; nothing here waits for
+    a fixed time.
+    """
     import select
 
     try:
@@ -170,12 +181,22 @@ def alive(pid: int) -> bool:
 
 def test_a_shared_tree_comes_back_as_it_was_and_repeated_rows_take_the_room_of_one() -> None:
     one = torch.arange(6.0).view(1, 2, 3)
-    tree = {"a": {"x": one.expand(1000, 2, 3), "empty": {}}, "b": torch.tensor([1, 2]), "c": torch.tensor(True)}
+    tree = {
+        "a": {"x": one.expand(1000, 2, 3), "empty": {}},
+        "b": torch.tensor([1, 2]),
+        "c": torch.tensor(True),
+    }
     built = share(tree)
     actual, size = opened(built.descriptor, built.places), os.fstat(built.descriptor).st_size
     built.close()
-    assert actual.tree["a"]["empty"] == {} and torch.equal(actual.tree["b"], tree["b"]) and bool(actual.tree["c"])
-    assert torch.equal(actual.tree["a"]["x"], tree["a"]["x"]) and actual.tree["a"]["x"].stride(0) == 0
+    assert (
+        actual.tree["a"]["empty"] == {}
+        and torch.equal(actual.tree["b"], tree["b"])
+        and bool(actual.tree["c"])
+    )
+    assert (
+        torch.equal(actual.tree["a"]["x"], tree["a"]["x"]) and actual.tree["a"]["x"].stride(0) == 0
+    )
     assert size < 256  # bytes; a thousand rows of their own would take 24,000
 
 
@@ -184,7 +205,11 @@ def test_rows_are_put_to_their_place() -> None:
     room = room_for(shapes_of(one, 3))
     put(room.tree, 1, one)
     room.close()
-    assert room.tree["w"].tolist() == [[0, 0], [1, 1], [0, 0]] and room.tree["n"]["k"].tolist() == [0, 3, 0]
+    assert room.tree["w"].tolist() == [[0, 0], [1, 1], [0, 0]] and room.tree["n"]["k"].tolist() == [
+        0,
+        3,
+        0,
+    ]
 
 
 def test_a_room_serves_again_once_nobody_looks_at_what_is_in_it() -> None:
@@ -194,11 +219,17 @@ def test_a_room_serves_again_once_nobody_looks_at_what_is_in_it() -> None:
     assert room.key(0) is not None and room.key(0) is None  # a worker opens it once
     del first
     second = room.of(shapes)["a"].fill_(2)  # `row` is still there
-    assert row.tolist() == [1, 1] and os.fstat(room.descriptor).st_ino != file and room.key(0) is not None
+    assert (
+        row.tolist() == [1, 1]
+        and os.fstat(room.descriptor).st_ino != file
+        and room.key(0) is not None
+    )
     file = os.fstat(room.descriptor).st_ino
     del second
     room.of(shapes)
-    assert os.fstat(room.descriptor).st_ino == file and room.key(0) is None and room.key(1) is not None
+    assert (
+        os.fstat(room.descriptor).st_ino == file and room.key(0) is None and room.key(1) is not None
+    )
     room.of({"a": ["float32", [4, 2]]})
     assert os.fstat(room.descriptor).st_ino != file
     room.close()

@@ -34,7 +34,9 @@ def programs(engine: Sequential) -> list:
 def compared(setting, cohorts) -> Sequential:
     """The engine that repeated steps, after its results were found to be those of the plain one."""
     engine = Sequential(worth=0)
-    (ours, scores), (theirs, expected) = (outcome(setting, cohorts, e) for e in (engine, Sequential(replay=False)))
+    (ours, scores), (theirs, expected) = (
+        outcome(setting, cohorts, e) for e in (engine, Sequential(replay=False))
+    )
     assert ours.keys() == theirs.keys() and scores == expected
     assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
     return engine
@@ -49,7 +51,9 @@ def test_every_method_ends_where_it_ends_without_repeating(name) -> None:
 def small(optimizer=None, make=None, **options) -> Experiment:
     example = EXAMPLES["fedavg"]().setting()
     x = example.data.x
-    layers = lambda: nn.Sequential(nn.Flatten(), nn.Linear(x[0].numel(), 8), nn.ReLU(), nn.Linear(8, 10))
+    layers = lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(x[0].numel(), 8), nn.ReLU(), nn.Linear(8, 10)
+    )
     net = Net.of(make or layers, dtype=x.dtype)
     method = METHODS["fedavg"](net, batch_size=4, epochs=2, optimizer=optimizer or SGD(), **options)
     return replace(example, methods={"all": method})
@@ -58,7 +62,9 @@ def small(optimizer=None, make=None, **options) -> Experiment:
 def test_momentum_noise_and_statistics_are_repeated() -> None:
     def make() -> nn.Module:
         inputs = EXAMPLES["fedavg"]().setting().data.x[0].numel()
-        return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 10))
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(inputs, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 10)
+        )
 
     engine = compared(small(SGD(momentum=0.9, weight_decay=1e-3), make), [[0, 1], [0, 1]])
     assert any(program is not None for program in programs(engine))
@@ -70,7 +76,9 @@ def test_a_new_round_needs_one_step_to_trust_what_the_last_one_wrote_down() -> N
     for _ in range(3):
         state, _ = run_round(setting, state, [0, 1], engine)
         (replayed,) = engine.known.values()
-        actual.append({signature: trusted for signature, trusted in replayed.programs.items() if trusted})
+        actual.append(
+            {signature: trusted for signature, trusted in replayed.programs.items() if trusted}
+        )
     assert actual[0] and actual[1] == actual[0] and actual[2] == actual[0]
     assert {replayed.seen[signature] for signature in actual[2]} == {1}
 
@@ -85,7 +93,9 @@ def test_a_program_is_made_faster_once_it_has_run_often_enough() -> None:
     assert fast == [(False, False), (False, False), (True, True)]
 
 
-def test_a_program_of_the_round_before_that_does_not_fit_any_more_is_written_down_anew(monkeypatch) -> None:
+def test_a_program_of_the_round_before_that_does_not_fit_any_more_is_written_down_anew(
+    monkeypatch,
+) -> None:
     setting = small()
     method = setting.methods["all"]
     phase = method.phases()[0]
@@ -107,7 +117,9 @@ def test_a_step_that_looks_at_its_numbers_is_not_repeated(monkeypatch) -> None:
     method = setting.methods["all"]
     phase = method.phases()[0]
     update = phase.updates[0]
-    loss = lambda blocks, batch: update.loss(blocks, batch) * (2.0 if float(batch.x.sum()) > 0 else 1.0)
+    loss = lambda blocks, batch: (
+        update.loss(blocks, batch) * (2.0 if float(batch.x.sum()) > 0 else 1.0)
+    )
     odd = replace(phase, updates=(replace(update, loss=loss),))
     monkeypatch.setattr(type(method), "phases", lambda self: [odd])
     actual = programs(compared(setting, [[0, 1]]))
@@ -140,7 +152,10 @@ def test_views_of_what_stays_are_made_once_and_unread_results_never() -> None:
         x.exp()  # nobody reads it
         weight.copy_(torch.mm(x, weight.t()).sum().expand(3, 4))
     program = recorder.program(steady=1)
-    names = [[o.call.overloadpacket.__name__ for o in part] for part in (program.first, program.operations)]
+    names = [
+        [o.call.overloadpacket.__name__ for o in part]
+        for part in (program.first, program.operations)
+    ]
     assert names == [["t"], ["mm", "sum", "expand", "copy_"]]
 
 

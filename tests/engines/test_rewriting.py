@@ -1,4 +1,6 @@
-"""Programs are made faster by rewrites that change no bit, or are dropped. Operations are counted, never timed."""
+"""Programs are made faster by rewrites that change no bit, or are dropped. Operations
+are counted, never timed.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,22 @@ def names(program: Program) -> list[str]:
 def test_a_step_of_a_dense_net_is_its_products_and_little_else() -> None:
     machine = fastest(*dense(), {})
     assert names(machine.program) == [
-        "index_select.out", "index_select.out", "addmm.out", "relu_.default", "addmm.out", "_log_softmax.out",
-        "index_select.out", "_log_softmax_backward_data.out", "mm.out", "mm.out", "sum.IntList_out",
-        "threshold_backward.grad_input", "mm.out", "sum.IntList_out", "_foreach_add_.List",
-    ]  # fmt: skip
+        "index_select.out",
+        "index_select.out",
+        "addmm.out",
+        "relu_.default",
+        "addmm.out",
+        "_log_softmax.out",
+        "index_select.out",
+        "_log_softmax_backward_data.out",
+        "mm.out",
+        "mm.out",
+        "sum.IntList_out",
+        "threshold_backward.grad_input",
+        "mm.out",
+        "sum.IntList_out",
+        "_foreach_add_.List",
+    ]
     assert machine.direct and all(not isinstance(part, list) for part in machine.parts)
 
 
@@ -108,7 +122,9 @@ def test_a_program_that_draws_from_the_generator_of_torch_stays_as_it_is_and_is_
     x = torch.randn(4)
     program = recorded(lambda: x.add_(torch.rand(4)), x, steady=1)
     before = torch.get_rng_state()
-    assert fastest(program, [x], {}).program is program and torch.equal(torch.get_rng_state(), before)
+    assert fastest(program, [x], {}).program is program and torch.equal(
+        torch.get_rng_state(), before
+    )
 
 
 def test_constants_are_computed_once_but_not_those_that_are_written_to() -> None:
@@ -120,7 +136,13 @@ def test_constants_are_computed_once_but_not_those_that_are_written_to() -> None
         x.mul_(three.sqrt() * 2).add_(count * torch.ones_like(x))
 
     short = folded(recorded(work, x, steady=1))
-    assert names(short) == ["zeros_like.default", "add_.Tensor", "mul_.Tensor", "mul.Tensor", "add_.Tensor"]
+    assert names(short) == [
+        "zeros_like.default",
+        "add_.Tensor",
+        "mul_.Tensor",
+        "mul.Tensor",
+        "add_.Tensor",
+    ]
 
 
 def test_an_argument_that_is_needed_later_is_not_overwritten() -> None:
@@ -134,7 +156,10 @@ def test_an_argument_that_is_needed_later_is_not_overwritten() -> None:
         other.copy_(other.relu() + other)
 
     program = in_place(folded(recorded(work, x, other, steady=2)))
-    assert Counter(names(program))["relu.default"] == 2 and Counter(names(program))["relu_.default"] == 1
+    assert (
+        Counter(names(program))["relu.default"] == 2
+        and Counter(names(program))["relu_.default"] == 1
+    )
 
 
 def test_a_buffer_serves_again_once_nobody_needs_its_content() -> None:

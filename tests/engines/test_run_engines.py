@@ -17,7 +17,11 @@ SMALL = {
     "rounds": 3,
     "device": "cpu",
     "threads": 1,
-    "data": {"name": "gaussian", "clients": 4, "options": {"rows": 120, "classes": 3, "features": 5}},
+    "data": {
+        "name": "gaussian",
+        "clients": 4,
+        "options": {"rows": 120, "classes": 3, "features": 5},
+    },
     "net": {"name": "mlp", "hidden": [6]},
     "method": {"name": "fedper", "lr": 0.1, "batch_size": 8},
 }
@@ -34,9 +38,12 @@ def engine_of(path) -> str | None:
 
 def test_a_run_of_several_processes_ends_where_a_sequential_one_ends_to_the_bit(tmp_path) -> None:
     states = [
-        run(config(engine=engine, processes=2), tmp_path / engine).state() for engine in ("processes", "sequential")
+        run(config(engine=engine, processes=2), tmp_path / engine).state()
+        for engine in ("processes", "sequential")
     ]
-    ours, theirs = ({**s.server, **{str(c): b["head"] for c, b in s.private.items()}} for s in states)
+    ours, theirs = (
+        {**s.server, **{str(c): b["head"] for c, b in s.private.items()}} for s in states
+    )
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name][k], theirs[name][k]) for name in ours for k in ours[name])
 
@@ -44,7 +51,9 @@ def test_a_run_of_several_processes_ends_where_a_sequential_one_ends_to_the_bit(
 def test_a_resumed_run_keeps_the_engine_that_was_found_for_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(planner.CACHE, str(tmp_path / "engines"))
     monkeypatch.setattr(build, "WORTH_A_TRIAL", 0)
-    monkeypatch.setattr(planner, "timed", lambda engine, job: 0.1 if engine.name == "vectorised" else 0.4)
+    monkeypatch.setattr(
+        planner, "timed", lambda engine, job: 0.1 if engine.name == "vectorised" else 0.4
+    )
 
     def stop(done) -> None:
         raise KeyboardInterrupt
@@ -53,11 +62,16 @@ def test_a_resumed_run_keeps_the_engine_that_was_found_for_it(tmp_path, monkeypa
         run(config(), tmp_path / "run", on_round=stop)
     assert engine_of(tmp_path / "run") == "vectorised"
     notes = [note["text"] for note in load_run(tmp_path / "run").notes]
-    assert any(text.startswith("engine vectorised: vectorised 100 ms, sequential 400 ms") for text in notes)
+    assert any(
+        text.startswith("engine vectorised: vectorised 100 ms, sequential 400 ms") for text in notes
+    )
     monkeypatch.setattr(planner, "planned", None)  # would fail if anybody asked
     monkeypatch.setattr(build, "planned", None)
     resume(tmp_path / "run")
-    assert engine_of(tmp_path / "run") == "vectorised" and load_run(tmp_path / "run").state().round == 3
+    assert (
+        engine_of(tmp_path / "run") == "vectorised"
+        and load_run(tmp_path / "run").state().round == 3
+    )
 
 
 def test_short_runs_are_not_tried(monkeypatch) -> None:
@@ -67,7 +81,8 @@ def test_short_runs_are_not_tried(monkeypatch) -> None:
 
 def test_memory_bounds_the_clients_that_are_trained_at_once() -> None:
     numbers = 5 * 6 + 6 + 6 * 3 + 3
-    one = 4 * (5 * numbers + 2 * (8 * 5 + 8 * 6))  # parameters five times, twice the inputs of both layers
+    # parameters five times, twice the inputs of both layers
+    one = 4 * (5 * numbers + 2 * (8 * 5 + 8 * 6))
     prepared = build.prepare(config(engine="vectorised", memory=f"{3 * one}B"))
     assert prepared.engine.chunk == 3
     with pytest.raises(UserError, match="one client needs"):

@@ -20,14 +20,18 @@ SEEN = [0, 1, 2]
 
 
 def final_state(name: str, with_unseen: bool, rounds: list[list[int]], **changes) -> State:
-    """The last state of an example in which clients after the third never train, or are not there at all."""
+    """The last state of an example in which clients after the third never train, or are
+    not there at all.
+    """
     example = EXAMPLES[name]()
     whole = example.setting()
     methods = {group: replace(method, **changes) for group, method in whole.methods.items()}
     unseen = [client for client in range(whole.data.clients) if client not in SEEN]
     experiment = replace(whole, methods=methods, unseen=unseen)
     if not with_unseen:
-        experiment = Experiment(methods, whole.data.subset(SEEN), whole.seed, whole.groups[: len(SEEN)])
+        experiment = Experiment(
+            methods, whole.data.subset(SEEN), whole.seed, whole.groups[: len(SEEN)]
+        )
     state = experiment.start()
     for clients in rounds:
         state, report = run_round(experiment, state, clients, Sequential())
@@ -45,12 +49,17 @@ def final_state(name: str, with_unseen: bool, rounds: list[list[int]], **changes
         ("fedmn_reference", {"client_order": "sequential"}, [[0], [1], [2], [0]]),
     ],
 )
-def test_clients_that_never_train_change_nothing(name: str, changes: dict, rounds: list[list[int]]) -> None:
-    with_them, without = (state_leaves(final_state(name, unseen, rounds, **changes)) for unseen in (True, False))
+def test_clients_that_never_train_change_nothing(
+    name: str, changes: dict, rounds: list[list[int]]
+) -> None:
+    with_them, without = (
+        state_leaves(final_state(name, unseen, rounds, **changes)) for unseen in (True, False)
+    )
     assert with_them.keys() == without.keys()
     for leaf, value in without.items():
         theirs = with_them[leaf]
-        rows = theirs[: len(value)] if theirs.shape != value.shape else theirs  # slots of the clients that train
+        # slots of the clients that train
+        rows = theirs[: len(value)] if theirs.shape != value.shape else theirs
         torch.testing.assert_close(rows, value, rtol=1e-9, atol=1e-12, msg=leaf)
 
 
@@ -65,7 +74,9 @@ def test_nobody_is_sent_the_model_of_a_client_that_never_trains() -> None:
 def test_what_all_clients_that_train_keep_is_one_stack() -> None:
     example = EXAMPLES["fedper"]()
     whole = example.setting()
-    experiment = replace(whole, unseen=[client for client in range(whole.data.clients) if client not in SEEN])
+    experiment = replace(
+        whole, unseen=[client for client in range(whole.data.clients) if client not in SEEN]
+    )
     state, _ = run_round(experiment, experiment.start(), SEEN, Sequential())
     assert list(state.private) == SEEN and type(state.private).__name__ == "StackedState"
 

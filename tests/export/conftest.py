@@ -19,7 +19,13 @@ Start = Callable[..., RunResult]
 OPTIONS: dict[str, dict[str, Any]] = {
     "fedmn": {"widths": [6, 5], "dropout": 0.0, "summary_width": 4, "label_width": 3},
     "fedmn_reference": {"widths": [6, 5], "dropout": 0.0, "summary_width": 4, "label_width": 3},
-    "clustered": {"max_clusters": 2, "first_round": 0, "epsilon1": 2.0, "epsilon2": 0.2, "min_size": 1},
+    "clustered": {
+        "max_clusters": 2,
+        "first_round": 0,
+        "epsilon1": 2.0,
+        "epsilon2": 0.2,
+        "min_size": 1,
+    },
     "modfl": {"operations": 2},
     "pfedhn": {"hidden": 8},
     "flow_v2": {"policy": [8]},
@@ -34,7 +40,10 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "f.npz"
     parts = []
     for client in range(4):
-        drawn = [(rng.normal(size=(n, 6)).astype("float32"), rng.integers(0, 3, n)) for n in (12 + client, 5, 9)]
+        drawn = [
+            (rng.normal(size=(n, 6)).astype("float32"), rng.integers(0, 3, n))
+            for n in (12 + client, 5, 9)
+        ]
         parts.append(Parts(*((x, (x[:, 0] > 0) + 1 * (y == 2)) for x, y in drawn)))
     built = Federation.from_parts(parts, classes=3)
     replace(built, tags={"operation": np.arange(4) % 2}).save(path)

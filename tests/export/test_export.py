@@ -1,4 +1,6 @@
-"""Exported models: they say what the run's own models say, in every format, and are as small as they can be."""
+"""Exported models: they say what the run's own models say, in every format, and are as
+small as they can be.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from fedblocks.testing import EXAMPLES
 
 from .conftest import Start
 
-FAMILIES = ("fedavg", "fedem", "fedmn", "flow")  # one for each way in which a model leaves; others are of the same ways
+# one for each way in which a model leaves; others are of the same ways
+FAMILIES = ("fedavg", "fedem", "fedmn", "flow")
 CLIENT = 1
 
 
@@ -59,7 +62,9 @@ def test_an_onnx_file_makes_the_same_logits(method: str, start: Start, tmp_path:
 @pytest.mark.soak
 @pytest.mark.parametrize("format", ["pt2", "onnx"])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_leaves_as_a_graph(method: str, format: str, start: Start, tmp_path: Path) -> None:
+def test_every_method_leaves_as_a_graph(
+    method: str, format: str, start: Start, tmp_path: Path
+) -> None:
     check(start, method, format, tmp_path)
 
 
@@ -83,14 +88,17 @@ def test_the_personal_model_is_the_one_that_was_evaluated(method: str, start: St
 def test_the_branches_of_pfedmb_are_merged_into_one_net(start: Start, tmp_path: Path) -> None:
     result = start("pfedmb", branches=4)
     card = read(export_model(result.folder, CLIENT, "safetensors", tmp_path / "m.safetensors")).card
-    net, alphas = 6 * 5 + 5 + 5 * 3 + 3, 2 * 4  # a perceptron 6-5-3; a weight for each branch of two layers
+    # a perceptron 6-5-3; a weight for each branch of two layers
+    net, alphas = 6 * 5 + 5 + 5 * 3 + 3, 2 * 4
     assert (card.kind, card.numbers, card.numbers_before) == ("net", net, 4 * net + alphas)
 
 
 def test_a_plain_net_has_the_names_of_its_state_dict(start: Start, tmp_path: Path) -> None:
     export_model(start("ditto").folder, CLIENT, "safetensors", tmp_path / "m.safetensors")
     tensors = safetensors.torch.load_file(tmp_path / "m.safetensors")
-    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    module = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3)
+    )
     module.load_state_dict(tensors)
     actual = personal(start("ditto"), CLIENT)
     x = actual.examples(9).x
@@ -99,7 +107,8 @@ def test_a_plain_net_has_the_names_of_its_state_dict(start: Start, tmp_path: Pat
 
 def test_modules_that_fedmn_does_not_use_stay_behind(start: Start) -> None:
     actual = personal(start("fedmn"), CLIENT)
-    gates = torch.tensor([1.0, 0, 0, 1, 1, 0, 0, 1, 1, 0])  # to middle blocks, to outputs, to the prediction: output 0
+    # to middle blocks, to outputs, to the prediction: output 0
+    gates = torch.tensor([1.0, 0, 0, 1, 1, 0, 0, 1, 1, 0])
     assert gates.shape == actual.blocks["gates"]["value"].shape
     blocks = {**actual.blocks, "gates": {"value": gates}}
     slim, kept = actual.method.slim(blocks)
@@ -111,7 +120,9 @@ def test_modules_that_fedmn_does_not_use_stay_behind(start: Start) -> None:
 def test_blocks_that_are_not_read_stay_behind(start: Start) -> None:
     names = {name.rpartition("/")[0] for name in fold(personal(start("flow"), CLIENT)).names}
     assert names == {"shared", "local", "router"}
-    names = {name.rpartition("/")[0] for name in fold(personal(start("fedmn_reference"), CLIENT)).names}
+    names = {
+        name.rpartition("/")[0] for name in fold(personal(start("fedmn_reference"), CLIENT)).names
+    }
     assert names == {"encoder", "module.2", "output", "gates"}  # the router has done its work
 
 
@@ -121,7 +132,9 @@ def test_running_statistics_leave_with_the_net() -> None:
     state, _ = run_round(setting, setting.start(), [0, 1, 2], Sequential())
     actual = personal_of(setting, state, CLIENT)
     folded = fold(actual)
-    assert any(name.endswith("running_mean") for name in folded.names) and isinstance(folded.core, Net)
+    assert any(name.endswith("running_mean") for name in folded.names) and isinstance(
+        folded.core, Net
+    )
     x = actual.examples(9).x
     torch.testing.assert_close(folded(x), actual.predict(x))
 
@@ -141,20 +154,38 @@ def test_the_card_says_where_a_model_comes_from(start: Start, tmp_path: Path) ->
         assert card.data_hash == folder.store.meta("federation")
         rows = {row["client"]: row for row in folder.store.metrics("test", "personal", 2)}
     assert card.accuracy == pytest.approx(rows[CLIENT]["correct"] / rows[CLIENT]["examples"])
-    assert (card.method, card.client, card.round, card.input_shape, card.classes) == ("fedavg", CLIENT, 2, [6], 3)
+    assert (card.method, card.client, card.round, card.input_shape, card.classes) == (
+        "fedavg",
+        CLIENT,
+        2,
+        [6],
+        3,
+    )
     text = (tmp_path / "m.safetensors.md").read_text()
-    assert "fedblocks export NEW_RUN --client 1 --format safetensors" in text and card.data_hash in text
+    assert (
+        "fedblocks export NEW_RUN --client 1 --format safetensors" in text
+        and card.data_hash in text
+    )
 
 
-def test_a_model_that_differs_is_not_kept(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_differs_is_not_kept(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result, honest = start("fedavg"), models.read
 
     def wrong(path: Path, method: Method | None = None) -> models.Model:
         model = honest(path, method)
-        return models.Model(model.card, lambda x: model.logits(x) + 2e-5 * max(1.0, float(model.logits(x).abs().max())))
+        return models.Model(
+            model.card,
+            lambda x: model.logits(x) + 2e-5 * max(1.0, float(model.logits(x).abs().max())),
+        )
 
     monkeypatch.setattr(models, "read", wrong)
-    with pytest.raises(UserError, match=r"differs from the original by .* on inputs of client 1.*nothing was kept"):
+    with pytest.raises(
+        UserError,
+        match=r"differs from the original by .* on inputs of client "
+        r"1.*nothing was kept",
+    ):
         export_model(result.folder, CLIENT, "safetensors", tmp_path / "m.safetensors")
     assert list(tmp_path.iterdir()) == []
 
@@ -192,11 +223,15 @@ def test_without_the_extra_the_message_says_what_to_install(
     assert "onnx" in error.value.message and "fedblocks[export]" in error.value.fix
 
 
-def test_predictions_of_a_file_go_to_a_file(start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predictions_of_a_file_go_to_a_file(
+    start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     actual = personal(start("pfedmb"), CLIENT)
     x = actual.examples(9).x
     np.savez(tmp_path / "x.npz", x=x.numpy())
-    (tmp_path / "x.csv").write_text("a,b,c,d,e,f\n" + "\n".join(",".join(map(repr, row)) for row in x.tolist()))
+    (tmp_path / "x.csv").write_text(
+        "a,b,c,d,e,f\n" + "\n".join(",".join(map(repr, row)) for row in x.tolist())
+    )
     model = export_model(start("pfedmb").folder, CLIENT, "safetensors", tmp_path / "m.safetensors")
     wanted = actual.predict(x).argmax(-1).tolist()
     for inputs in ("x.npz", "x.csv"):
@@ -253,6 +288,8 @@ def test_tensors_of_strangers_are_no_models(tmp_path: Path) -> None:
     safetensors.torch.save_file({"a": torch.zeros(1)}, tmp_path / "m.safetensors")
     with pytest.raises(UserError, match="was not made by"):
         read(tmp_path / "m.safetensors")
-    safetensors.torch.save_file({"a": torch.zeros(1)}, tmp_path / "m.safetensors", {"fedblocks": "{}"})
+    safetensors.torch.save_file(
+        {"a": torch.zeros(1)}, tmp_path / "m.safetensors", {"fedblocks": "{}"}
+    )
     with pytest.raises(UserError, match="has a card that cannot be read"):
         read(tmp_path / "m.safetensors")

@@ -1,4 +1,6 @@
-"""A gateway as a process, something in the SuperLink's place that writes down what reaches it, and raw requests."""
+"""A gateway as a process, something in the SuperLink's place that writes down what
+reaches it, and raw requests.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,10 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()} if well else {}
         self.server.seen.append(Seen(self.requestline, headers, body))
         self.server.waits.wait(30)
-        self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\ncontent-type: application/protobuf\r\n\r\ngood")
+        self.wfile.write(
+            b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\ncontent-type: "
+            b"application/protobuf\r\n\r\ngood"
+        )
         return False
 
     def log_message(self, format: str, *words: object) -> None:
@@ -88,7 +93,10 @@ class Door:
         self.server = self.base / "server"
         set_up(self.base, "127.0.0.1", {"one": [0], "two": [1]}, launch.free_port())
         self.recorder = Recorder(self.server, self.secured)
-        self.write(inner_port=self.recorder.server_port, **({"limits": dict(self.limits)} if self.limits else {}))
+        self.write(
+            inner_port=self.recorder.server_port,
+            **({"limits": dict(self.limits)} if self.limits else {}),
+        )
         self.host = ServerHost.read(self.server)
 
     def write(self, **changes: Any) -> None:
@@ -126,7 +134,9 @@ class Door:
 
     def signed(self, name: str = "one", ahead: float = 0.0) -> Headers:
         """The headers of Flower's client."""
-        key = serialization.load_ssh_private_key((self.base / name / "client.key").read_bytes(), None)
+        key = serialization.load_ssh_private_key(
+            (self.base / name / "client.key").read_bytes(), None
+        )
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         at = (datetime.now(UTC) + timedelta(seconds=ahead)).isoformat().encode()
         signature = b64encode(key.sign(at, ec.ECDSA(hashes.SHA256())))
@@ -187,7 +197,14 @@ def everything(connection: socket.socket) -> bytes:
 
 def request(target: bytes, headers: Headers, body: bytes = b"", **more: bytes) -> bytes:
     """A request as Flower's client makes it, but for what is said otherwise."""
-    about = {b"Host": b"server", b"Content-Length": b"%d" % len(body), b"Content-Type": b"application/protobuf"}
+    about = {
+        b"Host": b"server",
+        b"Content-Length": b"%d" % len(body),
+        b"Content-Type": b"application/protobuf",
+    }
     about |= headers | {name.replace("_", "-").encode(): value for name, value in more.items()}
-    lines = [b"POST " + target + b" HTTP/1.1", *(name + b": " + value for name, value in about.items())]
+    lines = [
+        b"POST " + target + b" HTTP/1.1",
+        *(name + b": " + value for name, value in about.items()),
+    ]
     return b"\r\n".join([*lines, b"", body])

@@ -17,7 +17,10 @@ RUN = "run-1"
 
 
 def played(
-    server: ServerSide, sides: dict[int, ClientSide], cohorts: Sequence[Sequence[int]], ask: Ask | None = None
+    server: ServerSide,
+    sides: dict[int, ClientSide],
+    cohorts: Sequence[Sequence[int]],
+    ask: Ask | None = None,
 ) -> tuple[Progress, list[Report]]:
     """Some rounds, every message through encode and decode."""
     progress, reports = server.start(), []
@@ -42,7 +45,11 @@ def personal(sides: dict[int, ClientSide], progress: Progress) -> Leaves:
     for client, rounds in progress.kept.items():
         side = sides[client]
         blocks = side.store.load(rounds, side.plan) if side.method.stateful else {}
-        leaves |= {f'client {client} block "{b}", tensor "{k}"': v for b, p in blocks.items() for k, v in p.items()}
+        leaves |= {
+            f'client {client} block "{b}", tensor "{k}"': v
+            for b, p in blocks.items()
+            for k, v in p.items()
+        }
     return leaves
 
 

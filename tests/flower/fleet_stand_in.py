@@ -1,4 +1,6 @@
-"""A server on loopback that answers a client's process as a SuperLink does; tests break its routes."""
+"""A server on loopback that answers a client's process as a SuperLink does; tests break
+its routes.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,20 @@ class StandIn:
         self.replies: list[Message] = []
         self.changed = threading.Condition()
         self.routes: dict[str, Route] = {
-            "register-node": lambda _: fleet.RegisterNodeFleetResponse(node_id=NODE).SerializeToString(),
+            "register-node": lambda _: fleet.RegisterNodeFleetResponse(
+                node_id=NODE
+            ).SerializeToString(),
             "activate-node": lambda _: fleet.ActivateNodeResponse(node_id=NODE).SerializeToString(),
             "deactivate-node": lambda _: fleet.DeactivateNodeResponse().SerializeToString(),
             "unregister-node": lambda _: fleet.UnregisterNodeFleetResponse().SerializeToString(),
-            "send-node-heartbeat": lambda _: heartbeat.SendNodeHeartbeatResponse(success=True).SerializeToString(),
+            "send-node-heartbeat": lambda _: heartbeat.SendNodeHeartbeatResponse(
+                success=True
+            ).SerializeToString(),
             "pull-messages": self._pull,
             "pull-object": self._pull_object,
-            "confirm-message-received": lambda _: messages.ConfirmMessageReceivedResponse().SerializeToString(),
+            "confirm-message-received": lambda _: (
+                messages.ConfirmMessageReceivedResponse().SerializeToString()
+            ),
             "push-messages": self._push,
             "push-object": self._push_object,
         }
@@ -55,7 +63,9 @@ class StandIn:
 
     def send(self, message: Message) -> None:
         message.metadata.__dict__["_message_id"] = message.object_id
-        self.contents |= {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
+        self.contents |= {
+            name: part.deflate() for name, part in get_all_nested_objects(message).items()
+        }
         self.outbox.append(message)
 
     def wait(self, true: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -74,13 +84,20 @@ class StandIn:
             if not self.outbox:
                 return fleet.PullMessagesResponse().SerializeToString()
             message = self.outbox.pop(0)
-        head, tree = message_to_proto(remove_content_from_message(message)), get_object_tree(message)
-        return fleet.PullMessagesResponse(messages_list=[head], message_object_trees=[tree]).SerializeToString()
+        head, tree = (
+            message_to_proto(remove_content_from_message(message)),
+            get_object_tree(message),
+        )
+        return fleet.PullMessagesResponse(
+            messages_list=[head], message_object_trees=[tree]
+        ).SerializeToString()
 
     def _pull_object(self, body: bytes) -> bytes:
         name = messages.PullObjectRequest.FromString(body).object_id
         response = messages.PullObjectResponse(
-            object_found=name in self.contents, object_available=True, object_content=self.contents.get(name, b"")
+            object_found=name in self.contents,
+            object_available=True,
+            object_content=self.contents.get(name, b""),
         )
         return response.SerializeToString()
 
@@ -91,7 +108,9 @@ class StandIn:
         with self.changed:
             self._missing[head.metadata.message_id] = names - self.contents.keys()
             self._heads[head.metadata.message_id] = (tree, head)
-        return fleet.PushMessagesResponse(objects_to_push=sorted(names), session_id="s").SerializeToString()
+        return fleet.PushMessagesResponse(
+            objects_to_push=sorted(names), session_id="s"
+        ).SerializeToString()
 
     def _push_object(self, body: bytes) -> bytes:
         request = messages.PushObjectRequest.FromString(body)
@@ -101,7 +120,9 @@ class StandIn:
                 missing.discard(request.object_id)
                 if not missing and number in self._heads:
                     tree, head = self._heads.pop(number)
-                    whole = inflate_object_from_contents(tree.object_id, self.contents, keep_object_contents=True)
+                    whole = inflate_object_from_contents(
+                        tree.object_id, self.contents, keep_object_contents=True
+                    )
                     assert isinstance(whole, Message)
                     self.replies.append(message_from_proto(head) if whole.has_error() else whole)
             self.changed.notify_all()

@@ -1,4 +1,6 @@
-"""Requests that are almost right: valid ones with a few changes, of what HTTP programs disagree about."""
+"""Requests that are almost right: valid ones with a few changes, of what HTTP programs
+disagree about.
+"""
 
 from __future__ import annotations
 
@@ -15,43 +17,138 @@ from fedblocks.flower.gateway.gateway import HEAD, ROUTES, Gateway
 
 from .doors import Door, Headers, everything
 
-EVIL = [b"/v1/control/list-runs", b"/v1/control/start-run", b"/v1/runtime/acquire-task", b"/docs", b"/health"]
+EVIL = [
+    b"/v1/control/list-runs",
+    b"/v1/control/start-run",
+    b"/v1/runtime/acquire-task",
+    b"/docs",
+    b"/health",
+]
 UP = [
-    *[b".."] * 6, b"%2e%2e", b"%2E.", b".%2e", b"%252e%252e", b"..%00", b"..;", b"\\..", b"%5c..", b"%c0%ae%c0%ae",
-    b"...", b".",
-]  # fmt: skip
+    *[b".."] * 6,
+    b"%2e%2e",
+    b"%2E.",
+    b".%2e",
+    b"%252e%252e",
+    b"..%00",
+    b"..;",
+    b"\\..",
+    b"%5c..",
+    b"%c0%ae%c0%ae",
+    b"...",
+    b".",
+]
 SLASH = [*[b"/"] * 6, b"//", b"%2f", b"%2F", b"\\", b"%5c", b"/./", b"%252f", b";/", b"/;/"]
 ODD = [
-    b"\x00", b"%00", b"\t", b" ", b"\x0b", b"\x85", b"\xa0", b"\xc3\xa9", b"\xe2\x80\xae", b"\xff", b"#", b"?",
-    b"?a=/../", b";a=b", b".", b"/", b"%20",
-]  # fmt: skip
+    b"\x00",
+    b"%00",
+    b"\t",
+    b" ",
+    b"\x0b",
+    b"\x85",
+    b"\xa0",
+    b"\xc3\xa9",
+    b"\xe2\x80\xae",
+    b"\xff",
+    b"#",
+    b"?",
+    b"?a=/../",
+    b";a=b",
+    b".",
+    b"/",
+    b"%20",
+]
 METHODS = [
-    b"GET", b"PUT", b"HEAD", b"post", b"POSTX", b"CONNECT", b"OPTIONS", b"TRACE", b"DELETE", b"PRI", b"POST\t",
-    b" POST", b"", b"P\x00OST",
-]  # fmt: skip
+    b"GET",
+    b"PUT",
+    b"HEAD",
+    b"post",
+    b"POSTX",
+    b"CONNECT",
+    b"OPTIONS",
+    b"TRACE",
+    b"DELETE",
+    b"PRI",
+    b"POST\t",
+    b" POST",
+    b"",
+    b"P\x00OST",
+]
 VERSIONS = [
-    b"HTTP/1.0", b"HTTP/2.0", b"HTTP/0.9", b"http/1.1", b"HTTP/1.1 ", b"HTTP/1.1\t", b"HTTP/11", b"",
+    b"HTTP/1.0",
+    b"HTTP/2.0",
+    b"HTTP/0.9",
+    b"http/1.1",
+    b"HTTP/1.1 ",
+    b"HTTP/1.1\t",
+    b"HTTP/11",
+    b"",
     b"HTTP/1.1 HTTP/1.1",
-]  # fmt: skip
+]
 LENGTHS = [
-    b"+4", b"-1", b"0x4", b"4,4", b"4, 4", b"4 ", b"\t4", b"04", b"4\x00", b"", b"999999999999", b"9" * 30, b"4.0",
-    b"\xb2", b"0", b"3", b"5",
-]  # fmt: skip
+    b"+4",
+    b"-1",
+    b"0x4",
+    b"4,4",
+    b"4, 4",
+    b"4 ",
+    b"\t4",
+    b"04",
+    b"4\x00",
+    b"",
+    b"999999999999",
+    b"9" * 30,
+    b"4.0",
+    b"\xb2",
+    b"0",
+    b"3",
+    b"5",
+]
 CODINGS = [
-    b"chunked", b"Chunked", b"identity", b"gzip, chunked", b"chunked, identity", b" chunked", b"\x0bchunked",
-    b"xchunked", b"chunked\x00",
-]  # fmt: skip
+    b"chunked",
+    b"Chunked",
+    b"identity",
+    b"gzip, chunked",
+    b"chunked, identity",
+    b" chunked",
+    b"\x0bchunked",
+    b"xchunked",
+    b"chunked\x00",
+]
 EXTRA = [
-    (b"Upgrade", b"h2c"), (b"Connection", b"Upgrade"), (b"Expect", b"100-continue"), (b"X-Original-URL", EVIL[0]),
-    (b"X-Rewrite-URL", EVIL[1]), (b"X-HTTP-Method-Override", b"GET"), (b"X-Forwarded-Host", b"evil"),
-    (b"TE", b"trailers"), (b"Host", b"evil"), (b"Content Length", b"0"), (b"Trailer", b"Host"),
-    (b"Content-Length\x00", b"0"), (b"Forwarded", b"for=127.0.0.1"), (b":path", EVIL[0]), (b":authority", b"evil"),
-    (b"Connection", b"content-length"), (b"", b"x"), (b"X", b"a" * 17_000), (b"X", b"1\r\n folded"),
-    (b"X", b"1\nHost: evil"), (b"X", b"1\r\n\r\nPOST /v1/control/list-runs HTTP/1.1\r\nHost: x"),
+    (b"Upgrade", b"h2c"),
+    (b"Connection", b"Upgrade"),
+    (b"Expect", b"100-continue"),
+    (b"X-Original-URL", EVIL[0]),
+    (b"X-Rewrite-URL", EVIL[1]),
+    (b"X-HTTP-Method-Override", b"GET"),
+    (b"X-Forwarded-Host", b"evil"),
+    (b"TE", b"trailers"),
+    (b"Host", b"evil"),
+    (b"Content Length", b"0"),
+    (b"Trailer", b"Host"),
+    (b"Content-Length\x00", b"0"),
+    (b"Forwarded", b"for=127.0.0.1"),
+    (b":path", EVIL[0]),
+    (b":authority", b"evil"),
+    (b"Connection", b"content-length"),
+    (b"", b"x"),
+    (b"X", b"a" * 17_000),
+    (b"X", b"1\r\n folded"),
+    (b"X", b"1\nHost: evil"),
+    (b"X", b"1\r\n\r\nPOST /v1/control/list-runs HTTP/1.1\r\nHost: x"),
     (b"X", b"\xe9\x00\x7f"),
-]  # fmt: skip
+]
 SMUGGLED = b"POST /v1/control/start-run HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
-BODIES = [b"", b"body", SMUGGLED, b"0\r\n\r\n" + SMUGGLED, b"4\r\nbody\r\n0\r\n\r\n", b"\r\n\r\n", b"\x00" * 64]
+BODIES = [
+    b"",
+    b"body",
+    SMUGGLED,
+    b"0\r\n\r\n" + SMUGGLED,
+    b"4\r\nbody\r\n0\r\n\r\n",
+    b"\r\n\r\n",
+    b"\x00" * 64,
+]
 
 
 @dataclass
@@ -66,7 +163,10 @@ class Draft:
     end: bytes = b"\r\n"
 
     def bytes(self) -> bytes:
-        lines = [b" ".join((self.method, self.target, self.version)), *(k + b": " + v for k, v in self.headers)]
+        lines = [
+            b" ".join((self.method, self.target, self.version)),
+            *(k + b": " + v for k, v in self.headers),
+        ]
         return self.end.join([*lines, b"", self.body])
 
 
@@ -84,7 +184,9 @@ def _climb(draft: Draft, rng: random.Random) -> None:
 
 def _go_elsewhere(draft: Draft, rng: random.Random) -> None:
     path = rng.choice([*EVIL, draft.target])
-    start = rng.choice([b"", b"http://server", b"https://127.0.0.1", b"//server", b"*", b"server:443", b"/"])
+    start = rng.choice(
+        [b"", b"http://server", b"https://127.0.0.1", b"//server", b"*", b"server:443", b"/"]
+    )
     draft.target = start + path
 
 
@@ -94,7 +196,9 @@ def _spoil_path(draft: Draft, rng: random.Random) -> None:
 
 
 def _change_case(draft: Draft, rng: random.Random) -> None:
-    draft.target = bytes(c ^ 32 if 97 <= c <= 122 and rng.random() < 0.2 else c for c in draft.target)
+    draft.target = bytes(
+        c ^ 32 if 97 <= c <= 122 and rng.random() < 0.2 else c for c in draft.target
+    )
 
 
 def _change_first_line(draft: Draft, rng: random.Random) -> None:
@@ -112,7 +216,9 @@ def _reframe(draft: Draft, rng: random.Random) -> None:
 
 
 def _add(draft: Draft, rng: random.Random) -> None:
-    draft.headers.insert(rng.randrange(len(draft.headers) + 1), rng.choice([*EXTRA, *draft.headers]))
+    draft.headers.insert(
+        rng.randrange(len(draft.headers) + 1), rng.choice([*EXTRA, *draft.headers])
+    )
 
 
 def _drop(draft: Draft, rng: random.Random) -> None:
@@ -138,13 +244,25 @@ def _change_ends(draft: Draft, rng: random.Random) -> None:
 
 
 CHANGES: list[Callable[[Draft, random.Random], None]] = [
-    _climb, _climb, _go_elsewhere, _spoil_path, _change_case, _change_first_line, _reframe, _add, _drop, _spoil_header,
-    _change_body, _change_ends,
-]  # fmt: skip
+    _climb,
+    _climb,
+    _go_elsewhere,
+    _spoil_path,
+    _change_case,
+    _change_first_line,
+    _reframe,
+    _add,
+    _drop,
+    _spoil_header,
+    _change_body,
+    _change_ends,
+]
 
 
 def conversation(signed: Headers, rng: random.Random) -> tuple[bytes, int]:
-    """The bytes of a connection, and how many requests they hold: some valid ones first, then one that was changed."""
+    """The bytes of a connection, and how many requests they hold: some valid ones
+    first, then one that was changed.
+    """
     before = rng.choice((0, 0, 0, 0, 0, 0, 0, 0, 1, 3))
     draft = valid(signed, rng)
     for change in rng.choices(CHANGES, k=rng.choice((0, 1, 1, 1, 2, 3))):
@@ -170,7 +288,12 @@ def fuzz(door: Door, seed: int, requests: int, seconds: float, threads: int = 4)
     end, total = time.monotonic() + seconds, Outcome()
 
     def talk(number: int) -> Outcome:
-        rng, own, signed, renewed = random.Random(seed * 1000 + number), Outcome(), door.signed(), time.monotonic()
+        rng, own, signed, renewed = (
+            random.Random(seed * 1000 + number),
+            Outcome(),
+            door.signed(),
+            time.monotonic(),
+        )
         while own.requests < requests / threads and time.monotonic() < end:
             if time.monotonic() - renewed > 100:
                 signed, renewed = door.signed(), time.monotonic()
@@ -202,7 +325,9 @@ class Sink:
         pass
 
 
-async def fuzz_in_memory(gateway: Gateway, door: Door, seed: int, requests: int, seconds: float) -> Outcome:
+async def fuzz_in_memory(
+    gateway: Gateway, door: Door, seed: int, requests: int, seconds: float
+) -> Outcome:
     """The same conversations without sockets, which are most of the work."""
     end, total, rng = time.monotonic() + seconds, Outcome(), random.Random(seed)
 

@@ -1,4 +1,6 @@
-"""Gateways without TLS, as processes of their own: ours with its keys, and one with a rule that is not safe."""
+"""Gateways without TLS, as processes of their own: ours with its keys, and one with a
+rule that is not safe.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from fedblocks.flower.hosts.folders import ServerHost
 
 async def keys(folder: Path, listener: socket.socket, host: ServerHost) -> None:
     link = superlink(f"http://127.0.0.1:{host.inner_port}", False)
-    await Gateway(Members(folder).check, ROUTES, link, host.limits or Limits()).serve(listener, None)
+    await Gateway(Members(folder).check, ROUTES, link, host.limits or Limits()).serve(
+        listener, None
+    )
 
 
 async def prefix(folder: Path, listener: socket.socket, host: ServerHost) -> None:
@@ -26,10 +30,19 @@ async def prefix(folder: Path, listener: socket.socket, host: ServerHost) -> Non
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            method, target, *_ = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split(" ", 2)
+            method, target, *_ = (
+                (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split(" ", 2)
+            )
             if target.startswith("/v1/fleet/"):
                 await link.request(method, target)
-        except (OSError, EOFError, ValueError, httpx.HTTPError, httpx.InvalidURL, asyncio.LimitOverrunError):
+        except (
+            OSError,
+            EOFError,
+            ValueError,
+            httpx.HTTPError,
+            httpx.InvalidURL,
+            asyncio.LimitOverrunError,
+        ):
             pass
         writer.close()
 

@@ -1,4 +1,6 @@
-"""A client's process that misbehaves as a file beside its configuration says; started by the deployment tests."""
+"""A client's process that misbehaves as a file beside its configuration says; started
+by the deployment tests.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def changed(name: str, answer: Wire) -> Wire:
 
 def answer(self: client.ClientSide, message: Wire) -> Wire:
     header, attacks = json.loads(message.header), plot()
-    name = attacks[header["round"]] if header["round"] < len(attacks) and header.get("train") else ""
+    name = (
+        attacks[header["round"]] if header["round"] < len(attacks) and header.get("train") else ""
+    )
     if name == "sleep":
         (FOLDER / "sleeping").touch()
         time.sleep(600)

@@ -1,4 +1,6 @@
-"""Folders of a server and of clients, as each machine makes its own, for the tests beside this file."""
+"""Folders of a server and of clients, as each machine makes its own, for the tests
+beside this file.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Federation:
         """The fingerprint that is enrolled."""
         from fedblocks.flower.keys import key_table
 
-        return next(str(row["fingerprint"]) for row in key_table.table(self.server) if row["name"] == name)
+        return next(
+            str(row["fingerprint"]) for row in key_table.table(self.server) if row["name"] == name
+        )
 
 
 def own(folder: Path) -> str:

@@ -1,4 +1,6 @@
-"""A Flower grid without a network: messages go through Flower's own serialisation and straight into the ClientApp."""
+"""A Flower grid without a network: messages go through Flower's own serialisation and
+straight into the ClientApp.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,21 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-Meddle = Callable[[int, Message], Message | None]  # (node, its answer) -> what arrives instead; None: nothing
+# (node, its answer) -> what arrives instead; None: nothing
+Meddle = Callable[[int, Message], Message | None]
 
 
 class LocalGrid(Grid):
     """Nodes 100, 101, ... hold clients 0, 1, ...; each message is answered at once."""
 
-    def __init__(self, app: ClientApp, clients: Iterable[int], meddle: Meddle | None = None) -> None:
+    def __init__(
+        self, app: ClientApp, clients: Iterable[int], meddle: Meddle | None = None
+    ) -> None:
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         self.app, self.meddle = app, meddle
-        self.contexts = {100 + c: Context(1, 100 + c, {"client": c}, RecordDict(), {}) for c in clients}
+        self.contexts = {
+            100 + c: Context(1, 100 + c, {"client": c}, RecordDict(), {}) for c in clients
+        }
         self.answers: dict[str, Message] = {}
         self.messages: list[tuple[int, Message]] = []  # all that were pushed: (node, message)
 
@@ -38,7 +45,10 @@ class LocalGrid(Grid):
         return list(self.contexts)
 
     def get_nodes(self) -> list[Any]:
-        return [SimpleNamespace(node_id=node, public_key=f"key {node}".encode()) for node in self.contexts]
+        return [
+            SimpleNamespace(node_id=node, public_key=f"key {node}".encode())
+            for node in self.contexts
+        ]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         return [self._deliver(message) for message in messages]
@@ -60,5 +70,7 @@ class LocalGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return [self.answers.pop(number) for number in message_ids if number in self.answers]
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
         return self.pull_messages(self.push_messages(messages))

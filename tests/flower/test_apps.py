@@ -1,4 +1,6 @@
-"""Flower's apps, driven in process by a grid that calls the ClientApp: the same results, one message a round."""
+"""Flower's apps, driven in process by a grid that calls the ClientApp: the same
+results, one message a round.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +41,24 @@ class Federated:
         experiment, self.example = example.setting(), example
         self.server, self.sides = sides_of(experiment, example.everybody, RUN, folder)
         groups = {c: m.group for c, m in self.server.members.items()}
-        sides_at = lambda context: {(c := context.node_config["client"]): (self.sides[c], groups[c])}
+        sides_at = lambda context: {
+            (c := context.node_config["client"]): (self.sides[c], groups[c])
+        }
         self.grid = LocalGrid(client_app(sides_at), example.everybody, meddle)
         self.rounds: list[Closed] = []
 
-    def go(self, ask: Ask, enrolled: Callable[[], Enrolment] = Enrolment, **rules: object) -> Progress:
+    def go(
+        self, ask: Ask, enrolled: Callable[[], Enrolment] = Enrolment, **rules: object
+    ) -> Progress:
         def begin(context: Context, registry: Registry) -> tuple[ServerSide, Progress]:
             assert registry.members == self.server.members
             return self.server, self.server.start()
 
         wanted = RoundRules(**{"rounds": self.example.rounds, "minimum": 1, "seconds": 20, **rules})
         choose = lambda progress, attempt: (self.example.cohorts()[progress.state.round], ask)
-        app = server_app(begin, wanted, choose, self.rounds.append, self.example.everybody, enrolled)
+        app = server_app(
+            begin, wanted, choose, self.rounds.append, self.example.everybody, enrolled
+        )
         app(self.grid, Context(1, 0, {}, RecordDict(), {}))
         return self.rounds[-1].progress
 
@@ -64,7 +72,11 @@ def test_flower_apps_give_what_the_sequential_engine_gives(name: str, tmp_path: 
     assert differences(leaves(federation.sides, progress), state_leaves(simulated.last), 1e-6) == []
     for closed, theirs in zip(federation.rounds, simulated.reports, strict=True):
         assert differences(report_leaves(closed.report), report_leaves(theirs)) == []
-    train = [node for node, message in federation.grid.messages if message.metadata.message_type == "train"]
+    train = [
+        node
+        for node, message in federation.grid.messages
+        if message.metadata.message_type == "train"
+    ]
     assert len(train) == example.rounds * example.cohort * (2 if name == "fedmn" else 1)
 
 
@@ -75,7 +87,9 @@ ARRAY = "blocks/body/0.weight"
 def lying(shape: tuple[int, ...]) -> Array:
     """An array whose header promises more than there is."""
     stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": "<f8", "fortran_order": False, "shape": shape}
+    )
     return Array("float64", (5, 6), "numpy.ndarray", stream.getvalue() + bytes(240))
 
 
@@ -97,13 +111,25 @@ def headless(content: RecordDict) -> None:
 TAMPERED: dict[str, tuple[Callable[[RecordDict], None], str]] = {
     "a record too many": (extra, "envelope"),
     "no header": (headless, "envelope"),
-    "a header that is a number": (lambda c: c.update({HEADERS: ConfigRecord({str(BAD): 3})}), "envelope"),
-    "a header of another client": (lambda c: c.update({HEADERS: ConfigRecord({"1": "{}"})}), "envelope"),
+    "a header that is a number": (
+        lambda c: c.update({HEADERS: ConfigRecord({str(BAD): 3})}),
+        "envelope",
+    ),
+    "a header of another client": (
+        lambda c: c.update({HEADERS: ConfigRecord({"1": "{}"})}),
+        "envelope",
+    ),
     "a header of nobody": (lambda c: c.update({HEADERS: ConfigRecord({"x": "{}"})}), "envelope"),
     "no arrays": (lambda c: c.pop(str(BAD)), "envelope"),
     "an array that promises gigabytes": (replaced(lying((10**5, 10**5))), "dtype"),
-    "an array of another library": (replaced(Array("float64", (5, 6), "other", bytes(240))), "dtype"),
-    "an array that is noise": (replaced(Array("float64", (5, 6), "numpy.ndarray", bytes(240))), "dtype"),
+    "an array of another library": (
+        replaced(Array("float64", (5, 6), "other", bytes(240))),
+        "dtype",
+    ),
+    "an array that is noise": (
+        replaced(Array("float64", (5, 6), "numpy.ndarray", bytes(240))),
+        "dtype",
+    ),
     "an array that is endless": (replaced(Array(np.zeros(10**6))), "too-large"),
     "an array that would be stretched": (replaced(Array(np.zeros((1, 6)))), "shape"),
     "a NaN": (replaced(Array(np.full((5, 6), np.nan))), "not-finite"),
@@ -133,8 +159,13 @@ def test_a_run_goes_on_without_a_client_that_sends(what: str, tmp_path: Path) ->
     example = EXAMPLES["fedper"]()
     federation = Federated(example, tmp_path, tampering(change))
     progress = federation.go(Ask())
-    refusals_of_run = [(r.client, r.reason) for closed in federation.rounds for r in closed.report.refusals]
-    assert refusals_of_run == [(BAD, reason) for clients in example.cohorts() if BAD in clients] and refusals_of_run
+    refusals_of_run = [
+        (r.client, r.reason) for closed in federation.rounds for r in closed.report.refusals
+    ]
+    assert (
+        refusals_of_run == [(BAD, reason) for clients in example.cohorts() if BAD in clients]
+        and refusals_of_run
+    )
     simulated = run(example.setting(), Sequential(), without(BAD, example)).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
@@ -158,7 +189,9 @@ def test_a_client_that_fails_counts_as_absent(tmp_path: Path) -> None:
     federation = raising(example, tmp_path)
     progress = federation.go(Ask())
     refusals = [r for closed in federation.rounds for r in closed.report.refusals]
-    assert {(r.client, r.reason) for r in refusals} == {(BAD, "client-error")} and "out of memory" in refusals[0].detail
+    assert {(r.client, r.reason) for r in refusals} == {
+        (BAD, "client-error")
+    } and "out of memory" in refusals[0].detail
     simulated = run(example.setting(), Sequential(), without(BAD, example)).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
@@ -186,7 +219,9 @@ def test_a_node_that_was_away_is_asked_again_as_soon_as_it_is_back(
 
 def silent(*clients: int) -> Meddle:
     nodes = [node_of(c) for c in clients]
-    return lambda node, answer: None if node in nodes and answer.metadata.message_type == "train" else answer
+    return lambda node, answer: (
+        None if node in nodes and answer.metadata.message_type == "train" else answer
+    )
 
 
 def asked(example: Example) -> int:
@@ -200,7 +235,9 @@ def test_a_client_that_never_answers_costs_the_deadline_and_no_more(tmp_path: Pa
     began = time.monotonic()
     federation.go(Ask(), seconds=1.5, rounds=asked(example) + 1)
     assert 1.5 <= time.monotonic() - began < 12
-    assert [(r.client, r.reason) for r in federation.rounds[-1].report.refusals] == [(BAD, "no-answer")]
+    assert [(r.client, r.reason) for r in federation.rounds[-1].report.refusals] == [
+        (BAD, "no-answer")
+    ]
 
 
 def test_a_round_ends_when_enough_clients_have_answered(tmp_path: Path) -> None:
@@ -239,7 +276,8 @@ def heard(federation: Federated, **options: object) -> Registry:
 
 
 def test_nodes_that_say_nothing_sensible_are_not_enrolled(tmp_path: Path) -> None:
-    lies = {0: {"client": 1}, 2: {"size": -4}, 3: {"size": 10**9}, 4: {"tags": None}}  # 0 was there before 1 spoke
+    # 0 was there before 1 spoke
+    lies = {0: {"client": 1}, 2: {"size": -4}, 3: {"size": 10**9}, 4: {"tags": None}}
     federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about(lies))
     registry = heard(federation)
     assert set(registry.members) == set(registry.nodes) == {1, 5} and len(registry.refused) == 4
@@ -247,12 +285,16 @@ def test_nodes_that_say_nothing_sensible_are_not_enrolled(tmp_path: Path) -> Non
 
 
 def test_a_node_speaks_for_the_clients_of_its_own_key_only(tmp_path: Path) -> None:
-    federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about({3: {"client": 4}, 4: {"client": 3}}))
+    federation = Federated(
+        EXAMPLES["fedper"](), tmp_path, lying_about({3: {"client": 4}, 4: {"client": 3}})
+    )
     keys = {f"key {100 + c}".encode(): [c] for c in range(5)}
     registry = heard(federation, enrolled=lambda: Enrolment(keys))
     assert set(registry.members) == {0, 1, 2}
     assert registry.refused[103] == "wrong-key: its key is not that of client 4"
-    assert registry.refused[105].startswith("not-enrolled: the key of client 5 is not in server.toml")
+    assert registry.refused[105].startswith(
+        "not-enrolled: the key of client 5 is not in server.toml"
+    )
 
 
 def test_nodes_come_and_go(tmp_path: Path) -> None:
@@ -277,7 +319,11 @@ def test_a_node_holds_several_clients_and_is_sent_one_message(tmp_path: Path) ->
     progress = federation.go(Ask(score="test"))
     simulated = run(example.setting(), Sequential(), example.cohorts(), score="test")
     assert differences(leaves(federation.sides, progress), state_leaves(simulated.last), 1e-6) == []
-    train = [node for node, message in federation.grid.messages if message.metadata.message_type == "train"]
+    train = [
+        node
+        for node, message in federation.grid.messages
+        if message.metadata.message_type == "train"
+    ]
     nodes = sum(len({c % 2 for c in clients}) for clients in example.cohorts())
     assert len(train) == 2 * nodes
 

@@ -30,7 +30,10 @@ class OneHead(FedPer):
     architecture: str = "narrow"
 
     def blocks(self) -> dict[str, Block]:
-        return {"body": Shared(self.net.body, name=f"body/{self.architecture}"), "head": Shared(self.net.head)}
+        return {
+            "body": Shared(self.net.body, name=f"body/{self.architecture}"),
+            "head": Shared(self.net.head),
+        }
 
 
 def net(hidden: int) -> Net:
@@ -42,7 +45,9 @@ def head_after(clients: list[int], share: float, folder: Path) -> torch.Tensor:
     data = small_federation()
     methods = {"narrow": OneHead(net(4)), "wide": OneHead(net(8), architecture="wide")}
     groups = tuple("wide" if client == 3 else "narrow" for client in range(data.clients))
-    server, sides = sides_of(Experiment(methods, data, seed=3, groups=groups), range(data.clients), RUN, folder)
+    server, sides = sides_of(
+        Experiment(methods, data, seed=3, groups=groups), range(data.clients), RUN, folder
+    )
     server = replace(server, share=share)
     asked = OpenRound(server, server.start(), clients)
     exchange(asked, answers_of(sides))

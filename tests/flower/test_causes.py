@@ -1,4 +1,6 @@
-"""What a client tells that does not come together with its server, on real sockets: the cause, and what to do."""
+"""What a client tells that does not come together with its server, on real sockets: the
+cause, and what to do.
+"""
 
 from __future__ import annotations
 
@@ -41,25 +43,39 @@ class Authority:
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
         builder = self._builder(self.name, self.key.public_key(), -DAY, DAY)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        self.certificate = builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
+        self.certificate = builder.sign(self.key, hashes.SHA256()).public_bytes(
+            serialization.Encoding.PEM
+        )
 
     def _builder(
         self, name: x509.Name, key: ec.EllipticCurvePublicKey, begins: timedelta, ends: timedelta
     ) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
-        builder = x509.CertificateBuilder().subject_name(name).issuer_name(self.name).public_key(key)
+        builder = (
+            x509.CertificateBuilder().subject_name(name).issuer_name(self.name).public_key(key)
+        )
         builder = builder.serial_number(x509.random_serial_number())
         return builder.not_valid_before(now + begins).not_valid_after(now + ends)
 
     def server(
-        self, folder: Path, names: Sequence[str] = ("127.0.0.1",), begins: timedelta = -DAY, ends: timedelta = DAY
+        self,
+        folder: Path,
+        names: Sequence[str] = ("127.0.0.1",),
+        begins: timedelta = -DAY,
+        ends: timedelta = DAY,
     ) -> ssl.SSLContext:
         """A server's side of TLS, with a certificate for these addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "server")])
-        addresses = x509.SubjectAlternativeName([x509.IPAddress(ip_address(name)) for name in names])
-        builder = self._builder(subject, key.public_key(), begins, ends).add_extension(addresses, critical=False)
+        addresses = x509.SubjectAlternativeName(
+            [x509.IPAddress(ip_address(name)) for name in names]
+        )
+        builder = self._builder(subject, key.public_key(), begins, ends).add_extension(
+            addresses, critical=False
+        )
         form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         pem = serialization.Encoding.PEM
         (folder / "s.crt").write_bytes(builder.sign(self.key, hashes.SHA256()).public_bytes(pem))
@@ -120,21 +136,31 @@ def test_what_is_wrong_with_a_certificate_is_told(
 def test_another_authority_is_told(tmp_path: Path, authority: Authority) -> None:
     with standing_in(Authority().server(tmp_path)) as server:
         error = cause(tmp_path, authority, f"127.0.0.1:{server.port}")
-    assert "not signed by the authority that this client knows" in error.message and "ca.crt" in error.fix
+    assert (
+        "not signed by the authority that this client knows" in error.message
+        and "ca.crt" in error.fix
+    )
 
 
 def test_a_server_without_tls_is_told(tmp_path: Path, authority: Authority) -> None:
     with standing_in() as server:
-        assert "does not speak TLS" in cause(tmp_path, authority, f"127.0.0.1:{server.port}").message
+        assert (
+            "does not speak TLS" in cause(tmp_path, authority, f"127.0.0.1:{server.port}").message
+        )
 
 
 def test_a_server_that_is_not_there_is_told(tmp_path: Path, authority: Authority) -> None:
     assert "does not answer" in cause(tmp_path, authority, f"127.0.0.1:{free_port()}").message
-    assert "name of no.such.host.invalid:1 is not known" in cause(tmp_path, authority, "no.such.host.invalid:1").message
+    assert (
+        "name of no.such.host.invalid:1 is not known"
+        in cause(tmp_path, authority, "no.such.host.invalid:1").message
+    )
 
 
 @pytest.mark.parametrize("ahead", [30, -400])
-def test_clocks_that_differ_are_told_with_the_seconds(ahead: int, tmp_path: Path, authority: Authority) -> None:
+def test_clocks_that_differ_are_told_with_the_seconds(
+    ahead: int, tmp_path: Path, authority: Authority
+) -> None:
     server_time = time.time() - ahead
     way = "ahead of" if ahead > 0 else "behind"
     isoformat = datetime.fromtimestamp(server_time, UTC).isoformat()
@@ -147,8 +173,12 @@ def test_clocks_that_differ_are_told_with_the_seconds(ahead: int, tmp_path: Path
     assert f"{way} the server's" in error.message  # a server that says no more than Flower does
 
 
-@pytest.mark.parametrize("answer", [(404, b"", {}), (401, b"", {}), (412, b'{"code": 2004, "detail": "no"}', {})])
-def test_a_key_that_is_not_enrolled_is_told(answer: Answer, tmp_path: Path, authority: Authority) -> None:
+@pytest.mark.parametrize(
+    "answer", [(404, b"", {}), (401, b"", {}), (412, b'{"code": 2004, "detail": "no"}', {})]
+)
+def test_a_key_that_is_not_enrolled_is_told(
+    answer: Answer, tmp_path: Path, authority: Authority
+) -> None:
     error = refusal(tmp_path, authority, answer)
     assert "does not know the key of this client" in error.message and "enrolled" in error.fix
 
@@ -157,7 +187,10 @@ def test_another_version_of_flower_is_told(tmp_path: Path, authority: Authority)
     code = int(ApiErrorCode.RUNTIME_VERSION_INCOMPATIBLE)
     body = json.dumps({"code": code, "detail": "SuperLink is 9.9"}).encode()
     error = refusal(tmp_path, authority, (412, body, {}))
-    assert "another version of Flower: SuperLink is 9.9" in error.message and "same version" in error.fix
+    assert (
+        "another version of Flower: SuperLink is 9.9" in error.message
+        and "same version" in error.fix
+    )
 
 
 def test_an_answer_that_is_none_of_flowers_is_told(tmp_path: Path, authority: Authority) -> None:
@@ -175,10 +208,13 @@ def test_after_a_kill_the_number_of_an_earlier_time_is_enough(tmp_path: Path) ->
     host = ClientHost(federation="f", server="127.0.0.1:1", clients=(0,), insecure=True, data={})
 
     def number(server: StandIn) -> int:
-        return Fleet(host.model_copy(update={"server": f"127.0.0.1:{server.port}"}), tmp_path).enter(NODE)
+        return Fleet(
+            host.model_copy(update={"server": f"127.0.0.1:{server.port}"}), tmp_path
+        ).enter(NODE)
 
     with standing_in() as server:
-        server.routes["activate-node"] = lambda _: (412, b"{}", {})  # Flower counts it as connected for a minute
+        # Flower counts it as connected for a minute
+        server.routes["activate-node"] = lambda _: (412, b"{}", {})
         assert number(server) == NODE and server.asked == ["send-node-heartbeat"]
     with standing_in() as server:  # of another server
         server.routes["send-node-heartbeat"] = lambda _: (401, b"", {})

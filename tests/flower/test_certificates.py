@@ -64,7 +64,9 @@ def trusts(ca: Path, server: Path, name: str = MACHINE) -> bool:
     return shaken(inside, ssl.create_default_context(cafile=str(ca)), name)
 
 
-def test_a_server_runs_without_the_key_of_its_authority_and_is_warned_of_it(federation: Federation) -> None:
+def test_a_server_runs_without_the_key_of_its_authority_and_is_warned_of_it(
+    federation: Federation,
+) -> None:
     assert federation.secret == federation.base / "f" / "authority" / "ca.key"
     secret = federation.secret.read_bytes()
     shutil.rmtree(federation.secret.parent)
@@ -73,13 +75,19 @@ def test_a_server_runs_without_the_key_of_its_authority_and_is_warned_of_it(fede
     assert "ca.key lies in the server's folder" in pki.check_server(federation.server, MACHINE)[0]
 
 
-def test_the_key_of_the_authority_goes_where_the_operator_says_but_not_into_the_servers_folder(tmp_path: Path) -> None:
+def test_the_key_of_the_authority_goes_where_the_operator_says_but_not_into_the_servers_folder(
+    tmp_path: Path,
+) -> None:
     stick = tmp_path / "stick"
     stick.mkdir()
     assert make_server_folder(tmp_path / "f", MACHINE, ca_key=stick / "ca.key") == stick / "ca.key"
-    assert mode(stick / "ca.key") == 0o600 and [path.name for path in (tmp_path / "f").iterdir()] == ["server"]
+    assert mode(stick / "ca.key") == 0o600 and [
+        path.name for path in (tmp_path / "f").iterdir()
+    ] == ["server"]
     with pytest.raises(UserError, match="does not belong in the server's folder"):
-        make_server_folder(tmp_path / "g", MACHINE, ca_key=tmp_path / "g" / "server" / "x" / ".." / "ca.key")
+        make_server_folder(
+            tmp_path / "g", MACHINE, ca_key=tmp_path / "g" / "server" / "x" / ".." / "ca.key"
+        )
     with pytest.raises(UserError, match="may be another federation's"):
         make_server_folder(tmp_path / "h", MACHINE, ca_key=stick / "ca.key")
 
@@ -122,7 +130,10 @@ def test_a_secret_is_its_owners_from_its_first_byte_and_what_is_public_is_everyb
     private.write_private(tmp_path / "secret", b"x")
     os.umask(0o077)
     private.write_private(tmp_path / "public", b"x", private.PUBLIC)
-    assert born == [0o600, 0o600] and (mode(tmp_path / "secret"), mode(tmp_path / "public")) == (0o600, 0o644)
+    assert born == [0o600, 0o600] and (mode(tmp_path / "secret"), mode(tmp_path / "public")) == (
+        0o600,
+        0o644,
+    )
 
 
 RUN: dict[str, Any] = {
@@ -135,9 +146,14 @@ RUN: dict[str, Any] = {
 
 def test_what_processes_write_is_their_owners_alone(tmp_path: Path, careless: None) -> None:
     with ProcessGroup(tmp_path / "logs", {}) as processes:
-        code = f"import os; os.mkdir({str(tmp_path / 'state')!r}); open({str(tmp_path / 'flower.db')!r}, 'w')"
+        code = (
+            f"import os; os.mkdir({str(tmp_path / 'state')!r}); "
+            f"open({str(tmp_path / 'flower.db')!r}, 'w')"
+        )
         processes.start("one", [sys.executable, "-c", code]).wait()
-        modes = {path.name: mode(path) for path in (tmp_path, *tmp_path.rglob("*")) if path != tmp_path}
+        modes = {
+            path.name: mode(path) for path in (tmp_path, *tmp_path.rglob("*")) if path != tmp_path
+        }
     assert modes == {"logs": 0o700, "one.log": 0o600, "state": 0o700, "flower.db": 0o600}
 
 
@@ -157,7 +173,11 @@ def test_a_key_that_others_can_read_is_not_used(
         lambda: pki.check_server(federation.server, MACHINE),
         lambda: renewal.renew(federation.server, federation.secret, [], 1, False, False),
     ):
-        with pytest.raises(UserError, match="others on this machine can read") if defended else nullcontext():
+        with (
+            pytest.raises(UserError, match="others on this machine can read")
+            if defended
+            else nullcontext()
+        ):
             use()
 
 
@@ -180,7 +200,9 @@ def test_a_certificate_that_ends_soon_is_warned_of_and_one_that_has_ended_is_ref
         join(federation.base / "early", AT, federation.server / "ca.crt", "early", [0])
 
 
-def test_certificates_of_another_federation_are_told_apart(federation: Federation, tmp_path: Path) -> None:
+def test_certificates_of_another_federation_are_told_apart(
+    federation: Federation, tmp_path: Path
+) -> None:
     other = Federation(tmp_path / "other")
     with pytest.raises(UserError, match="it is the key of another federation"):
         renewal.renew(federation.server, other.secret, [], 1, False, False)
@@ -214,13 +236,19 @@ def test_only_an_authority_is_believed_by_a_client(federation: Federation, tmp_p
     assert not (tmp_path / "one").exists()
 
 
-def test_a_renewed_certificate_is_believed_by_clients_as_they_are(federation: Federation, monkeypatch: Switch) -> None:
+def test_a_renewed_certificate_is_believed_by_clients_as_they_are(
+    federation: Federation, monkeypatch: Switch
+) -> None:
     held = shutil.copy(federation.server / "ca.crt", federation.base / "held.crt")
     before = (federation.server / "server.key").read_bytes()
     said = renewal.renew(federation.server, federation.secret, ["two.example.org"], 3, False, False)
-    assert "server.crt was good until" in said[0] and mode(federation.server / "server.key") == 0o600
+    assert (
+        "server.crt was good until" in said[0] and mode(federation.server / "server.key") == 0o600
+    )
     assert (federation.server / "server.key").read_bytes() != before
-    assert all(trusts(held, federation.server, name) for name in (MACHINE, "two.example.org", "127.0.0.1"))
+    assert all(
+        trusts(held, federation.server, name) for name in (MACHINE, "two.example.org", "127.0.0.1")
+    )
     assert not trusts(held, federation.server, "three.example.org")
     renewal.renew(federation.server, federation.secret, [], 3, False, False)
     assert trusts(held, federation.server, "two.example.org")  # names stay
@@ -233,11 +261,16 @@ def test_a_renewed_certificate_is_believed_by_clients_as_they_are(federation: Fe
 def test_no_certificate_outlives_its_authority(federation: Federation, monkeypatch: Switch) -> None:
     travel(monkeypatch, 30)
     renewal.renew(federation.server, federation.secret, [], 10, False, False)
-    ends = [pki.load_certificate(federation.server / name).not_valid_after_utc for name in ("server.crt", "ca.crt")]
+    ends = [
+        pki.load_certificate(federation.server / name).not_valid_after_utc
+        for name in ("server.crt", "ca.crt")
+    ]
     assert ends[0] == ends[1]
 
 
-def test_a_renewed_authority_and_the_old_one_believe_each_others_certificates(federation: Federation) -> None:
+def test_a_renewed_authority_and_the_old_one_believe_each_others_certificates(
+    federation: Federation,
+) -> None:
     old = shutil.copytree(federation.server, federation.base / "old")
     renewal.renew(federation.server, federation.secret, [], 1, True, False)
     assert (old / "ca.crt").read_bytes() != (federation.server / "ca.crt").read_bytes()
@@ -247,7 +280,9 @@ def test_a_renewed_authority_and_the_old_one_believe_each_others_certificates(fe
 def test_after_a_theft_neither_authority_believes_the_other(federation: Federation) -> None:
     old = shutil.copytree(federation.server, federation.base / "old")
     renewal.renew(federation.server, federation.secret, [], 1, True, True)
-    assert not trusts(old / "ca.crt", federation.server) and not trusts(federation.server / "ca.crt", old)
+    assert not trusts(old / "ca.crt", federation.server) and not trusts(
+        federation.server / "ca.crt", old
+    )
     assert trusts(federation.server / "ca.crt", federation.server)
     assert pki.check_server(federation.server, MACHINE) == []
     both = federation.base / "both.crt"
@@ -257,7 +292,20 @@ def test_after_a_theft_neither_authority_believes_the_other(federation: Federati
 
 @pytest.mark.parametrize(
     "text",
-    ["http://x:1", "a b:1", "x", "x:0", "x:99999", "x:y", "x:１", ":8443", "x/y:1", "-x:1", "[::1]:8443", "x:1:2"],
+    [
+        "http://x:1",
+        "a b:1",
+        "x",
+        "x:0",
+        "x:99999",
+        "x:y",
+        "x:１",
+        ":8443",
+        "x/y:1",
+        "-x:1",
+        "[::1]:8443",
+        "x:1:2",
+    ],
 )
 def test_what_names_no_machine_with_a_port_is_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"does not name a machine|has no port"):

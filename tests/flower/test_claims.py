@@ -1,4 +1,6 @@
-"""The examples that clients claim are agreed at enrolment or bounded by those of the others; claims stay for a run."""
+"""The examples that clients claim are agreed at enrolment or bounded by those of the
+others; claims stay for a run.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,15 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
         ({0: 100, 1: 500}, {}, {}, None, []),
         ({0: 100, 1: 501}, {}, {}, None, [1]),
         ({0: 10**7, 1: 100, 2: 120}, {}, {}, None, [0]),
-        ({0: 100, 1: 120, 2: 10**7, 3: 10**7}, {}, {}, None, [2, 3]),  # half of them lie: the lower median
+        # half of them lie: the lower median
+        ({0: 100, 1: 120, 2: 10**7, 3: 10**7}, {}, {}, None, [2, 3]),
         ({0: 100, 1: 110, 2: 1}, {}, {}, None, []),  # one small claim does not shut the others out
         ({0: 0, 1: 100, 2: 110}, {}, {}, None, []),  # nor do clients without examples
-        ({0: 100, 1: 110} | dict.fromkeys(MANY, 10**6), dict.fromkeys(MANY, 7), {}, None, [*MANY]),  # all on one node
+        # all on one node
+        ({0: 100, 1: 110} | dict.fromkeys(MANY, 10**6), dict.fromkeys(MANY, 7), {}, None, [*MANY]),
         ({0: 100, 1: 10**7}, {}, {(1,): 10**7}, None, []),  # agreed on, whatever the others have
-        ({0: 100, 1: 301}, {}, {(1,): 300}, None, [1]),  # more than agreed, though less than the bound
+        # more than agreed, though less than the bound
+        ({0: 100, 1: 301}, {}, {(1,): 300}, None, [1]),
         ({0: 100, 1: 200, 2: 101}, {}, {(1, 2): 300}, None, [1, 2]),  # a key's clients together
         ({0: 10**6, 1: 100}, {}, {(1,): 100}, None, [0]),  # agreed numbers bound the others
         ({0: 100, 1: 900}, {}, {}, 1000, []),
@@ -59,14 +64,20 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_claims_beyond_what_is_agreed_or_usual_are_refused(
-    claims: dict[int, int], nodes: dict[int, int], agreed: Any, largest: int | None, refused: list[int]
+    claims: dict[int, int],
+    nodes: dict[int, int],
+    agreed: Any,
+    largest: int | None,
+    refused: list[int],
 ) -> None:
     placed = {client: 100 + client for client in claims} | nodes
     assert sorted(Enrolment(None, agreed, largest).excesses(claims, placed)) == refused
 
 
 def noise(array: Array) -> Array:
-    return Array(np.random.default_rng(7).normal(size=array.numpy().shape).astype(array.numpy().dtype))
+    return Array(
+        np.random.default_rng(7).normal(size=array.numpy().shape).astype(array.numpy().dtype)
+    )
 
 
 def inflating(node: int, answer: Message) -> Message:
@@ -76,8 +87,14 @@ def inflating(node: int, answer: Message) -> Message:
     if answer.metadata.message_type != "train":
         return lying_about({LIAR: {"size": HUGE, "limit": float(HUGE)}})(node, answer)
     sent = dict(answer.content[str(LIAR)])
-    weights = {name: Array(np.full_like(a.numpy(), HUGE)) for name, a in sent.items() if name.startswith("weights/")}
-    answer.content[str(LIAR)] = ArrayRecord({name: weights.get(name) or noise(a) for name, a in sent.items()})
+    weights = {
+        name: Array(np.full_like(a.numpy(), HUGE))
+        for name, a in sent.items()
+        if name.startswith("weights/")
+    }
+    answer.content[str(LIAR)] = ArrayRecord(
+        {name: weights.get(name) or noise(a) for name, a in sent.items()}
+    )
     return answer
 
 
@@ -88,16 +105,23 @@ def pair(base: Path) -> Host:
 
 
 def model(host: Host) -> np.ndarray:
-    return np.concatenate([value.numpy().ravel() for value in load_run(host.path).state().server["model"].values()])
+    return np.concatenate(
+        [value.numpy().ravel() for value in load_run(host.path).state().server["model"].values()]
+    )
 
 
-def test_a_client_that_claims_ten_million_examples_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_client_that_claims_ten_million_examples_is_refused_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
     host, alone = pair(tmp_path / "attacked"), pair(tmp_path / "alone")
     host.serve(inflating, nodes=range(2), minimum=0.5, patience=0.3)
     alone.serve(nodes=[0], minimum=0.5, patience=0.3)
     assert np.array_equal(model(host), model(alone))
     notes = [row["text"] for row in host.rows("SELECT text FROM notes")]
-    assert any(note.startswith("a node was refused: too-large-claim: client 1: it claims 10000000") for note in notes)
+    assert any(
+        note.startswith("a node was refused: too-large-claim: client 1: it claims 10000000")
+        for note in notes
+    )
 
 
 def test_without_the_bound_its_noise_is_the_model(tmp_path: Path) -> None:
@@ -111,7 +135,11 @@ def test_without_the_bound_its_noise_is_the_model(tmp_path: Path) -> None:
 
 
 def test_a_run_that_needs_the_refused_client_says_why_it_cannot_begin(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"1 of 2 clients are connected.*client 1 missing \(too-large-claim") as error:
+    with pytest.raises(
+        UserError,
+        match=r"1 of 2 clients are connected.*client 1 missing "
+        r"\(too-large-claim",
+    ) as error:
         pair(tmp_path).serve(inflating, nodes=range(2), minimum=1.0, patience=0.3)
     assert "agree on its number in server.toml" in error.value.message
 
@@ -122,8 +150,11 @@ def test_an_agreed_number_is_believed_and_no_more(tmp_path: Path) -> None:
     meddle = lying_about({LIAR: {"size": 40000, "limit": 40000.0}})
     hello: Meddle = lambda n, a: meddle(n, a) if a.metadata.message_type != "train" else a
     for agreed, there in ((39999, {0}), (40000, {0, 1})):
-        ServerHost.read(folder).model_copy(update={"examples": {node_name(LIAR): agreed}}).write(folder)
-        with pytest.raises(UserError, match=r"connected|abandoned"):  # its weights are not what it claims
+        ServerHost.read(folder).model_copy(update={"examples": {node_name(LIAR): agreed}}).write(
+            folder
+        )
+        # its weights are not what it claims
+        with pytest.raises(UserError, match=r"connected|abandoned"):
             host.serve(hello, nodes=range(2), minimum=1.0, patience=0.3, seconds=1.0, attempts=1)
         registry = Registry(host.grid, EnrolmentFiles(folder))
         registry.look()
@@ -133,12 +164,17 @@ def test_an_agreed_number_is_believed_and_no_more(tmp_path: Path) -> None:
 def test_labels_are_those_of_the_examples(tmp_path: Path) -> None:
     federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about({2: {"limit": 10**6}}))
     registry = heard(federation)
-    assert 2 not in registry.nodes and "too-large-claim: client 2 claims 1e+06 labels" in registry.refused[102]
+    assert (
+        2 not in registry.nodes
+        and "too-large-claim: client 2 claims 1e+06 labels" in registry.refused[102]
+    )
     assert 2 in heard(federation, labels=10**6).nodes  # if examples had so many
 
 
 def test_claims_are_looked_at_again_as_members_come(tmp_path: Path) -> None:
-    federation = Federated(EXAMPLES["fedper"](), tmp_path, lying_about({5: {"size": 10**4, "limit": 1.0}}))
+    federation = Federated(
+        EXAMPLES["fedper"](), tmp_path, lying_about({5: {"size": 10**4, "limit": 1.0}})
+    )
     late = {node: federation.grid.contexts.pop(node) for node in (100, 101, 102, 103, 104)}
     registry = Registry(federation.grid)
     registry.look()
@@ -146,7 +182,8 @@ def test_claims_are_looked_at_again_as_members_come(tmp_path: Path) -> None:
     federation.grid.contexts.update(late)
     registry.look()
     assert (
-        set(registry.nodes) == set(registry.members) == {0, 1, 2, 3, 4} and "too-large-claim" in registry.refused[105]
+        set(registry.nodes) == set(registry.members) == {0, 1, 2, 3, 4}
+        and "too-large-claim" in registry.refused[105]
     )
 
 
@@ -163,7 +200,10 @@ def test_a_claim_stays_as_it_is_for_a_run(tmp_path: Path) -> None:
     federation.grid.contexts[103] = context
     registry.look()
     assert 3 not in registry.nodes
-    assert registry.refused[103] == f"changed-claim: client 3 now claims {size + 1} examples, in this run {size}"
+    assert (
+        registry.refused[103]
+        == f"changed-claim: client 3 now claims {size + 1} examples, in this run {size}"
+    )
 
 
 def test_a_claim_stays_as_it_is_when_the_server_is_restarted(tmp_path: Path) -> None:
@@ -171,12 +211,18 @@ def test_a_claim_stays_as_it_is_when_the_server_is_restarted(tmp_path: Path) -> 
     with pytest.raises(SystemExit):
         host.serve(stop_after(2))
     grown = lying_about({4: {"size": 400, "limit": 400.0}})
-    host.serve(lambda n, a: grown(n, a) if a.metadata.message_type != "train" else a, minimum=0.5, patience=0.3)
+    host.serve(
+        lambda n, a: grown(n, a) if a.metadata.message_type != "train" else a,
+        minimum=0.5,
+        patience=0.3,
+    )
     notes = [row["text"] for row in host.rows("SELECT text FROM notes")]
     assert any("changed-claim: client 4 now claims 400" in note for note in notes), notes
 
 
-def test_a_federation_on_one_machine_agrees_on_the_numbers_that_it_deals_out(tmp_path: Path) -> None:
+def test_a_federation_on_one_machine_agrees_on_the_numbers_that_it_deals_out(
+    tmp_path: Path,
+) -> None:
     host = Host(tmp_path, {"data": {**TABLE["data"], "clients": 5}})
     dealt_out(host.path, tmp_path / "g", 2, 1234, insecure=True)
     agreed = ServerHost.read(tmp_path / "g" / "server").examples
@@ -185,7 +231,10 @@ def test_a_federation_on_one_machine_agrees_on_the_numbers_that_it_deals_out(tmp
 
 
 def test_a_late_client_is_waited_for_and_joins_at_the_next_round(tmp_path: Path) -> None:
-    host = Host(tmp_path, {"rounds": 3, "data": {**TABLE["data"], "clients": 3}, "evaluation": {"every": 50}})
+    host = Host(
+        tmp_path,
+        {"rounds": 3, "data": {**TABLE["data"], "clients": 3}, "evaluation": {"every": 50}},
+    )
 
     def meddle(node: int, answer: Message) -> Message:
         if answer.metadata.message_type == "train" and answer.metadata.group_id == "0":
@@ -196,12 +245,18 @@ def test_a_late_client_is_waited_for_and_joins_at_the_next_round(tmp_path: Path)
     notes = [row["text"] for row in host.rows("SELECT text FROM notes")]
     assert "waiting for clients: 2 of 3 are there, client 2 missing" in notes
     assert "going on without client 2, not there after 0.3 s; who comes later joins" in notes
-    rounds = {row["round"] for row in host.rows("SELECT DISTINCT round FROM traffic WHERE client = 2")}
+    rounds = {
+        row["round"] for row in host.rows("SELECT DISTINCT round FROM traffic WHERE client = 2")
+    }
     assert rounds == {2, 3} and load_run(host.path).status == "finished"
 
 
 def test_one_of_two_is_too_few(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"1 of 2 clients are connected after 0\.3 s, at least 2 are needed, client 1"):
+    with pytest.raises(
+        UserError,
+        match=r"1 of 2 clients are connected after 0\.3 s, at least 2 "
+        r"are needed, client 1",
+    ):
         pair(tmp_path).serve(nodes=[0], patience=0.3)
 
 
@@ -212,7 +267,10 @@ class Keyed(LocalGrid):
 
     def get_nodes(self) -> list[Any]:
         files = {node: self.folder / f"{node_name(node - 100)}.pub" for node in self.contexts}
-        return [SimpleNamespace(node_id=node, public_key=public_key(file)) for node, file in files.items()]
+        return [
+            SimpleNamespace(node_id=node, public_key=public_key(file))
+            for node, file in files.items()
+        ]
 
 
 def test_keys_are_enrolled_and_revoked_during_a_run(tmp_path: Path) -> None:
@@ -238,9 +296,9 @@ def test_keys_are_enrolled_and_revoked_during_a_run(tmp_path: Path) -> None:
     assert set(registry.nodes) == {*range(6)} and registry.refused == {}
     with_clients([0, 1, 2, 4, 5])
     registry.look()
-    assert set(registry.nodes) == set(registry.members) == {0, 1, 2, 4, 5} and registry.refused[103].startswith(
-        "not-enrolled"
-    )
+    assert set(registry.nodes) == set(registry.members) == {0, 1, 2, 4, 5} and registry.refused[
+        103
+    ].startswith("not-enrolled")
     (server / "server.toml").write_text("half a fi")  # somebody is writing it
     registry.look()
     assert set(registry.nodes) == {0, 1, 2, 4, 5}

@@ -37,7 +37,9 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path / "f" / "one")
 
 
-def test_the_reason_of_a_refusal_is_logged_on_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_reason_of_a_refusal_is_logged_on_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     server, sides = everybody(EXAMPLES["fedper"]().setting(), tmp_path)
     message = OpenRound(server, server.start(), [0]).downloads[0]
     header = json.dumps({**json.loads(message.header), "refused": FORGED})
@@ -50,14 +52,20 @@ def test_a_specification_is_quoted_on_one_line(
     field: str, node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The version is quoted when it is another one, the population when it is no number."""
-    config = Config.of({"rounds": 1, "data": DATA, "net": {"name": "mlp"}, "method": {"name": "fedavg"}})
-    spec = job_for(new_run(config, tmp_path / "run", []), "f", kind="train", seconds=1.0, patience=1.0).spec
+    config = Config.of(
+        {"rounds": 1, "data": DATA, "net": {"name": "mlp"}, "method": {"name": "fedavg"}}
+    )
+    spec = job_for(
+        new_run(config, tmp_path / "run", []), "f", kind="train", seconds=1.0, patience=1.0
+    ).spec
     with pytest.raises(Malformed):
         node._sides(json.dumps({**spec.model_dump(), field: FORGED}))
     assert [record.getMessage().isprintable() for record in caplog.records] == [True]
 
 
-def test_the_state_of_a_connection_is_one_line(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_state_of_a_connection_is_one_line(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
     node._tell(Standing("trying", f"the server answers {FORGED}"))
     standing = Standing.read(node.folder)
     assert standing is not None and only_text(standing.text)
@@ -68,7 +76,9 @@ def test_lines_of_a_traceback_cannot_pass_for_records() -> None:
     try:
         raise ValueError(FORGED)
     except ValueError:
-        record = logging.LogRecord("a", logging.ERROR, "", 0, "failed: %s", (FORGED,), sys.exc_info())
+        record = logging.LogRecord(
+            "a", logging.ERROR, "", 0, "failed: %s", (FORGED,), sys.exc_info()
+        )
     first, *others = Lines("%(asctime)s %(message)s").format(record).split("\n")
     assert first.endswith("failed: 0") and others
     assert all(line.startswith("    ") and line.isprintable() for line in others)

@@ -1,4 +1,6 @@
-"""A real SuperLink and real clients on loopback, with certificates and enrolled keys: results, losses, hostility."""
+"""A real SuperLink and real clients on loopback, with certificates and enrolled keys:
+results, losses, hostility.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ from fedblocks.runs.storage.folder import RunFolder
 
 pytestmark = pytest.mark.timeout(900)
 
-PROGRAM = (str(Path(__file__).with_name("hostile_worker.py")),)  # as honest as the other until it is told otherwise
+# as honest as the other until it is told otherwise
+PROGRAM = (str(Path(__file__).with_name("hostile_worker.py")),)
 DATA = {"name": "digits", "clients": 2, "split": [0.6, 0.2, 0.2]}
 TABLE: dict[str, Any] = {
     "rounds": 2,
@@ -51,11 +54,26 @@ TABLE: dict[str, Any] = {
 TRAINING = {"lr": 0.1, "batch_size": 64}
 METHODS: dict[str, dict[str, Any]] = {
     "fedper": {"method": {"name": "fedper", **TRAINING}},
-    "fedmn": {"method": {"name": "fedmn", "modules": [2, 2], "widths": [16], "dropout": 0.0, **TRAINING}},
+    "fedmn": {
+        "method": {"name": "fedmn", "modules": [2, 2], "widths": [16], "dropout": 0.0, **TRAINING}
+    },
     "pfedmb": {"method": {"name": "pfedmb", "branches": 2, **TRAINING}},
     "modfl": {  # two architectures, whose last layers are the same
-        "method": {"name": "modfl", "cohorts": "found", "operations": 2, "warmup": 1, "configuration": "a", **TRAINING},
-        "groups": {"b": {"clients": [1], "net": {"name": "mlp", "hidden": [8, 12]}, "method": {"configuration": "b"}}},
+        "method": {
+            "name": "modfl",
+            "cohorts": "found",
+            "operations": 2,
+            "warmup": 1,
+            "configuration": "a",
+            **TRAINING,
+        },
+        "groups": {
+            "b": {
+                "clients": [1],
+                "net": {"name": "mlp", "hidden": [8, 12]},
+                "method": {"configuration": "b"},
+            }
+        },
     },
 }
 
@@ -67,7 +85,11 @@ class Deployed:
         self.base, self.server = base, base / "server"
         port = launch.free_port()
         set_up(base, "127.0.0.1", {"one": [0], "two": [1]}, port, launch.free_port(), data=DATA)
-        variables = {**launch.environment(self.server), launch.SERVER: str(self.server), "OMP_NUM_THREADS": "1"}
+        variables = {
+            **launch.environment(self.server),
+            launch.SERVER: str(self.server),
+            "OMP_NUM_THREADS": "1",
+        }
         self.processes = ProcessGroup(base / "logs", variables)
 
     def start(self) -> None:
@@ -75,7 +97,9 @@ class Deployed:
         start_client(self.processes, self.base / "one", "one")
         start_client(self.processes, self.base / "two", "two", PROGRAM)
 
-    def submit(self, name: str, folder: Path, changes: dict[str, Any] | None = None, **choices: Any) -> Path:
+    def submit(
+        self, name: str, folder: Path, changes: dict[str, Any] | None = None, **choices: Any
+    ) -> Path:
         path = new_run(Config.of({**TABLE, **METHODS[name], **(changes or {})}), folder, [])
         wanted = {"seconds": 240.0, "patience": 240.0, **choices}
         running.submit(self.server, job_for(path, self.host.federation, kind="train", **wanted))
@@ -85,13 +109,20 @@ class Deployed:
         running.look_after(self.processes, self.server, print)
 
     def finish(self, path: Path) -> RunResult:
-        return watch(path, lambda done: print(done.line()), lambda note: print(note.text), self.tend)
+        return watch(
+            path, lambda done: print(done.line()), lambda note: print(note.text), self.tend
+        )
 
     def personal(self, path: Path, client: int) -> Path:
         with RunFolder.open(path) as folder:
             name = folder.store.meta(REAL)
         node = "one" if client == 0 else "two"
-        return PersonalStore.of(self.base / node / "state", self.host.federation, str(name), client).root / "personal"
+        return (
+            PersonalStore.of(
+                self.base / node / "state", self.host.federation, str(name), client
+            ).root
+            / "personal"
+        )
 
     def kill(self, *names: str) -> None:
         """Kill processes, and what they had started for messages."""
@@ -105,14 +136,18 @@ class Deployed:
 
 def descendants(pid: int) -> list[int]:
     try:
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     except OSError:
         return []
     return children + [below for child in children for below in descendants(child)]
 
 
 def living(base: Path) -> list[str]:
-    """The processes that name a folder in their command or environment; not by the mark that they are ended by."""
+    """The processes that name a folder in their command or environment; not by the mark
+    that they are ended by.
+    """
     processes = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -165,11 +200,16 @@ def begun(deployed: Deployed, tmp_path_factory: pytest.TempPathFactory) -> dict[
 def test_a_real_federation_ends_as_a_simulated_one(
     name: str, deployed: Deployed, begun: dict[str, Path], tmp_path: Path
 ) -> None:
-    same_end(deployed.finish(begun[name]), run(Config.of({**TABLE, **METHODS[name]}), tmp_path / "simulated"))
+    same_end(
+        deployed.finish(begun[name]),
+        run(Config.of({**TABLE, **METHODS[name]}), tmp_path / "simulated"),
+    )
 
 
 def same_end(real: RunResult, simulated: RunResult) -> None:
-    """The server's blocks, the personal models' scores and the counted bytes are those of the simulated run."""
+    """The server's blocks, the personal models' scores and the counted bytes are those
+    of the simulated run.
+    """
     ours, theirs = real.state(), simulated.state()
     assert ours.round == theirs.round and ours.server.keys() == theirs.server.keys()
     for block, tensors in theirs.server.items():
@@ -179,7 +219,9 @@ def same_end(real: RunResult, simulated: RunResult) -> None:
     assert (real.bytes_down, real.bytes_up) == (simulated.bytes_down, simulated.bytes_up)
 
 
-HOSTILE = {  # in each round another; the full disk comes first, for the client's log could not be written to either
+# in each round another; the full disk comes first, for the client's log could not be written to
+# either
+HOSTILE = {
     "disk": "client-error",
     "nan": "not-finite",
     "extra": "names",
@@ -190,7 +232,9 @@ HOSTILE = {  # in each round another; the full disk comes first, for the client'
 }
 
 
-def test_a_hostile_client_is_refused_with_reasons_that_both_sides_log(deployed: Deployed, tmp_path: Path) -> None:
+def test_a_hostile_client_is_refused_with_reasons_that_both_sides_log(
+    deployed: Deployed, tmp_path: Path
+) -> None:
     plot(deployed, *HOSTILE)
     changes = {"rounds": len(HOSTILE) + 1}
     path = deployed.submit("fedper", tmp_path / "run", changes, minimum=0.5)
@@ -198,11 +242,17 @@ def test_a_hostile_client_is_refused_with_reasons_that_both_sides_log(deployed: 
     plot(deployed)
     assert result.status == "finished" and result.rounds == len(HOSTILE) + 1
     refusals = rows(path, "SELECT round, client, reason FROM refusals ORDER BY round")
-    assert [(row["round"], row["client"]) for row in refusals] == [(n + 1, 1) for n in range(len(HOSTILE))]
+    assert [(row["round"], row["client"]) for row in refusals] == [
+        (n + 1, 1) for n in range(len(HOSTILE))
+    ]
     assert [row["reason"] for row in refusals] == list(HOSTILE.values())
     log = deployed.processes.log("two").read_text()
     assert [reason for reason in HOSTILE.values() if f"was not used: {reason}" not in log] == []
-    assert all(value.isfinite().all() for block in result.state().server.values() for value in block.values())
+    assert all(
+        value.isfinite().all()
+        for block in result.state().server.values()
+        for value in block.values()
+    )
 
 
 def test_a_client_of_another_version_is_refused(deployed: Deployed, tmp_path: Path) -> None:
@@ -212,7 +262,10 @@ def test_a_client_of_another_version_is_refused(deployed: Deployed, tmp_path: Pa
     plot(deployed)
     notes = [row["text"] for row in rows(path, "SELECT text FROM notes")]
     assert any("a node was refused: version-mismatch" in note for note in notes), notes
-    assert "this client cannot take part: version-mismatch" in deployed.processes.log("two").read_text()
+    assert (
+        "this client cannot take part: version-mismatch"
+        in deployed.processes.log("two").read_text()
+    )
     assert [row["reason"] for row in rows(path, "SELECT reason FROM refusals")] == ["unreachable"]
 
 
@@ -227,20 +280,28 @@ def test_a_client_that_is_killed_costs_no_more_than_the_deadline_and_comes_back_
     assert kept
     deployed.kill("two")
     killed = time.monotonic()
-    abandoned = "SELECT 1 FROM notes WHERE text LIKE 'round 2 was abandoned: 1 of at least 2 %client 1: no-answer%'"
+    abandoned = (
+        "SELECT 1 FROM notes WHERE text LIKE 'round 2 was abandoned: 1 of at least 2 "
+        "%client 1: no-answer%'"
+    )
     until(lambda: rows(path, abandoned) != [], "the end of the round", deployed)
-    assert time.monotonic() - killed < 45  # the deadline and a little; Flower notices after 50 to 60 seconds
+    # the deadline and a little; Flower notices after 50 to 60 seconds
+    assert time.monotonic() - killed < 45
     plot(deployed)
     start_client(deployed.processes, deployed.base / "two", "two", PROGRAM)
     real = deployed.finish(path)  # Flower lets it in again when it has noticed
-    assert rows(path, "SELECT 1 FROM notes WHERE text LIKE 'round 2 was abandoned%()'") == []  # nobody tried without it
+    # nobody tried without it
+    assert rows(path, "SELECT 1 FROM notes WHERE text LIKE 'round 2 was abandoned%()'") == []
     assert fingerprint(deployed.personal(path, 1) / "round-000001") == kept
     same_end(real, run(Config.of({**TABLE, **METHODS["pfedmb"]}), tmp_path / "simulated"))
 
 
 def fingerprint(folder: Path) -> dict[str, str]:
     files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }
 
 
 def test_a_run_survives_its_superlink(deployed: Deployed, tmp_path: Path) -> None:
@@ -250,38 +311,61 @@ def test_a_run_survives_its_superlink(deployed: Deployed, tmp_path: Path) -> Non
     deployed.processes.running["superlink"].kill()
     real = deployed.finish(path)
     assert real.rounds == 3
-    same_end(real, run(Config.of({**TABLE, **METHODS["fedper"], "rounds": 3}), tmp_path / "simulated"))
+    same_end(
+        real, run(Config.of({**TABLE, **METHODS["fedper"], "rounds": 3}), tmp_path / "simulated")
+    )
 
 
 @pytest.mark.soak
-def test_jobs_go_on_side_by_side_are_taken_up_after_a_crash_and_stopped(deployed: Deployed, tmp_path: Path) -> None:
+def test_jobs_go_on_side_by_side_are_taken_up_after_a_crash_and_stopped(
+    deployed: Deployed, tmp_path: Path
+) -> None:
     plot(deployed)
     path = deployed.submit("fedper", tmp_path / "run", {"rounds": 1000})
     until(lambda: rows(path, "SELECT 1 FROM rounds") != [], "round 1", deployed)
-    job = job_for(path, deployed.host.federation, kind="adapt", clients=(1,), seconds=240.0, patience=240.0)
+    job = job_for(
+        path, deployed.host.federation, kind="adapt", clients=(1,), seconds=240.0, patience=240.0
+    )
     adapt = running.submit(deployed.server, job).name
     until(lambda: load_job(deployed.server, adapt).is_over, "the end of adapt", deployed)
     assert load_job(deployed.server, adapt).status == "finished"
-    (train,) = [record.name for record in unfinished_jobs(deployed.server) if record.job.folder == str(path)]
-    deployed.kill("superexec", "superlink")  # and the run's app with it, which superexec had started
+    (train,) = [
+        record.name for record in unfinished_jobs(deployed.server) if record.job.folder == str(path)
+    ]
+    # and the run's app with it, which superexec had started
+    deployed.kill("superexec", "superlink")
     done = len(rows(path, "SELECT 1 FROM rounds"))
     for name in ("superlink", "superexec"):
         command, more = deployed.processes.commands[name]
         deployed.processes.start(name, command, **more)
         launch.until(
-            lambda: launch.healthy(deployed.host, deployed.server), 60, deployed.processes.check, "the SuperLink"
+            lambda: launch.healthy(deployed.host, deployed.server),
+            60,
+            deployed.processes.check,
+            "the SuperLink",
         )
     until(lambda: len(rows(path, "SELECT 1 FROM rounds")) > done + 1, "more rounds", deployed)
     assert load_job(deployed.server, train).submissions == 2
     assert [record.name for record in stop_jobs(deployed.server, path)] == [train]
     with pytest.raises(Interrupted, match="the run was stopped"):
-        watch(path, lambda round_done: None, lambda note: None, lambda: check_job(deployed.server, train))
+        watch(
+            path,
+            lambda round_done: None,
+            lambda note: None,
+            lambda: check_job(deployed.server, train),
+        )
     deployed.tend()
-    assert load_job(deployed.server, train).status == "stopped" and load_run(path).status == "interrupted"
-    assert rows(path, "SELECT text FROM notes WHERE level = 'warning'") == []  # nothing such as "stopped: 0"
+    assert (
+        load_job(deployed.server, train).status == "stopped"
+        and load_run(path).status == "interrupted"
+    )
+    # nothing such as "stopped: 0"
+    assert rows(path, "SELECT text FROM notes WHERE level = 'warning'") == []
 
 
-def test_an_unknown_key_is_refused(deployed: Deployed, visitors: ProcessGroup, tmp_path: Path) -> None:
+def test_an_unknown_key_is_refused(
+    deployed: Deployed, visitors: ProcessGroup, tmp_path: Path
+) -> None:
     make_client(visitor(deployed, tmp_path) / "client.key", tmp_path / "visitor.pub")
     assert "does not know the key of this client" in refused(visitors, tmp_path / "visitor").text
 
@@ -290,7 +374,10 @@ def test_a_server_with_another_authority_is_not_believed(
     deployed: Deployed, visitors: ProcessGroup, tmp_path: Path
 ) -> None:
     make_authority(visitor(deployed, tmp_path))
-    assert "not signed by the authority that this client knows" in refused(visitors, tmp_path / "visitor").text
+    assert (
+        "not signed by the authority that this client knows"
+        in refused(visitors, tmp_path / "visitor").text
+    )
 
 
 def refused(visitors: ProcessGroup, folder: Path) -> Standing:

@@ -38,7 +38,8 @@ def test_an_excuse_tells_the_kind_of_a_failure() -> None:
     assert "cannot be used" in excuse_for(DataError(f"/{SECRET}: row 3"))
     assert "cannot be read" in excuse_for(CheckpointError(f"/{SECRET}"))
     assert excuse_for(PermissionError(SECRET)) == "it failed (PermissionError); its log says why"
-    assert excuse_for(NetError("the net has no layer x")) == "the net has no layer x"  # the server's own choice
+    # the server's own choice
+    assert excuse_for(NetError("the net has no layer x")) == "the net has no layer x"
 
 
 @pytest.mark.parametrize("trouble", ["the disk cannot be written", "what was kept is gone"])
@@ -64,8 +65,12 @@ def test_a_client_that_cannot_begin_does_not_say_where_its_files_lie(
 ) -> None:
     folder = tmp_path / SECRET / "one"
     set_up(tmp_path / SECRET, "127.0.0.1", {"one": [0], "two": [1]}, insecure=True, data=DATA)
-    config = Config.of({"rounds": 1, "data": DATA, "net": {"name": "mlp"}, "method": {"name": "fedavg"}})
-    job = job_for(new_run(config, tmp_path / "run", []), SECRET, kind="train", seconds=1.0, patience=1.0)
+    config = Config.of(
+        {"rounds": 1, "data": DATA, "net": {"name": "mlp"}, "method": {"name": "fedavg"}}
+    )
+    job = job_for(
+        new_run(config, tmp_path / "run", []), SECRET, kind="train", seconds=1.0, patience=1.0
+    )
     client, path = Node(folder), folder / "client.toml"
     monkeypatch.setattr(client.fleet, "fetch", lambda *_: None)
     match trouble:
@@ -79,7 +84,9 @@ def test_a_client_that_cannot_begin_does_not_say_where_its_files_lie(
         case _:
             monkeypatch.setattr(node.prepare, "sides_at", lambda *_: (folder / "gone").read_text())
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    question = Message(with_spec(RecordDict({"hello": ConfigRecord({})}), job.spec.model_dump_json()), 1, HELLO)
+    question = Message(
+        with_spec(RecordDict({"hello": ConfigRecord({})}), job.spec.model_dump_json()), 1, HELLO
+    )
     answer = client._fetch_and_reply(1, question, None)  # type: ignore[arg-type]
     sent = answer.error.reason if answer.has_error() else str(answer.content["hello"]["json"])
     assert SECRET not in sent and "log says why" in sent

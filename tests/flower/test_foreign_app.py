@@ -1,4 +1,6 @@
-"""A server's operator starts an app of his own: nothing of it runs on a client, though it would on one of Flower's."""
+"""A server's operator starts an app of his own: nothing of it runs on a client, though
+it would on one of Flower's.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ def main(grid, context):
     while not (nodes := list(grid.get_node_ids())):
         time.sleep(0.2)
     question = RecordDict({{"config": ConfigRecord({{"do": "as I say"}})}})
-    replies = grid.send_and_receive([Message(question, node, "train") for node in nodes], timeout=60)
+    questions = [Message(question, node, "train") for node in nodes]
+    replies = grid.send_and_receive(questions, timeout=60)
     said = [reply.error.reason if reply.has_error() else "done" for reply in replies]
     Path({answers!r}).write_text(json.dumps(said))
 """
@@ -65,7 +68,9 @@ class Foreign:
     """An app, and the traces that it leaves."""
 
     def __init__(self, base: Path) -> None:
-        self.imported, self.called, self.answers = (base / name for name in ("imported", "called", "answers"))
+        self.imported, self.called, self.answers = (
+            base / name for name in ("imported", "called", "answers")
+        )
         paths = {name: str(getattr(self, name)) for name in ("imported", "called", "answers")}
         self.app = base / "app"
         (self.app / "foreign").mkdir(parents=True)
@@ -86,26 +91,36 @@ def stock(server: Path, folder: Path) -> list[str]:
     """Flower's own client, with the same key, past the gateway: that passes no apps."""
     inside = f"127.0.0.1:{ServerHost.read(server).inner_port}"
     address = ["--superlink", inside, "--host", "127.0.0.1", "--port", str(launch.free_port())]
-    key = ["--root-certificates", str(folder / "ca.crt"), "--auth-supernode-private-key", str(folder / "client.key")]
+    key = [
+        "--root-certificates",
+        str(folder / "ca.crt"),
+        "--auth-supernode-private-key",
+        str(folder / "client.key"),
+    ]
     return ["flower-supernode", *address, *key]
 
 
 def test_nothing_of_a_foreign_app_runs_on_a_client(tmp_path: Path) -> None:
     server, folder = tmp_path / "f" / "server", tmp_path / "f" / "one"
     data = {"name": "digits", "clients": 1}
-    set_up(tmp_path / "f", "127.0.0.1", {"one": [0]}, launch.free_port(), launch.free_port(), data=data)
+    set_up(
+        tmp_path / "f", "127.0.0.1", {"one": [0]}, launch.free_port(), launch.free_port(), data=data
+    )
     variables = {**launch.environment(server), launch.SERVER: str(server)}
     with ProcessGroup(tmp_path / "logs", variables) as processes:
         running.start_server(processes, server, print)
         start_client(processes, folder, "one")
         launch.until(lambda: stands(folder, "connected"), 60, processes.check, "the client")
         ours = Foreign(tmp_path / "ours")
-        assert ours.start(server, processes) == ["refused: not-fedblocks: the message is not of a fedblocks run"]
+        assert ours.start(server, processes) == [
+            "refused: not-fedblocks: the message is not of a fedblocks run"
+        ]
         assert not ours.imported.exists() and not ours.called.exists()
         assert "the message is not of a fedblocks run" in processes.log("one").read_text()
         processes.running["one"].send_signal(signal.SIGTERM)
         processes.running.pop("one").wait(30)
-        processes.start("stock", stock(server, folder), **launch.environment(folder))  # without this defence
+        # without this defence
+        processes.start("stock", stock(server, folder), **launch.environment(folder))
         theirs = Foreign(tmp_path / "theirs")
         assert theirs.start(server, processes) == ["done"]
         assert theirs.imported.exists() and theirs.called.exists()

@@ -33,22 +33,52 @@ from .doors import GOOD, Door, answered, everything, request
 CLOSE = {b"Connection": b"close"}
 OWN = {b"X-Forwarded-For": b"1.1.1.1", b"flwr-publi-key": b"x", b"Cookie": b"x"}
 TRAVERSALS = [
-    b"/v1/fleet/../control/list-runs", b"/v1/fleet/./../control/list-runs",
-    b"/v1/fleet/pull-messages/../../control/list-runs", b"/v1/fleet/%2e%2e/control/list-runs",
-    b"/v1/fleet/..%2fcontrol/list-runs", b"/v1/fleet/%2E%2E%2Fcontrol%2Flist-runs",
-    b"/v1/fleet/%252e%252e/control/list-runs", b"/v1/fleet/..%252fcontrol/list-runs",
-    b"/v1/fleet/%c0%ae%c0%ae/control/list-runs", b"/v1/fleet\\..\\control\\list-runs",
-    b"/v1/fleet/..\\control/list-runs", b"/v1/fleet/%5c..%5ccontrol/list-runs", b"/v1/fleet//../control/list-runs",
-    b"//v1/control/list-runs", b"/v1//fleet/pull-messages", b"/v1/fleet/;/../../control/list-runs",
-    b"/v1/fleet/..;/control/list-runs", b"/v1/fleet/pull-messages;x=1", b"http://127.0.0.1/v1/control/list-runs",
-    b"http://server/v1/fleet/pull-messages", b"https://server/v1/fleet/../control/list-runs",
-    b"/V1/FLEET/pull-messages", b"/v1/fleet/PULL-MESSAGES", b"/v1/fleet/pull-messages.", b"/v1/fleet/pull-messages/",
-    b"/v1/fleet/pull-messages?x=1", b"/v1/fleet/pull-messages?", b"/v1/fleet/pull-messages#x",
-    b"/v1/fleet/pull-messages%00", b"/v1/fleet/pull-messages\x00", b"/v1/fleet/pull-message\xc5\xbf", b"/v1/fleet/",
-    b"/v1/fleet", b"/", b"*", b"", b"/v1/control/list-runs", b"/v1/control/start-run", b"/v1/runtime/acquire-task",
-    b"/health", b"/docs", b"/openapi.json", b"/v1/fleet/get-fab", b"/v1/fleet/register-node",
+    b"/v1/fleet/../control/list-runs",
+    b"/v1/fleet/./../control/list-runs",
+    b"/v1/fleet/pull-messages/../../control/list-runs",
+    b"/v1/fleet/%2e%2e/control/list-runs",
+    b"/v1/fleet/..%2fcontrol/list-runs",
+    b"/v1/fleet/%2E%2E%2Fcontrol%2Flist-runs",
+    b"/v1/fleet/%252e%252e/control/list-runs",
+    b"/v1/fleet/..%252fcontrol/list-runs",
+    b"/v1/fleet/%c0%ae%c0%ae/control/list-runs",
+    b"/v1/fleet\\..\\control\\list-runs",
+    b"/v1/fleet/..\\control/list-runs",
+    b"/v1/fleet/%5c..%5ccontrol/list-runs",
+    b"/v1/fleet//../control/list-runs",
+    b"//v1/control/list-runs",
+    b"/v1//fleet/pull-messages",
+    b"/v1/fleet/;/../../control/list-runs",
+    b"/v1/fleet/..;/control/list-runs",
+    b"/v1/fleet/pull-messages;x=1",
+    b"http://127.0.0.1/v1/control/list-runs",
+    b"http://server/v1/fleet/pull-messages",
+    b"https://server/v1/fleet/../control/list-runs",
+    b"/V1/FLEET/pull-messages",
+    b"/v1/fleet/PULL-MESSAGES",
+    b"/v1/fleet/pull-messages.",
+    b"/v1/fleet/pull-messages/",
+    b"/v1/fleet/pull-messages?x=1",
+    b"/v1/fleet/pull-messages?",
+    b"/v1/fleet/pull-messages#x",
+    b"/v1/fleet/pull-messages%00",
+    b"/v1/fleet/pull-messages\x00",
+    b"/v1/fleet/pull-message\xc5\xbf",
+    b"/v1/fleet/",
+    b"/v1/fleet",
+    b"/",
+    b"*",
+    b"",
+    b"/v1/control/list-runs",
+    b"/v1/control/start-run",
+    b"/v1/runtime/acquire-task",
+    b"/health",
+    b"/docs",
+    b"/openapi.json",
+    b"/v1/fleet/get-fab",
+    b"/v1/fleet/register-node",
     b"/v1/fleet/unregister-node",
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -65,29 +95,53 @@ def nothing_seen(request: pytest.FixtureRequest) -> None:
 
 def test_the_routes_are_those_of_flowers_client_but_for_apps_and_enrolment() -> None:
     code = {name for name in FleetHttpClient.__dict__ if name[0].isupper()}
-    routes = {"/v1/fleet/" + "".join(f"-{c.lower()}" if c.isupper() else c for c in name)[1:] for name in code}
-    assert {route.decode() for route in ROUTES | UNKEYED} == routes - {"/v1/fleet/get-fab", "/v1/fleet/get-run"}
+    routes = {
+        "/v1/fleet/" + "".join(f"-{c.lower()}" if c.isupper() else c for c in name)[1:]
+        for name in code
+    }
+    assert {route.decode() for route in ROUTES | UNKEYED} == routes - {
+        "/v1/fleet/get-fab",
+        "/v1/fleet/get-run",
+    }
 
 
 def test_headers_and_tolerances_are_flowers() -> None:
-    names = (core.FLEET_HTTP_PUBLIC_KEY_HEADER, constant.TIMESTAMP_HEADER, core.FLEET_HTTP_SIGNATURE_HEADER)
+    names = (
+        core.FLEET_HTTP_PUBLIC_KEY_HEADER,
+        constant.TIMESTAMP_HEADER,
+        core.FLEET_HTTP_SIGNATURE_HEADER,
+    )
     assert tuple(map(str.encode, names)) == (members.KEY, members.TIME, members.SIGNATURE)
-    versions = (name for name, _ in RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
+    versions = (
+        name for name, _ in RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata()
+    )
     assert {*map(str.encode, names), *map(str.encode, versions)} <= PASSED
     assert core.VERSION_INCOMPATIBILITY_MESSAGE_METADATA_KEY.encode() in PASSED
     assert constant.SYSTEM_TIME_TOLERANCE == members.AHEAD
     assert constant.TIMESTAMP_TOLERANCE + constant.SYSTEM_TIME_TOLERANCE == members.BEHIND
 
 
-def test_an_enrolled_client_is_passed_on_with_its_body_and_no_header_of_its_own_invention(door: Door) -> None:
+def test_an_enrolled_client_is_passed_on_with_its_body_and_no_header_of_its_own_invention(
+    door: Door,
+) -> None:
     body = os.urandom(3 * MIB)
     answer = door.ask(request(GOOD, {**door.signed(), **CLOSE, **OWN}, body))
     head, _, content = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n") and content == b"good"
-    assert not {b"server", b"date"} & {line.partition(b":")[0].lower() for line in head.split(b"\r\n")}
+    assert not {b"server", b"date"} & {
+        line.partition(b":")[0].lower() for line in head.split(b"\r\n")
+    }
     (seen,) = door.recorder.seen
     assert seen.line == f"POST {GOOD.decode()} HTTP/1.1" and seen.body == body
-    allowed = {"host", "content-length", "content-type", "connection", "accept", "accept-encoding", "user-agent"}
+    allowed = {
+        "host",
+        "content-length",
+        "content-type",
+        "connection",
+        "accept",
+        "accept-encoding",
+        "user-agent",
+    }
     assert seen.headers.keys() == allowed | {"flwr-public-key", "flwr-timestamp", "flwr-signature"}
 
 
@@ -106,7 +160,9 @@ def test_no_other_path_reaches_the_superlink_even_with_a_key(target: bytes, door
 def test_a_rule_by_prefix_would_let_commands_through(tmp_path: Path) -> None:
     with Door(tmp_path / "f", secured=False, mode="prefix").open() as unsafe:
         unsafe.ask(request(TRAVERSALS[0], {}))
-        assert [seen.line for seen in unsafe.recorder.seen] == ["POST /v1/control/list-runs HTTP/1.1"]
+        assert [seen.line for seen in unsafe.recorder.seen] == [
+            "POST /v1/control/list-runs HTTP/1.1"
+        ]
 
 
 SMUGGLED = b"POST /v1/control/list-runs HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
@@ -123,7 +179,9 @@ SMUGGLED = b"POST /v1/control/list-runs HTTP/1.1\r\nHost: x\r\nContent-Length: 0
         lambda text: text.replace(b"Host: server\r\n", b"Host: server\r\nHost: server\r\n"),
         lambda text: text.replace(b"Content-Length: 4", b"Content-Length: 4\r\nContent-Length: 4"),
         lambda text: text.replace(b"Content-Length: 4", b"Content-Length: 4\r\ncontent-length: 0"),
-        lambda text: text.replace(b"Content-Length: 4", b"Content-Length: 4\r\nTransfer-Encoding: chunked"),
+        lambda text: text.replace(
+            b"Content-Length: 4", b"Content-Length: 4\r\nTransfer-Encoding: chunked"
+        ),
         lambda text: text.replace(b"Content-Length: 4", b"Transfer-Encoding: chunked"),
         lambda text: text.replace(b"Content-Length: 4", b"Content-Length : 4"),
         lambda text: text.replace(b"Content-Length: 4", b"Content-Length: +4"),
@@ -133,11 +191,17 @@ SMUGGLED = b"POST /v1/control/list-runs HTTP/1.1\r\nHost: x\r\nContent-Length: 0
         lambda text: text.replace(b"Content-Length: 4", b"Content-Length: 4\nX: 1"),
         lambda text: text.replace(b"Content-Length: 4", b"Content-Length: 4\r\nX: \xe9"),
         lambda text: text.replace(b"Content-Length: 4", b"Content-Length: 4\r\nX: \x00"),
-        lambda text: text.replace(b"Content-Length: 4", b"Content-Length: 4\r\nConnection: Upgrade\r\nUpgrade: h2c"),
-        lambda text: text.replace(b"Content-Length: 4", b"Content-Length: 4\r\nExpect: 100-continue"),
+        lambda text: text.replace(
+            b"Content-Length: 4", b"Content-Length: 4\r\nConnection: Upgrade\r\nUpgrade: h2c"
+        ),
+        lambda text: text.replace(
+            b"Content-Length: 4", b"Content-Length: 4\r\nExpect: 100-continue"
+        ),
         lambda text: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + text,
         lambda text: b"\r\n" + text,
-        lambda text: text.replace(b"Content-Length: 4", b"Content-Length: 4\r\nX: " + b"x" * 20_000),
+        lambda text: text.replace(
+            b"Content-Length: 4", b"Content-Length: 4\r\nX: " + b"x" * 20_000
+        ),
     ],
 )
 def test_what_two_programs_might_read_differently_is_refused_and_nothing_behind_it_is_read(
@@ -147,7 +211,9 @@ def test_what_two_programs_might_read_differently_is_refused_and_nothing_behind_
     assert door.ask(changed + SMUGGLED) == REFUSED and door.recorder.seen == []
 
 
-def test_strangers_all_get_the_answer_of_a_path_that_is_not_there(door: Door, tmp_path: Path) -> None:
+def test_strangers_all_get_the_answer_of_a_path_that_is_not_there(
+    door: Door, tmp_path: Path
+) -> None:
     make_client(tmp_path / "x.key", tmp_path / "x.pub")
     own = {name: door.signed(name) for name in ("one", "two")}
     stranger = {**own["one"], members.KEY: members.b64encode(public_key(tmp_path / "x.pub"))}
@@ -157,20 +223,32 @@ def test_strangers_all_get_the_answer_of_a_path_that_is_not_there(door: Door, tm
         "no key": request(GOOD, {}),
         "a key that is not enrolled": request(GOOD, stranger),
         "such a key and an old time": request(GOOD, old),
-        "another's signature": request(GOOD, {**own["one"], members.SIGNATURE: own["two"][members.SIGNATURE]}),
+        "another's signature": request(
+            GOOD, {**own["one"], members.SIGNATURE: own["two"][members.SIGNATURE]}
+        ),
         "no signature": request(GOOD, {**own["one"], members.SIGNATURE: b""}),
-        "a time that was not signed": request(GOOD, {**own["one"], members.TIME: b"2030-01-01T00:00:00+00:00"}),
+        "a time that was not signed": request(
+            GOOD, {**own["one"], members.TIME: b"2030-01-01T00:00:00+00:00"}
+        ),
         "no time": request(GOOD, {k: v for k, v in own["one"].items() if k != members.TIME}),
         "a signature that is no base64": request(GOOD, {**own["one"], members.SIGNATURE: b"?"}),
     }
-    assert {name: door.ask(knock) for name, knock in knocks.items()} == dict.fromkeys(knocks, REFUSED)
+    assert {name: door.ask(knock) for name, knock in knocks.items()} == dict.fromkeys(
+        knocks, REFUSED
+    )
     assert door.recorder.seen == []
 
 
-@pytest.mark.parametrize(("ahead", "status"), [(-400, b"401"), (60, b"401"), (-250, b"200"), (3, b"200")])
-def test_an_enrolled_client_with_a_wrong_clock_is_told_so(ahead: float, status: bytes, door: Door) -> None:
+@pytest.mark.parametrize(
+    ("ahead", "status"), [(-400, b"401"), (60, b"401"), (-250, b"200"), (3, b"200")]
+)
+def test_an_enrolled_client_with_a_wrong_clock_is_told_so(
+    ahead: float, status: bytes, door: Door
+) -> None:
     answer = door.ask(request(GOOD, {**door.signed(ahead=ahead), **CLOSE}))
-    assert answer.split()[1] == status and (b'"reason": "clock", "server_time": "20' in answer) == (status == b"401")
+    assert answer.split()[1] == status and (b'"reason": "clock", "server_time": "20' in answer) == (
+        status == b"401"
+    )
 
 
 def test_a_name_that_is_taken_out_or_put_in_counts_from_the_next_request_on(tmp_path: Path) -> None:
@@ -194,7 +272,10 @@ def test_a_key_that_is_replaced_no_longer_opens(tmp_path: Path) -> None:
         make_client(door.base / "two" / "client.key", door.server / "clients" / "two.pub")
         after = door.signed("two")
         launch.until(
-            lambda: door.ask(request(GOOD, {**after, **CLOSE})).startswith(b"HTTP/1.1 200"), 10, lambda: None, "a look"
+            lambda: door.ask(request(GOOD, {**after, **CLOSE})).startswith(b"HTTP/1.1 200"),
+            10,
+            lambda: None,
+            "a look",
         )
         assert door.ask(request(GOOD, {**before, **CLOSE})) == REFUSED
 
@@ -204,7 +285,9 @@ LARGE = 400 * 10**6  # bytes
 
 @pytest.mark.parametrize("key", [False, True])
 @pytest.mark.parametrize("framing", [b"Content-Length: %d" % LARGE, b"Transfer-Encoding: chunked"])
-def test_a_large_body_is_refused_unread_and_costs_no_memory(framing: bytes, key: bool, door: Door) -> None:
+def test_a_large_body_is_refused_unread_and_costs_no_memory(
+    framing: bytes, key: bool, door: Door
+) -> None:
     head = request(GOOD, door.signed() if key else {}).replace(b"Content-Length: 0", framing)
     door.ask(request(GOOD, {**door.signed(), **CLOSE}, bytes(MIB)))
     door.recorder.seen.clear()
@@ -213,7 +296,9 @@ def test_a_large_body_is_refused_unread_and_costs_no_memory(framing: bytes, key:
         connection.sendall(head)
         try:
             while sent < 50 * MIB:
-                connection.sendall(b"%x\r\n%b\r\n" % (len(piece), piece) if b"chunked" in framing else piece)
+                connection.sendall(
+                    b"%x\r\n%b\r\n" % (len(piece), piece) if b"chunked" in framing else piece
+                )
                 sent += len(piece)
         except OSError:
             pass  # the door is shut
@@ -230,13 +315,22 @@ def test_large_bodies_that_are_allowed_pass_through_without_being_kept(tmp_path:
 
 def test_an_enrolled_client_is_told_what_is_too_large(door: Door) -> None:
     answer = door.ask(request(GOOD, door.signed(), Content_Length=b"%d" % (8 * MIB + 1)))
-    assert answer.startswith(b"HTTP/1.1 413 ") and b'{"reason": "too-large", "largest": 8388608}' in answer
+    assert (
+        answer.startswith(b"HTTP/1.1 413 ")
+        and b'{"reason": "too-large", "largest": 8388608}' in answer
+    )
 
 
 SMALL = {
-    "request": 1000, "in_flight": 1500, "in_flight_each": 1200, "wait_seconds": 0.5, "connections_each": 2,
-    "strangers_each": 3, "head_seconds": 60.0, "exchange_seconds": 60.0,
-}  # fmt: skip
+    "request": 1000,
+    "in_flight": 1500,
+    "in_flight_each": 1200,
+    "wait_seconds": 0.5,
+    "connections_each": 2,
+    "strangers_each": 3,
+    "head_seconds": 60.0,
+    "exchange_seconds": 60.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +344,12 @@ def test_bytes_under_way_are_bounded_over_all_clients_and_the_next_one_waits(nar
     with narrow.connect() as first:
         first.sendall(whole[:-1])
         until_waiting = request(GOOD, {**narrow.signed("two"), **CLOSE}, bytes(1000))
-        launch.until(lambda: narrow.ask(until_waiting).startswith(b"HTTP/1.1 503 "), 20, lambda: None, "a full server")
+        launch.until(
+            lambda: narrow.ask(until_waiting).startswith(b"HTTP/1.1 503 "),
+            20,
+            lambda: None,
+            "a full server",
+        )
         small = narrow.ask(request(GOOD, {**narrow.signed("two"), **CLOSE}, bytes(10)))
         assert small.startswith(b"HTTP/1.1 200")  # heartbeats still pass
         first.sendall(whole[-1:])
@@ -267,7 +366,9 @@ def test_connections_of_one_client_are_bounded(narrow: Door) -> None:
     assert narrow.ask(request(GOOD, {**narrow.signed("two"), **CLOSE})).startswith(b"HTTP/1.1 200")
     held.pop().close()
     again = request(GOOD, {**narrow.signed("one"), **CLOSE})
-    launch.until(lambda: narrow.ask(again).startswith(b"HTTP/1.1 200"), 10, lambda: None, "a free place")
+    launch.until(
+        lambda: narrow.ask(again).startswith(b"HTTP/1.1 200"), 10, lambda: None, "a free place"
+    )
     held.pop().close()
 
 
@@ -289,7 +390,8 @@ def test_who_is_slow_is_left(tmp_path: Path) -> None:
         with socket.create_connection(("127.0.0.1", door.host.port), timeout=10) as no_handshake:
             assert everything(no_handshake) == b""
         assert door.ask(b"POST /v1/fleet/pull") == b""  # half a head
-        assert door.ask(request(GOOD, door.signed(), bytes(10))[:-1]).startswith(b"HTTP/1.1 503 ")  # most of a body
+        # most of a body
+        assert door.ask(request(GOOD, door.signed(), bytes(10))[:-1]).startswith(b"HTTP/1.1 503 ")
         with door.connect() as idle:
             idle.sendall(request(GOOD, door.signed()))
             assert answered(idle, 1).startswith(b"HTTP/1.1 200")
@@ -300,7 +402,11 @@ def test_the_log_is_short_and_holds_nothing_that_strangers_wrote(tmp_path: Path)
     with Door(tmp_path / "f").open() as door:
         for number in range(50):
             door.ask(request(b"/forged\x1b[31m-%d" % number, {b"X": b"forged"}))
-        assert 0 < len(door.log().splitlines()) <= 2 and "forged" not in door.log() and "\x1b" not in door.log()
+        assert (
+            0 < len(door.log().splitlines()) <= 2
+            and "forged" not in door.log()
+            and "\x1b" not in door.log()
+        )
 
 
 def test_a_superlink_that_is_away_is_told_as_something_that_passes(tmp_path: Path) -> None:
@@ -308,7 +414,10 @@ def test_a_superlink_that_is_away_is_told_as_something_that_passes(tmp_path: Pat
         door.write(inner_port=launch.free_port())
         with ProcessGroup(tmp_path / "logs", {}) as processes:
             door.write(port=(port := launch.free_port()))
-            processes.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(door.server)])
+            processes.start(
+                "gateway",
+                [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(door.server)],
+            )
             door.host = door.host.model_copy(update={"port": port})
             launch.until(lambda: launch.is_open(door.host), 60, processes.check, "the gateway")
             assert door.ask(request(GOOD, door.signed())).startswith(b"HTTP/1.1 503 ")
@@ -331,20 +440,31 @@ def test_a_strangers_signature_is_checked_as_that_of_a_client_is(tmp_path: Path)
     assert enrolled.check(headers) is not None
     enrolled._nobody = nobody = Spy()
     assert enrolled.check({**headers, members.KEY: b"unknown"}) is None and nobody.checks == 1
-    assert enrolled.check({k: v for k, v in headers.items() if k != members.KEY}) is None and nobody.checks == 2
+    assert (
+        enrolled.check({k: v for k, v in headers.items() if k != members.KEY}) is None
+        and nobody.checks == 2
+    )
     enrolled._keys[headers[members.KEY]] = one = Spy()
     assert enrolled.check(headers) is None and one.checks == 1
     door.recorder.server_close()
 
 
 COMMANDS = [
-    *(b"/v1/control/list-runs", b"/v1/control/start-run", b"/v1/runtime/acquire-task", b"/docs", b"/openapi.json"),
+    *(
+        b"/v1/control/list-runs",
+        b"/v1/control/start-run",
+        b"/v1/runtime/acquire-task",
+        b"/docs",
+        b"/openapi.json",
+    ),
     *(GOOD, b"/v1/fleet/push-object"),  # clients come through the gateway
 ]
 NOBODY = 65534
 
 
-def as_another_user(port: int, trust: ssl.SSLContext, path: bytes, is_patient: bool = True) -> bytes:
+def as_another_user(
+    port: int, trust: ssl.SSLContext, path: bytes, is_patient: bool = True
+) -> bytes:
     """What a process of another user is answered by the SuperLink's own port."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -364,15 +484,21 @@ def asked(port: int, trust: ssl.SSLContext, path: bytes, is_patient: bool = True
     plain = socket.create_connection(("127.0.0.1", port), timeout=30)
     with trust.wrap_socket(plain, server_hostname="127.0.0.1") as connection:
         method = b"GET" if b"/v1/" not in path else b"POST"
-        content = b"Content-Length: 0\r\nContent-Type: application/protobuf\r\nConnection: close\r\n\r\n"
+        content = (
+            b"Content-Length: 0\r\nContent-Type: application/protobuf\r\nConnection: close\r\n\r\n"
+        )
         connection.sendall(method + b" " + path + b" HTTP/1.1\r\nHost: x\r\n" + content)
         return everything(connection) if is_patient else b""
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becoming another user takes root")
 @pytest.mark.parametrize("defended", [True, False])
-def test_all_routes_of_the_inner_port_are_for_the_servers_own_user(defended: bool, tmp_path: Path) -> None:
-    set_up(tmp_path / "f", "127.0.0.1", {"one": [0]}, launch.free_port(), port := launch.free_port())
+def test_all_routes_of_the_inner_port_are_for_the_servers_own_user(
+    defended: bool, tmp_path: Path
+) -> None:
+    set_up(
+        tmp_path / "f", "127.0.0.1", {"one": [0]}, launch.free_port(), port := launch.free_port()
+    )
     folder = tmp_path / "f" / "server"
     host = launch.ServerHost.read(folder)
     command = launch.superlink(host, folder)
@@ -388,7 +514,9 @@ def test_all_routes_of_the_inner_port_are_for_the_servers_own_user(defended: boo
         ours = [asked(port, trust, path) for path in COMMANDS]
         assert as_another_user(port, trust, b"/health").startswith(b"HTTP/1.1 200")
         log = processes.log("superlink").read_text()
-    refused = [answer.startswith(b"HTTP/1.1 404 ") and answer.endswith(b"\r\n\r\n") for answer in others]
+    refused = [
+        answer.startswith(b"HTTP/1.1 404 ") and answer.endswith(b"\r\n\r\n") for answer in others
+    ]
     assert refused == [defended] * len(COMMANDS)
     assert not any(answer.startswith(b"HTTP/1.1 404 ") for answer in ours)
     assert (log.count('list-runs HTTP/1.1" 200') == 1) == defended  # our own
@@ -401,9 +529,13 @@ def test_the_kernel_names_the_owner_of_open_sockets_only() -> None:
             assert owner_of(address, listener.getsockname()) == os.getuid()
             assert owner_of((address[0], 1), listener.getsockname()) is None
             mine.sendall(b"last words")
-        assert owner_of(address, listener.getsockname()) is None  # shown as of user 0 until it is forgotten
+        # shown as of user 0 until it is forgotten
+        assert owner_of(address, listener.getsockname()) is None
         theirs.close()
-    with socket.socket(socket.AF_INET6) as mapped, socket.create_server(("127.0.0.1", 0)) as listener:
+    with (
+        socket.socket(socket.AF_INET6) as mapped,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
         mapped.connect(("::ffff:127.0.0.1", listener.getsockname()[1]))
         _, address = listener.accept()
         assert owner_of(address, listener.getsockname()) == os.getuid()

@@ -21,7 +21,15 @@ from .doors import GOOD, Door, Seen, request
 from .fuzzing import Outcome, fuzz, fuzz_in_memory
 
 LINES = {f"POST {route.decode()} HTTP/1.1" for route in ROUTES}
-PASSED = {"host", "content-length", "content-type", "connection", "accept", "accept-encoding", "user-agent"}
+PASSED = {
+    "host",
+    "content-length",
+    "content-type",
+    "connection",
+    "accept",
+    "accept-encoding",
+    "user-agent",
+}
 PASSED |= {"flwr-public-key", "flwr-timestamp", "flwr-signature"}
 RESULTS = Path(__file__).parents[2] / "results" / "fuzz-gateway.json"
 
@@ -30,9 +38,12 @@ def wrong(seen: list[Seen], door: Door) -> list[Seen]:
     """What should not have come through."""
     key = door.signed()[b"flwr-public-key"].decode()
     return [
-        one for one in seen
-        if one.line not in LINES or not one.headers.keys() <= PASSED or one.headers.get("flwr-public-key") != key
-    ]  # fmt: skip
+        one
+        for one in seen
+        if one.line not in LINES
+        or not one.headers.keys() <= PASSED
+        or one.headers.get("flwr-public-key") != key
+    ]
 
 
 def fuzzed(door: Door, seed: int, requests: int, seconds: float) -> Outcome:
@@ -42,7 +53,10 @@ def fuzzed(door: Door, seed: int, requests: int, seconds: float) -> Outcome:
     outcome = fuzz(door, seed, requests, seconds)
     assert wrong(door.recorder.seen, door) == []
     assert outcome.answers[b"200"] + 1 >= len(door.recorder.seen) - outcome.answers[b"silence"]
-    assert outcome.answers[b"404"] > outcome.requests / 4 and outcome.answers[b"200"] > outcome.requests / 10
+    assert (
+        outcome.answers[b"404"] > outcome.requests / 4
+        and outcome.answers[b"200"] > outcome.requests / 10
+    )
     good = request(GOOD, {**door.signed(), b"Connection": b"close"})
     assert door.ask(good).startswith(b"HTTP/1.1 200 ")  # it still serves
     assert door.peak() - before < 40 * MIB
@@ -58,7 +72,11 @@ def test_ten_thousand_wrong_requests_do_not_open_the_door(tmp_path: Path) -> Non
 def test_the_same_requests_open_a_door_with_a_rule_by_prefix(tmp_path: Path) -> None:
     with Door(tmp_path / "f", secured=False, mode="prefix").open() as unsafe:
         fuzz(unsafe, 1, 1_000, 60.0)
-        assert [one.line for one in wrong(unsafe.recorder.seen, unsafe) if one.line.startswith("POST /v1/control/")]
+        assert [
+            one.line
+            for one in wrong(unsafe.recorder.seen, unsafe)
+            if one.line.startswith("POST /v1/control/")
+        ]
 
 
 ON_SOCKETS, IN_MEMORY = 60.0, 240.0  # seconds that the two long runs take at most
@@ -66,13 +84,18 @@ ON_SOCKETS, IN_MEMORY = 60.0, 240.0  # seconds that the two long runs take at mo
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_a_million_wrong_requests_or_as_many_as_time_allows_do_not_open_the_door(tmp_path: Path) -> None:
+def test_a_million_wrong_requests_or_as_many_as_time_allows_do_not_open_the_door(
+    tmp_path: Path,
+) -> None:
     with Door(tmp_path / "f", secured=False, mode="keys").open() as door:
         on_sockets = fuzzed(door, 2, 1_000_000, ON_SOCKETS)
         reached = len(door.recorder.seen)
         in_memory, seen = asyncio.run(fuzzed_in_memory(door))
     assert wrong(seen, door) == [] and in_memory.answers[b"200"] == len(seen)
-    figures = {"on sockets": summary(on_sockets, reached), "in memory": summary(in_memory, len(seen))}
+    figures = {
+        "on sockets": summary(on_sockets, reached),
+        "in memory": summary(in_memory, len(seen)),
+    }
     RESULTS.write_text(json.dumps(figures, indent=1) + "\n")
 
 
@@ -94,4 +117,9 @@ async def fuzzed_in_memory(door: Door) -> tuple[Outcome, list[Seen]]:
 
 def summary(outcome: Outcome, reached: int) -> dict[str, object]:
     answers = {name.decode(): number for name, number in sorted(outcome.answers.items())}
-    return {"requests": outcome.requests, "answers": answers, "reached the SuperLink": reached, "not allowed": 0}
+    return {
+        "requests": outcome.requests,
+        "answers": answers,
+        "reached the SuperLink": reached,
+        "not allowed": 0,
+    }

@@ -1,4 +1,6 @@
-"""A client that sends something wrong is refused with a reason, and the round is one without it; nothing raises."""
+"""A client that sends something wrong is refused with a reason, and the round is one
+without it; nothing raises.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ def poisoned(value: float) -> Callable[[Any], Any]:
     return change
 
 
-WEIGHT, BIAS = "blocks/model/0.weight", "blocks/model/0.bias"  # of the perceptron 6-5-4, in double precision
+# of the perceptron 6-5-4, in double precision
+WEIGHT, BIAS = "blocks/model/0.weight", "blocks/model/0.bias"
 HOSTILE: dict[str, tuple[Change, str]] = {
     "a NaN": (with_array(WEIGHT, poisoned(np.nan)), "not-finite"),
     "an infinity": (with_array(BIAS, poisoned(np.inf)), "not-finite"),
@@ -86,7 +89,10 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a field too many": (with_header(more=1), "envelope"),
     "a round that is no number": (with_header(round="0"), "envelope"),
     "a kind that does not exist": (with_header(kind="gift"), "envelope"),
-    "a kind that servers send": (lambda header, arrays: header.update(kind="more", slots={}), "envelope"),
+    "a kind that servers send": (
+        lambda header, arrays: header.update(kind="more", slots={}),
+        "envelope",
+    ),
     "a score nobody asked for": (with_header(counts={"test/personal": [1, 2, 3]}), "envelope"),
     "a picture nobody asked for": (with_header(pictures={"alpha": [1.0]}), "envelope"),
     "a picture that is too large": (with_header(pictures={"alpha": [1.0] * 257}), "envelope"),
@@ -102,7 +108,9 @@ def changed(message: Wire, change: Change) -> Wire:
     return Wire(json.dumps(header), arrays)
 
 
-def meddled(name: str, folder: Path, change: Change, clients: list[int] = COHORT) -> tuple[Closed, dict[int, Any]]:
+def meddled(
+    name: str, folder: Path, change: Change, clients: list[int] = COHORT
+) -> tuple[Closed, dict[int, Any]]:
     """A round in which one client's upload is changed on its way."""
     server, sides = everybody(EXAMPLES[name]().setting(), folder)
     asked = OpenRound(server, server.start(), clients)
@@ -111,14 +119,18 @@ def meddled(name: str, folder: Path, change: Change, clients: list[int] = COHORT
         while sent is not None:
             answer = sides[client].answer(sent)
             last = json.loads(answer.header)["kind"] == "upload"
-            sent = asked.receive(client, changed(answer, change) if client == BAD and last else answer)
+            sent = asked.receive(
+                client, changed(answer, change) if client == BAD and last else answer
+            )
     return asked.close(), sides
 
 
 @cache
 def without_it() -> Leaves:
     """What a simulated round of the others ends with."""
-    return state_leaves(run(EXAMPLES["fedavg"]().setting(), Sequential(), [[c for c in COHORT if c != BAD]]).last)
+    return state_leaves(
+        run(EXAMPLES["fedavg"]().setting(), Sequential(), [[c for c in COHORT if c != BAD]]).last
+    )
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -132,7 +144,9 @@ def test_a_client_that_sends(what: str, tmp_path: Path) -> None:
 
 def test_an_honest_client_is_not_refused(tmp_path: Path) -> None:
     closed, _ = meddled("fedavg", tmp_path, lambda header, arrays: None)
-    assert closed.report.refusals == closed.ignored == [] and set(closed.progress.kept) == set(COHORT)
+    assert closed.report.refusals == closed.ignored == [] and set(closed.progress.kept) == set(
+        COHORT
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +159,9 @@ def test_an_honest_client_is_not_refused(tmp_path: Path) -> None:
         ("scaffold", "weights/control", [100.0]),
     ],
 )
-def test_weights_that_a_method_decides_are_bounded(name: str, array: str, weights: list[float], tmp_path: Path) -> None:
+def test_weights_that_a_method_decides_are_bounded(
+    name: str, array: str, weights: list[float], tmp_path: Path
+) -> None:
     closed, _ = meddled(name, tmp_path, put(array, weights))
     assert [(r.client, r.reason) for r in closed.report.refusals] == [(BAD, "bad-weight")]
 
@@ -156,7 +172,9 @@ def test_a_late_and_a_doubled_upload_change_nothing(tmp_path: Path) -> None:
     old = {c: sides[c].answer(m) for c, m in first.downloads.items()}
     assert [first.receive(c, m) for c, m in old.items() for _ in range(3)] == [None] * 12
     after = first.close()
-    assert [(r.client, r.reason) for r in after.ignored] == [(c, "duplicate") for c in COHORT for _ in range(2)]
+    assert [(r.client, r.reason) for r in after.ignored] == [
+        (c, "duplicate") for c in COHORT for _ in range(2)
+    ]
     second = OpenRound(server, after.progress, COHORT)
     for client, message in second.downloads.items():
         second.receive(client, old[client])  # recorded in the round before
@@ -197,7 +215,9 @@ def test_a_client_that_was_not_asked_is_ignored(tmp_path: Path) -> None:
         ({}, "names"),
     ],
 )
-def test_a_request_for_slots_that_do_not_exist_is_refused(slots: Any, reason: str, tmp_path: Path) -> None:
+def test_a_request_for_slots_that_do_not_exist_is_refused(
+    slots: Any, reason: str, tmp_path: Path
+) -> None:
     server, sides = everybody(EXAMPLES["fedmn"]().setting(), tmp_path)
     asked = OpenRound(server, server.start(), COHORT)
     request = sides[BAD].answer(asked.downloads[BAD])
@@ -212,11 +232,18 @@ def test_an_upload_without_a_request_is_refused_where_slots_are_on_request(tmp_p
     asked = OpenRound(server, server.start(), COHORT)
     header = json.loads(asked.downloads[BAD].header)
     names = ("run", "round", "client", "nonce", "plan")
-    assert asked.receive(BAD, Wire(json.dumps({**{n: header[n] for n in names}, "kind": "upload"}), {})) is None
+    assert (
+        asked.receive(
+            BAD, Wire(json.dumps({**{n: header[n] for n in names}, "kind": "upload"}), {})
+        )
+        is None
+    )
     assert [(r.client, r.reason) for r in asked.report.refusals] == [(BAD, "envelope")]
 
 
-def test_a_gap_in_the_checks_costs_one_client_its_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_in_the_checks_costs_one_client_its_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def gap(*args: Any) -> None:
         raise RuntimeError("shapes do not fit")
 
@@ -234,12 +261,20 @@ def test_a_gap_in_the_checks_costs_one_client_its_round(tmp_path: Path, monkeypa
 def test_words_of_a_client_cannot_command_a_terminal(tmp_path: Path) -> None:
     server, sides = everybody(EXAMPLES["fedavg"]().setting(), tmp_path)
     asked = OpenRound(server, server.start(), COHORT)
-    apology = {"kind": "apology", "reason": "\x1b[31mred", "detail": "\x1b]0;title\x07" + "long " * 100}
+    apology = {
+        "kind": "apology",
+        "reason": "\x1b[31mred",
+        "detail": "\x1b]0;title\x07" + "long " * 100,
+    }
     header = {**json.loads(sides[BAD].answer(asked.downloads[BAD]).header), **apology}
     del header["decided"], header["counts"], header["pictures"]
     asked.receive(BAD, Wire(json.dumps(header), {}))
     (refusal,) = asked.report.refusals
-    assert refusal.reason == "client-error" and refusal.detail.isprintable() and len(refusal.detail) <= 300
+    assert (
+        refusal.reason == "client-error"
+        and refusal.detail.isprintable()
+        and len(refusal.detail) <= 300
+    )
 
 
 def test_a_round_below_the_minimum_changes_nothing(tmp_path: Path) -> None:
@@ -257,7 +292,9 @@ def test_a_round_below_the_minimum_changes_nothing(tmp_path: Path) -> None:
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_no_header_whatever_stops_a_round(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_no_header_whatever_stops_a_round(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     server, upload = recorded(tmp_path_factory.getbasetemp())
     text = list(upload.header)
     for _ in range(data.draw(st.integers(1, 4))):

@@ -1,4 +1,6 @@
-"""One message of an enrolled client, whatever it is, costs this client its round and the others nothing."""
+"""One message of an enrolled client, whatever it is, costs this client its round and
+the others nothing.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def under(name: str) -> Change:
 def scores(*counts: float) -> Change:
     def change(content: RecordDict) -> None:
         header = json.loads(str(content[HEADERS][str(BAD)]))
-        content[HEADERS] = ConfigRecord({str(BAD): json.dumps({**header, "counts": {"local": counts}})})
+        content[HEADERS] = ConfigRecord(
+            {str(BAD): json.dumps({**header, "counts": {"local": counts}})}
+        )
 
     return change
 
@@ -76,10 +80,22 @@ def scores(*counts: float) -> Change:
 SENT: dict[str, tuple[Change, str]] = {
     "a number of 5000 digits": (under("1" * 5000), "envelope"),
     "its number in other digits": (under("٣"), "envelope"),
-    "a header that is deep": (lambda c: c.update({HEADERS: ConfigRecord({str(BAD): "[" * DEEP})}), "envelope"),
-    "an open bracket": (replaced(npy("{'descr': '<f8', 'fortran_order': False, 'shape': (5, 6")), "dtype"),
-    "an array of no type": (replaced(npy("{'descr': (), 'fortran_order': False, 'shape': (5, 6)}")), "dtype"),
-    "arrays that are settings": (lambda c: c.update({str(BAD): ConfigRecord({"a": 1})}), "envelope"),
+    "a header that is deep": (
+        lambda c: c.update({HEADERS: ConfigRecord({str(BAD): "[" * DEEP})}),
+        "envelope",
+    ),
+    "an open bracket": (
+        replaced(npy("{'descr': '<f8', 'fortran_order': False, 'shape': (5, 6")),
+        "dtype",
+    ),
+    "an array of no type": (
+        replaced(npy("{'descr': (), 'fortran_order': False, 'shape': (5, 6)}")),
+        "dtype",
+    ),
+    "arrays that are settings": (
+        lambda c: c.update({str(BAD): ConfigRecord({"a": 1})}),
+        "envelope",
+    ),
     "a NaN of right answers": (scores(float("nan"), 1, 0), "envelope"),
     "a NaN of labels": (scores(0, float("nan"), 0), "envelope"),
     "endless labels": (scores(0, float("inf"), 0), "envelope"),
@@ -134,7 +150,9 @@ def test_a_node_is_refused_whose_hello_is(what: str, tmp_path: Path) -> None:
     assert registry.refused[node_of(BAD)].startswith("envelope: ")
 
 
-def test_an_update_does_not_count_if_its_key_is_revoked_before_the_round_ends(tmp_path: Path) -> None:
+def test_an_update_does_not_count_if_its_key_is_revoked_before_the_round_ends(
+    tmp_path: Path,
+) -> None:
     example = EXAMPLES["fedper"]()
     keys = {f"key {node_of(c)}".encode(): [c] for c in example.everybody}
 
@@ -145,7 +163,9 @@ def test_an_update_does_not_count_if_its_key_is_revoked_before_the_round_ends(tm
 
     federation = Federated(example, tmp_path, revoke)
     progress = federation.go(Ask(score="test"), enrolled=lambda: Enrolment(dict(keys)))
-    refusals = [(r.client, r.reason) for closed in federation.rounds for r in closed.report.refusals]
+    refusals = [
+        (r.client, r.reason) for closed in federation.rounds for r in closed.report.refusals
+    ]
     assert refusals[0] == (BAD, "revoked") and {client for client, _ in refusals} == {BAD}
     first = federation.rounds[0].report
     assert all(BAD not in some for some in (*first.counts.values(), *first.bytes_up.values()))
@@ -154,9 +174,13 @@ def test_an_update_does_not_count_if_its_key_is_revoked_before_the_round_ends(tm
 
 
 class StandIn:
-    """Flower's Runtime API with answers that have come; `damage` changes the pieces of one of them."""
+    """Flower's Runtime API with answers that have come; `damage` changes the pieces of
+    one of them.
+    """
 
-    def __init__(self, answers: dict[str, Message], bad: str, damage: Callable[[dict[str, bytes]], None]) -> None:
+    def __init__(
+        self, answers: dict[str, Message], bad: str, damage: Callable[[dict[str, bytes]], None]
+    ) -> None:
         self.confirmed: list[str] = []
         self.contents: dict[str, bytes] = {}
         self.come = PullAppMessagesResponse()
@@ -192,7 +216,9 @@ def with_pieces(*pieces: int) -> Callable[[dict[str, bytes]], None]:
     def damage(parts: dict[str, bytes]) -> None:
         name = of_kind(parts, b"Array")
         head, body = parts[name].split(b"\0", 1)
-        parts[name] = head + b"\0" + json.dumps({**json.loads(body), "arraychunk_ids": pieces}).encode()
+        parts[name] = (
+            head + b"\0" + json.dumps({**json.loads(body), "arraychunk_ids": pieces}).encode()
+        )
 
     return damage
 
@@ -233,8 +259,13 @@ def test_answers_come_though_one_among_them_has(what: str, monkeypatch: pytest.M
 
 
 def test_a_piece_that_is_named_often_is_counted_as_often() -> None:
-    """1000 doubles and numpy's 128 bytes before them, and Flower's few bytes before a piece, 800 times."""
-    parts = {n: p.deflate() for n, p in get_all_nested_objects(ArrayRecord({"x": Array(np.zeros(1000))})).items()}
+    """1000 doubles and numpy's 128 bytes before them, and Flower's few bytes before a
+    piece, 800 times.
+    """
+    parts = {
+        n: p.deflate()
+        for n, p in get_all_nested_objects(ArrayRecord({"x": Array(np.zeros(1000))})).items()
+    }
     once = put_together(parts)
     with_pieces(*[0] * 800)(parts)
     assert 8128 <= once <= 8128 + 64 and put_together(parts) == 800 * once

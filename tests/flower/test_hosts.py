@@ -33,7 +33,11 @@ def test_nothing_but_loopback_goes_without_certificates(address: str, tmp_path: 
 
 def test_loopback_may_go_without(tmp_path: Path) -> None:
     set_up(tmp_path / "f", "127.0.0.1", FREE, insecure=True)
-    assert ServerHost.read(tmp_path / "f" / "server").insecure and is_loopback("localhost") and is_loopback("::1")
+    assert (
+        ServerHost.read(tmp_path / "f" / "server").insecure
+        and is_loopback("localhost")
+        and is_loopback("::1")
+    )
     assert not (tmp_path / "f" / "server" / "ca.key").exists()
 
 
@@ -51,7 +55,9 @@ def test_a_setting_that_was_made_unsafe_by_hand_is_refused(tmp_path: Path) -> No
 def test_a_federation_is_not_made_over_another(tmp_path: Path) -> None:
     pytest.importorskip("cryptography", reason="comes with the extra flower")
     folder = tmp_path / "f"
-    assert set_up(folder, "fl.example.org", FREE) == [str(folder / name) for name in ("server", "one", "two")]
+    assert set_up(folder, "fl.example.org", FREE) == [
+        str(folder / name) for name in ("server", "one", "two")
+    ]
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match="is not empty"):
         set_up(folder, "fl.example.org", {**FREE, "three": [3]})
@@ -74,7 +80,10 @@ def test_certificates_are_believed_for_the_names_of_the_server_only(tmp_path: Pa
 def shaken(inside: ssl.SSLContext, outside: ssl.SSLContext, name: str) -> bool:
     """Whether client and server shake hands, in memory."""
     a_in, a_out, b_in, b_out = (ssl.MemoryBIO() for _ in range(4))
-    server, client = inside.wrap_bio(a_in, a_out, server_side=True), outside.wrap_bio(b_in, b_out, server_hostname=name)
+    server, client = (
+        inside.wrap_bio(a_in, a_out, server_side=True),
+        outside.wrap_bio(b_in, b_out, server_hostname=name),
+    )
     done = set()
     for _ in range(6):
         for side, into, out in ((client, a_in, b_out), (server, b_in, a_out)):
@@ -94,7 +103,9 @@ def test_a_port_in_use_is_told_before_anything_starts() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"port {port} of .* cannot be used: Address already in use"):
+        with pytest.raises(
+            UserError, match=f"port {port} of .* cannot be used: Address already in use"
+        ):
             launch.refuse_used("127.0.0.1", port)
 
 
@@ -114,11 +125,15 @@ time.sleep(600)
 """
 
 
-def test_no_process_is_left_however_stubborn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_is_left_however_stubborn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fedblocks.flower.hosts.process_group.GRACE", 0.2)
     with ProcessGroup(tmp_path, {}) as processes:
         processes.start("stubborn", [sys.executable, "-c", STUBBORN])
-        launch.until(lambda: "ready" in processes.log("stubborn").read_text(), 30, processes.check, "it")
+        launch.until(
+            lambda: "ready" in processes.log("stubborn").read_text(), 30, processes.check, "it"
+        )
         assert len(processes.living()) == 2
     assert marked(processes.mark) == []
 
@@ -166,6 +181,8 @@ def test_a_run_of_a_real_federation_is_not_resumed_as_a_simulation(tmp_path: Pat
 
 def test_the_environment_of_processes_is_quiet(tmp_path: Path) -> None:
     variables = launch.environment(tmp_path)
-    assert variables["FLWR_TELEMETRY_ENABLED"] == "0" and variables["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert (
+        variables["FLWR_TELEMETRY_ENABLED"] == "0" and variables["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    )
     assert variables["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
     assert variables["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)

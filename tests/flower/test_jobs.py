@@ -1,4 +1,6 @@
-"""Every job of a server has a file of its own: several go on at once, and all that are unfinished are taken up."""
+"""Every job of a server has a file of its own: several go on at once, and all that are
+unfinished are taken up.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Flower:
             self.runs += 1
             return {"run-id": self.runs}
         status = self.status.get(words[-1], "running")
-        return {"runs": [] if status == "forgotten" else [{"status": status, "status-details": "why"}]}
+        return {
+            "runs": [] if status == "forgotten" else [{"status": status, "status-details": "why"}]
+        }
 
 
 @pytest.fixture
@@ -60,7 +64,10 @@ def flower(monkeypatch: pytest.MonkeyPatch) -> Flower:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    new_host = Host(tmp_path, {"rounds": 2, "data": {**TABLE["data"], "unseen": 0.17}, "evaluation": {"every": 50}})
+    new_host = Host(
+        tmp_path,
+        {"rounds": 2, "data": {**TABLE["data"], "unseen": 0.17}, "evaluation": {"every": 50}},
+    )
     new_host.server = tmp_path / "f" / "server"
     return new_host
 
@@ -83,10 +90,14 @@ def test_all_jobs_whose_apps_are_gone_are_taken_up(host: Host, flower: Flower) -
     notes: list[str] = []
     running.take_up(host.server, notes.append)
     assert [words[0] for words in flower.asked] == ["run"] * 5
-    by_name = {record.name: (record.status, record.flower_run) for record in unfinished_jobs(host.server)}
+    by_name = {
+        record.name: (record.status, record.flower_run) for record in unfinished_jobs(host.server)
+    }
     assert by_name == {
-        train.name: ("submitted", "4"), adapt.name: ("submitted", "5"), waiting.name: ("submitted", "3"),
-    }  # fmt: skip
+        train.name: ("submitted", "4"),
+        adapt.name: ("submitted", "5"),
+        waiting.name: ("submitted", "3"),
+    }
     assert len(notes) == 2
     running.take_up(host.server, notes.append)
     assert len(notes) == 2  # once
@@ -95,9 +106,15 @@ def test_all_jobs_whose_apps_are_gone_are_taken_up(host: Host, flower: Flower) -
 def test_a_job_that_somebody_works_on_is_left_to_him(host: Host, flower: Flower) -> None:
     train = submitted(host, "train")
     with working_on(host.server, train.name):
-        assert is_worked_on(host.server, train.name) and load_job(host.server, train.name).status == "running"
+        assert (
+            is_worked_on(host.server, train.name)
+            and load_job(host.server, train.name).status == "running"
+        )
         running.take_up(host.server, print)
-        with pytest.raises(UserError, match="another process works on"), working_on(host.server, train.name):
+        with (
+            pytest.raises(UserError, match="another process works on"),
+            working_on(host.server, train.name),
+        ):
             pass
     assert flower.runs == 1 and load_job(host.server, train.name).status == "finished"
 
@@ -109,7 +126,10 @@ def test_jobs_that_are_over_are_not_taken_up(host: Host, flower: Flower) -> None
     with working_on(host.server, adapt.name):
         pass
     running.take_up(host.server, print)
-    assert [(r.status, r.reason) for r in all_jobs(host.server)] == [("failed", "no space"), ("finished", "")]
+    assert [(r.status, r.reason) for r in all_jobs(host.server)] == [
+        ("failed", "no space"),
+        ("finished", ""),
+    ]
     assert flower.runs == 2
 
 
@@ -127,12 +147,16 @@ def test_a_job_that_never_begins_is_started_again_and_then_fails_with_the_reason
     flower.status["3"] = said
     running.check_submitted(host.server, print)
     failed = load_job(host.server, train.name)
-    assert failed.status == "failed" and failed.reason.startswith("the server's app did not begin 3 times")
+    assert failed.status == "failed" and failed.reason.startswith(
+        "the server's app did not begin 3 times"
+    )
     with pytest.raises(UserError, match="did not begin 3 times"):
         check_job(host.server, train.name)
 
 
-def test_a_superlink_that_is_starting_is_asked_again(host: Host, flower: Flower, monkeypatch: Any) -> None:
+def test_a_superlink_that_is_starting_is_asked_again(
+    host: Host, flower: Flower, monkeypatch: Any
+) -> None:
     train = submitted(host, "train")
     begin(host, train)
 
@@ -164,7 +188,9 @@ def test_stop_names_what_is_going_on_if_it_is_more_than_one_run(host: Host, flow
     with pytest.raises(UserError, match="several runs have jobs") as error:
         hosting.stop_jobs(host.server)
     assert str(host.path) in error.value.message and str(second.path) in error.value.message
-    assert [record.name for record in hosting.stop_jobs(host.server, second.path)] == [other_job.name]
+    assert [record.name for record in hosting.stop_jobs(host.server, second.path)] == [
+        other_job.name
+    ]
     assert flower.asked[-1] == ("stop", other_job.flower_run)
     assert load_job(host.server, other_job.name).status == "stopped"
     assert [record.name for record in hosting.stop_jobs(host.server)] == [first.name]
@@ -172,7 +198,9 @@ def test_stop_names_what_is_going_on_if_it_is_more_than_one_run(host: Host, flow
         hosting.stop_jobs(host.server)
 
 
-def test_a_stop_that_flower_refuses_changes_nothing(host: Host, flower: Flower, monkeypatch: Any) -> None:
+def test_a_stop_that_flower_refuses_changes_nothing(
+    host: Host, flower: Flower, monkeypatch: Any
+) -> None:
     train = submitted(host, "train")
 
     def refuses(*words: Any) -> None:
@@ -202,8 +230,12 @@ def test_an_app_that_is_told_to_end_leaves_its_job_to_be_taken_up_and_no_error(h
     assert record.status == "running" and not is_worked_on(host.server, host.job)
 
 
-@pytest.mark.parametrize("error", [SystemExit(0), RuntimeError("the run is not running")], ids=["exit", "error"])
-def test_a_run_that_is_stopped_is_interrupted_and_whoever_watches_is_told(error: BaseException, host: Host) -> None:
+@pytest.mark.parametrize(
+    "error", [SystemExit(0), RuntimeError("the run is not running")], ids=["exit", "error"]
+)
+def test_a_run_that_is_stopped_is_interrupted_and_whoever_watches_is_told(
+    error: BaseException, host: Host
+) -> None:
     def meddle(node: int, answer: Message) -> Message:
         if answer.metadata.message_type == "train" and answer.metadata.group_id == "1":
             update_job(host.server, host.job, status="stopped")
@@ -211,7 +243,10 @@ def test_a_run_that_is_stopped_is_interrupted_and_whoever_watches_is_told(error:
 
     with pytest.raises(type(error)):
         host.serve(meddle)
-    assert load_run(host.path).status == "interrupted" and load_job(host.server, host.job).status == "stopped"
+    assert (
+        load_run(host.path).status == "interrupted"
+        and load_job(host.server, host.job).status == "stopped"
+    )
     assert host.rows("SELECT text FROM notes WHERE level = 'warning'") == []
     with pytest.raises(Interrupted, match="the run was stopped"):
         check_job(host.server, host.job)
@@ -222,17 +257,22 @@ def test_new_clients_get_their_models_while_the_run_goes_on(host: Host) -> None:
 
     def adapt(node: int, answer: Message) -> Message:
         if answer.metadata.message_type == "train" and answer.metadata.group_id == "1" and not done:
-            job = job_for(host.path, "f", kind="adapt", seconds=30.0, patience=5.0, clients=(unseen,))
+            job = job_for(
+                host.path, "f", kind="adapt", seconds=30.0, patience=5.0, clients=(unseen,)
+            )
             done.append(add_job(host.server, job).name)
             folder = lambda context: host.base / "f" / f"client-{context.node_config['client']:03d}"
-            grid = LocalGrid(client_app(lambda context: sides_at(folder(context), job.spec)), [unseen])
+            grid = LocalGrid(
+                client_app(lambda context: sides_at(folder(context), job.spec)), [unseen]
+            )
             service.serve(grid, host.server, done[0])
         return answer
 
     host.serve(adapt)
     assert {record.name: record.status for record in all_jobs(host.server)} == {
-        host.job: "finished", done[0]: "finished",
-    }  # fmt: skip
+        host.job: "finished",
+        done[0]: "finished",
+    }
     assert load_run(host.path).status == "finished" and load_run(host.path).rounds == 2
     notes = [row["text"] for row in host.rows("SELECT text FROM notes")]
     assert any(note.startswith(f"client {unseen} has its model") for note in notes)
@@ -245,7 +285,13 @@ def test_status_shows_all_jobs_that_are_not_over(host: Host, flower: Flower) -> 
         raise UserError("no space", "")
     again = submitted(host, "train")
     begin(host, again)
-    rows = [(row["what"], row["status"]) for row in hosting.status_of(host.server) if row["what"] != "node"]
+    rows = [
+        (row["what"], row["status"])
+        for row in hosting.status_of(host.server)
+        if row["what"] != "node"
+    ]
     assert rows[1:] == [
-        ("train", "failed, 0 rounds: no space"), ("adapt", "submitted, 0 rounds"), ("train", "running, 0 rounds"),
-    ]  # fmt: skip
+        ("train", "failed, 0 rounds: no space"),
+        ("adapt", "submitted, 0 rounds"),
+        ("train", "running, 0 rounds"),
+    ]

@@ -1,4 +1,6 @@
-"""Keys of a federation: made on clients, enrolled by their public halves, revoked, rotated, renewed."""
+"""Keys of a federation: made on clients, enrolled by their public halves, revoked,
+rotated, renewed.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,29 @@ def federation(tmp_path: Path) -> Federation:
     return Federation(tmp_path)
 
 
-def test_a_client_makes_its_key_and_the_server_learns_the_public_half_only(federation: Federation) -> None:
+def test_a_client_makes_its_key_and_the_server_learns_the_public_half_only(
+    federation: Federation,
+) -> None:
     folder = federation.enrolled("one", 3)
-    assert sorted(path.name for path in folder.iterdir()) == ["ca.crt", "client.key", "client.toml", "one.pub"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "ca.crt",
+        "client.key",
+        "client.toml",
+        "one.pub",
+    ]
     assert ClientHost.read(folder).federation == "f" and ClientHost.read(folder).clients == (3,)
     assert federation.host.clients == {"one": (3,)} and federation.key("one") == own(folder)
     secret = (folder / "client.key").read_bytes()
     held = {path: path.read_bytes() for path in federation.server.rglob("*") if path.is_file()}
-    assert [path.name for path, content in held.items() if b"PRIVATE KEY" in content] == ["server.key"]
+    assert [path.name for path, content in held.items() if b"PRIVATE KEY" in content] == [
+        "server.key"
+    ]
     assert all(secret not in content for content in held.values())
 
 
-def test_a_private_key_is_not_taken_for_a_public_one(federation: Federation, tmp_path: Path) -> None:
+def test_a_private_key_is_not_taken_for_a_public_one(
+    federation: Federation, tmp_path: Path
+) -> None:
     folder = federation.joined("one")
     (tmp_path / "wrong.pub").write_bytes((folder / "client.key").read_bytes())
     with pytest.raises(UserError, match="is a private key, which must not leave its machine"):
@@ -71,7 +84,8 @@ def of_another_kind() -> bytes:
         (on_curve(ec.SECP256R1()), "on the curve secp256r1, not on secp384r1"),
         (of_another_kind(), "of another kind"),
     ],
-    ids=["empty", "cut short", "certificate", "too large", "another curve", "another kind"],  # keys are random
+    # keys are random
+    ids=["empty", "cut short", "certificate", "too large", "another curve", "another kind"],
 )
 def test_what_is_no_key_of_the_right_kind_is_refused(
     content: bytes, said: str, federation: Federation, tmp_path: Path
@@ -82,11 +96,27 @@ def test_what_is_no_key_of_the_right_kind_is_refused(
     assert federation.host.clients == {} and list((federation.server / "clients").iterdir()) == []
 
 
-TRICKS = ["../x", "a/b", "..", ".hidden", "", "a b", "näme", "a\n", "-x", "x" * 41, "a.pub", "a\0b", "ａ"]
+TRICKS = [
+    "../x",
+    "a/b",
+    "..",
+    ".hidden",
+    "",
+    "a b",
+    "näme",
+    "a\n",
+    "-x",
+    "x" * 41,
+    "a.pub",
+    "a\0b",
+    "ａ",
+]
 
 
 @pytest.mark.parametrize("name", TRICKS)
-def test_a_name_that_could_lead_elsewhere_is_refused(name: str, federation: Federation, tmp_path: Path) -> None:
+def test_a_name_that_could_lead_elsewhere_is_refused(
+    name: str, federation: Federation, tmp_path: Path
+) -> None:
     folder = federation.enrolled("one")
     with pytest.raises(UserError, match="cannot be the name of a client's key"):
         join(tmp_path / "new", AT, federation.server / "ca.crt", name, [0])
@@ -96,7 +126,11 @@ def test_a_name_that_could_lead_elsewhere_is_refused(name: str, federation: Fede
     ):
         with pytest.raises(UserError, match="cannot be the name"):
             change()
-    text = (federation.server / "server.toml").read_text().replace("one =", f'"{name!a}" ='.replace("'", ""), 1)
+    text = (
+        (federation.server / "server.toml")
+        .read_text()
+        .replace("one =", f'"{name!a}" ='.replace("'", ""), 1)
+    )
     (federation.server / "server.toml").write_text(text)
     with pytest.raises(UserError, match=r"match pattern|not TOML"):
         ServerHost.read(federation.server)
@@ -113,7 +147,9 @@ def test_without_the_look_at_names_a_key_would_land_elsewhere(
     assert (tmp_path / "stolen.pub").exists()
 
 
-def test_names_keys_and_numbers_stand_for_one_client_each(federation: Federation, tmp_path: Path) -> None:
+def test_names_keys_and_numbers_stand_for_one_client_each(
+    federation: Federation, tmp_path: Path
+) -> None:
     folder, other = federation.enrolled("one", 0), federation.joined("two", 1)
     (tmp_path / "three.pub").write_bytes((folder / "one.pub").read_bytes())
     (tmp_path / "one.pub").write_bytes((other / "two.pub").read_bytes())
@@ -143,10 +179,14 @@ def test_the_same_key_can_be_enrolled_again_for_other_numbers(federation: Federa
 
 
 @pytest.mark.parametrize("defended", [True, False])
-def test_a_revoked_key_is_not_enrolled_again(defended: bool, federation: Federation, monkeypatch: Switch) -> None:
+def test_a_revoked_key_is_not_enrolled_again(
+    defended: bool, federation: Federation, monkeypatch: Switch
+) -> None:
     folder = federation.enrolled("one", 0)
     kept = key_table.revoke(federation.server, "one")
-    assert federation.host.clients == {} and not (federation.server / "clients" / "one.pub").exists()
+    assert (
+        federation.host.clients == {} and not (federation.server / "clients" / "one.pub").exists()
+    )
     assert kept.read_bytes() == (folder / "one.pub").read_bytes() and kept.parent.name == "revoked"
     if not defended:
         off(monkeypatch, key_table, "_refuse_revoked")
@@ -163,16 +203,25 @@ def test_a_client_whose_key_was_stolen_comes_back_with_another(federation: Feder
     (folder / "client.key").unlink()
     rotation.begin(folder)
     key_table.enrol(federation.server, folder / "one.pub", [0])
-    assert federation.host.clients == {"one": (0,)} and federation.key("one") == own(folder) and stolen.exists()
+    assert (
+        federation.host.clients == {"one": (0,)}
+        and federation.key("one") == own(folder)
+        and stolen.exists()
+    )
 
 
-def test_a_client_replaces_its_key_by_a_request_that_the_old_one_signed(federation: Federation) -> None:
+def test_a_client_replaces_its_key_by_a_request_that_the_old_one_signed(
+    federation: Federation,
+) -> None:
     folder = federation.enrolled("one", 4)
     key_table.enrol(federation.server, folder / "one.pub", [4], 90)
     old = own(folder)
     new, request = rotation.begin(folder)
-    assert request is not None and own(folder) == old != new and mode(folder / rotation.NEW) == 0o600
-    assert rotation.begin(folder)[0] == new  # a second call makes no third key: the second may be enrolled
+    assert (
+        request is not None and own(folder) == old != new and mode(folder / rotation.NEW) == 0o600
+    )
+    # a second call makes no third key: the second may be enrolled
+    assert rotation.begin(folder)[0] == new
     assert key_table.rotate(federation.server, request) == "one"
     assert federation.key("one") == new and federation.host.clients == {"one": (4,)}
     assert federation.host.examples == {"one": 90}
@@ -187,7 +236,9 @@ def forged(federation: Federation, signer: Path, of: str = "f") -> Path:
     thief = ec.generate_private_key(pki.CURVE)
     line = pki.public_text(thief.public_key()).decode().strip()
     words = {"federation": of, "name": "one", "old": federation.key("one"), "new": line}
-    request = keys.RotationRequest(time=datetime.now(UTC), **words).signed(keys.read_private(signer))
+    request = keys.RotationRequest(time=datetime.now(UTC), **words).signed(
+        keys.read_private(signer)
+    )
     path = federation.base / "forged.json"
     path.write_text(request.model_dump_json())
     return path
@@ -200,20 +251,30 @@ def test_a_request_that_another_key_signed_is_refused(
     victim, thief = federation.enrolled("one", 0), federation.enrolled("two", 1)
     if not defended:
         off(monkeypatch, keys.RotationRequest, "check_signature")
-    with pytest.raises(UserError, match="not signed by the key that is enrolled as one") if defended else nullcontext():
+    with (
+        pytest.raises(UserError, match="not signed by the key that is enrolled as one")
+        if defended
+        else nullcontext()
+    ):
         key_table.rotate(federation.server, forged(federation, thief / "client.key"))
     assert (federation.key("one") == own(victim)) is defended
 
 
 @pytest.mark.parametrize("word", ["federation", "name", "old", "new", "time", "signature"])
-def test_a_request_in_which_a_word_was_changed_is_refused(word: str, federation: Federation) -> None:
+def test_a_request_in_which_a_word_was_changed_is_refused(
+    word: str, federation: Federation
+) -> None:
     folder = federation.enrolled("one", 0)
     federation.enrolled("two", 1)
     request = keys.read_request(rotation.begin(folder)[1].read_bytes(), "it")  # type: ignore[union-attr]
     other: dict[str, Any] = {
-        "federation": "g", "name": "two", "old": federation.key("two"), "new": on_curve(pki.CURVE).decode(),
-        "time": request.time + timedelta(seconds=1), "signature": "AAAA",
-    }  # fmt: skip
+        "federation": "g",
+        "name": "two",
+        "old": federation.key("two"),
+        "new": on_curve(pki.CURVE).decode(),
+        "time": request.time + timedelta(seconds=1),
+        "signature": "AAAA",
+    }
     path = folder / "changed.json"
     path.write_text(request.model_copy(update={word: other[word]}).model_dump_json())
     with pytest.raises(UserError, match=r"not signed by|is for the federation|replaces the key"):
@@ -221,14 +282,18 @@ def test_a_request_in_which_a_word_was_changed_is_refused(word: str, federation:
     assert federation.key("one") == own(folder)
 
 
-def test_a_request_for_another_federation_is_refused_though_the_key_is_the_same(federation: Federation) -> None:
+def test_a_request_for_another_federation_is_refused_though_the_key_is_the_same(
+    federation: Federation,
+) -> None:
     folder = federation.enrolled("one", 0)
     with pytest.raises(UserError, match='for the federation "g", and this one is "f"'):
         key_table.rotate(federation.server, forged(federation, folder / "client.key", of="g"))
     key_table.rotate(federation.server, forged(federation, folder / "client.key", of="f"))
 
 
-def test_a_key_does_not_take_the_place_of_another_while_it_has_its_own(federation: Federation) -> None:
+def test_a_key_does_not_take_the_place_of_another_while_it_has_its_own(
+    federation: Federation,
+) -> None:
     folder, other = federation.enrolled("one", 0), federation.enrolled("two", 1)
     with pytest.raises(UserError, match="is enrolled already, as two"):
         key_table.replace(federation.server, "one", other / "two.pub")
@@ -278,14 +343,18 @@ def test_a_lost_key_is_replaced_on_the_operators_word(federation: Federation) ->
 
 
 @pytest.mark.parametrize("defended", [True, False])
-def test_two_who_enrol_at_once_lose_nobody(defended: bool, federation: Federation, monkeypatch: Switch) -> None:
+def test_two_who_enrol_at_once_lose_nobody(
+    defended: bool, federation: Federation, monkeypatch: Switch
+) -> None:
     folders = [federation.joined(name) for name in ("one", "two")]
     if not defended:
         off(monkeypatch, key_table, "locked", lambda folder: nullcontext())
     both, refuse = threading.Barrier(2), key_table._refuse_taken
 
     def meet(*words: Any) -> None:
-        """Both have read server.toml, and neither has written it; with the lock one waits in vain."""
+        """Both have read server.toml, and neither has written it; with the lock one
+        waits in vain.
+        """
         with suppress(threading.BrokenBarrierError):
             both.wait(timeout=0.5 if defended else 20)
         refuse(*words)

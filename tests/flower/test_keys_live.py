@@ -37,8 +37,13 @@ def speaking(federation: Federation, folder: Path) -> Iterator[Any]:
     """A client of Flower's protocol with the key of a folder."""
     key = keys.read_private(folder / "client.key")
     trusted = (folder / "ca.crt").read_bytes()
-    checks = [RuntimeVersionHttpInterceptor(component_name="SuperNode"), NodeAuthHttpInterceptor(key, key.public_key())]
-    with FleetHttpClient.from_server_address(federation.at, False, trusted, interceptors=checks) as client:
+    checks = [
+        RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+        NodeAuthHttpInterceptor(key, key.public_key()),
+    ]
+    with FleetHttpClient.from_server_address(
+        federation.at, False, trusted, interceptors=checks
+    ) as client:
         yield client
 
 
@@ -47,7 +52,11 @@ def node_of(federation: Federation, folder: Path) -> int | None:
     public = pki.public_key(folder / f"{folder.name}.pub")
     with speaking(federation, folder) as client:
         try:
-            return int(client.ActivateNode(ActivateNodeRequest(public_key=public, heartbeat_interval=30.0)).node_id)
+            return int(
+                client.ActivateNode(
+                    ActivateNodeRequest(public_key=public, heartbeat_interval=30.0)
+                ).node_id
+            )
         except httpx.HTTPStatusError:
             return None
 
@@ -103,7 +112,9 @@ def test_keys_come_and_go_while_the_server_runs(federation: Federation) -> None:
     assert new and new != node and is_heard(federation, one, new)
 
     with pytest.MonkeyPatch.context() as unasked:
-        unasked.setattr(running, "enrol", lambda *_: pytest.fail("nothing changed, and Flower was asked"))
+        unasked.setattr(
+            running, "enrol", lambda *_: pytest.fail("nothing changed, and Flower was asked")
+        )
         server.follow(processes)
     (federation.server / "server.toml").write_text("nonsense")
     server.follow(processes)

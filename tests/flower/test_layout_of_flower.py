@@ -1,4 +1,6 @@
-"""The order of imports inside fedblocks.flower, who imports Flower, and what a client's host loads."""
+"""The order of imports inside fedblocks.flower, who imports Flower, and what a client's
+host loads.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "fedblocks" / "flower"
 FILES = [str(file.relative_to(SOURCE)) for file in sorted(SOURCE.rglob("*.py"))]
-FOLDERS = {"hosts.folders", "client.policy", "gateway.limits", "keys.private_files"}  # configuration files of machines
+# configuration files of machines
+FOLDERS = {"hosts.folders", "client.policy", "gateway.limits", "keys.private_files"}
 PROCESSES = {"hosts.launch", "hosts.process_group"}
 PACKAGES = {"wire", "server", "client", "hosts", "keys", "gateway"}
 MAY_IMPORT = {
@@ -24,11 +27,18 @@ MAY_IMPORT = {
     "hosts": PACKAGES,
     "": {*PACKAGES, "local", "simulation"},  # the files beside the packages
 }
-GROUND = {name: {*FOLDERS, *PROCESSES} for name in (*FOLDERS, *PROCESSES)}  # they need none of what stands on them
+# they need none of what stands on them
+GROUND = {name: {*FOLDERS, *PROCESSES} for name in (*FOLDERS, *PROCESSES)}
 USES_FLOWER = {
-    "wire/records.py", "server/app.py", "server/pulling.py", "client/app.py", "client/fleet.py", "client/node.py",
-    "ray_app.py", "deploy.py",
-}  # fmt: skip
+    "wire/records.py",
+    "server/app.py",
+    "server/pulling.py",
+    "client/app.py",
+    "client/fleet.py",
+    "client/node.py",
+    "ray_app.py",
+    "deploy.py",
+}
 
 
 def imports(tree: ast.AST, package: str) -> set[str]:
@@ -48,17 +58,32 @@ def order_broken(source: str, file: str) -> set[str]:
     own = file.removesuffix(".py").replace("/", ".")
     package = own.rpartition(".")[0]
     names = imports(ast.parse(source), f"fedblocks.flower.{package}".rstrip("."))
-    ours = {name.removeprefix("fedblocks.flower.") for name in names if name.startswith("fedblocks.flower.")}
+    ours = {
+        name.removeprefix("fedblocks.flower.")
+        for name in names
+        if name.startswith("fedblocks.flower.")
+    }
     allowed = GROUND.get(own, MAY_IMPORT[package])
-    return {name for name in ours if not any(f"{name}.".startswith(f"{known}.") for known in allowed)}
+    return {
+        name for name in ours if not any(f"{name}.".startswith(f"{known}.") for known in allowed)
+    }
 
 
 def imports_flower(source: str) -> bool:
-    """Whether a file imports Flower when it is loaded: not for types alone, and not inside a function."""
+    """Whether a file imports Flower when it is loaded: not for types alone, and not
+    inside a function.
+    """
     inside = (ast.FunctionDef, ast.AsyncFunctionDef)
     body = [node for node in ast.parse(source).body if not isinstance(node, inside)]
-    loaded = [node for node in body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")]
-    return any(name.split(".")[0] in ("flwr", "ray") for name in imports(ast.Module(loaded, []), "fedblocks.flower"))
+    loaded = [
+        node
+        for node in body
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]
+    return any(
+        name.split(".")[0] in ("flwr", "ray")
+        for name in imports(ast.Module(loaded, []), "fedblocks.flower")
+    )
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -73,10 +98,18 @@ def test_flower_is_imported_where_messages_are_packed_sent_or_answered_and_nowhe
 @pytest.mark.parametrize(
     ("file", "source", "wrong"),
     [
-        ("wire/a.py", "from fedblocks.flower.client.side import ClientSide", "client.side.ClientSide"),
+        (
+            "wire/a.py",
+            "from fedblocks.flower.client.side import ClientSide",
+            "client.side.ClientSide",
+        ),
         ("wire/a.py", "from ..hosts import folders", "hosts.folders"),
         ("server/a.py", "from fedblocks.flower.client import app", "client.app"),
-        ("client/a.py", "from fedblocks.flower.server.registry import Registry", "server.registry.Registry"),
+        (
+            "client/a.py",
+            "from fedblocks.flower.server.registry import Registry",
+            "server.registry.Registry",
+        ),
         ("client/a.py", "def f():\n    from fedblocks.flower.hosts import setup", "hosts.setup"),
         ("server/a.py", "import fedblocks.flower.hosts.running", "hosts.running"),
         ("gateway/a.py", "from fedblocks.flower.hosts import launch", "hosts.launch"),
@@ -100,14 +133,18 @@ def test_an_import_against_the_order_of_flower_is_seen(file: str, source: str, w
         ("def f():\n    from flwr.app import Message", False),
     ],
 )
-def test_an_import_of_flower_counts_if_loading_the_file_runs_it(source: str, expected: bool) -> None:
+def test_an_import_of_flower_counts_if_loading_the_file_runs_it(
+    source: str, expected: bool
+) -> None:
     assert imports_flower(source) is expected
 
 
 def test_the_host_of_a_clients_process_loads_neither_torch_nor_flower() -> None:
     process = "import sys, fedblocks.cli.app, fedblocks.flower.client.host"
     code = f"{process}; print(*{{name.split('.')[0] for name in sys.modules}})"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert "fedblocks" in loaded
     assert not {"torch", "numpy", "flwr", "ray"} & {*loaded}
 

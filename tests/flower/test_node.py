@@ -49,9 +49,18 @@ class Place:
     def __init__(self, base: Path, server: StandIn) -> None:
         self.server, self.folder = server, base / "f" / "one"
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-        set_up(base / "f", "127.0.0.1", {"one": [0], "two": [1]}, server.port, insecure=True, data=TABLE["data"])
+        set_up(
+            base / "f",
+            "127.0.0.1",
+            {"one": [0], "two": [1]},
+            server.port,
+            insecure=True,
+            data=TABLE["data"],
+        )
         path = new_run(Config.of(TABLE), base / "run", [])
-        self.spec = job_for(path, "f", kind="train", seconds=1.0, patience=1.0).spec.model_dump_json()
+        self.spec = job_for(
+            path, "f", kind="train", seconds=1.0, patience=1.0
+        ).spec.model_dump_json()
         self.node = Node(self.folder)
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._run)
@@ -130,14 +139,22 @@ def test_terms_of_another_version_are_refused(place: Place) -> None:
     assert place.hello()["reason"] == "version-mismatch"
 
 
-def test_what_the_owner_changes_counts_from_the_next_message(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_owner_changes_counts_from_the_next_message(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     assert "members" in place.hello()
     path = place.folder / "client.toml"
     path.write_text(path.read_text().replace("[allow]\n", '[allow]\nmethods = ["fedavg"]\n'))
     for _ in range(2):
         introduction = place.hello()
-        assert introduction["reason"] == "not-allowed" and '"fedper" is not among' in introduction["detail"]
-    assert sum("cannot take part: not-allowed" in record.getMessage() for record in caplog.records) == 1
+        assert (
+            introduction["reason"] == "not-allowed"
+            and '"fedper" is not among' in introduction["detail"]
+        )
+    assert (
+        sum("cannot take part: not-allowed" in record.getMessage() for record in caplog.records)
+        == 1
+    )
 
 
 def large(place: Place, numbers: int) -> RecordDict:
@@ -151,7 +168,9 @@ def allow(place: Place, size: str) -> None:
 
 
 @pytest.mark.parametrize("bounded", [True, False])
-def test_no_more_is_taken_than_the_owner_allows(place: Place, bounded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_taken_than_the_owner_allows(
+    place: Place, bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(node, "ENVELOPE", 2**16)
     allow(place, "1MB" if bounded else "20MB")
     answer = place.ask(large(place, 4_000_000))  # 16 MB
@@ -176,7 +195,8 @@ def test_a_piece_that_is_named_often_is_counted_as_often(
     content = with_spec(RecordDict({"hello": ConfigRecord({}), "0": record}), place.spec)
     monkeypatch.setattr("flwr.app.message.array.FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE", len(array.data))
     answer = place.ask(content)
-    assert sum(len(piece) > 2**19 for piece in place.server.contents.values()) == 1  # the others are the same
+    # the others are the same
+    assert sum(len(piece) > 2**19 for piece in place.server.contents.values()) == 1
     assert answer.has_error() == bounded
     if bounded:
         assert "bytes, and this client takes" in answer.error.reason
@@ -199,7 +219,11 @@ def test_an_answer_that_is_lost_on_the_way_is_sent_again(
         assert "members" in place.hello()
         assert lost == []
     else:
-        place.server.send(Message(with_spec(RecordDict({"hello": ConfigRecord({})}), place.spec), NODE, HELLO, ttl=60))
+        place.server.send(
+            Message(
+                with_spec(RecordDict({"hello": ConfigRecord({})}), place.spec), NODE, HELLO, ttl=60
+            )
+        )
         place.server.wait(lambda: len(lost) < 3)
         asked = place.server.asked.count("pull-messages")
         place.server.wait(lambda: place.server.asked.count("pull-messages") > asked + 2)
@@ -212,36 +236,54 @@ def test_a_download_that_is_lost_on_the_way_is_asked_for_again(place: Place) -> 
     assert "members" in place.hello() and lost == []
 
 
-def test_a_message_of_a_run_that_is_over_is_dropped(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_of_a_run_that_is_over_is_dropped(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     pull = place.server.routes["pull-object"]
     place.server.routes["pull-object"] = lambda _: (403, b"{}", {})
     place.server.send(Message(with_spec(RecordDict(), place.spec), NODE, HELLO, ttl=60))
     place.server.wait(lambda: "pull-object" in place.server.asked)
     place.server.routes["pull-object"] = pull
     assert "members" in place.hello() and len(place.server.replies) == 1
-    assert any("is over; its message was dropped" in record.getMessage() for record in caplog.records)
+    assert any(
+        "is over; its message was dropped" in record.getMessage() for record in caplog.records
+    )
 
 
-def test_tries_end_with_the_time_of_a_message(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_tries_end_with_the_time_of_a_message(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     push = place.server.routes["push-messages"]
     place.server.routes["push-messages"] = lambda _: (503, b"", {})
-    place.server.send(Message(with_spec(RecordDict({"hello": ConfigRecord({})}), place.spec), NODE, HELLO, ttl=1.0))
+    place.server.send(
+        Message(
+            with_spec(RecordDict({"hello": ConfigRecord({})}), place.spec), NODE, HELLO, ttl=1.0
+        )
+    )
     place.server.wait(lambda: place.server.asked.count("push-messages") > 1)
     asked = place.server.asked.count("pull-messages")
-    place.server.wait(lambda: place.server.asked.count("pull-messages") > asked)  # it looks for other messages again
+    # it looks for other messages again
+    place.server.wait(lambda: place.server.asked.count("pull-messages") > asked)
     place.server.routes["push-messages"] = push
     assert "members" in place.hello()
 
 
-def test_an_error_is_told_and_the_process_lives_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_told_and_the_process_lives_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as broken:
         broken.setattr("fedblocks.flower.client.app.hello", lambda *_: 1 / 0)
         answer = place.ask(with_spec(RecordDict({"hello": ConfigRecord({})}), place.spec))
-    assert answer.has_error() and answer.error.reason == "it failed (ZeroDivisionError); its log says why"
+    assert (
+        answer.has_error()
+        and answer.error.reason == "it failed (ZeroDivisionError); its log says why"
+    )
     assert "members" in place.hello()
 
 
-def test_a_client_lives_for_its_server_while_it_works(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_lives_for_its_server_while_it_works(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     free = threading.Event()
 
     def slow(message: Message, sides: object) -> Message:
@@ -249,7 +291,8 @@ def test_a_client_lives_for_its_server_while_it_works(place: Place, monkeypatch:
         return Message(RecordDict(), reply_to=message)
 
     monkeypatch.setattr("fedblocks.flower.client.app.hello", slow)
-    monkeypatch.setattr("flwr.supercore.heartbeat.HEARTBEAT_DEFAULT_INTERVAL", 5.02)  # less 5 for the call
+    # less 5 for the call
+    monkeypatch.setattr("flwr.supercore.heartbeat.HEARTBEAT_DEFAULT_INTERVAL", 5.02)
     place.server.wait(lambda: "send-node-heartbeat" in place.server.asked)
     place.server.send(Message(with_spec(RecordDict(), place.spec), NODE, HELLO, ttl=60))
     place.server.wait(lambda: "confirm-message-received" in place.server.asked)
@@ -261,7 +304,10 @@ def test_a_client_lives_for_its_server_while_it_works(place: Place, monkeypatch:
 
 
 def test_a_client_that_is_refused_says_so_once_and_enters_when_it_is_enrolled(
-    tmp_path: Path, server: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    server: StandIn,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(node, "RETRY", 0.02)
     place, activate = Place(tmp_path, server), server.routes["activate-node"]
@@ -270,7 +316,11 @@ def test_a_client_that_is_refused_says_so_once_and_enters_when_it_is_enrolled(
     thread.start()
     server.wait(lambda: server.asked.count("activate-node") > 3)
     standing = Standing.read(place.folder)
-    assert standing is not None and standing.state == "trying" and "does not know the key" in standing.text
+    assert (
+        standing is not None
+        and standing.state == "trying"
+        and "does not know the key" in standing.text
+    )
     server.routes["activate-node"] = activate
     thread.join(30)
     standing = Standing.read(place.folder)
@@ -278,7 +328,9 @@ def test_a_client_that_is_refused_says_so_once_and_enters_when_it_is_enrolled(
     assert sum("does not know the key" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_what_a_client_cannot_begin_with_ends_it_with_the_reason(tmp_path: Path, server: StandIn) -> None:
+def test_what_a_client_cannot_begin_with_ends_it_with_the_reason(
+    tmp_path: Path, server: StandIn
+) -> None:
     place, news = Place(tmp_path, server), list[str]()
     path = place.folder / "client.toml"
     path.write_text(path.read_text().replace("[allow]\n", '[allow]\nmethods = ["fedpr"]\n'))

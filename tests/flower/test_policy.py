@@ -130,21 +130,33 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(machine: Machine
     ids=["long", "wide", "epochs", "batch_size", "nested"],
 )
 def test_absurd_numbers_are_refused_before_anything_is_built(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, net: dict[str, Any], method: dict[str, Any], expected: str
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    net: dict[str, Any],
+    method: dict[str, Any],
+    expected: str,
 ) -> None:
     spec = machine.spec({"name": "fedavg"})
-    absurd = spec.model_copy(update={"net": {**spec.net, **net}, "method": {**spec.method, **method}})
+    absurd = spec.model_copy(
+        update={"net": {**spec.net, **net}, "method": {**spec.method, **method}}
+    )
     monkeypatch.setattr(RunSpec, "model_bytes", lambda *_: pytest.fail("something was built"))
     assert machine.refusal(absurd).startswith(expected)
     group = {"clients": [0], "net": absurd.net, "method": absurd.method}
-    assert machine.refusal(spec.model_copy(update={"groups": {"b": group}})).startswith(expected[:20])
+    assert machine.refusal(spec.model_copy(update={"groups": {"b": group}})).startswith(
+        expected[:20]
+    )
 
 
 def test_the_most_that_a_client_does_is_done(machine: Machine) -> None:
-    assert sides_at(machine.folder, machine.spec({"name": "fedavg", "epochs": 10_000, "batch_size": 2**31 - 1}))
+    assert sides_at(
+        machine.folder, machine.spec({"name": "fedavg", "epochs": 10_000, "batch_size": 2**31 - 1})
+    )
 
 
-@pytest.mark.parametrize("changes", [{"seed": 2**63}, {"method": {"name": "fedavg", "epochs": 10_001}}])
+@pytest.mark.parametrize(
+    "changes", [{"seed": 2**63}, {"method": {"name": "fedavg", "epochs": 10_001}}]
+)
 def test_a_run_that_no_client_would_take_part_in_is_refused_on_the_server(
     machine: Machine, changes: dict[str, Any]
 ) -> None:
@@ -154,7 +166,9 @@ def test_a_run_that_no_client_would_take_part_in_is_refused_on_the_server(
 
 @pytest.mark.parametrize("there", [True, False], ids=["a file", "no file"])
 def test_a_server_cannot_make_a_client_open_a_file(machine: Machine, there: bool) -> None:
-    """The answer is the same whether or not the file exists; opening it could also last for ever, as with a pipe."""
+    """The answer is the same whether or not the file exists; opening it could also last
+    for ever, as with a pipe.
+    """
     secret = machine.base / "secret"
     if there:
         secret.write_bytes(b"no tensors")
@@ -171,16 +185,23 @@ def test_an_option_names_a_file_by_its_type_its_name_or_its_description(kind: st
     def by_type(source: Path | None = None) -> None: ...
     def by_name(initial_weights: str = "") -> None: ...
     def by_description(source: Annotated[str, Help("a folder of tensors")] = "") -> None: ...
-    def plain(local: Annotated[str, Help("a module of the net")] = "", profile: str = "") -> None: ...
+    def plain(
+        local: Annotated[str, Help("a module of the net")] = "", profile: str = ""
+    ) -> None: ...
 
     target = {"a type": by_type, "a name": by_name, "a description": by_description}[kind]
     assert [prepare._names_a_file(option) for option in options_of(target).values()] == [True]
-    assert [prepare._names_a_file(option) for option in options_of(plain).values()] == [False, False]
+    assert [prepare._names_a_file(option) for option in options_of(plain).values()] == [
+        False,
+        False,
+    ]
 
 
 def test_a_net_that_is_not_installed_is_refused_by_name(machine: Machine) -> None:
     spec = machine.spec({"name": "fedavg"})
-    assert '"no-such-net" is not installed' in machine.refusal(spec.model_copy(update={"net": {"name": "no-such-net"}}))
+    assert '"no-such-net" is not installed' in machine.refusal(
+        spec.model_copy(update={"net": {"name": "no-such-net"}})
+    )
 
 
 def test_tags_that_may_not_leave_are_not_told(machine: Machine) -> None:
@@ -193,7 +214,8 @@ def test_tags_that_may_not_leave_are_not_told(machine: Machine) -> None:
     assert sides_at(machine.folder, spec)[0][1] == "b"
     machine.allow(send=["updates", "scores"])
     side = sides_at(machine.folder, spec)[0]
-    assert member_of(*side).tags == {} and side[1] == "all"  # nor by the group that they would put it in
+    # nor by the group that they would put it in
+    assert member_of(*side).tags == {} and side[1] == "all"
 
 
 def played(
@@ -201,7 +223,9 @@ def played(
 ) -> tuple[Any, OpenRound]:
     """What client 0 answers in a round, and the round."""
     options: dict[str, Any] = {"branches": 2} if method is PFedMB else {}
-    experiment = Experiment.of(method(small_net(), batch_size=4, **options), small_federation(), seed=0)
+    experiment = Experiment.of(
+        method(small_net(), batch_size=4, **options), small_federation(), seed=0
+    )
     server, sides = sides_of(experiment, range(2), "r", folder)
     asked = OpenRound(server, server.start(), [0], ask)
     side = sides[0]
@@ -227,7 +251,10 @@ def test_pictures_leave_if_they_may(tmp_path: Path) -> None:
     assert header.pictures
     header, _ = played(tmp_path / "b", {"updates", "scores"}, BOTH, PFedMB)
     assert header.pictures == {}
-    assert "pictures" not in Allow().send and "pictures" not in ClientSide.__dataclass_fields__["sends"].default
+    assert (
+        "pictures" not in Allow().send
+        and "pictures" not in ClientSide.__dataclass_fields__["sends"].default
+    )
 
 
 def test_without_updates_a_client_is_evaluated_and_not_trained(tmp_path: Path) -> None:
@@ -239,7 +266,9 @@ def test_without_updates_a_client_is_evaluated_and_not_trained(tmp_path: Path) -
     assert not any((tmp_path / "a").rglob("personal"))  # nothing was trained
 
 
-@pytest.mark.parametrize("wrong", [{"largest": "much"}, {"send": ["everything"]}, {"method": ["fedavg"]}])
+@pytest.mark.parametrize(
+    "wrong", [{"largest": "much"}, {"send": ["everything"]}, {"method": ["fedavg"]}]
+)
 def test_a_table_that_makes_no_sense_is_refused(machine: Machine, wrong: dict[str, Any]) -> None:
     path = machine.folder / "client.toml"
     table = tomllib.loads(path.read_text())

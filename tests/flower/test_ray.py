@@ -1,4 +1,6 @@
-"""A federation on Flower's simulation runtime ends as a simulated one, and leaves no process behind."""
+"""A federation on Flower's simulation runtime ends as a simulated one, and leaves no
+process behind.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblocks[flower]'")
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedblocks[flower-simulation]'")
+pytest.importorskip(
+    "ray", reason="Ray is not installed: pip install 'fedblocks[flower-simulation]'"
+)
 
 from fedblocks.config.model import Config
 from fedblocks.flower import simulation
@@ -33,7 +37,10 @@ TABLE: dict[str, Any] = {
 def scores(path: Path) -> dict[Any, float]:
     query = "SELECT round, part, view, client, correct, loss FROM client_metrics"
     with RunFolder.open(path) as folder:
-        return {tuple(row.values())[:4]: (row["correct"], row["loss"]) for row in folder.store.rows(query)}
+        return {
+            tuple(row.values())[:4]: (row["correct"], row["loss"])
+            for row in folder.store.rows(query)
+        }
 
 
 def test_nodes_on_ray_end_as_a_simulated_run_and_nothing_is_left(
@@ -44,9 +51,15 @@ def test_nodes_on_ray_end_as_a_simulated_run_and_nothing_is_left(
     path = new_run(config, tmp_path / "ray", [])
     rounds: list[int] = []
     simulation.simulate(
-        path, 2, 1.0, 0.0, None, {"seconds": 60.0, "patience": 60.0},
-        lambda done: rounds.append(done.round), lambda note: None,
-    )  # fmt: skip
+        path,
+        2,
+        1.0,
+        0.0,
+        None,
+        {"seconds": 60.0, "patience": 60.0},
+        lambda done: rounds.append(done.round),
+        lambda note: None,
+    )
     run(config, tmp_path / "simulated")
     assert rounds == [1, 2]
     assert scores(path) == scores(tmp_path / "simulated")

@@ -1,4 +1,6 @@
-"""Answers that are stale or lost free their place or are asked for again; the round does not wait for its deadline."""
+"""Answers that are stale or lost free their place or are asked for again; the round
+does not wait for its deadline.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Replaying:
-    """A client that sends its first upload again in the place of later ones, as often as it is told to."""
+    """A client that sends its first upload again in the place of later ones, as often
+    as it is told to.
+    """
 
     def __init__(self, times: float) -> None:
         self.times, self.first = times, ""
@@ -57,13 +61,17 @@ class Replaying:
 
 
 @pytest.mark.parametrize("name", ["fedper", "fedmn"])  # fedmn: two messages a round
-def test_a_client_that_replays_once_is_asked_again_and_its_update_is_used(name: str, tmp_path: Path) -> None:
+def test_a_client_that_replays_once_is_asked_again_and_its_update_is_used(
+    name: str, tmp_path: Path
+) -> None:
     example = EXAMPLES[name]()
     federation = Federated(example, tmp_path, Replaying(times=1))
     began = time.monotonic()
     progress = federation.go(Ask(), seconds=DEADLINE)
     assert time.monotonic() - began < DEADLINE / 2
-    assert [(r.client, r.reason) for closed in federation.rounds for r in closed.ignored] == [(BAD, "stale")]
+    assert [(r.client, r.reason) for closed in federation.rounds for r in closed.ignored] == [
+        (BAD, "stale")
+    ]
     assert [closed.report.refusals for closed in federation.rounds] == [[]] * example.rounds
     simulated = run(example.setting(), Sequential(), example.cohorts()).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
@@ -76,9 +84,13 @@ def test_a_client_that_only_replays_is_refused_long_before_the_deadline(tmp_path
     progress = federation.go(Ask(), seconds=DEADLINE)
     assert time.monotonic() - began < DEADLINE / 2
     first = asked(example)
-    refused = [[(r.client, r.reason) for r in closed.report.refusals] for closed in federation.rounds]
+    refused = [
+        [(r.client, r.reason) for r in closed.report.refusals] for closed in federation.rounds
+    ]
     cohorts = enumerate(example.cohorts())
-    assert refused == [[(BAD, "stale")] if BAD in clients and r > first else [] for r, clients in cohorts]
+    assert refused == [
+        [(BAD, "stale")] if BAD in clients and r > first else [] for r, clients in cohorts
+    ]
     assert sum(map(len, refused)) > 0
     used = [*example.cohorts()[: first + 1], *without(BAD, example)[first + 1 :]]
     simulated = run(example.setting(), Sequential(), used).last
@@ -94,7 +106,9 @@ def test_without_the_second_question_a_replay_holds_the_round_until_its_deadline
     began = time.monotonic()
     federation.go(Ask(), seconds=SHORT)
     assert time.monotonic() - began >= SHORT
-    assert [r.reason for closed in federation.rounds for r in closed.report.refusals] == ["no-answer"]
+    assert [r.reason for closed in federation.rounds for r in closed.report.refusals] == [
+        "no-answer"
+    ]
 
 
 class Slow(LocalGrid):
@@ -104,7 +118,10 @@ class Slow(LocalGrid):
 
     def _deliver(self, message: Message) -> str:
         number = super()._deliver(message)
-        if message.metadata.dst_node_id == node_of(BAD) and message.metadata.message_type == "train":
+        if (
+            message.metadata.dst_node_id == node_of(BAD)
+            and message.metadata.message_type == "train"
+        ):
             if self.held is None:
                 self.held = (number, self.answers.pop(number))
             else:
@@ -116,9 +133,13 @@ def test_the_late_answer_of_a_slow_client_does_not_count_against_it(tmp_path: Pa
     example = EXAMPLES["fedper"]()
     federation = Federated(example, tmp_path)
     federation.grid.__class__ = Slow
-    federation.go(Ask(), seconds=SHORT, rounds=asked(example) + 1, minimum=len(example.cohorts()[0]))
+    federation.go(
+        Ask(), seconds=SHORT, rounds=asked(example) + 1, minimum=len(example.cohorts()[0])
+    )
     abandoned, done = federation.rounds[-2:]
-    assert [(r.client, r.reason) for r in abandoned.report.refusals] == [(BAD, "no-answer")] and abandoned.abandoned
+    assert [(r.client, r.reason) for r in abandoned.report.refusals] == [
+        (BAD, "no-answer")
+    ] and abandoned.abandoned
     assert done.abandoned == "" and done.report.refusals == [] and done.ignored == []
 
 
@@ -139,20 +160,28 @@ class Losing:
 
 @pytest.mark.parametrize("name", ["fedper", "fedmn"])
 @pytest.mark.parametrize("code", [3, 4])
-def test_an_upload_that_was_lost_on_its_way_is_asked_for_again(name: str, code: int, tmp_path: Path) -> None:
+def test_an_upload_that_was_lost_on_its_way_is_asked_for_again(
+    name: str, code: int, tmp_path: Path
+) -> None:
     example = EXAMPLES[name]()
     federation = Federated(example, tmp_path, Losing(code, times=2))
     progress = federation.go(Ask(), seconds=DEADLINE)
-    assert [closed.report.refusals + closed.ignored for closed in federation.rounds] == [[]] * example.rounds
+    assert [closed.report.refusals + closed.ignored for closed in federation.rounds] == [
+        []
+    ] * example.rounds
     simulated = run(example.setting(), Sequential(), example.cohorts()).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
 
-def test_without_a_second_sending_a_lost_upload_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_second_sending_a_lost_upload_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(app, "LOST", set())
     federation = Federated(EXAMPLES["fedper"](), tmp_path, Losing(3, times=1))
     federation.go(Ask(), seconds=DEADLINE)
-    refusals = [(r.client, r.reason) for closed in federation.rounds for r in closed.report.refusals]
+    refusals = [
+        (r.client, r.reason) for closed in federation.rounds for r in closed.report.refusals
+    ]
     assert refusals == [(BAD, "no-answer")]
 
 
@@ -162,11 +191,15 @@ def test_a_node_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     began = time.monotonic()
     federation.go(Ask(), seconds=DEADLINE)
     assert time.monotonic() - began < DEADLINE / 2
-    assert {r.reason for closed in federation.rounds for r in closed.report.refusals} == {"no-answer"}
+    assert {r.reason for closed in federation.rounds for r in closed.report.refusals} == {
+        "no-answer"
+    }
 
 
 class Busy(LocalGrid):
-    """A SuperLink whose database is locked now and then: it fails, and forgets what it was about to hand out."""
+    """A SuperLink whose database is locked now and then: it fails, and forgets what it
+    was about to hand out.
+    """
 
     calls = 0
 
@@ -174,7 +207,9 @@ class Busy(LocalGrid):
         self.__class__.calls += 1
         if self.calls % 3 == 0:
             request = httpx.Request("POST", "http://127.0.0.1/")
-            raise httpx.HTTPStatusError("database is locked", request=request, response=httpx.Response(500))
+            raise httpx.HTTPStatusError(
+                "database is locked", request=request, response=httpx.Response(500)
+            )
 
     def push_messages(self, messages: Any) -> list[str]:
         self._fails()

@@ -1,4 +1,6 @@
-"""Personal blocks live on the client's disk: they survive restarts of both sides, and follow what the server used."""
+"""Personal blocks live on the client's disk: they survive restarts of both sides, and
+follow what the server used.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def kind(message: Wire) -> str:
 
 
 @STATEFUL
-def test_both_sides_go_on_after_restarts_with_every_bit_of_their_own(name: str, tmp_path: Path) -> None:
+def test_both_sides_go_on_after_restarts_with_every_bit_of_their_own(
+    name: str, tmp_path: Path
+) -> None:
     example = EXAMPLES[name]()
     server, sides = everybody(example.setting(), tmp_path / "whole")
     expected, _ = played(server, sides, COHORTS)
@@ -52,11 +56,14 @@ def test_both_sides_go_on_after_restarts_with_every_bit_of_their_own(name: str, 
 
 
 @STATEFUL
-def test_a_round_that_the_server_repeats_starts_from_the_same_personal_blocks(name: str, tmp_path: Path) -> None:
+def test_a_round_that_the_server_repeats_starts_from_the_same_personal_blocks(
+    name: str, tmp_path: Path
+) -> None:
     example = EXAMPLES[name]()
     server, sides = everybody(example.setting(), tmp_path)
     done, _ = played(server, sides, COHORTS[:1])
-    forgotten = OpenRound(server, done, COHORTS[1])  # the server is killed before it stores this round
+    # the server is killed before it stores this round
+    forgotten = OpenRound(server, done, COHORTS[1])
     exchange(forgotten, answers_of(sides))
     first = leaves(sides, forgotten.close().progress)
     for _ in range(2):
@@ -66,7 +73,9 @@ def test_a_round_that_the_server_repeats_starts_from_the_same_personal_blocks(na
         assert differences(leaves(sides, closed.progress), first) == []
 
 
-def test_a_client_that_was_refused_again_and_again_goes_back_to_what_the_server_last_used(tmp_path: Path) -> None:
+def test_a_client_that_was_refused_again_and_again_goes_back_to_what_the_server_last_used(
+    tmp_path: Path,
+) -> None:
     example, everyone = EXAMPLES["fedper"](), [0, 1, 2]
     server, sides = everybody(example.setting(), tmp_path)
     done, _ = played(server, sides, [everyone])
@@ -78,7 +87,9 @@ def test_a_client_that_was_refused_again_and_again_goes_back_to_what_the_server_
         done = asked.close().progress
     last = OpenRound(server, done, everyone)
     exchange(last, answers_of(sides))
-    simulated = run(example.setting(), Sequential(), [everyone, [0, 2], [0, 2], [0, 2], everyone]).last
+    simulated = run(
+        example.setting(), Sequential(), [everyone, [0, 2], [0, 2], [0, 2], everyone]
+    ).last
     assert differences(leaves(sides, last.close().progress), state_leaves(simulated), 1e-12) == []
 
 
@@ -105,7 +116,10 @@ def test_a_client_that_is_restarted_between_two_downloads_goes_on(tmp_path: Path
     _, anew = everybody(example.setting(), tmp_path)
     assert asked.receive(0, anew[0].answer(more)) is None
     simulated = run(example.setting(), Sequential(), [[0]])
-    assert differences(state_leaves(asked.close().progress.state), state_leaves(simulated.last), 1e-6) == []
+    assert (
+        differences(state_leaves(asked.close().progress.state), state_leaves(simulated.last), 1e-6)
+        == []
+    )
 
 
 def test_slots_of_another_attempt_are_not_taken(tmp_path: Path) -> None:
@@ -129,11 +143,17 @@ def test_personal_blocks_that_went_wrong_are_not_kept(tmp_path: Path) -> None:
     assert not (sides[1].store.root / "personal").exists() and closed.progress.kept == {0: 1}
 
 
-WIDER = Net.of(lambda: nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 4)), dtype=torch.float64)
+WIDER = Net.of(
+    lambda: nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 4)), dtype=torch.float64
+)
 
 
-@pytest.mark.parametrize("changes", [{"lr": 0.3}, {"batch_size": 5}, {"epochs": 2}, {"net": WIDER}], ids=list)
-def test_a_client_with_another_plan_refuses_to_train(changes: dict[str, object], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes", [{"lr": 0.3}, {"batch_size": 5}, {"epochs": 2}, {"net": WIDER}], ids=list
+)
+def test_a_client_with_another_plan_refuses_to_train(
+    changes: dict[str, object], tmp_path: Path
+) -> None:
     example = EXAMPLES["fedper"]()
     server, _ = everybody(example.setting(), tmp_path / "a")
     _, others = everybody(example.setting(**changes), tmp_path / "b")
@@ -170,4 +190,7 @@ def test_a_client_that_cannot_write_its_blocks_sends_nothing(tmp_path: Path) -> 
     asked = OpenRound(server, server.start(), [0, 1])
     exchange(asked, answers_of(sides))
     (refusal,) = asked.report.refusals
-    assert (refusal.client, refusal.reason) == (1, "client-error") and "cannot write" in refusal.detail
+    assert (refusal.client, refusal.reason) == (
+        1,
+        "client-error",
+    ) and "cannot write" in refusal.detail

@@ -1,4 +1,6 @@
-"""A federation of messages ends as a simulated one: every method, every switch, scores and bytes included."""
+"""A federation of messages ends as a simulated one: every method, every switch, scores
+and bytes included.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,17 @@ from .federations import everybody, leaves, played
 
 
 def scores(by_view: Any) -> Leaves:
-    return {f"{view}, client {c}": torch.tensor(s) for view, row in by_view.items() for c, s in row.items()}
+    return {
+        f"{view}, client {c}": torch.tensor(s)
+        for view, row in by_view.items()
+        for c, s in row.items()
+    }
 
 
 def evaluated(closed: Closed) -> Leaves:
-    return scores({name.removeprefix("test/"): row for name, row in closed.evaluated.counts.items()})
+    return scores(
+        {name.removeprefix("test/"): row for name, row in closed.evaluated.counts.items()}
+    )
 
 
 def assert_the_same(make: Any, cohorts: list[list[int]], folder: Path) -> None:
@@ -46,7 +54,9 @@ def assert_the_same(make: Any, cohorts: list[list[int]], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_messages_in_process_give_what_the_sequential_engine_gives(name: str, tmp_path: Path) -> None:
+def test_messages_in_process_give_what_the_sequential_engine_gives(
+    name: str, tmp_path: Path
+) -> None:
     example = EXAMPLES[name]()
     assert_the_same(example.setting, example.cohorts(), tmp_path)
 
@@ -69,8 +79,12 @@ def test_every_switch_travels(name: str, changes: dict[str, Any], tmp_path: Path
     assert_the_same(lambda: example.setting(**changes), example.cohorts(), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedmn", "pfedmb", "ifca", "clustered", "fedamp", "fedfomo", "scaffold"])
-def test_a_client_without_training_data_sends_weights_of_zero_and_no_blocks(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["fedavg", "fedmn", "pfedmb", "ifca", "clustered", "fedamp", "fedfomo", "scaffold"]
+)
+def test_a_client_without_training_data_sends_weights_of_zero_and_no_blocks(
+    name: str, tmp_path: Path
+) -> None:
     example = EXAMPLES[name]()
     federation = without_training_rows(example.federation, 1)
     assert_the_same(lambda: example.setting(federation), [[0, 1, 2, 3], [1, 2, 4, 5]], tmp_path)
@@ -78,17 +92,26 @@ def test_a_client_without_training_data_sends_weights_of_zero_and_no_blocks(name
 
 def test_architectures_differ_between_clients(tmp_path: Path) -> None:
     def body(width: int) -> Net:
-        layers = lambda: nn.Sequential(nn.Linear(6, width), nn.Tanh(), nn.Linear(width, 5), nn.Tanh(), nn.Linear(5, 4))
+        layers = lambda: nn.Sequential(
+            nn.Linear(6, width), nn.Tanh(), nn.Linear(width, 5), nn.Tanh(), nn.Linear(5, 4)
+        )
         return Net.of(layers, dtype=torch.float64)
 
     def setting() -> Experiment:
-        methods = {g: ModFL(body(w), operations=2, configuration=g, batch_size=4) for g, w in (("a", 3), ("b", 7))}
-        return Experiment(methods, small_federation(tags=ModFL.tags), 0, ["a", "b", "b", "a", "b", "a"])
+        methods = {
+            g: ModFL(body(w), operations=2, configuration=g, batch_size=4)
+            for g, w in (("a", 3), ("b", 7))
+        }
+        return Experiment(
+            methods, small_federation(tags=ModFL.tags), 0, ["a", "b", "b", "a", "b", "a"]
+        )
 
     assert_the_same(setting, [[0, 1, 2, 3], [1, 2, 4], [0, 5]], tmp_path)
 
 
-@pytest.mark.parametrize("name", ["fedper", "fedmn", "pfedmb", "clustered", "fedbabu", "flow", "fedrecon", "fedem"])
+@pytest.mark.parametrize(
+    "name", ["fedper", "fedmn", "pfedmb", "clustered", "fedbabu", "flow", "fedrecon", "fedem"]
+)
 def test_an_evaluation_travels_with_training_or_alone(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]()
     setting, cohorts = example.setting(), example.cohorts()[:2]
@@ -101,12 +124,19 @@ def test_an_evaluation_travels_with_training_or_alone(name: str, tmp_path: Path)
     theirs = evaluate(setting, states[1], cohorts[1], Sequential())
     assert differences(evaluated(closed), scores(theirs), 1e-6) == []
     assert differences(leaves(sides, closed.progress), state_leaves(states[2]), 1e-6) == []
-    alone = OpenRound(server, closed.progress, example.everybody, Ask(train=False, evaluate=("test",)))
+    alone = OpenRound(
+        server, closed.progress, example.everybody, Ask(train=False, evaluate=("test",))
+    )
     exchange(alone, answers_of(sides))
     after = alone.close()
     assert after.progress is closed.progress and after.report.refusals == []
     assert (
-        differences(evaluated(after), scores(evaluate(setting, states[2], example.everybody, Sequential())), 1e-6) == []
+        differences(
+            evaluated(after),
+            scores(evaluate(setting, states[2], example.everybody, Sequential())),
+            1e-6,
+        )
+        == []
     )
 
 
@@ -117,7 +147,9 @@ def test_a_client_is_given_its_own_rows_and_no_others(tmp_path: Path) -> None:
         own = np.concatenate([rows[client] for rows in setting.data.parts.values()])
         assert len(side.experiment.data.x) == len(own)
         theirs = setting.data.x[torch.from_numpy(setting.data.train[client])]
-        assert torch.equal(side.experiment.data.x[torch.from_numpy(side.experiment.data.train[client])], theirs)
+        assert torch.equal(
+            side.experiment.data.x[torch.from_numpy(side.experiment.data.train[client])], theirs
+        )
 
 
 def test_half_precision_travels(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""A server's run from its job to its folder, over a grid in this process: as a simulated run, and after losses."""
+"""A server's run from its job to its folder, over a grid in this process: as a
+simulated run, and after losses.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,19 @@ class Host:
         self.base, self.config = base, Config.of({**TABLE, **(changes or {})})
         held = {node_name(c): [c] for c in range(self.config.data.clients or 1)}
         shown = self.config.method.name == "pfedmb"
-        set_up(base / "f", "127.0.0.1", held, insecure=True, data=self.config.resolved()["data"], pictures=shown)
+        set_up(
+            base / "f",
+            "127.0.0.1",
+            held,
+            insecure=True,
+            data=self.config.resolved()["data"],
+            pictures=shown,
+        )
         self.path = new_run(self.config, base / "run", [])
 
-    def serve(self, meddle: Meddle | None = None, nodes: Any = range(CLIENTS), **choices: Any) -> None:
+    def serve(
+        self, meddle: Meddle | None = None, nodes: Any = range(CLIENTS), **choices: Any
+    ) -> None:
         wanted = {"kind": "train", "seconds": 30.0, "patience": 5.0, **choices}
         job = job_for(self.path, "f", **wanted)
         folder = lambda context: self.base / "f" / node_name(context.node_config["client"])
@@ -70,14 +81,20 @@ def scores(path: Path) -> dict[Any, float]:
     query = "SELECT round, part, view, client, correct, examples, loss FROM client_metrics"
     with RunFolder.open(path) as folder:
         by_key = {tuple(row.values())[:4]: row for row in folder.store.rows(query)}
-        return {(*key, name): row[name] for key, row in by_key.items() for name in ("correct", "examples", "loss")}
+        return {
+            (*key, name): row[name]
+            for key, row in by_key.items()
+            for name in ("correct", "examples", "loss")
+        }
 
 
 def snapshots(path: Path) -> dict[Any, Any]:
     """What a report draws of personal models."""
     with RunFolder.open(path) as folder:
         rows = folder.store.rows("SELECT round, name, client, numbers FROM snapshots")
-        return {(row["round"], row["name"], row["client"]): json.loads(row["numbers"]) for row in rows}
+        return {
+            (row["round"], row["name"], row["client"]): json.loads(row["numbers"]) for row in rows
+        }
 
 
 @pytest.mark.parametrize(
@@ -140,15 +157,22 @@ def test_a_full_disk_of_the_server_ends_the_run_with_its_reason_and_it_goes_on_l
         with pytest.raises(RunFolderError, match="No space left on device"):
             host.serve()
     assert load_run(host.path).status == "failed"
-    assert any("No space left" in row["text"] for row in host.rows("SELECT text FROM notes WHERE level = 'warning'"))
+    assert any(
+        "No space left" in row["text"]
+        for row in host.rows("SELECT text FROM notes WHERE level = 'warning'")
+    )
     host.serve()
     run(host.config, tmp_path / "simulated")
     assert load_run(host.path).status == "finished"
     assert scores(host.path) == pytest.approx(scores(tmp_path / "simulated"), abs=1e-9)
 
 
-def test_more_clients_are_asked_than_needed_and_the_slow_ones_not_waited_for(tmp_path: Path) -> None:
-    silent: Meddle = lambda node, answer: None if node == 105 and answer.metadata.message_type == "train" else answer
+def test_more_clients_are_asked_than_needed_and_the_slow_ones_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    silent: Meddle = lambda node, answer: (
+        None if node == 105 and answer.metadata.message_type == "train" else answer
+    )
     host = Host(tmp_path, {"cohort": {"size": 4}, "rounds": 2, "evaluation": {"every": 50}})
     host.serve(silent, more=1.5, minimum=0.5, seconds=3.0)
     assert load_run(host.path).rounds == 2
@@ -157,7 +181,9 @@ def test_more_clients_are_asked_than_needed_and_the_slow_ones_not_waited_for(tmp
     assert late == [{"reason": "no-answer"}]
 
 
-def test_a_round_below_its_minimum_is_told_and_tried_again_with_those_who_are_there(tmp_path: Path) -> None:
+def test_a_round_below_its_minimum_is_told_and_tried_again_with_those_who_are_there(
+    tmp_path: Path,
+) -> None:
     host = Host(tmp_path, {"rounds": 1})
     host.serve(nodes=range(4), minimum=0.6, patience=0.5)
     reasons = host.rows("SELECT client, reason FROM refusals")
@@ -170,16 +196,27 @@ def test_a_new_client_gets_a_model_and_the_federation_stays_as_it_is(tmp_path: P
     host = Host(tmp_path, {"rounds": 2, "data": {**TABLE["data"], "unseen": 0.17}})
     host.serve()
     before = load_run(host.path).state()
-    unseen = ({*range(CLIENTS)} - {row["client"] for row in host.rows("SELECT DISTINCT client FROM traffic")}).pop()
+    unseen = (
+        {*range(CLIENTS)}
+        - {row["client"] for row in host.rows("SELECT DISTINCT client FROM traffic")}
+    ).pop()
     host.serve(kind="adapt", clients=(unseen,))
     after = load_run(host.path).state()
     assert after.round == before.round == 2
-    assert all(v.equal(after.server[b][k]) for b, block in before.server.items() for k, v in block.items())
+    assert all(
+        v.equal(after.server[b][k]) for b, block in before.server.items() for k, v in block.items()
+    )
     name = host.rows(f"SELECT value FROM meta WHERE key = '{REAL}'")[0]["value"]
-    model = PersonalStore.of(tmp_path / "f" / node_name(unseen) / "state", "f", name, unseen).model()
-    assert set(model) == {"body", "head"} and all(v.isfinite().all() for b in model.values() for v in b.values())
+    model = PersonalStore.of(
+        tmp_path / "f" / node_name(unseen) / "state", "f", name, unseen
+    ).model()
+    assert set(model) == {"body", "head"} and all(
+        v.isfinite().all() for b in model.values() for v in b.values()
+    )
     notes = [row["text"] for row in host.rows("SELECT text FROM notes")]
-    assert any(note.startswith(f"client {unseen} has its model: test/personal") for note in notes), notes
+    assert any(
+        note.startswith(f"client {unseen} has its model: test/personal") for note in notes
+    ), notes
 
 
 def test_data_that_do_not_fit_are_told_to_the_server(tmp_path: Path) -> None:
@@ -188,4 +225,6 @@ def test_data_that_do_not_fit_are_told_to_the_server(tmp_path: Path) -> None:
     own.write_text(own.read_text().replace('name = "digits"', 'name = "no-such-loader"'))
     host.serve(minimum=0.5, patience=0.5)
     notes = [row["text"] for row in host.rows("SELECT text FROM notes")]
-    assert any("a node was refused: client-error" in note and "its log says why" in note for note in notes), notes
+    assert any(
+        "a node was refused: client-error" in note and "its log says why" in note for note in notes
+    ), notes

@@ -24,11 +24,15 @@ from fedblocks.testing import small_federation, small_net
 from .federations import everybody, played
 
 NORMED = Net.of(
-    lambda: nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 4)), dtype=torch.float64
+    lambda: nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 4)),
+    dtype=torch.float64,
 )
 STILL = {"lr": 1e-12, "batch_size": 4}  # training that leaves a model as it is
 PLANS: dict[str, tuple[Callable[[], Method], Callable[[], Method]]] = {
-    "a private block": (lambda: Local(small_net(), batch_size=4), lambda: MeanRegMTL(small_net(), **STILL)),
+    "a private block": (
+        lambda: Local(small_net(), batch_size=4),
+        lambda: MeanRegMTL(small_net(), **STILL),
+    ),
     "local statistics": (
         lambda: PFedMB(NORMED, batch_size=4, branches=2, statistics="local"),
         lambda: PFedMB(NORMED, batch_size=4, branches=2, statistics="average"),
@@ -41,8 +45,12 @@ PLANS: dict[str, tuple[Callable[[], Method], Callable[[], Method]]] = {
 
 
 @pytest.mark.parametrize("kind", PLANS)
-def test_a_second_plan_of_the_same_run_does_not_get_what_the_first_one_kept(kind: str, tmp_path: Path) -> None:
-    """The operator gives a second run the name of the first, and says that the client took part in round 1."""
+def test_a_second_plan_of_the_same_run_does_not_get_what_the_first_one_kept(
+    kind: str, tmp_path: Path
+) -> None:
+    """The operator gives a second run the name of the first, and says that the client
+    took part in round 1.
+    """
     first, second = (Experiment.of(make(), small_federation(), seed=0) for make in PLANS[kind])
     played(*everybody(first, tmp_path), [[0]])
     server, sides = everybody(second, tmp_path)
@@ -59,7 +67,10 @@ def test_what_is_kept_under_a_plan_is_there_for_that_plan_alone(tmp_path: Path) 
     head = {"head": {"w": torch.ones(2)}}
     store.commit(1, head, 0, "a")
     store.put_aside(1, {"header": "{}", "blocks": head}, "a")
-    assert store.load(1, "a")["head"]["w"].equal(torch.ones(2)) and store.aside(1, "a")["header"] == "{}"
+    assert (
+        store.load(1, "a")["head"]["w"].equal(torch.ones(2))
+        and store.aside(1, "a")["header"] == "{}"
+    )
     with pytest.raises(Malformed, match="lost-state"):
         store.load(1, "b")
     with pytest.raises(Malformed, match="lost-download"):

@@ -1,4 +1,6 @@
-"""Many clients that send large updates at the same time through the gateway and a real SuperLink, with real keys."""
+"""Many clients that send large updates at the same time through the gateway and a real
+SuperLink, with real keys.
+"""
 
 from __future__ import annotations
 
@@ -39,20 +41,27 @@ FLOWERS = 5000  # ms that Flower's writers wait
 
 
 class Federation:
-    """A server without an app: the run that it works on, and its questions to clients, are put into its database."""
+    """A server without an app: the run that it works on, and its questions to clients,
+    are put into its database.
+    """
 
     def __init__(self, base: Path, clients: int, wait: int | None) -> None:
         self.base, self.server, self.wait = base, base / "server", wait
         self.names = [f"client-{number}" for number in range(clients)]
         ports = launch.free_port(), launch.free_port()
-        set_up(base, "127.0.0.1", {name: [number] for number, name in enumerate(self.names)}, *ports)
+        set_up(
+            base, "127.0.0.1", {name: [number] for number, name in enumerate(self.names)}, *ports
+        )
         self.host = ServerHost.read(self.server)
 
     @contextmanager
     def open(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessGroup]:
         self.monkeypatch = monkeypatch
         if self.wait is not None:
-            code = f"from fedblocks.flower.gateway import superlink; superlink.WAIT = {self.wait}; superlink.main()"
+            code = (
+                f"from fedblocks.flower.gateway import superlink; superlink.WAIT = "
+                f"{self.wait}; superlink.main()"
+            )
             command = [sys.executable, "-c", code, *launch.superlink(self.host, self.server)[3:]]
             monkeypatch.setattr(launch, "superlink", lambda host, folder: command)
         with ProcessGroup(self.base / "logs", launch.environment(self.server)) as processes:
@@ -64,41 +73,58 @@ class Federation:
 
     def ask(self, nodes: list[int]) -> int:
         """Begin a run, and ask every node something."""
-        factories = get_objectstore_linkstate_factories(str(self.server / "flower.db"), get_federation_manager())
+        factories = get_objectstore_linkstate_factories(
+            str(self.server / "flower.db"), get_federation_manager()
+        )
         state = factories[1].state()
         run = state.create_run("", "", "", {}, NOOP_FEDERATION_ID, None, "", TaskType.SERVER_APP)
         (task,) = state.get_tasks(run_ids=[run])
         assert state.claim_task(task.task_id) and state.activate_task(task.task_id)
-        for name, value in {"_run_id": run, "_task_id": task.task_id, "_node_id": SUPERLINK_NODE_ID}.items():
+        for name, value in {
+            "_run_id": run,
+            "_task_id": task.task_id,
+            "_node_id": SUPERLINK_NODE_ID,
+        }.items():
             self.monkeypatch.setattr(TaskIdentity, name, value)  # as in an app's process
         for node in nodes:
             question = Message(RecordDict(), node, "train", ttl=3600)
             question.metadata.__dict__["_message_id"] = question.object_id
             session = state.start_session(run)
-            _, missing = state.store_message_and_object_tree(question, get_object_tree(question), session)
+            _, missing = state.store_message_and_object_tree(
+                question, get_object_tree(question), session
+            )
             parts = get_all_nested_objects(question)
-            assert missing and all(state.store_object(run, session, name, parts[name].deflate()) for name in missing)
+            assert missing and all(
+                state.store_object(run, session, name, parts[name].deflate()) for name in missing
+            )
         return int(run)
 
     def answer(self, name: str, nodes: list[int], asked: threading.Event, size: int) -> bool:
-        """A client: connect, wait for the question, send a large update; whether all of it was taken."""
-        key = serialization.load_ssh_private_key((self.base / name / "client.key").read_bytes(), None)
+        """A client: connect, wait for the question, send a large update; whether all of
+        it was taken.
+        """
+        key = serialization.load_ssh_private_key(
+            (self.base / name / "client.key").read_bytes(), None
+        )
         address, trust = f"127.0.0.1:{self.host.port}", (self.server / "ca.crt").read_bytes()
         with http_request_response(address, False, trust, (key, key.public_key())) as calls:
             node, receive, send, *_, push, _ = calls
             nodes.append(node)
             assert asked.wait(20)
             question, _ = receive()
-            content = RecordDict({"update": ArrayRecord({"x": Array(np.frombuffer(os.urandom(size), np.uint8))})})
+            content = RecordDict(
+                {"update": ArrayRecord({"x": Array(np.frombuffer(os.urandom(size), np.uint8))})}
+            )
             reply = Message(content, reply_to=question)
             reply.metadata.__dict__["_message_id"] = reply.object_id
             wanted, session = send(reply, get_object_tree(reply), 0.0)
             run = question.metadata.run_id
             try:
                 push_objects(
-                    get_all_nested_objects(reply), lambda name, content: push(run, session, name, content),
+                    get_all_nested_objects(reply),
+                    lambda name, content: push(run, session, name, content),
                     object_ids_to_push=wanted,
-                )  # fmt: skip
+                )
             except (ObjectPushError, httpx.HTTPError):
                 return False
             return True
@@ -115,7 +141,8 @@ class Federation:
             other.start()
             asked.set()
             other.join()
-            return sum(one.result() is True for one in sent)  # Flower ends a connection that failed without a word
+            # Flower ends a connection that failed without a word
+            return sum(one.result() is True for one in sent)
 
 
 def occupied(database: Path, seconds: float) -> None:
@@ -146,7 +173,13 @@ def test_ten_clients_send_20_megabytes_each_at_the_same_time(
     federation = Federation(tmp_path / "f", 10, wait)
     with federation.open(monkeypatch) as processes:
         began = time.monotonic()
-        arrived = federation.all_answer(20 * 10**6, lambda: occupied(federation.server / "flower.db", 8.0))
-        print(f"{arrived} of 10 in {time.monotonic() - began:.1f} s with a wait of {wait or WAIT} ms")
+        arrived = federation.all_answer(
+            20 * 10**6, lambda: occupied(federation.server / "flower.db", 8.0)
+        )
+        print(
+            f"{arrived} of 10 in {time.monotonic() - began:.1f} s with a wait of {wait or WAIT} ms"
+        )
         assert (arrived == 10) == (wait is None)
-        assert ("database is locked" in processes.log("superlink").read_text()) == (wait is not None)
+        assert ("database is locked" in processes.log("superlink").read_text()) == (
+            wait is not None
+        )

@@ -1,4 +1,6 @@
-"""On a GPU: kernels agree with double precision, and recorded graphs with plain steps, for every method."""
+"""On a GPU: kernels agree with double precision, and recorded graphs with plain steps,
+for every method.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,21 @@ from fedblocks.testing import EXAMPLES
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
-SHAPES = [(3, 32, 6, 5, 0), (6, 14, 16, 5, 0), (1, 28, 32, 3, 1), (32, 16, 64, 3, 1), (8, 9, 70, 3, 2), (5, 7, 3, 1, 0)]
+SHAPES = [
+    (3, 32, 6, 5, 0),
+    (6, 14, 16, 5, 0),
+    (1, 28, 32, 3, 1),
+    (32, 16, 64, 3, 1),
+    (8, 9, 70, 3, 2),
+    (5, 7, 3, 1, 0),
+]
 
 
 @pytest.mark.parametrize("compiler", [True, False])
 @pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), SHAPES)
-def test_convolutions_of_a_stack_are_those_of_each_client(channels, size, filters, kernel, pad, compiler, monkeypatch):
+def test_convolutions_of_a_stack_are_those_of_each_client(
+    channels, size, filters, kernel, pad, compiler, monkeypatch
+):
     from fedblocks.kernels.cuda import nvrtc
     from fedblocks.layers.mapped_convolution import ClientConvolution
 
@@ -32,10 +43,14 @@ def test_convolutions_of_a_stack_are_those_of_each_client(channels, size, filter
         monkeypatch.setattr(nvrtc, "available", lambda: False)  # then Triton does it all
     noise = torch.Generator(device="cuda").manual_seed(0)
     x = torch.randn(4, 5, channels, size, size, device="cuda", generator=noise, requires_grad=True)
-    w = torch.randn(4, filters, channels, kernel, kernel, device="cuda", generator=noise, requires_grad=True)
+    w = torch.randn(
+        4, filters, channels, kernel, kernel, device="cuda", generator=noise, requires_grad=True
+    )
     b = torch.randn(4, filters, device="cuda", generator=noise, requires_grad=True)
     y = vmap(lambda x, w, b: ClientConvolution.apply(x, w, b, pad))(x, w, b)
-    expected = torch.stack([F.conv2d(*(t[i].double() for t in (x, w, b)), padding=pad) for i in range(4)])
+    expected = torch.stack(
+        [F.conv2d(*(t[i].double() for t in (x, w, b)), padding=pad) for i in range(4)]
+    )
     slope = torch.randn_like(y)
     actual = (y, *torch.autograd.grad(y, (x, w, b), slope))
     wanted = (expected, *torch.autograd.grad(expected, (x, w, b), slope.double()))
@@ -57,7 +72,9 @@ def test_gradients_inside_a_client_and_second_derivatives_are_those_of_each_clie
     def ours(w, v, x):
         shift = w.sum((1, 2, 3))
         pooled = (
-            convolve_and_pool(x, w, shift, 1, False) if joined else max_pool(ClientConvolution.apply(x, w, shift, 1), 2)
+            convolve_and_pool(x, w, shift, 1, False)
+            if joined
+            else max_pool(ClientConvolution.apply(x, w, shift, 1), 2)
         )
         return ClientConvolution.apply(pooled.sigmoid(), v, None, 1).square().mean()
 
@@ -66,25 +83,43 @@ def test_gradients_inside_a_client_and_second_derivatives_are_those_of_each_clie
         return F.conv2d(hidden, v, None, padding=1).square().mean()
 
     def curved(loss):  # the length of the gradient, and how that changes with the weights
-        return grad(lambda w, v, x: sum(g.square().sum() for g in grad(loss, (0, 1))(w, v, x)), (0, 1))
+        return grad(
+            lambda w, v, x: sum(g.square().sum() for g in grad(loss, (0, 1))(w, v, x)), (0, 1)
+        )
 
-    for actual, wanted in ((grad(ours, (0, 1)), grad(plain, (0, 1))), (curved(ours), curved(plain))):
+    for actual, wanted in (
+        (grad(ours, (0, 1)), grad(plain, (0, 1))),
+        (curved(ours), curved(plain)),
+    ):
         expected = [wanted(*(t[i].double() for t in (w, v, x))) for i in range(3)]
         for one, other in zip(vmap(actual)(w, v, x), zip(*expected, strict=True), strict=True):
             assert (one - torch.stack(other)).abs().max() <= 1e-5 * torch.stack(other).abs().max()
 
 
-POOLED = [(3, 32, 6, 5, 0), (6, 14, 16, 5, 0), (1, 28, 16, 3, 1), (2, 9, 5, 3, 2), (4, 11, 7, 4, 1), (20, 8, 12, 3, 1)]
+POOLED = [
+    (3, 32, 6, 5, 0),
+    (6, 14, 16, 5, 0),
+    (1, 28, 16, 3, 1),
+    (2, 9, 5, 3, 2),
+    (4, 11, 7, 4, 1),
+    (20, 8, 12, 3, 1),
+]
 
 
 @pytest.mark.parametrize("rectified", [True, False])
 @pytest.mark.parametrize(("channels", "size", "filters", "kernel", "pad"), POOLED)
-def test_a_convolution_with_its_pooling_is_that_of_each_client(channels, size, filters, kernel, pad, rectified):
+def test_a_convolution_with_its_pooling_is_that_of_each_client(
+    channels, size, filters, kernel, pad, rectified
+):
     from fedblocks.layers.mapped_pooling import convolve_and_pool
 
     noise = torch.Generator(device="cuda").manual_seed(0)
-    x = torch.randn(4, 5, channels, size, size + 2, device="cuda", generator=noise, requires_grad=True)
-    w = torch.randn(4, filters, channels, kernel, kernel, device="cuda", generator=noise, requires_grad=True)
+    x = torch.randn(
+        4, 5, channels, size, size + 2, device="cuda", generator=noise, requires_grad=True
+    )
+    w = torch.randn(
+        4, filters, channels, kernel, kernel, device="cuda", generator=noise, requires_grad=True
+    )
     b = torch.randn(4, filters, device="cuda", generator=noise, requires_grad=True)
 
     def plain(x, w, b):
@@ -107,7 +142,9 @@ def test_a_stack_of_one_input_and_of_inputs_that_begin_anywhere_is_served_too():
     x = torch.randn(1 + 2 * 3 * 12 * 12, device="cuda", generator=noise)[1:].view(2, 3, 12, 12)
     w = torch.randn(5, 6, 3, 5, 5, device="cuda", generator=noise, requires_grad=True)
     y = vmap(lambda w: convolve_and_pool(x, w, None, 0, True))(w)
-    expected = torch.stack([F.max_pool2d(F.conv2d(x.double(), own.double()), 2).relu() for own in w])
+    expected = torch.stack(
+        [F.max_pool2d(F.conv2d(x.double(), own.double()), 2).relu() for own in w]
+    )
     slope = torch.randn_like(y)
     theirs = torch.autograd.grad(expected, w, slope.double())[0]
     assert (y - expected).abs().max() <= 3e-6 * expected.abs().max()
@@ -119,23 +156,36 @@ def test_what_is_no_number_goes_through_a_convolution_and_its_pooling():
 
     x = torch.zeros(2, 1, 1, 6, 6, device="cuda")
     x[1, 0, 0, 0, 0] = torch.nan
-    y = vmap(lambda x: convolve_and_pool(x, torch.ones(2, 1, 3, 3, device="cuda"), None, 0, True))(x)
+    y = vmap(lambda x: convolve_and_pool(x, torch.ones(2, 1, 3, 3, device="cuda"), None, 0, True))(
+        x
+    )
     assert y.isnan().any(-1).any(-1).tolist() == [[[False, False]], [[True, True]]]
 
 
-@pytest.mark.parametrize(("height", "width", "size"), [(28, 28, 2), (7, 9, 2), (9, 9, 3), (5, 4, 1)])
+@pytest.mark.parametrize(
+    ("height", "width", "size"), [(28, 28, 2), (7, 9, 2), (9, 9, 3), (5, 4, 1)]
+)
 def test_max_pooling_of_a_stack_and_its_gradient_are_torchs_also_among_equals(height, width, size):
     from fedblocks.kernels.triton.pooling import max_pool
 
     noise = torch.Generator(device="cuda").manual_seed(0)
-    x = torch.randint(-2, 3, (3, 4, 5, height, width), device="cuda", generator=noise).float().requires_grad_()
+    x = (
+        torch.randint(-2, 3, (3, 4, 5, height, width), device="cuda", generator=noise)
+        .float()
+        .requires_grad_()
+    )
     y = vmap(lambda x: max_pool(x, size))(x)
     expected = F.max_pool2d(x.flatten(0, 1), size).view_as(y)
     slope = torch.randn_like(y)
     assert torch.equal(y, expected)
-    assert torch.equal(torch.autograd.grad(y, x, slope)[0], torch.autograd.grad(expected, x, slope)[0])
+    assert torch.equal(
+        torch.autograd.grad(y, x, slope)[0], torch.autograd.grad(expected, x, slope)[0]
+    )
     inner = vmap(grad(lambda x, s: (max_pool(x, size) * s).sum()))(x.detach(), slope)
-    assert torch.equal(inner, torch.autograd.grad((F.max_pool2d(x.flatten(0, 1), size).view_as(y) * slope).sum(), x)[0])
+    assert torch.equal(
+        inner,
+        torch.autograd.grad((F.max_pool2d(x.flatten(0, 1), size).view_as(y) * slope).sum(), x)[0],
+    )
 
 
 def test_noise_on_a_gpu_is_that_of_the_cpu():
@@ -143,7 +193,9 @@ def test_noise_on_a_gpu_is_that_of_the_cpu():
     for number in (0, 7, torch.tensor(3), torch.arange(5), torch.arange(3).view(3, 1)):
         moved = number.cuda() if isinstance(number, torch.Tensor) else number
         assert torch.equal(fold(keys.cuda(), moved).cpu(), fold(keys, number))
-    assert torch.equal(fold(keys[3].cuda(), torch.arange(4).cuda()).cpu(), fold(keys[3], torch.arange(4)))
+    assert torch.equal(
+        fold(keys[3].cuda(), torch.arange(4).cuda()).cpu(), fold(keys[3], torch.arange(4))
+    )
     drawn = vmap(lambda key: uniform(key, (3, 700)))(keys.cuda())
     assert torch.equal(drawn.cpu(), torch.stack([uniform(key, (3, 700)) for key in keys]))
 
@@ -153,7 +205,10 @@ def test_an_lstm_of_a_stack_and_its_gradients_are_the_fused_ones(monkeypatch):
     lstms = [torch.nn.LSTM(6, 7, batch_first=True).cuda() for _ in range(3)]
     x = torch.randn(3, 4, 5, 6, device="cuda")
     names = [name for name, _ in lstms[0].named_parameters()]
-    weights = [torch.stack([lstm.get_parameter(n).detach() for lstm in lstms]).requires_grad_() for n in names]
+    weights = [
+        torch.stack([lstm.get_parameter(n).detach() for lstm in lstms]).requires_grad_()
+        for n in names
+    ]
 
     def outputs(x, w_in, w_state, b_in, b_state):
         zero = x.new_zeros(len(x), 7)
@@ -163,7 +218,9 @@ def test_an_lstm_of_a_stack_and_its_gradients_are_the_fused_ones(monkeypatch):
     expected = torch.stack([lstm(one)[0] for lstm, one in zip(lstms, x)])
     assert torch.allclose(actual, expected, atol=1e-5)
     own = torch.autograd.grad(actual.square().sum(), weights)
-    theirs = torch.autograd.grad(expected.square().sum(), [lstm.get_parameter(n) for n in names for lstm in lstms])
+    theirs = torch.autograd.grad(
+        expected.square().sum(), [lstm.get_parameter(n) for n in names for lstm in lstms]
+    )
     for number, gradient in enumerate(own):
         assert torch.allclose(gradient, torch.stack(theirs[3 * number : 3 * number + 3]), atol=1e-4)
 
@@ -183,7 +240,11 @@ def test_recorded_graphs_and_plain_steps_and_a_loop_end_alike(name, monkeypatch)
     for other in ends[1:]:
         for block, params in ends[0].server.items():
             for key, value in params.items():
-                assert torch.allclose(other.server[block][key], value, atol=1e-4, rtol=1e-4), (name, block, key)
+                assert torch.allclose(other.server[block][key], value, atol=1e-4, rtol=1e-4), (
+                    name,
+                    block,
+                    key,
+                )
         assert other.private.keys() == ends[0].private.keys()
 
 
@@ -224,16 +285,26 @@ def test_a_learning_rate_schedule_reaches_a_recorded_graph():
 
 
 def test_tf32_costs_no_more_accuracy_than_another_seed_does(tmp_path):
-    """Three seeds of pFedMB on the digits: tf32 moves the mean test accuracy by less than their spread."""
+    """Three seeds of pFedMB on the digits: tf32 moves the mean test accuracy by less
+    than their spread.
+    """
     from fedblocks.config.presets import PRESETS, change
     from fedblocks.runs.run import run
 
     table = PRESETS["digits-pfedmb"]()
     ends = {}
     for precision in ("float32", "tf32"):
-        runs = [change(table.resolved(), table.source, [f"seed={s}", 'device="cuda"', f'precision="{precision}"'])
-                for s in range(3)]  # fmt: skip
-        actual = [run(one, tmp_path / f"{precision}-{k}").accuracies() for k, one in enumerate(runs)]
+        runs = [
+            change(
+                table.resolved(),
+                table.source,
+                [f"seed={s}", 'device="cuda"', f'precision="{precision}"'],
+            )
+            for s in range(3)
+        ]
+        actual = [
+            run(one, tmp_path / f"{precision}-{k}").accuracies() for k, one in enumerate(runs)
+        ]
         ends[precision] = [sum(own.values()) / len(own) for own in actual]
     spread = max(ends["float32"]) - min(ends["float32"])
     differences = [one - other for one, other in zip(ends["tf32"], ends["float32"])]

@@ -30,12 +30,16 @@ POOLS = ("encoders", "modules.2", "outputs")
 
 
 def small(**options: object) -> FedMN:
-    return FedMN(**{"net": small_net(), "lr": 0.2, "epochs": 2, "batch_size": 4, **SMALL, **options})  # type: ignore[arg-type]
+    return FedMN(
+        **{"net": small_net(), "lr": 0.2, "epochs": 2, "batch_size": 4, **SMALL, **options}
+    )  # type: ignore[arg-type]
 
 
 def biased(state: State, bias: Tensor) -> State:
     """The same state with a router that says this of every client."""
-    router = {k: torch.zeros_like(v) for k, v in state.server["router"].items()} | {"gates.bias": bias[None].double()}
+    router = {k: torch.zeros_like(v) for k, v in state.server["router"].items()} | {
+        "gates.bias": bias[None].double()
+    }
     return replace(state, server={**state.server, "router": router})
 
 
@@ -51,23 +55,34 @@ def client_blocks(method: FedMN, gates: Tensor) -> Blocks:
     return {name: server[name] for name in method.layers} | {"gates": {"value": gates.double()}}
 
 
-@pytest.mark.parametrize(("modules", "count"), [((2, 2, 2), 10), ((3, 3, 3), 21), ((1, 4, 3), 19), ((3, 2), 8)])
-def test_a_pool_has_a_gate_for_each_edge_and_each_output(modules: tuple[int, ...], count: int) -> None:
+@pytest.mark.parametrize(
+    ("modules", "count"), [((2, 2, 2), 10), ((3, 3, 3), 21), ((1, 4, 3), 19), ((3, 2), 8)]
+)
+def test_a_pool_has_a_gate_for_each_edge_and_each_output(
+    modules: tuple[int, ...], count: int
+) -> None:
     assert edges(modules) == count
-    assert [m.shape for m in matrices(torch.zeros(count), modules)] == [(b, a) for a, b in pairwise((*modules, 1))]
+    assert [m.shape for m in matrices(torch.zeros(count), modules)] == [
+        (b, a) for a, b in pairwise((*modules, 1))
+    ]
 
 
 def test_open_gates_and_equal_modules_are_the_plain_net() -> None:
     method = small(modules=(2, 3, 2))
     blocks = client_blocks(method, torch.ones(edges(method.modules)))
-    equal = {n: {k: v[:1].expand_as(v) for k, v in b.items()} if n in POOLS else b for n, b in blocks.items()}
+    equal = {
+        n: {k: v[:1].expand_as(v) for k, v in b.items()} if n in POOLS else b
+        for n, b in blocks.items()
+    }
     plain = {k: v[0] for name in POOLS for k, v in equal[name].items()}
     x = small_federation().x
     assert torch.allclose(method.predict(equal, x), method.path(plain, x), atol=1e-12)
 
 
 def test_modules_that_are_not_reached_change_no_logit_and_get_no_gradient() -> None:
-    """Gates of (2, 2, 2): the second middle block has no way in; the second output has one way in, from it."""
+    """Gates of (2, 2, 2): the second middle block has no way in; the second output has
+    one way in, from it.
+    """
     method = small()
     gates = torch.tensor([1, 1, 0, 0, 1, 1, 0, 1, 1, 1.0])
     blocks = client_blocks(method, gates)
@@ -77,8 +92,14 @@ def test_modules_that_are_not_reached_change_no_logit_and_get_no_gradient() -> N
     logits = method.predict(blocks, x)
     logits.square().sum().backward()
     for name in ("modules.2", "outputs"):
-        assert all(v.grad is not None and v.grad[0].any() and not v.grad[1].any() for v in blocks[name].values())
-    other = {n: {k: torch.cat([v[:1], v[1:] + 7]) for k, v in blocks[n].items()} for n in ("modules.2", "outputs")}
+        assert all(
+            v.grad is not None and v.grad[0].any() and not v.grad[1].any()
+            for v in blocks[name].values()
+        )
+    other = {
+        n: {k: torch.cat([v[:1], v[1:] + 7]) for k, v in blocks[n].items()}
+        for n in ("modules.2", "outputs")
+    }
     assert torch.equal(method.predict({**blocks, **other}, x), logits)
 
 
@@ -100,7 +121,9 @@ def test_open_gates_average_every_module_like_fedavg() -> None:
     apart = [run_round(setting, before, [client], Sequential())[0] for client in EVERYBODY]
     for name in POOLS:
         for key, value in after.server[name].items():
-            mean = sum(n * s.server[name][key] for n, s in zip(SIZES, apart, strict=True)) / sum(SIZES)
+            mean = sum(n * s.server[name][key] for n, s in zip(SIZES, apart, strict=True)) / sum(
+                SIZES
+            )
             assert torch.allclose(value, mean, atol=1e-12)
     assert set(report.bytes_down["modules.2"].values()) == {2 * (6 * 5 + 5) * 8}
 
@@ -138,22 +161,29 @@ def test_hard_choices_are_as_frequent_as_the_router_says_at_every_temperature() 
     for temperature in (1.0, 0.1):
         seen = (concrete(logits, noise, temperature) > 0.5).float().mean(0)
         chance = torch.sigmoid(logits)
-        assert ((seen - chance).abs() < 4 * (chance * (1 - chance) / draws).sqrt()).all()  # four standard errors
+        # four standard errors
+        assert ((seen - chance).abs() < 4 * (chance * (1 - chance) / draws).sqrt()).all()
 
 
 def test_the_temperature_goes_from_1_to_a_tenth_in_150_rounds() -> None:
     temperature = small().temperature
-    assert [at(temperature, t) for t in (0, 75, 150, 200)] == pytest.approx([1.0, 0.1**0.5, 0.1, 0.1])
+    assert [at(temperature, t) for t in (0, 75, 150, 200)] == pytest.approx(
+        [1.0, 0.1**0.5, 0.1, 0.1]
+    )
 
 
 def test_where_no_output_is_reached_the_most_probable_path_is_opened() -> None:
-    """(2, 2, 2), everything closed: the prediction takes output 1, which takes block 0, which takes encoder 1."""
+    """(2, 2, 2), everything closed: the prediction takes output 1, which takes block 0,
+    which takes encoder 1.
+    """
     logits = torch.tensor([-3, -2, -1, -1, -1, -5, -4, -6, -7, -2.0])
     assert connected(torch.zeros(10), logits, (2, 2, 2)).nonzero().flatten().tolist() == [1, 6, 9]
 
 
 def test_the_fallback_opens_no_more_than_it_must() -> None:
-    """Output 1 is reached and only its last gate is closed; and choices that reach an output are left alone."""
+    """Output 1 is reached and only its last gate is closed; and choices that reach an
+    output are left alone.
+    """
     logits = torch.tensor([-3, -2, -1, -1, -1, -5, -4, -6, -7, -2.0])
     closed = torch.tensor([1, 0, 0, 0, 0, 0, 1, 0, 0, 0.0])
     assert connected(closed, logits, (2, 2, 2)).nonzero().flatten().tolist() == [0, 6, 9]
@@ -169,16 +199,25 @@ def test_every_draw_reaches_the_prediction() -> None:
 
 
 def sizes_of(method: FedMN) -> Mapping[str, int]:
-    """Bytes of one slot of each block, from the shapes of the small net's pool: 6-5-6 encoders, 6-5 and 5-classes."""
+    """Bytes of one slot of each block, from the shapes of the small net's pool: 6-5-6
+    encoders, 6-5 and 5-classes.
+    """
     encoder = FEATURES * 5 + 5 + 5 * 6 + 6
     gates = edges(method.modules)
     router = FEATURES * 5 + 5 + 5 * 4 + 4 + CLASSES * 3 + 3 + 7 * gates + gates
-    count = {"encoders": encoder, "modules.2": 6 * 5 + 5, "outputs": 5 * CLASSES + CLASSES, "router": router}
+    count = {
+        "encoders": encoder,
+        "modules.2": 6 * 5 + 5,
+        "outputs": 5 * CLASSES + CLASSES,
+        "router": router,
+    }
     return {name: 8 * number for name, number in count.items()}  # float64
 
 
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=4)], ids=lambda e: e.name)
-def test_exactly_the_active_modules_the_encoders_and_the_router_travel(engine: Sequential | Vectorised) -> None:
+def test_exactly_the_active_modules_the_encoders_and_the_router_travel(
+    engine: Sequential | Vectorised,
+) -> None:
     method = small(modules=(2, 4, 3))
     setting = Experiment.of(method, small_federation())
     state = setting.start()
@@ -187,12 +226,19 @@ def test_exactly_the_active_modules_the_encoders_and_the_router_travel(engine: S
     active, one = engine.train(job).wanted, sizes_of(method)
     assert 0 < active["modules.2"].sum() < active["modules.2"].numel()  # some modules stay away
     for row, client in enumerate(EVERYBODY):
-        sent = {"router": 1, "encoders": 2} | {n: int(active[n][row].sum()) for n in ("modules.2", "outputs")}
+        sent = {"router": 1, "encoders": 2} | {
+            n: int(active[n][row].sum()) for n in ("modules.2", "outputs")
+        }
         slots = {"router": 1, "encoders": 2, "modules.2": 4, "outputs": 3}
         for name, copies in sent.items():
             assert report.bytes_down[name][client] == copies * one[name]
-            assert report.bytes_up[name][client] == copies * one[name] + 8 * slots[name]  # a weight for each slot
-    assert report.bytes_down.keys() == report.bytes_up.keys() == {"router", "encoders", "modules.2", "outputs"}
+            # a weight for each slot
+            assert report.bytes_up[name][client] == copies * one[name] + 8 * slots[name]
+    assert (
+        report.bytes_down.keys()
+        == report.bytes_up.keys()
+        == {"router", "encoders", "modules.2", "outputs"}
+    )
 
 
 def test_soft_gates_bring_every_module() -> None:
@@ -212,14 +258,18 @@ def test_gates_differ_between_clients_in_training_and_are_the_same_twice_in_eval
         setting = Experiment.of(small(eval_gate=gate), small_federation())
         scores = [evaluate(setting, s, EVERYBODY, Sequential()) for s in (state, later)]
         assert (scores[0] == scores[1]) is same
-    assert evaluate(setting, state, EVERYBODY, Sequential()) == evaluate(setting, state, EVERYBODY, Sequential())
+    assert evaluate(setting, state, EVERYBODY, Sequential()) == evaluate(
+        setting, state, EVERYBODY, Sequential()
+    )
 
 
 def test_a_new_client_has_the_gates_of_any_other_evaluation() -> None:
     method = small()
     setting = Experiment.of(method, small_federation())
     _, state, _ = one_round(method)
-    usual, joining = (evaluate(setting, state, EVERYBODY, Sequential(), joining=j) for j in (False, True))
+    usual, joining = (
+        evaluate(setting, state, EVERYBODY, Sequential(), joining=j) for j in (False, True)
+    )
     assert usual == joining
 
 
@@ -229,8 +279,12 @@ def test_noise_of_each_step_changes_what_soft_gates_learn() -> None:
 
 
 def test_the_router_looks_at_as_many_examples_as_it_is_told() -> None:
-    """With 5 of a client's examples its gradient is another one than with all; with more than there are, the same."""
-    all_of_them, many, few = (one_round(small(router_samples=n))[1].server["router"] for n in (0, 99, 5))
+    """With 5 of a client's examples its gradient is another one than with all; with
+    more than there are, the same.
+    """
+    all_of_them, many, few = (
+        one_round(small(router_samples=n))[1].server["router"] for n in (0, 99, 5)
+    )
     for key, value in all_of_them.items():
         assert np.allclose(value, many[key], atol=1e-12)
     assert not np.allclose(all_of_them["gates.weight"], few["gates.weight"], atol=1e-9)
@@ -241,4 +295,6 @@ def test_a_learning_rate_of_its_own_moves_the_router_alone() -> None:
     together, apart = one_round(small())[1].server, one_round(small(router_lr=0.9))[1].server
     for name in POOLS:
         assert all(torch.allclose(v, apart[name][k], atol=1e-12) for k, v in together[name].items())
-    assert all(not torch.allclose(v, apart["router"][k], atol=1e-9) for k, v in together["router"].items())
+    assert all(
+        not torch.allclose(v, apart["router"][k], atol=1e-9) for k, v in together["router"].items()
+    )

@@ -19,7 +19,8 @@ from fedblocks.nets.mobilenet import mobilenet_v2
 from fedblocks.nets.modular import figure_mlp, figure_pools, modular, modular_mlp
 from fedblocks.nets.papers import femnist_cnn
 
-IMAGES = {"cifar10": ((3, 32, 32), 10), "emnist": ((1, 28, 28), 62)}  # the figure does not say which it is of
+# the figure does not say which it is of
+IMAGES = {"cifar10": ((3, 32, 32), 10), "emnist": ((1, 28, 28), 62)}
 CLIENTS, EXAMPLES = 10, 6
 
 
@@ -30,7 +31,9 @@ def count(piece: Piece | Net) -> int:
 
 
 def test_the_pool_of_the_cifar10_table_has_the_papers_sizes() -> None:
-    """Spec: encoder 2,879,744; middle 131,328; output 2,570; router 2,390,474; with 2 of each, 8,417,758 in all."""
+    """Spec: encoder 2,879,744; middle 131,328; output 2,570; router 2,390,474; with 2
+    of each, 8,417,758 in all.
+    """
     method = FedMN(mobilenet_v2((3, 32, 32), 10))
     assert [count(stage) for stage in method.path.stages] == [2_879_744, 131_328, 2_570]
     assert count(method.router.net) == 2_390_474
@@ -38,7 +41,9 @@ def test_the_pool_of_the_cifar10_table_has_the_papers_sizes() -> None:
 
 
 def test_the_pool_of_the_emnist_table_has_the_papers_sizes() -> None:
-    """Spec: encoder 3,200,384; middle 131,328; output 15,934; with 3 of each and the router, 12,464,591."""
+    """Spec: encoder 3,200,384; middle 131,328; output 15,934; with 3 of each and the
+    router, 12,464,591.
+    """
     method = FedMN(femnist_cnn((1, 28, 28), 62), modules=(3, 3, 3))
     sizes = [count(stage) for stage in method.path.stages]
     assert sizes == [3_200_384, 131_328, 15_934]
@@ -76,16 +81,24 @@ def round_of(method: FedMN | FedAvg, images: str) -> Report:
 def travelled(report: Report, *without: str) -> tuple[int, int]:
     """Bytes down and up of all clients."""
     ways = (report.bytes_down, report.bytes_up)
-    down, up = (sum(sum(by.values()) for name, by in way.items() if name not in without) for way in ways)
+    down, up = (
+        sum(sum(by.values()) for name, by in way.items() if name not in without) for way in ways
+    )
     return down, up
 
 
 def test_fedmn_sends_fewer_bytes_than_fedavg_in_the_figures_setting() -> None:
-    """One encoder, [1 x 4 x 3] against an 8-layer perceptron, 256 units, router of one layer and all."""
+    """One encoder, [1 x 4 x 3] against an 8-layer perceptron, 256 units, router of one
+    layer and all.
+    """
     fedmn = round_of(FedMN(modular_mlp(*IMAGES["emnist"]), modules=(1, 4, 3)), "emnist")
     fedavg = round_of(FedAvg(figure_mlp(*IMAGES["emnist"])), "emnist")
-    assert travelled(fedavg)[0] == CLIENTS * 4 * (784 * 256 + 256 + 6 * (256 * 256 + 256) + 256 * 62 + 62)
-    assert all(ours < theirs for ours, theirs in zip(travelled(fedmn), travelled(fedavg), strict=True))
+    assert travelled(fedavg)[0] == CLIENTS * 4 * (
+        784 * 256 + 256 + 6 * (256 * 256 + 256) + 256 * 62 + 62
+    )
+    assert all(
+        ours < theirs for ours, theirs in zip(travelled(fedmn), travelled(fedavg), strict=True)
+    )
 
 
 def test_on_larger_images_that_holds_only_if_the_router_is_not_counted() -> None:
@@ -93,12 +106,16 @@ def test_on_larger_images_that_holds_only_if_the_router_is_not_counted() -> None
     shape, classes = IMAGES["cifar10"]
     fedmn = round_of(FedMN(modular_mlp(shape, classes), modules=(1, 4, 3)), "cifar10")
     fedavg = round_of(FedAvg(figure_mlp(shape, classes)), "cifar10")
-    narrow = round_of(FedMN(modular_mlp(shape, classes), modules=(1, 4, 3), summary_width=32), "cifar10")
+    narrow = round_of(
+        FedMN(modular_mlp(shape, classes), modules=(1, 4, 3), summary_width=32), "cifar10"
+    )
     assert travelled(fedmn)[0] > travelled(fedavg)[0] > travelled(narrow)[0]
     assert travelled(fedmn, "router")[0] < travelled(fedavg)[0]
 
 
 def test_closed_gates_can_save_little_where_encoders_are_large() -> None:
-    """Spec: at most 3.2 % of the 8,417,758 numbers of the CIFAR-10 table, encoders and router being always sent."""
+    """Spec: at most 3.2 % of the 8,417,758 numbers of the CIFAR-10 table, encoders and
+    router being always sent.
+    """
     closable = 2 * sum(count(stage) for stage in modular(mobilenet_v2((3, 32, 32), 10)).stages[1:])
     assert closable / 8_417_758 == pytest.approx(0.032, abs=0.0005)

@@ -95,16 +95,24 @@ def test_the_blocks_first_weights_can_be_drawn_as_the_released_code_draws_them()
 
 
 def test_a_modular_net_brings_its_own_modules() -> None:
-    layers = [lambda: nn.Linear(FEATURES, 7), lambda: nn.Sequential(nn.Tanh(), nn.Linear(7, CLASSES))]
+    layers = [
+        lambda: nn.Linear(FEATURES, 7),
+        lambda: nn.Sequential(nn.Tanh(), nn.Linear(7, CLASSES)),
+    ]
     net = ModularNet(layers, lambda width: nn.Linear(FEATURES, width), torch.float64)
     method = FedMN(net, modules=(2, 3), summary_width=4, label_width=3, batch_size=4)
     before, after, report = one_round(method)
-    assert [tuple(v.shape) for v in after.server["outputs"].values()] == [(3, CLASSES, 7), (3, CLASSES)]
+    assert [tuple(v.shape) for v in after.server["outputs"].values()] == [
+        (3, CLASSES, 7),
+        (3, CLASSES),
+    ]
     assert report.refusals == [] and differences(state_leaves(before), state_leaves(after), 1e-6)
 
 
 def test_one_path_is_told_to_be_fedavg() -> None:
-    assert small(modules=(1, 1, 1)).degenerate() == ["modules = (1, 1, 1) leaves one path: FedAvg on that net"]
+    assert small(modules=(1, 1, 1)).degenerate() == [
+        "modules = (1, 1, 1) leaves one path: FedAvg on that net"
+    ]
     assert small(modules=(1, 2, 1)).degenerate() == []
 
 
@@ -120,7 +128,15 @@ def test_one_path_is_told_to_be_fedavg() -> None:
         ({"noise_per": "step"}, "modules that were not sent"),
         ({"router_samples": -1}, "router_samples = -1: must be at least 0"),
         ({"net": modular(small_net(), (6, 5))}, "widths = .* a modular net has its own"),
-        ({"net": modular(small_net(), (6, 5)), "modules": (2, 2), "widths": None, "dropout": None}, "3"),
+        (
+            {
+                "net": modular(small_net(), (6, 5)),
+                "modules": (2, 2),
+                "widths": None,
+                "dropout": None,
+            },
+            "3",
+        ),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
@@ -129,7 +145,9 @@ def test_bad_options_are_refused(options: dict[str, object], message: str) -> No
 
 
 def test_a_net_whose_last_layer_is_not_dense_is_refused() -> None:
-    net = Net.of(lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.LayerNorm(5)), dtype=torch.float64)
+    net = Net.of(
+        lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.LayerNorm(5)), dtype=torch.float64
+    )
     with pytest.raises(UserError, match="is a LayerNorm and not a dense layer"):
         small(net=net).blocks()
 

@@ -13,7 +13,13 @@ from fedblocks.methods.fedmn.parts import edges
 from fedblocks.methods.fedmn.reference import FedMNReference
 from fedblocks.testing.federations import SIZES, small_federation, small_net
 
-SMALL: dict[str, object] = {"widths": (6, 5), "dropout": 0.0, "summary_width": 4, "label_width": 3, "spread": 0.5}
+SMALL: dict[str, object] = {
+    "widths": (6, 5),
+    "dropout": 0.0,
+    "summary_width": 4,
+    "label_width": 3,
+    "spread": 0.5,
+}
 EVERYBODY = range(len(SIZES))
 
 
@@ -37,7 +43,9 @@ def test_gates_are_never_closed_and_only_rescale_the_logits() -> None:
     x = small_federation().x
     plain = method.path({k: v[0] for name in method.layers for k, v in server[name].items()}, x)
     for key in range(20):
-        gates = method.drawn(torch.linspace(-9, 9, edges(method.modules) + 2).double(), torch.tensor(key))
+        gates = method.drawn(
+            torch.linspace(-9, 9, edges(method.modules) + 2).double(), torch.tensor(key)
+        )
         assert len(gates) == edges(method.modules) and (gates > 0).all() and gates.sum() < 1
         scale = method.forward(server, gates, x) / plain
         assert torch.allclose(scale, scale[0, 0].expand_as(scale)) and scale[0, 0] > 0

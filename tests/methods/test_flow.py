@@ -1,4 +1,6 @@
-"""What must hold for Flow, its second version and DynamicRouting: limit cases, statelessness, refusals."""
+"""What must hold for Flow, its second version and DynamicRouting: limit cases,
+statelessness, refusals.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ from fedblocks.methods.flow.flow_v2 import FlowV2
 from fedblocks.methods.flow.instance_routes import Paced
 from fedblocks.nets import cnn, lstm, mlp, next_word
 
-SMALL: dict[str, Any] = {"policy": (6, 5), "step_policy": (6, 5), "dense_policy": (6, 5, 4), "local_epochs": 1}
+SMALL: dict[str, Any] = {
+    "policy": (6, 5),
+    "step_policy": (6, 5),
+    "dense_policy": (6, 5, 4),
+    "local_epochs": 1,
+}
 NETS = {
     "dense": mlp((1, 6, 6), 3, hidden=(5,)),
     "convolutional": cnn((1, 6, 6), 3, channels=(2, 3), hidden=4, batch_norm=True),
@@ -60,15 +67,23 @@ def inputs(name: str) -> Tensor:
 
 
 def client_blocks(method: Any, seed: int = 3, apart: bool = True) -> Blocks:
-    """What a client of Flow holds: a shared net, routers, and a local copy that is another net if `apart`."""
+    """What a client of Flow holds: a shared net, routers, and a local copy that is
+    another net if `apart`.
+    """
     shared, other = method.net.init(seed), method.net.init(seed + 1)
     local = {name: (other if apart else shared)[name] for name in method.copied.names}
-    return {"shared": shared, "local": local, **{n: router.init(seed) for n, router in method.routers.items()}}
+    return {
+        "shared": shared,
+        "local": local,
+        **{n: router.init(seed) for n, router in method.routers.items()},
+    }
 
 
 def pushed(params: Params, logits: tuple[float, float]) -> Params:
     """A router that always says the same: no weights, these two numbers at every exit."""
-    exits = {name for name, value in params.items() if name.endswith("bias") and value.shape == (2,)}
+    exits = {
+        name for name, value in params.items() if name.endswith("bias") and value.shape == (2,)
+    }
     last = {name.replace("bias", "weight") for name in exits}
     fixed = {name: torch.tensor(logits, dtype=params[name].dtype) for name in exits}
     return {n: fixed.get(n, torch.zeros_like(v) if n in last else v) for n, v in params.items()}
@@ -91,23 +106,31 @@ def test_the_routes_of_an_instance_add_up_to_one(kind: type[Method], name: str) 
 
 @each_flow
 @each_net
-def test_a_router_that_is_sure_of_the_shared_branch_leaves_the_shared_net(kind: type[Method], name: str) -> None:
+def test_a_router_that_is_sure_of_the_shared_branch_leaves_the_shared_net(
+    kind: type[Method], name: str
+) -> None:
     method = made(kind, NETS[name])
     blocks = client_blocks(method)
     sure = {n: pushed(blocks[n], (1e4, -1e4)) for n in method.routers}
     actual = method.routed({**blocks, **sure}, inputs(name), hard=False)[0]
-    torch.testing.assert_close(actual, method.net(blocks["shared"], inputs(name)), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        actual, method.net(blocks["shared"], inputs(name)), rtol=0, atol=1e-6
+    )
 
 
 @each_flow
 @each_net
-def test_a_local_copy_that_is_the_shared_net_makes_routes_no_matter(kind: type[Method], name: str) -> None:
+def test_a_local_copy_that_is_the_shared_net_makes_routes_no_matter(
+    kind: type[Method], name: str
+) -> None:
     method = made(kind, NETS[name])
     blocks = client_blocks(method, apart=False)
     for seed in (1, 2):
         other = {n: router.init(seed) for n, router in method.routers.items()}
         actual = method.routed({**blocks, **other}, inputs(name), hard=False)[0]
-        torch.testing.assert_close(actual, method.net(blocks["shared"], inputs(name)), rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            actual, method.net(blocks["shared"], inputs(name)), rtol=0, atol=1e-6
+        )
 
 
 @each_net
@@ -133,12 +156,15 @@ def test_clients_keep_nothing_after_a_round(kind: type[Method], name: str) -> No
     state, report = run_round(setting, setting.start(), [0, 1, 2], Sequential())
     assert state.private == {} and report.refusals == []
     assert not setting.methods["all"].stateful
-    assert set(state.server) == {"shared", *made(kind, NETS[name]).routers}  # no local copy anywhere
+    # no local copy anywhere
+    assert set(state.server) == {"shared", *made(kind, NETS[name]).routers}
 
 
 @each_flow
 @each_net
-def test_inference_trains_the_local_copy_and_then_the_router_alone(kind: type[Method], name: str) -> None:
+def test_inference_trains_the_local_copy_and_then_the_router_alone(
+    kind: type[Method], name: str
+) -> None:
     method = made(kind, NETS[name])
     assert [phase.train for phase in method.adaptation()] == [("local",), tuple(method.routers)]
     assert method.joining()[0].train == ("local",)  # the same for clients that never took part
@@ -147,7 +173,9 @@ def test_inference_trains_the_local_copy_and_then_the_router_alone(kind: type[Me
     before = {n: {k: v.clone() for k, v in block.items()} for n, block in state.server.items()}
     actual = evaluate(setting, state, [0, 1, 2], Sequential(), joining=True)
     assert actual["shared"] == evaluate(setting, state, [0, 1, 2], Sequential())["shared"]
-    assert all(torch.equal(before[n][k], v) for n, block in state.server.items() for k, v in block.items())
+    assert all(
+        torch.equal(before[n][k], v) for n, block in state.server.items() for k, v in block.items()
+    )
 
 
 @pytest.mark.parametrize("kind", [Flow, FlowV2, DynamicRouting])
@@ -191,7 +219,9 @@ def test_a_net_that_is_all_head_is_refused(kind: type[Method]) -> None:
 
 
 @pytest.mark.parametrize("kind", [Flow, FlowV2, DynamicRouting])
-def test_a_convolution_without_the_shape_of_its_inputs_is_refused_with_the_way_to_say_it(kind: type[Method]) -> None:
+def test_a_convolution_without_the_shape_of_its_inputs_is_refused_with_the_way_to_say_it(
+    kind: type[Method],
+) -> None:
     chain = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(32, 3))
     with pytest.raises(UserError, match="how many numbers") as error:
         kind(Net.of(chain))
@@ -215,7 +245,9 @@ def test_a_convolution_without_the_shape_of_its_inputs_is_refused_with_the_way_t
         (DynamicRouting, {"tune_epochs": -1}, "tune_epochs"),
     ],
 )
-def test_a_wrong_option_is_refused_with_a_fix(kind: type[Method], wrong: dict[str, Any], message: str) -> None:
+def test_a_wrong_option_is_refused_with_a_fix(
+    kind: type[Method], wrong: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message) as error:
         kind(NETS["dense"], **wrong)
     assert error.value.fix
@@ -223,7 +255,10 @@ def test_a_wrong_option_is_refused_with_a_fix(kind: type[Method], wrong: dict[st
 
 @each_flow
 def test_a_local_copy_that_is_never_tuned_is_degenerate(kind: type[Method]) -> None:
-    assert made(kind, NETS["dense"], local_epochs=0).degenerate() and not made(kind, NETS["dense"]).degenerate()
+    assert (
+        made(kind, NETS["dense"], local_epochs=0).degenerate()
+        and not made(kind, NETS["dense"]).degenerate()
+    )
 
 
 def test_dropout_of_the_step_policy_is_off_at_test() -> None:
@@ -241,7 +276,11 @@ def test_the_regulariser_rewards_the_shared_branch_in_every_layer() -> None:
     actual = []
     for server in (start.server, state.server):
         blocks = {name: {k: v[0] for k, v in slots.items()} for name, slots in server.items()}
-        actual.append(method.routed({**blocks, "local": blocks["shared"]}, inputs("text"), hard=False)[1][..., 0])
+        actual.append(
+            method.routed({**blocks, "local": blocks["shared"]}, inputs("text"), hard=False)[1][
+                ..., 0
+            ]
+        )
     assert (actual[1] > actual[0]).float().mean() > 0.99
 
 
@@ -251,7 +290,9 @@ def test_the_routers_pace_is_a_learning_rate_of_its_own() -> None:
     memory = optimizer.memory(params)
     for count in (1, 2):  # velocities 1 and 1.5
         optimizer.step(params, grads, memory, 0.2, count)
-    torch.testing.assert_close(params, [torch.full((2,), 1 - 0.02 * 2.5), torch.full((3,), 1 - 0.2 * 2.5)])
+    torch.testing.assert_close(
+        params, [torch.full((2,), 1 - 0.02 * 2.5), torch.full((3,), 1 - 0.2 * 2.5)]
+    )
 
 
 def test_padding_has_no_say_in_the_mean_route() -> None:
@@ -263,7 +304,9 @@ def test_padding_has_no_say_in_the_mean_route() -> None:
 
 
 def test_the_next_word_net_and_its_router_have_the_published_sizes() -> None:
-    """10,004 x 96 + 4 x 670 x (96 + 670 + 2) + 670 x 96 + 96 + 96 x 10,004 + 10,004; and 766 x 2 + 2."""
+    """10,004 x 96 + 4 x 670 x (96 + 670 + 2) + 670 x 96 + 96 + 96 x 10,004 + 10,004;
+    and 766 x 2 + 2.
+    """
     net = next_word((20,))
     assert net.size() == 4_053_428
     assert Flow(net).routers["router"].size() == 1_534

@@ -1,4 +1,6 @@
-"""Flow's routes tell a client's own kind of instances from others, on the digits with a joint shift of known groups."""
+"""Flow's routes tell a client's own kind of instances from others, on the digits with a
+joint shift of known groups.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ CLIENTS, GROUPS, ROUNDS = 12, 3, 5
 def adapted(setting: Experiment, state: State, method: Flow, client: int) -> Blocks:
     """What a client holds when it is evaluated."""
     job = setting.job("all", [client], state, method.adaptation(), False, "adapt")
-    local, blocks = job.one(0), {n: {k: v[0] for k, v in b.items()} for n, b in job.sent.blocks.items()}
+    local, blocks = (
+        job.one(0),
+        {n: {k: v[0] for k, v in b.items()} for n, b in job.sent.blocks.items()},
+    )
     orders = [steps_of_one(actual, job.device) for actual in job.batches[0]]
     return train(job.phases, local.call(method.prepare, blocks), local, orders, step_by_step)
 
@@ -36,9 +41,13 @@ def local_share(method: Flow, blocks: Blocks, data: Federation, clients: list[in
 
 
 def gaps(router_epochs: int) -> list[float]:
-    """For each client, how much more local the routes of its own instances are than those of other groups."""
+    """For each client, how much more local the routes of its own instances are than
+    those of other groups.
+    """
     x, y = digits()
-    pool = Federation.from_arrays(x, y, partitions.iid(y.numpy(), CLIENTS, seed=0), split=(0.7, 0.0, 0.3))
+    pool = Federation.from_arrays(
+        x, y, partitions.iid(y.numpy(), CLIENTS, seed=0), split=(0.7, 0.0, 0.3)
+    )
     data = shifts.joint(pool, GROUPS)
     net = mlp((1, 8, 8), 10, hidden=(32,))
     options = {"router_scope": "local_reinit", "local_epochs": 3, "router_epochs": router_epochs}
@@ -51,12 +60,16 @@ def gaps(router_epochs: int) -> list[float]:
     for client in range(CLIENTS):
         blocks = adapted(setting, state, method, client)
         others = [i for i in range(CLIENTS) if group[i] != group[client]]
-        actual.append(local_share(method, blocks, data, [client]) - local_share(method, blocks, data, others))
+        actual.append(
+            local_share(method, blocks, data, [client]) - local_share(method, blocks, data, others)
+        )
     return actual
 
 
 def test_own_instances_are_routed_more_locally_than_those_of_other_groups() -> None:
-    """Seen with three seeds: gaps of 0.05 on average, 0.03 at least; without training the router, nearly none."""
+    """Seen with three seeds: gaps of 0.05 on average, 0.03 at least; without training
+    the router, nearly none.
+    """
     trained, untrained = gaps(router_epochs=3), gaps(router_epochs=0)
     assert min(trained) > 0.01
     assert np.mean(trained) > 0.03

@@ -1,4 +1,6 @@
-"""What a client that never took part does before it is scored follows from its model, not from its optimizer."""
+"""What a client that never took part does before it is scored follows from its model,
+not from its optimizer.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_a_newcomer_to_fedavg_is_scored_with_the_shared_model(keep: bool) -> Non
     x, y = experiment.data.x[rows], experiment.data.y[rows]
     logits = method.net(shared, x)
     assert scores[0] == int((logits.argmax(-1) == y).sum())
-    assert scores[2] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, y, reduction="sum")), rel=1e-5)
+    assert scores[2] == pytest.approx(
+        float(torch.nn.functional.cross_entropy(logits, y, reduction="sum")), rel=1e-5
+    )
 
 
 def test_clients_keep_state_if_they_keep_a_model_or_an_optimizer() -> None:

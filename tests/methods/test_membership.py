@@ -24,7 +24,9 @@ METHODS = {
 
 
 def with_homes(state: State, pool: str, homes: list[int]) -> State:
-    """The second slot predicts at random with great confidence, so that nobody would choose it; homes by client."""
+    """The second slot predicts at random with great confidence, so that nobody would
+    choose it; homes by client.
+    """
     noise = torch.Generator().manual_seed(0)
     slots: Params = {
         k: torch.stack([0 * v[0], 50 * torch.randn(v[0].shape, generator=noise, dtype=v.dtype)])

@@ -1,4 +1,6 @@
-"""ModFL on digits whose clients have hidden groups: cohorts are found, and newcomers find theirs."""
+"""ModFL on digits whose clients have hidden groups: cohorts are found, and newcomers
+find theirs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,16 @@ def shifted() -> Federation:
 
 def modfl(hidden: tuple[int, ...] = (32, 16), **options: Any) -> ModFL:
     net = mlp((1, 8, 8), 10, hidden=hidden)
-    return ModFL(net, lr=0.1, epochs=2, batch_size=16, operations=GROUPS, cohorts="found", warmup=4, **options)
+    return ModFL(
+        net,
+        lr=0.1,
+        epochs=2,
+        batch_size=16,
+        operations=GROUPS,
+        cohorts="found",
+        warmup=4,
+        **options,
+    )
 
 
 def play(setting: Experiment, cohorts: list[list[int]]) -> State:
@@ -56,7 +67,9 @@ def test_cohorts_are_the_hidden_groups(shifted: Federation) -> None:
     assert as_hidden(members(state), shifted.tags["group"])
 
 
-def test_a_client_that_missed_the_warm_up_takes_the_module_of_lowest_loss(shifted: Federation) -> None:
+def test_a_client_that_missed_the_warm_up_takes_the_module_of_lowest_loss(
+    shifted: Federation,
+) -> None:
     setting = Experiment.of(modfl(), shifted, 0)
     late = CLIENTS - 1
     state = play(setting, [list(range(late))] * 8)
@@ -64,19 +77,26 @@ def test_a_client_that_missed_the_warm_up_takes_the_module_of_lowest_loss(shifte
     as_new = evaluate(setting, state, [late], ENGINE, joining=True)["personal"][late]
     groups = shifted.tags["group"].tolist()
     known = {"value": state.server["membership"]["value"].clone()}
-    known["value"][late] = known["value"][groups.index(groups[late])]  # the cohort of another of its hidden group
+    # the cohort of another of its hidden group
+    known["value"][late] = known["value"][groups.index(groups[late])]
     message = replace(state, server={**state.server, "membership": known})
     assert evaluate(setting, message, [late], ENGINE)["personal"][late] == pytest.approx(as_new)
     state, report = run_round(setting, state, [0, late], ENGINE)
     assert as_hidden(members(state), shifted.tags["group"])
     one = 4 * (16 * 10 + 10)
-    assert report.bytes_down["operation"] == {0: GROUPS * one, late: GROUPS * one}  # one of them has to choose
+    # one of them has to choose
+    assert report.bytes_down["operation"] == {0: GROUPS * one, late: GROUPS * one}
     _, report = run_round(setting, state, [0, late], ENGINE)
     assert report.bytes_down["operation"] == {0: one, late: one}
 
 
-def test_another_architecture_joins_the_cohorts_that_the_first_has_found(shifted: Federation) -> None:
-    methods = {"small": modfl(configuration="small"), "large": modfl((48, 16), configuration="large")}
+def test_another_architecture_joins_the_cohorts_that_the_first_has_found(
+    shifted: Federation,
+) -> None:
+    methods = {
+        "small": modfl(configuration="small"),
+        "large": modfl((48, 16), configuration="large"),
+    }
     groups = ["small" if client < 8 else "large" for client in range(CLIENTS)]
     setting = Experiment(methods, shifted, 0, groups)
     state = play(setting, [list(range(CLIENTS))] * 4)
@@ -86,10 +106,14 @@ def test_another_architecture_joins_the_cohorts_that_the_first_has_found(shifted
 
 
 def test_found_cohorts_do_better_than_one_model_for_all(shifted: Federation) -> None:
-    """One operation module for everybody cannot serve groups that mean other things by the same label."""
+    """One operation module for everybody cannot serve groups that mean other things by
+    the same label.
+    """
     right = {}
     for operations in (1, GROUPS):
         setting = Experiment.of(replace(modfl((64,)), operations=operations), shifted, 0)
-        found = evaluate(setting, play(setting, [list(range(CLIENTS))] * 12), range(CLIENTS), ENGINE)["personal"]
+        found = evaluate(
+            setting, play(setting, [list(range(CLIENTS))] * 12), range(CLIENTS), ENGINE
+        )["personal"]
         right[operations] = np.mean([correct / scored for correct, scored, _ in found.values()])
     assert right[GROUPS] > right[1] + 0.2

@@ -1,4 +1,6 @@
-"""The options of ModFL and pFedMB keep the invariants that every method keeps, not only the defaults."""
+"""The options of ModFL and pFedMB keep the invariants that every method keeps, not only
+the defaults.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ INVARIANTS = ("engines_agree", "client_order", "planned_bytes", "empty_client")
 
 def other_net() -> Net:
     """Another architecture with the same width before its last layer."""
-    layers = [nn.Flatten(), nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, CLASSES)]
+    layers = [
+        nn.Flatten(),
+        nn.Linear(FEATURES, 8),
+        nn.Tanh(),
+        nn.Linear(8, 5),
+        nn.Tanh(),
+        nn.Linear(5, CLASSES),
+    ]
     return Net.of(nn.Sequential(*layers), dtype=torch.float64)
 
 

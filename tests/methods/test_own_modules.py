@@ -1,4 +1,6 @@
-"""Methods that need no special net run on a user's own modules, with equal results on both engines."""
+"""Methods that need no special net run on a user's own modules, with equal results on
+both engines.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Encoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        layer = nn.TransformerEncoderLayer(WIDTH, 2, dim_feedforward=8, dropout=0.0, batch_first=True)
+        layer = nn.TransformerEncoderLayer(
+            WIDTH, 2, dim_feedforward=8, dropout=0.0, batch_first=True
+        )
         self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
         self.dropout = nn.Dropout(0.1)
         self.fc = nn.Linear(WIDTH, CLASSES)
@@ -61,7 +65,11 @@ class Recurrent(nn.Module):
         return self.fc(self.lstm(x)[1][0][-1])
 
 
-MODULES: dict[str, type[nn.Module]] = {"residual": Residual, "transformer": Encoder, "lstm": Recurrent}
+MODULES: dict[str, type[nn.Module]] = {
+    "residual": Residual,
+    "transformer": Encoder,
+    "lstm": Recurrent,
+}
 OPTIONS: dict[str, dict[str, Any]] = {
     "local": {},
     "fedavg": {},
@@ -88,10 +96,15 @@ def federation() -> Federation:
 def leaves(tree: Any, path: str = "") -> dict[str, Tensor]:
     if isinstance(tree, Tensor):
         return {path: tree}
-    return {place: v for key, value in tree.items() for place, v in leaves(value, f"{path}/{key}").items()}
+    return {
+        place: v
+        for key, value in tree.items()
+        for place, v in leaves(value, f"{path}/{key}").items()
+    }
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's note on attention inside vmap
+# torch's note on attention inside vmap
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_method_runs_on_a_module_of_ones_own(name: str, module: str) -> None:
@@ -110,7 +123,8 @@ def test_a_method_runs_on_a_module_of_ones_own(name: str, module: str) -> None:
     for place, value in ends[0].items():
         torch.testing.assert_close(ends[1][place], value, rtol=1e-8, atol=1e-10, msg=place)
     assert (
-        any(not torch.equal(value, ends[0][place]) for place, value in leaves(start.server).items()) or name == "local"
+        any(not torch.equal(value, ends[0][place]) for place, value in leaves(start.server).items())
+        or name == "local"
     )
     for client, actual in scores[0].items():
         assert actual == pytest.approx(scores[1][client], abs=1e-8)

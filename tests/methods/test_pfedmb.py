@@ -36,7 +36,9 @@ def conv_net(dtype: torch.dtype = torch.float64) -> Net:
     """A convolution with its norm, and a dense layer: 6 x 6 images, 3 classes."""
 
     def make() -> nn.Module:
-        return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))
+        return nn.Sequential(
+            nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3)
+        )
 
     return Net.of(make, dtype=dtype)
 
@@ -51,15 +53,25 @@ def federation(dtype: torch.dtype = torch.float64, sizes: tuple[int, ...] = SIZE
     cuts = np.split(np.arange(2 * sum(sizes)), np.cumsum([s for s in sizes for _ in range(2)])[:-1])
     x = torch.from_numpy(draw.normal(size=(2 * sum(sizes), 1, 6, 6))).to(dtype)
     y = torch.from_numpy(draw.integers(0, 3, 2 * sum(sizes)))
-    return Federation(x, y, Rows.of(cuts[::2]), Rows.none(len(sizes)), Rows.of(cuts[1::2]), classes=3)
+    return Federation(
+        x, y, Rows.of(cuts[::2]), Rows.none(len(sizes)), Rows.of(cuts[1::2]), classes=3
+    )
 
 
 def pfedmb(net: Net | None = None, **options: Any) -> PFedMB:
-    usual: dict[str, Any] = {"lr": 0.1, "epochs": 2, "batch_size": 4, "branches": 3, "alpha_lr": 0.5}
+    usual: dict[str, Any] = {
+        "lr": 0.1,
+        "epochs": 2,
+        "batch_size": 4,
+        "branches": 3,
+        "alpha_lr": 0.5,
+    }
     return PFedMB(net or conv_net(), **{**usual, **options})
 
 
-def play(method: PFedMB | FedAvg, rounds: int = 2, engine: Any = ENGINES[0], **at: Any) -> tuple[State, Report]:
+def play(
+    method: PFedMB | FedAvg, rounds: int = 2, engine: Any = ENGINES[0], **at: Any
+) -> tuple[State, Report]:
     setting = Experiment.of(method, at.get("data") or federation(method.net.dtype), seed=1)
     state = at.get("start") or setting.start()
     for _ in range(rounds):
@@ -75,13 +87,16 @@ def with_alpha(state: State, rows: Tensor) -> State:
 
 def alphas(method: PFedMB, state: State) -> Tensor:
     """[clients, layers, branches]."""
-    return torch.stack([torch.stack(list(method.alpha(own).values())) for own in state.private.values()])
+    return torch.stack(
+        [torch.stack(list(method.alpha(own).values())) for own in state.private.values()]
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda e: e.name)
 @pytest.mark.parametrize("param", ["softmax", "projection"])
 def test_one_branch_is_fedavg(param: str, engine: Any) -> None:
-    # FedAvg's batches are those of its phase 0; pFedMB's weights train in phase 1. One batch a client makes them alike.
+    # FedAvg's batches are those of its phase 0; pFedMB's weights train in phase 1. One batch a
+    # client makes them alike.
     whole = {"batch_size": 20}
     one, _ = play(pfedmb(branches=1, alpha_param=param, **whole), engine=engine)
     plain, _ = play(FedAvg(conv_net(), lr=0.1, epochs=2, **whole), engine=engine)
@@ -93,8 +108,14 @@ def test_one_branch_is_fedavg(param: str, engine: Any) -> None:
 def test_mixing_weights_is_mixing_outputs_for_dense_layers_and_convolutions() -> None:
     draw = torch.Generator().manual_seed(0)
     alpha = torch.softmax(torch.randn(3, generator=draw), 0)
-    dense = {"weight": torch.randn(3, 5, 7, generator=draw), "bias": torch.randn(3, 5, generator=draw)}
-    kernel = {"weight": torch.randn(3, 4, 2, 3, 3, generator=draw), "bias": torch.randn(3, 4, generator=draw)}
+    dense = {
+        "weight": torch.randn(3, 5, 7, generator=draw),
+        "bias": torch.randn(3, 5, generator=draw),
+    }
+    kernel = {
+        "weight": torch.randn(3, 4, 2, 3, 3, generator=draw),
+        "bias": torch.randn(3, 4, generator=draw),
+    }
     for stack, layer, x in (
         (dense, F.linear, torch.randn(6, 7, generator=draw)),
         (kernel, F.conv2d, torch.randn(6, 2, 8, 8, generator=draw)),
@@ -115,10 +136,14 @@ def test_mixing_weights_is_mixing_outputs_for_dense_layers_and_convolutions() ->
     ],
     ids=["sgd", "momentum", "momentum and decay", "nesterov and decay"],
 )
-def test_a_compressed_upload_gives_the_same_server_state(optimizer: SGD, dtype: torch.dtype, engine: Any) -> None:
+def test_a_compressed_upload_gives_the_same_server_state(
+    optimizer: SGD, dtype: torch.dtype, engine: Any
+) -> None:
     options: dict[str, Any] = {"optimizer": optimizer, "lr": 0.05}
     full, before = play(pfedmb(conv_net(dtype), **options), rounds=1, engine=engine)
-    small, after = play(pfedmb(conv_net(dtype), compressed_upload=True, **options), rounds=1, engine=engine)
+    small, after = play(
+        pfedmb(conv_net(dtype), compressed_upload=True, **options), rounds=1, engine=engine
+    )
     tolerance = 1e-12 if dtype == torch.float64 else 1e-6
     for block in full.server:
         for name, value in full.server[block].items():
@@ -127,11 +152,16 @@ def test_a_compressed_upload_gives_the_same_server_state(optimizer: SGD, dtype: 
     number = 8 if dtype == torch.float64 else 4
     layers = (2 * 9 + 2) + (32 * 3 + 3)  # numbers of the convolution and of the dense layer
     rest = number * 8 + 8  # two scales, two shifts, four statistics; and its weight
-    decay = number + 8 if optimizer.weight_decay else 0  # what weight decay left of a branch, and its weight
+    # what weight decay left of a branch, and its weight
+    decay = number + 8 if optimizer.weight_decay else 0
     for client in range(len(SIZES)):
         up = sum(by_client[client] for by_client in after.bytes_up.values())
-        assert up == number * layers + 8 * 3 * 2 + rest + decay  # P, and B weights for each of L layers
-        assert sum(b[client] for b in before.bytes_up.values()) == 3 * number * layers + 8 * 3 * 2 + rest
+        # P, and B weights for each of L layers
+        assert up == number * layers + 8 * 3 * 2 + rest + decay
+        assert (
+            sum(b[client] for b in before.bytes_up.values())
+            == 3 * number * layers + 8 * 3 * 2 + rest
+        )
 
 
 def test_a_compressed_upload_skips_branches_that_nobody_uses() -> None:
@@ -153,7 +183,11 @@ def test_a_step_moves_the_merged_weight_by_the_squared_norm_of_alpha() -> None:
     state, _ = play(method, 1, data=data, start=with_alpha(start, logits))
     alpha = method.alpha({"alpha": {"value": logits[0]}})
     old = {name: mix(start.server[name], weights) for name, weights in alpha.items()}
-    whole = {**old["layers.0"], **old["layers.4"], **{k: v[0] for k, v in start.server["rest"].items()}}
+    whole = {
+        **old["layers.0"],
+        **old["layers.4"],
+        **{k: v[0] for k, v in start.server["rest"].items()},
+    }
     module = conv_net().make().double().train()
     module.load_state_dict(whole, strict=False)
     rows = torch.from_numpy(np.array(data.train[0]))
@@ -172,15 +206,21 @@ def test_alpha_stays_on_the_simplex(param: str, lr: float, scope: str) -> None:
     state, _ = play(method)
     actual = alphas(method, state)
     assert actual.min() >= 0
-    torch.testing.assert_close(actual.sum(-1), torch.ones(len(SIZES), 2, dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        actual.sum(-1), torch.ones(len(SIZES), 2, dtype=torch.float64), rtol=0, atol=1e-12
+    )
     assert not torch.allclose(actual, torch.full_like(actual, 1 / 3))
     assert torch.equal(actual[:, 0], actual[:, 1]) == (scope == "model")
     assert (actual == 0).any() == (param == "projection")
 
 
 def test_one_hot_alphas_are_clustered_averaging() -> None:
-    """Clients 0 and 2 rely on branch 0, clients 1 and 3 on branch 1: each branch is FedAvg among its own."""
-    method = pfedmb(dense_net(), alpha_param="projection", alpha_epochs=0, branches=2, batch_size=20)
+    """Clients 0 and 2 rely on branch 0, clients 1 and 3 on branch 1: each branch is
+    FedAvg among its own.
+    """
+    method = pfedmb(
+        dense_net(), alpha_param="projection", alpha_epochs=0, branches=2, batch_size=20
+    )
     start = Experiment.of(method, federation(), 1).start()
     relies = torch.eye(2, dtype=torch.float64)[[0, 1, 0, 1]][:, None]  # [clients, layers, branches]
     branches, _ = play(method, start=with_alpha(start, relies))
@@ -191,14 +231,19 @@ def test_one_hot_alphas_are_clustered_averaging() -> None:
         for _ in range(2):
             alone, _ = run_round(setting, alone, members, ENGINES[0])
         for name, value in branches.server["layers.1"].items():
-            torch.testing.assert_close(value[branch], alone.server["model"][name][0], rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                value[branch], alone.server["model"][name][0], rtol=0, atol=1e-12
+            )
 
 
 @pytest.mark.parametrize("param", ["softmax", "projection"])
 def test_equal_branches_never_separate(param: str) -> None:
     method = pfedmb(alpha_param=param)
     start = Experiment.of(method, federation(), 1).start()
-    alike = {n: {k: v[:1].expand_as(v).clone() for k, v in block.items()} for n, block in start.server.items()}
+    alike = {
+        n: {k: v[:1].expand_as(v).clone() for k, v in block.items()}
+        for n, block in start.server.items()
+    }
     state, _ = play(method, start=replace(start, server=alike))
     actual = alphas(method, state)
     torch.testing.assert_close(actual, torch.full_like(actual, 1 / 3), rtol=0, atol=1e-12)
@@ -230,14 +275,19 @@ def test_small_weights_are_dropped_and_the_largest_never_is() -> None:
 
 
 def test_dropping_changes_evaluations_and_not_training() -> None:
-    data, logits = federation(), torch.tensor([[2.0, 0.0, -1.0]], dtype=torch.float64).expand(len(SIZES), 2, 3)
+    data, logits = (
+        federation(),
+        torch.tensor([[2.0, 0.0, -1.0]], dtype=torch.float64).expand(len(SIZES), 2, 3),
+    )
     actual = []
     for drop in (0.0, 0.2):
         method = pfedmb(drop_below=drop, finetune="none")
         setting = Experiment.of(method, data, 1)
         state, _ = play(method, start=with_alpha(setting.start(), logits))
         actual.append((state, evaluate(setting, state, range(4), ENGINES[0])["personal"][0]))
-    assert torch.equal(actual[0][0].server["layers.0"]["0.weight"], actual[1][0].server["layers.0"]["0.weight"])
+    assert torch.equal(
+        actual[0][0].server["layers.0"]["0.weight"], actual[1][0].server["layers.0"]["0.weight"]
+    )
     assert actual[0][1][2] != actual[1][1][2]
 
 
@@ -249,13 +299,26 @@ def test_more_branches_than_clients_are_allowed() -> None:
 def test_the_plan_says_how_branches_are_averaged() -> None:
     writes = {how: plan(pfedmb(averaging=how)).rows[0]["writes"] for how in ("alpha", "plain")}
     assert writes == {"alpha": "n x alpha", "plain": "n"}
-    assert plan(pfedmb(compressed_upload=True)).rows[0]["writes"] == "n x alpha, from change of layers.0"
+    assert (
+        plan(pfedmb(compressed_upload=True)).rows[0]["writes"]
+        == "n x alpha, from change of layers.0"
+    )
 
 
 def test_a_new_client_finds_its_branches_whatever_is_fine_tuned() -> None:
-    trains = {how: [p.train[0] for p in pfedmb(finetune=how).joining()] for how in ("alpha+W", "W", "none")}
-    assert trains == {"alpha+W": ["alpha", "layers.0"], "W": ["alpha", "layers.0"], "none": ["alpha"]}
-    tunes = {how: [p.train[0] for p in pfedmb(finetune=how).adaptation()] for how in ("alpha+W", "W", "none")}
+    trains = {
+        how: [p.train[0] for p in pfedmb(finetune=how).joining()]
+        for how in ("alpha+W", "W", "none")
+    }
+    assert trains == {
+        "alpha+W": ["alpha", "layers.0"],
+        "W": ["alpha", "layers.0"],
+        "none": ["alpha"],
+    }
+    tunes = {
+        how: [p.train[0] for p in pfedmb(finetune=how).adaptation()]
+        for how in ("alpha+W", "W", "none")
+    }
     assert tunes == {"alpha+W": ["alpha", "layers.0"], "W": ["layers.0"], "none": []}
 
 

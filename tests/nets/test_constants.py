@@ -1,4 +1,6 @@
-"""Constant buffers of a user's module: fixed by the code, stored with a run, exported with a model."""
+"""Constant buffers of a user's module: fixed by the code, stored with a run, exported
+with a model.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,17 @@ from fedblocks.flower.wire.plans import plan_hash, plan_specs
 
 from .fourier import Fourier, data, method, one_round
 
-PROGRAM = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import fourier; print(fourier.one_round())"
+PROGRAM = (
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import fourier; "
+    f"print(fourier.one_round())"
+)
 
 
 def test_another_process_has_the_same_constants_and_so_the_same_numbers() -> None:
     torch.manual_seed(1)  # somebody else's randomness has no part in it
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=os.environ)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=os.environ
+    )
     assert done.stdout.strip() == one_round()
 
 
@@ -33,7 +40,10 @@ def test_constants_are_no_tensors_of_the_net_and_cost_no_bytes() -> None:
 
 def test_constants_have_the_precision_of_the_net() -> None:
     net = fb.Net.of(Fourier, dtype=torch.float64)
-    assert net.constants["omega"].dtype == torch.float64 and net.constants["order"].dtype == torch.int64
+    assert (
+        net.constants["omega"].dtype == torch.float64
+        and net.constants["order"].dtype == torch.int64
+    )
     assert net(net.init(0), torch.zeros(2, 5, dtype=torch.float64)).dtype == torch.float64
 
 
@@ -45,7 +55,9 @@ def test_making_a_net_leaves_the_callers_randomness_alone() -> None:
 
 
 def test_a_stored_run_brings_its_constants_to_a_module_that_drew_others(tmp_path: Path) -> None:
-    """The module is handed over as an instance, so another process would have drawn other constants."""
+    """The module is handed over as an instance, so another process would have drawn
+    other constants.
+    """
     torch.manual_seed(1)
     first = method(fb.Net.of(Fourier()))
     run = fb.run(first, data(), rounds=3, out=tmp_path / "run")
@@ -53,7 +65,10 @@ def test_a_stored_run_brings_its_constants_to_a_module_that_drew_others(tmp_path
     other = method(fb.Net.of(Fourier()))
     assert not torch.equal(other.net.constants["omega"], first.net.constants["omega"])
     x = data().x[:9]
-    wanted, found = fb.personal(run, 0, first, data()).predict(x), fb.personal(run, 0, other, data()).predict(x)
+    wanted, found = (
+        fb.personal(run, 0, first, data()).predict(x),
+        fb.personal(run, 0, other, data()).predict(x),
+    )
     assert torch.equal(wanted, found)
 
 
@@ -73,13 +88,16 @@ def test_a_resumed_run_goes_on_with_its_own_constants(tmp_path: Path) -> None:
         assert torch.equal(again.state().server["model"][name], value)
 
 
-@pytest.mark.parametrize("kind", ["fedavg", "fedem"])  # a plain net, and a method that mixes several
+# a plain net, and a method that mixes several
+@pytest.mark.parametrize("kind", ["fedavg", "fedem"])
 def test_an_exported_file_holds_the_constants(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
     first, other = fb.Net.of(Fourier()), fb.Net.of(Fourier())
     methods = [fb.METHODS[kind](net, lr=0.1, batch_size=10) for net in (first, other)]
     run = fb.run(methods[0], data(), rounds=2, out=tmp_path / "run")
-    path = fb.export_model(run.folder, 1, "safetensors", tmp_path / "m.safetensors", methods[0], data())
+    path = fb.export_model(
+        run.folder, 1, "safetensors", tmp_path / "m.safetensors", methods[0], data()
+    )
     x = data().x[:9]
     wanted = fb.personal(run, 1, methods[0], data()).predict(x)
     torch.testing.assert_close(read(path, methods[1]).logits(x), wanted, atol=1e-6, rtol=0)

@@ -17,7 +17,10 @@ from fedblocks.core import mode
 from fedblocks.core.random import derive
 from fedblocks.data.rows import Rows
 
-ENGINES: dict[str, fb.Engine] = {"sequential": fb.Sequential(worth=1), "vectorised": fb.Vectorised()}
+ENGINES: dict[str, fb.Engine] = {
+    "sequential": fb.Sequential(worth=1),
+    "vectorised": fb.Vectorised(),
+}
 SIZES, SEED, ROUNDS = (9, 4, 7), 1, 4
 Make = Callable[[], nn.Module]
 
@@ -97,7 +100,9 @@ def test_a_dropout_under_two_names_drops_wherever_it_is_used() -> None:
 
 
 def in_a_chain(conv: nn.Module) -> nn.Module:
-    return nn.Sequential(conv, nn.Tanh(), conv, nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    return nn.Sequential(
+        conv, nn.Tanh(), conv, nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)
+    )
 
 
 class InAModule(nn.Module):
@@ -105,14 +110,20 @@ class InAModule(nn.Module):
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
-        self.again, self.features, self.fc = conv, nn.Sequential(conv, nn.MaxPool2d(2)), nn.Linear(16, 3)
+        self.again, self.features, self.fc = (
+            conv,
+            nn.Sequential(conv, nn.MaxPool2d(2)),
+            nn.Linear(16, 3),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc(self.features(self.again(x)).flatten(1))
 
 
 @pytest.mark.parametrize("make", [in_a_chain, InAModule])
-def test_a_convolution_that_is_used_twice_pools_only_where_pooling_follows(make: Callable[..., nn.Module]) -> None:
+def test_a_convolution_that_is_used_twice_pools_only_where_pooling_follows(
+    make: Callable[..., nn.Module],
+) -> None:
     torch.manual_seed(0)
     module, x = make(nn.Conv2d(1, 1, 3, padding=1)), torch.randn(2, 1, 8, 8)
     net = fb.Net.of(module, keep_weights=True)
@@ -120,10 +131,18 @@ def test_a_convolution_that_is_used_twice_pools_only_where_pooling_follows(make:
 
 
 @pytest.mark.parametrize("base", [nn.BatchNorm1d, nn.Dropout])
-def test_a_layer_with_a_forward_pass_of_its_own_is_not_taken_for_torchs(base: type[nn.Module]) -> None:
+def test_a_layer_with_a_forward_pass_of_its_own_is_not_taken_for_torchs(
+    base: type[nn.Module],
+) -> None:
     own = type("Own", (base,), {"forward": lambda self, x: x})
-    with pytest.raises(fb.NetError, match=f'"1" is a Own, a {base.__name__} with a forward pass of its own'):
-        fb.Net.of(lambda: nn.Sequential(nn.Linear(5, 6), own(6) if base is nn.BatchNorm1d else own(), nn.Linear(6, 3)))
+    with pytest.raises(
+        fb.NetError, match=f'"1" is a Own, a {base.__name__} with a forward pass of its own'
+    ):
+        fb.Net.of(
+            lambda: nn.Sequential(
+                nn.Linear(5, 6), own(6) if base is nn.BatchNorm1d else own(), nn.Linear(6, 3)
+            )
+        )
 
 
 class Asking(nn.Module):
@@ -193,13 +212,19 @@ DRAWN: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     "F.dropout in place": lambda module, h: F.dropout(h * 1, 0.5, module.training, inplace=True),
     "F.dropout1d": lambda module, h: F.dropout1d(h[:, :, None], 0.5, module.training)[:, :, 0],
     "torch.rand_like": lambda module, h: h + torch.rand_like(h) if module.training else h,
-    "torch.randn": lambda module, h: h + torch.randn(h.shape, dtype=h.dtype) if module.training else h,
-    "torch.bernoulli": lambda module, h: h * torch.bernoulli(torch.full_like(h, 0.5)) if module.training else h,
+    "torch.randn": lambda module, h: (
+        h + torch.randn(h.shape, dtype=h.dtype) if module.training else h
+    ),
+    "torch.bernoulli": lambda module, h: (
+        h * torch.bernoulli(torch.full_like(h, 0.5)) if module.training else h
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", DRAWN)
-def test_noise_drawn_by_a_function_is_the_same_on_both_engines_and_changes_training(kind: str) -> None:
+def test_noise_drawn_by_a_function_is_the_same_on_both_engines_and_changes_training(
+    kind: str,
+) -> None:
     method = local(partial(Noisy, DRAWN[kind]))
     before = torch.get_rng_state()
     one, other = trained(method, "sequential"), trained(method, "vectorised")
@@ -213,30 +238,40 @@ def test_noise_drawn_by_a_function_is_the_same_on_both_engines_and_changes_train
 
 def test_functional_dropout_keeps_the_mean_and_normal_noise_has_spread_one() -> None:
     net = fb.Net.of(partial(Noisy, lambda module, h: F.dropout(h, 0.3)))
-    with mode.mode(training=True, mapped=False, key=torch.tensor(5)), net._on(torch.device("cpu")).guard:
+    with (
+        mode.mode(training=True, mapped=False, key=torch.tensor(5)),
+        net._on(torch.device("cpu")).guard,
+    ):
         dropped, normal = F.dropout(torch.ones(60_000), 0.3), torch.randn(60_000)
     assert dropped.mean().item() == pytest.approx(1, abs=0.014)  # a standard deviation is 0.0027
     assert set(dropped.unique().tolist()) == {0.0, torch.tensor(1 / 0.7).item()}
-    assert normal.mean().item() == pytest.approx(0, abs=0.02) and normal.std().item() == pytest.approx(1, abs=0.015)
+    assert normal.mean().item() == pytest.approx(
+        0, abs=0.02
+    ) and normal.std().item() == pytest.approx(1, abs=0.015)
 
 
 REFUSED: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     "gumbel_softmax": lambda module, h: F.gumbel_softmax(h),
     "alpha_dropout": lambda module, h: F.alpha_dropout(h, 0.5, module.training),
     "normal_": lambda module, h: h + torch.empty_like(h).normal_(),
-    "scaled_dot_product_attention with dropout": lambda module, h: F.scaled_dot_product_attention(h, h, h, None, 0.5),
+    "scaled_dot_product_attention with dropout": lambda module, h: F.scaled_dot_product_attention(
+        h, h, h, None, 0.5
+    ),
 }
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", REFUSED)
-def test_noise_that_cannot_be_repeated_is_refused_by_the_name_of_its_function(kind: str, engine: str) -> None:
+def test_noise_that_cannot_be_repeated_is_refused_by_the_name_of_its_function(
+    kind: str, engine: str
+) -> None:
     with pytest.raises(fb.NetError, match=f"draws noise by {kind}, which no engine could repeat"):
         trained(local(partial(Noisy, REFUSED[kind])), engine)
 
 
 def test_noise_in_evaluation_is_refused() -> None:
-    net = fb.Net.of(partial(Noisy, lambda module, h: F.dropout(h, 0.5)))  # somebody forgot self.training
+    # somebody forgot self.training
+    net = fb.Net.of(partial(Noisy, lambda module, h: F.dropout(h, 0.5)))
     with pytest.raises(fb.NetError, match="outside a training step"):
         net(net.init(0), torch.ones(2, 5))
 
@@ -260,7 +295,9 @@ class Averaging(nn.Module):
         elif self.training and self.how == "assigned":
             self.average = 0.9 * self.average + 0.1 * new
         elif self.training and self.how == "normed":
-            return self.fc(F.batch_norm(x, self.average, torch.ones_like(self.average), training=True))
+            return self.fc(
+                F.batch_norm(x, self.average, torch.ones_like(self.average), training=True)
+            )
         elif self.training:
             torch.lerp(self.average, new, 0.1, out=self.average)
         return self.fc(x - self.average)
@@ -268,11 +305,15 @@ class Averaging(nn.Module):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("how", ["in place", "augmented", "a part", "assigned", "normed", "filled"])
-def test_a_buffer_that_is_written_to_is_refused_by_name_and_left_as_it_was(how: str, engine: str) -> None:
+def test_a_buffer_that_is_written_to_is_refused_by_name_and_left_as_it_was(
+    how: str, engine: str
+) -> None:
     method = local(partial(Averaging, how))
     with pytest.raises(fb.NetError, match='writes to its buffer "average" in its forward pass'):
         trained(method, engine)
-    assert torch.equal(method.net._on(torch.device("cpu")).module.average, torch.zeros(5, dtype=torch.float64))
+    assert torch.equal(
+        method.net._on(torch.device("cpu")).module.average, torch.zeros(5, dtype=torch.float64)
+    )
 
 
 def test_a_buffer_that_a_kernel_writes_to_is_refused_by_name_and_left_as_it_was() -> None:
@@ -283,7 +324,9 @@ def test_a_buffer_that_a_kernel_writes_to_is_refused_by_name_and_left_as_it_was(
             self.register_buffer("table", torch.full((2, 5), 3.0))
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.fc(x + F.embedding(torch.ones(len(x), dtype=torch.long), self.table, max_norm=1.0))
+            return self.fc(
+                x + F.embedding(torch.ones(len(x), dtype=torch.long), self.table, max_norm=1.0)
+            )
 
     method = local(Renormed)
     with pytest.raises(fb.NetError, match='writes to its buffer "table" in its forward pass'):
@@ -296,7 +339,11 @@ def test_a_spectral_norm_is_refused_for_the_vectors_that_it_writes(engine: str) 
     def make() -> nn.Module:
         return nn.Sequential(spectral_norm(nn.Linear(5, 6)), nn.ReLU(), nn.Linear(6, 3))
 
-    with pytest.raises(fb.NetError, match=r'writes to its buffer "0.parametrizations.weight.0._[uv]"'):
+    with pytest.raises(
+        fb.NetError,
+        match=r"writes to its buffer "
+        r'"0.parametrizations.weight.0._[uv]"',
+    ):
         trained(local(make), engine)
 
 
@@ -305,7 +352,11 @@ class Tied(nn.Module):
 
     def __init__(self, bias: bool = True) -> None:
         super().__init__()
-        self.first, self.middle, self.last = nn.Linear(5, 5, bias=False), nn.Linear(5, 5), nn.Linear(5, 5, bias)
+        self.first, self.middle, self.last = (
+            nn.Linear(5, 5, bias=False),
+            nn.Linear(5, 5),
+            nn.Linear(5, 5, bias),
+        )
         self.last.weight = self.first.weight
 
     def forward(self, x: Tensor) -> Tensor:
@@ -314,7 +365,11 @@ class Tied(nn.Module):
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_tensor_in_body_and_head_is_refused_with_both_its_names(bias: bool) -> None:
-    with pytest.raises(fb.NetError, match=r'"last\.weight" in the head of the net and "first\.weight" outside it'):
+    with pytest.raises(
+        fb.NetError,
+        match=r'"last\.weight" in the head of the net and '
+        r'"first\.weight" outside it',
+    ):
         fb.FedPer(fb.Net.of(lambda: Tied(bias)), lr=0.1).blocks()
     with pytest.raises(fb.NetError, match='in the block "end" of the net'):
         fb.Net.of(Tied, blocks={"end": ["last"]})
@@ -346,7 +401,11 @@ class Bare(nn.Module):
 
 
 def test_an_instance_whose_parameters_no_seed_would_change_is_refused_with_the_fix() -> None:
-    with pytest.raises(fb.NetError, match=r'"token" belongs to no layer .*\n.*Net.of\(lambda: MyNet\(\)\)'):
+    with pytest.raises(
+        fb.NetError,
+        match=r'"token" belongs to no layer .*\n.*Net.of\(lambda: '
+        r"MyNet\(\)\)",
+    ):
         fb.Net.of(Bare())
     net = fb.Net.of(Bare)
     assert not torch.equal(net.init(0)["token"], net.init(1)["token"])

@@ -54,7 +54,9 @@ BAD: list[tuple[str, Sequence[int]]] = [
 
 
 @pytest.mark.parametrize(("name", "shape", "classes", "count"), COUNTS)
-def test_a_net_has_as_many_parameters_as_published(name: str, shape: Any, classes: int, count: int) -> None:
+def test_a_net_has_as_many_parameters_as_published(
+    name: str, shape: Any, classes: int, count: int
+) -> None:
     assert NETS[name](shape, classes).size() == count
 
 
@@ -63,22 +65,31 @@ def test_a_net_makes_a_logit_for_every_class(name: str) -> None:
     shape, classes = SHAPES[name]
     net = NETS[name](shape, classes)
     assert net(net.init(0), torch.zeros(2, *shape)).shape == (2, classes)
-    assert net.stages and net.body.stages is not None and net.head.stages is not None  # a chain that can be cut
+    # a chain that can be cut
+    assert net.stages and net.body.stages is not None and net.head.stages is not None
 
 
 @pytest.mark.parametrize("name", MODFL)
 def test_the_operation_module_is_the_head_and_the_same_for_all_of_a_kind(name: str) -> None:
     net = NETS[name](*SHAPES[name])
-    like = NETS["modfl_stl" if name in ("modfl_cifar", "modfl_stl") else "modfl_hapt"](*SHAPES[name])
-    assert {k: v.shape for k, v in net.head.init(0).items()} == {k: v.shape for k, v in like.head.init(0).items()}
-    assert sum(v.numel() for v in net.head.init(0).values()) == (41_737 if len(SHAPES[name][0]) == 3 else 357)
+    like = NETS["modfl_stl" if name in ("modfl_cifar", "modfl_stl") else "modfl_hapt"](
+        *SHAPES[name]
+    )
+    assert {k: v.shape for k, v in net.head.init(0).items()} == {
+        k: v.shape for k, v in like.head.init(0).items()
+    }
+    assert sum(v.numel() for v in net.head.init(0).values()) == (
+        41_737 if len(SHAPES[name][0]) == 3 else 357
+    )
     x = torch.randn(2, *SHAPES[name][0])
     params = net.init(0)
     torch.testing.assert_close(net.head(params, net.body(params, x)), net(params, x))
 
 
 def test_pooling_the_last_convolution_is_a_choice() -> None:
-    pooled, larger = (NETS["modfl_cifar"]((3, 32, 32), 9, pool_last=last).size() for last in (True, False))
+    pooled, larger = (
+        NETS["modfl_cifar"]((3, 32, 32), 9, pool_last=last).size() for last in (True, False)
+    )
     assert larger - pooled == 256 * (128 * 8 * 8 - 128 * 4 * 4)
 
 
@@ -118,30 +129,46 @@ class TestMobileNet:
             "features.18.0.weight",
             "classifier.1.weight",
         } <= names
-        assert len(names) == 158 + 2 * 52  # torchvision's parameters, and two statistics for each of 52 norms
+        # torchvision's parameters, and two statistics for each of 52 norms
+        assert len(names) == 158 + 2 * 52
 
     def test_images_of_32_pixels_end_as_one(self) -> None:
         net = NETS["mobilenet_v2"]((3, 32, 32), 10)
         features = net.template.get_submodule("features")
         assert features(torch.zeros(1, 3, 32, 32)).shape == (1, 1280, 1, 1)
 
-    def test_weights_of_a_file_are_the_start_and_the_classifier_is_new(self, tmp_path: Path) -> None:
+    def test_weights_of_a_file_are_the_start_and_the_classifier_is_new(
+        self, tmp_path: Path
+    ) -> None:
         stored = self.stored(1000)
         save_file(stored, tmp_path / "weights.safetensors")
         net = NETS["mobilenet_v2"]((3, 32, 32), 10, weights=str(tmp_path / "weights.safetensors"))
         first, second = net.init(0), net.init(1)
-        assert all(torch.equal(first[k], v) for k, v in stored.items() if k in first and not k.startswith("classifier"))
-        assert torch.equal(first["features.18.1.running_mean"], second["features.18.1.running_mean"])
+        assert all(
+            torch.equal(first[k], v)
+            for k, v in stored.items()
+            if k in first and not k.startswith("classifier")
+        )
+        assert torch.equal(
+            first["features.18.1.running_mean"], second["features.18.1.running_mean"]
+        )
         assert not torch.equal(first["classifier.1.weight"], second["classifier.1.weight"])
 
     def stored(self, classes: int) -> dict[str, Tensor]:
         module = NETS["mobilenet_v2"]((3, 32, 32), classes).make()
-        return {k: torch.full_like(v, 0.5) if v.is_floating_point() else v for k, v in module.state_dict().items()}
+        return {
+            k: torch.full_like(v, 0.5) if v.is_floating_point() else v
+            for k, v in module.state_dict().items()
+        }
 
     def test_a_file_of_another_net_is_refused_by_tensor(self, tmp_path: Path) -> None:
         path = tmp_path / "weights.safetensors"
         save_file({"conv1.weight": torch.zeros(2)}, path)
-        with pytest.raises(UserError, match=r'"features.0.0.weight" is missing, the net has \[32, 3, 3, 3\]'):
+        with pytest.raises(
+            UserError,
+            match=r'"features.0.0.weight" is missing, the net has '
+            r"\[32, 3, 3, 3\]",
+        ):
             NETS["mobilenet_v2"]((3, 32, 32), 10, weights=str(path))
 
     def test_a_file_that_is_none_is_refused(self, tmp_path: Path) -> None:
@@ -167,7 +194,10 @@ def test_a_round_is_the_same_on_both_engines(name: str) -> None:
     data = federation(shape, classes)
     data = Federation(data.x.double(), data.y, data.train, data.validation, data.test, classes)
     setting = Experiment.of(FedAvg(net, lr=0.001, batch_size=4), data)
-    states = [run_round(setting, setting.start(), [0, 1], engine)[0] for engine in (Sequential(), Vectorised())]
+    states = [
+        run_round(setting, setting.start(), [0, 1], engine)[0]
+        for engine in (Sequential(), Vectorised())
+    ]
     for key, value in states[0].server["model"].items():
         torch.testing.assert_close(states[1].server["model"][key], value, rtol=1e-7, atol=1e-9)
     assert set(evaluate(setting, states[0], [0, 1], Sequential())["personal"]) == {0, 1}
@@ -178,10 +208,21 @@ def double(net: Net) -> Net:
 
 
 def test_two_generations_of_devices_share_an_operation_module() -> None:
-    """The paper's HAR nets: other sensors, other lengths are other federations; here both see 6 channels."""
+    """The paper's HAR nets: other sensors, other lengths are other federations; here
+    both see 6 channels.
+    """
     nets = {name: NETS[name]((6, 9), 5) for name in ("modfl_hapt", "modfl_rwhar")}
-    methods = {name: ModFL(net, configuration=name, operations=1, batch_size=4) for name, net in nets.items()}
-    setting = Experiment(methods, federation((6, 9), 5, operation=np.zeros(2, np.int64)), 0, groups=list(nets))
+    methods = {
+        name: ModFL(net, configuration=name, operations=1, batch_size=4)
+        for name, net in nets.items()
+    }
+    setting = Experiment(
+        methods, federation((6, 9), 5, operation=np.zeros(2, np.int64)), 0, groups=list(nets)
+    )
     state, report = run_round(setting, setting.start(), [0, 1], Sequential())
-    assert state.server.keys() == {"configuration/modfl_hapt", "configuration/modfl_rwhar", "operation"}
+    assert state.server.keys() == {
+        "configuration/modfl_hapt",
+        "configuration/modfl_rwhar",
+        "operation",
+    }
     assert report.bytes_down["operation"] == {0: 4 * 357, 1: 4 * 357}

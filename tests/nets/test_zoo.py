@@ -1,4 +1,6 @@
-"""Nets as people write them: for each, on which engines it trains as in plain PyTorch, or why it is refused."""
+"""Nets as people write them: for each, on which engines it trains as in plain PyTorch,
+or why it is refused.
+"""
 
 from __future__ import annotations
 
@@ -56,15 +58,21 @@ class Transformer(nn.Module):
         self.embed, self.token = nn.Linear(16, 8), nn.Parameter(torch.randn(1, 1, 8))
         self.places = nn.Parameter(torch.randn(1, 5, 8))
         self.norm, self.fc = nn.LayerNorm(8), nn.Linear(8, 3)
-        self.attention = nn.Linear(8, 24) if by_hand else nn.MultiheadAttention(8, 2, batch_first=True)
+        self.attention = (
+            nn.Linear(8, 24) if by_hand else nn.MultiheadAttention(8, 2, batch_first=True)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         patches = x.unfold(2, 4, 4).unfold(3, 4, 4).flatten(1, 3).flatten(2)  # [batch, 4, 16]
         h = torch.cat([self.token.expand(len(x), -1, -1), self.embed(patches)], 1) + self.places
         if self.by_hand:
-            q, k, v = (t.unflatten(-1, (2, 4)).transpose(1, 2) for t in self.attention(h).chunk(3, -1))
+            q, k, v = (
+                t.unflatten(-1, (2, 4)).transpose(1, 2) for t in self.attention(h).chunk(3, -1)
+            )
             share = self.dropout if self.training else 0.0
-            h = h + F.scaled_dot_product_attention(q, k, v, dropout_p=share).transpose(1, 2).flatten(2)
+            h = h + F.scaled_dot_product_attention(q, k, v, dropout_p=share).transpose(
+                1, 2
+            ).flatten(2)
         else:
             h = h + self.attention(h, h, h, need_weights=False)[0]
         return self.fc(self.norm(h[:, 0]))
@@ -241,15 +249,35 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Any, tuple[str, .
     "signals with BatchNorm and Dropout": (Signal, (2, 9), None, BOTH),
     "tied autoencoder": (TiedAutoencoder, (5,), None, BOTH),
     "Fourier features": (Fourier, (5,), None, BOTH),
-    "functional dropout": (dense(lambda m, x: m.fc(F.dropout(hidden(m, x), 0.5, m.training))), (5,), None, BOTH),
+    "functional dropout": (
+        dense(lambda m, x: m.fc(F.dropout(hidden(m, x), 0.5, m.training))),
+        (5,),
+        None,
+        BOTH,
+    ),
     "two heads": (dense(lambda m, x: (m.fc(hidden(m, x)), hidden(m, x))), (5,), 0, BOTH),
-    "an object with logits": (dense(lambda m, x: SimpleNamespace(logits=m.fc(hidden(m, x)))), (5,), "logits", BOTH),
+    "an object with logits": (
+        dense(lambda m, x: SimpleNamespace(logits=m.fc(hidden(m, x)))),
+        (5,),
+        "logits",
+        BOTH,
+    ),
     "a branch that depends on the data": (dense(routed), (5,), None, ONE),
     "layers taken out of a chain": (Indexed, (1, 8, 8), None, BOTH),
     "dropout with examples in the second dimension": (dense(by_steps), (5,), None, ONE),
     "a tensor kept to be looked at": (Inspected, (5,), None, BOTH),
-    "weight norm": (lambda: nn.Sequential(weight_norm(nn.Linear(5, 6)), nn.Tanh(), nn.Linear(6, 3)), (5,), None, BOTH),
-    "insists on single precision": (dense(lambda m, x: m.fc(hidden(m, x) + torch.ones(6).float())), (5,), None, BOTH),
+    "weight norm": (
+        lambda: nn.Sequential(weight_norm(nn.Linear(5, 6)), nn.Tanh(), nn.Linear(6, 3)),
+        (5,),
+        None,
+        BOTH,
+    ),
+    "insists on single precision": (
+        dense(lambda m, x: m.fc(hidden(m, x) + torch.ones(6).float())),
+        (5,),
+        None,
+        BOTH,
+    ),
 }
 
 
@@ -262,9 +290,21 @@ def test_a_net_trains_as_in_plain_pytorch_on_these_engines(kind: str) -> None:
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "moving average in a buffer": (Averaging, (5,), 'writes to its buffer "average"'),
-    "spectral norm": (lambda: nn.Sequential(spectral_norm(nn.Linear(5, 3))), (5,), "writes to its buffer"),
-    "attention with dropout": (partial(Transformer, True, 0.1), (1, 8, 8), "scaled_dot_product_attention with dropout"),
-    "dropout in evaluation": (dense(lambda m, x: m.fc(F.dropout(hidden(m, x)))), (5,), "outside a training step"),
+    "spectral norm": (
+        lambda: nn.Sequential(spectral_norm(nn.Linear(5, 3))),
+        (5,),
+        "writes to its buffer",
+    ),
+    "attention with dropout": (
+        partial(Transformer, True, 0.1),
+        (1, 8, 8),
+        "scaled_dot_product_attention with dropout",
+    ),
+    "dropout in evaluation": (
+        dense(lambda m, x: m.fc(F.dropout(hidden(m, x)))),
+        (5,),
+        "outside a training step",
+    ),
 }
 
 
@@ -276,20 +316,36 @@ def test_a_net_is_refused_with_the_reason(kind: str) -> None:
 
 
 STARTS = "the start depends on the seed alone"
-TRAINS, EVALUATES = "three clients train as in plain PyTorch", "they are evaluated as in plain PyTorch"
-REPEATS, ISOLATES = "a client trains alike before and after others", "another client's data change nothing"
+TRAINS, EVALUATES = (
+    "three clients train as in plain PyTorch",
+    "they are evaluated as in plain PyTorch",
+)
+REPEATS, ISOLATES = (
+    "a client trains alike before and after others",
+    "another client's data change nothing",
+)
 LEAVES = "a forward pass leaves nothing behind"
 WRONG: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, str]]] = {
     "a counter": (Counting, (5,), {LEAVES: 'it changes its own attribute "passes"'}),
-    "a batch that is remembered": (Remembering, (5,), {TRAINS: "differs by", REPEATS: "differs by"}),
+    "a batch that is remembered": (
+        Remembering,
+        (5,),
+        {TRAINS: "differs by", REPEATS: "differs by"},
+    ),
     "what others left behind": (Remembering, (5,), {ISOLATES: "differs by"}),
     "Python's own randomness": (dense(rolled), (5,), {TRAINS: "differs by", REPEATS: "differs by"}),
     "a start by Python's own randomness": (started, (5,), {STARTS: '"weight" was drawn'}),
-    "noise by the back door": (dense(dropped), (5,), {LEAVES: "it draws from torch's common randomness"}),
-    "attention that asks whether it trains": (partial(Own, asked, attend=Asking, fc=partial(nn.Linear, 5, 3)), (5,), {
-        EVALUATES: "the losses differ by"
-    }),
-}  # fmt: skip
+    "noise by the back door": (
+        dense(dropped),
+        (5,),
+        {LEAVES: "it draws from torch's common randomness"},
+    ),
+    "attention that asks whether it trains": (
+        partial(Own, asked, attend=Asking, fc=partial(nn.Linear, 5, 3)),
+        (5,),
+        {EVALUATES: "the losses differ by"},
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", WRONG)
@@ -318,7 +374,9 @@ def test_a_check_takes_at_most_two_seconds_of_a_processor_and_nothing_the_second
 
 
 def test_a_module_that_runs_into_infinity_by_itself_is_neither_right_nor_wrong() -> None:
-    report = fb.check_net(fb.Net.of(dense(lambda m, x: m.fc(torch.log(hidden(m, x)))), input_shape=(5,)))
+    report = fb.check_net(
+        fb.Net.of(dense(lambda m, x: m.fc(torch.log(hidden(m, x)))), input_shape=(5,))
+    )
     assert "not finite" in report.unclear and report.engines == BOTH
     report.require("vectorised")
 

@@ -1,4 +1,6 @@
-"""APFL (Deng et al., 2020), algorithm 1, with the current w_i in the mixture alpha v_i + (1 - alpha) w_i."""
+"""APFL (Deng et al., 2020), algorithm 1, with the current w_i in the mixture alpha v_i
++ (1 - alpha) w_i.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ def mixture(alpha: float, v: Params, w: Params) -> Params:
 
 
 def alpha_step(
-    task: Task, client: int, alpha: float, v: Params, w: Params, batch: Ints, lr: float, decay: float
+    task: Task,
+    client: int,
+    alpha: float,
+    v: Params,
+    w: Params,
+    batch: Ints,
+    lr: float,
+    decay: float,
 ) -> float:
     """alpha <- clip(alpha - lr (<v - w, gradient of the mixture> + decay alpha))."""
     g = on(task, client)(mixture(alpha, v, w), batch)
@@ -21,9 +30,17 @@ def alpha_step(
 
 
 def local(
-    task: Task, i: int, w: Params, v: Params, alpha: float, phases: list[Batches], adapt: str, lr: float,
-    alpha_lr: float, decay: float,
-) -> tuple[Params, Params, float]:  # fmt: skip
+    task: Task,
+    i: int,
+    w: Params,
+    v: Params,
+    alpha: float,
+    phases: list[Batches],
+    adapt: str,
+    lr: float,
+    alpha_lr: float,
+    decay: float,
+) -> tuple[Params, Params, float]:
     """One client's round."""
     if adapt == "round":
         for batch in phases[0]:
@@ -45,7 +62,9 @@ def run(task: Task, lr: float, alpha: float, adapt: str, alpha_lr: float, decay:
     for cohort in task.rounds:
         copies = []
         for i, phases in cohort.items():
-            own, v[i], share[i] = local(task, i, w, v[i], share[i], phases, adapt, lr, alpha_lr, decay)
+            own, v[i], share[i] = local(
+                task, i, w, v[i], share[i], phases, adapt, lr, alpha_lr, decay
+            )
             copies.append(own)
             trained.add(i)
         w = mean(copies, [task.size(i) for i in cohort])
@@ -57,8 +76,12 @@ def run(task: Task, lr: float, alpha: float, adapt: str, alpha_lr: float, decay:
     return Outcome({"shared": [w]}, private, views)
 
 
-def output_mixing_slope(alpha: float, v: Params, w: Params, x: Array, y: Ints, step: float = 1e-6) -> Params:
-    """The gradient in v of the loss of alpha h_v(x) + (1 - alpha) h_w(x), by differences in every coordinate."""
+def output_mixing_slope(
+    alpha: float, v: Params, w: Params, x: Array, y: Ints, step: float = 1e-6
+) -> Params:
+    """The gradient in v of the loss of alpha h_v(x) + (1 - alpha) h_w(x), by
+    differences in every coordinate.
+    """
 
     def loss(v: Params) -> float:
         return float(losses(alpha * logits(v, x) + (1 - alpha) * logits(w, x), y).mean())

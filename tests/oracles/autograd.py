@@ -1,4 +1,6 @@
-"""What the oracles with routers share: plain torch in float64, slopes by autograd, and two small nets by hand."""
+"""What the oracles with routers share: plain torch in float64, slopes by autograd, and
+two small nets by hand.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,16 @@ def arrays(w: Params) -> plain.Params:
     return {k: v.numpy() for k, v in w.items()}
 
 
-def descend(w: Params, batches: Batches, loss: Loss, rates: dict[str, float], momentum: float = 0.0) -> Params:
+def descend(
+    w: Params, batches: Batches, loss: Loss, rates: dict[str, float], momentum: float = 0.0
+) -> Params:
     """SGD; `rates` gives the learning rate of names that begin so."""
     velocity = {k: torch.zeros_like(v) for k, v in w.items()}
     for batch in batches:
         leaves = {k: v.clone().requires_grad_() for k, v in w.items()}
-        slopes = torch.autograd.grad(loss(leaves, torch.from_numpy(batch)), list(leaves.values()), allow_unused=True)
+        slopes = torch.autograd.grad(
+            loss(leaves, torch.from_numpy(batch)), list(leaves.values()), allow_unused=True
+        )
         for (k, v), slope in zip(leaves.items(), slopes):
             velocity[k] = momentum * velocity[k] + (torch.zeros_like(v) if slope is None else slope)
             rate = next(r for start, r in rates.items() if k.startswith(start))

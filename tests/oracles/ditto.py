@@ -1,4 +1,6 @@
-"""Ditto (Li et al., 2021), algorithm 1: beside FedAvg, v_i minimises f_i(v) + lambda/2 |v - w^t|^2."""
+"""Ditto (Li et al., 2021), algorithm 1: beside FedAvg, v_i minimises f_i(v) + lambda/2
+|v - w^t|^2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""DynamicRouting, the baseline of the Flow poster: two encoders that start apart, one router, all of it averaged."""
+"""DynamicRouting, the baseline of the Flow poster: two encoders that start apart, one
+router, all of it averaged.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,18 @@ def trained(net: Params, batches: Batches, data: Data, kind: Kind, o: Options, l
 def run(task: Task, theta: Params, kind: Kind, o: Options, tune_lr: float) -> Outcome:
     net, train = begin(task, theta, kind), [Data.of(pair) for pair in task.train]
     for cohort in task.rounds:
-        copies = [trained(net, batches, train[i], kind, o, o.lr) for i, (batches,) in cohort.items()]
+        copies = [
+            trained(net, batches, train[i], kind, o, o.lr) for i, (batches,) in cohort.items()
+        ]
         net = mean(copies, [task.size(i) for i in cohort])
     answers = {}
     for i in task.clients:
         own = trained(net, task.adapting[i][0], train[i], kind, o, tune_lr)
         answers[i] = logits(own, Data.of(task.test[i]).x, kind, o).numpy()
     branches = [arrays(part(net, FIRST)), arrays(part(net, SECOND))]
-    server = {"common": [arrays(part(net, COMMON))], "branches": branches, "router": [arrays(part(net, THETA))]}
+    server = {
+        "common": [arrays(part(net, COMMON))],
+        "branches": branches,
+        "router": [arrays(part(net, THETA))],
+    }
     return Outcome(server, {}, {"personal": answers})

@@ -1,4 +1,6 @@
-"""FedALA (Zhang et al., 2023), algorithm 1: w_i + (w - w_i) M before training, M learnt on a part of the data."""
+"""FedALA (Zhang et al., 2023), algorithm 1: w_i + (w - w_i) M before training, M learnt
+on a part of the data.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,26 @@ def mixture(shared: Params, own: Params, mixing: Params) -> Params:
     return {k: own[k] + (v - own[k]) * mixing[k] if k in mixing else v for k, v in shared.items()}
 
 
-def learnt(task: Task, i: int, shared: Params, own: Params, mixing: Params, batches: Batches, lr: float, drawn: Array):
+def learnt(
+    task: Task,
+    i: int,
+    shared: Params,
+    own: Params,
+    mixing: Params,
+    batches: Batches,
+    lr: float,
+    drawn: Array,
+):
     """M after SGD on the drawn examples of each batch, kept between 0 and 1."""
     x, y = task.train[i]
     for batch in batches:
         rows = batch[drawn[batch]]
         if len(rows):
-            g = slope(mixture(shared, own, mixing), x[rows], y[rows])  # by the chain rule, times w - w_i
-            mixing = {k: np.clip(m - lr * g[k] * (shared[k] - own[k]), 0, 1) for k, m in mixing.items()}
+            # by the chain rule, times w - w_i
+            g = slope(mixture(shared, own, mixing), x[rows], y[rows])
+            mixing = {
+                k: np.clip(m - lr * g[k] * (shared[k] - own[k]), 0, 1) for k, m in mixing.items()
+            }
     return mixing
 
 
@@ -41,4 +55,6 @@ def run(task: Task, descent: Descent, top: int, mixing_lr: float, drawn: Drawn) 
         now = learnt(task, i, w, own[i], mixing[i], learning, mixing_lr, drawn[len(task.rounds), i])
         answers[i] = logits(mixture(w, own[i], now), task.test[i][0])
     views = {"personal": answers, "shared": {i: logits(w, task.test[i][0]) for i in task.clients}}
-    return Outcome({"model": [w]}, {i: {"local": own[i], "mixing": mixing[i]} for i in trained}, views)
+    return Outcome(
+        {"model": [w]}, {i: {"local": own[i], "mixing": mixing[i]} for i in trained}, views
+    )

@@ -16,4 +16,6 @@ def rounds(task: Task, descent: Descent) -> Params:
 
 def run(task: Task, descent: Descent) -> Outcome:
     w = rounds(task, descent)
-    return Outcome({"model": [w]}, {}, {"personal": {i: logits(w, task.test[i][0]) for i in task.clients}})
+    return Outcome(
+        {"model": [w]}, {}, {"personal": {i: logits(w, task.test[i][0]) for i in task.clients}}
+    )

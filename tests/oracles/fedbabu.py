@@ -1,4 +1,6 @@
-"""FedBABU (Oh et al., 2022), algorithm 1: the head stays as it was drawn; then clients fine-tune for themselves."""
+"""FedBABU (Oh et al., 2022), algorithm 1: the head stays as it was drawn; then clients
+fine-tune for themselves.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from .plain import Descent, Outcome, Task, logits, mean, on
 def run(task: Task, descent: Descent, tuning: Descent, tune: str) -> Outcome:
     body, fixed = base(task.start[0]), head(task.start[0])
     for cohort in task.rounds:
-        copies = [body_only(task, descent, i, body, fixed, batches) for i, (batches,) in cohort.items()]
+        copies = [
+            body_only(task, descent, i, body, fixed, batches) for i, (batches,) in cohort.items()
+        ]
         body = mean(copies, [task.size(i) for i in cohort])
     answers = {}
     for i, (batches,) in task.adapting.items():

@@ -21,6 +21,7 @@ def logits(w: Params, x: Tensor, centre: Tensor, variance: Tensor) -> Tensor:
 def trained(w: Params, batches: list[Tensor], data: Data, lr: float) -> Params:
     """Local SGD; running statistics move with every batch, the variance as an unbiased estimate."""
     for batch in batches:
+
         def loss(v: Params, rows: Tensor) -> Tensor:
             h = data.x[rows] @ v["0.weight"].T
             return entropy(logits(v, data.x[rows], h.mean(0), h.var(0, correction=0)), data.y[rows])
@@ -46,7 +47,15 @@ def run(task: Task, lr: float) -> Outcome:
             seen.add(i)
         rest = mean(copies, [task.size(i) for i in cohort])
     answers = {
-        i: logits({**rest, **norms[i]}, torch.from_numpy(task.test[i][0]), *(norms[i][k] for k in STATISTICS)).numpy()
+        i: logits(
+            {**rest, **norms[i]},
+            torch.from_numpy(task.test[i][0]),
+            *(norms[i][k] for k in STATISTICS),
+        ).numpy()
         for i in task.clients
     }
-    return Outcome({"rest": [arrays(rest)]}, {i: {"norms": arrays(norms[i])} for i in seen}, {"personal": answers})
+    return Outcome(
+        {"rest": [arrays(rest)]},
+        {i: {"norms": arrays(norms[i])} for i in seen},
+        {"personal": answers},
+    )

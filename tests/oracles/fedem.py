@@ -1,4 +1,6 @@
-"""FedEM (Marfoq et al., 2021), algorithm 1: each client is a mixture pi_i of components theta_1 .. theta_M."""
+"""FedEM (Marfoq et al., 2021), algorithm 1: each client is a mixture pi_i of components
+theta_1 .. theta_M.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,25 @@ from functools import partial
 
 import numpy as np
 
-from .plain import Array, Descent, Ints, Outcome, Params, Task, log_softmax, logits, losses, mean, slope
+from .plain import (
+    Array,
+    Descent,
+    Ints,
+    Outcome,
+    Params,
+    Task,
+    log_softmax,
+    logits,
+    losses,
+    mean,
+    slope,
+)
 
 
 def responsibilities(components: list[Params], pi: Array, x: Array, y: Ints) -> Array:
     """The E-step: q_sm proportional to pi_m exp(-loss of component m on example s)."""
-    q = np.stack([p * np.exp(-losses(logits(w, x), y)) for p, w in zip(pi, components)], 1)  # [examples, components]
+    # [examples, components]
+    q = np.stack([p * np.exp(-losses(logits(w, x), y)) for p, w in zip(pi, components)], 1)
     return q / q.sum(1, keepdims=True)
 
 
@@ -38,6 +53,12 @@ def run(task: Task, descent: Descent, components: int) -> Outcome:
             gradients = [partial(weighted, x, y, q[:, m]) for m in range(components)]
             copies.append([descent.run(theta[m], batches, gradients[m]) for m in range(components)])
             trained.add(i)
-        theta = [mean([c[m] for c in copies], [task.size(i) for i in cohort]) for m in range(components)]
+        theta = [
+            mean([c[m] for c in copies], [task.size(i) for i in cohort]) for m in range(components)
+        ]
     answers = {i: mixture(theta, pi[i], task.test[i][0]) for i in task.clients}
-    return Outcome({"components": theta}, {i: {"mixture": {"value": pi[i]}} for i in trained}, {"personal": answers})
+    return Outcome(
+        {"components": theta},
+        {i: {"mixture": {"value": pi[i]}} for i in trained},
+        {"personal": answers},
+    )

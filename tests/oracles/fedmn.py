@@ -1,7 +1,8 @@
 """FedMN (Wang et al., 2022), its algorithm box for pools of three layers, in plain torch.
 
-The box leaves open what the methods page answers: hard gates forward and soft ones backward, one draw of the noise in
-a round, blocks averaged over those who used them, evaluation with the more probable choice.
+The box leaves open what the methods page answers: hard gates forward and soft ones backward, one
+draw of the noise in a round, blocks averaged over those who used them, evaluation with the more
+probable choice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from torch.nn.functional import cross_entropy
 from .plain import Batches, Ints, Outcome, Task
 
 Tensors = dict[str, Tensor]
-Looks = dict[tuple[int, int], list[Ints]]  # (round, client) -> the examples that the router sees in each step
+# (round, client) -> the examples that the router sees in each step
+Looks = dict[tuple[int, int], list[Ints]]
 
 
 @dataclass
@@ -29,7 +31,12 @@ class Pool:
     router: Tensors
 
     def layers(self) -> dict[str, list[Tensors]]:
-        return {"encoders": self.encoders, "modules.2": self.middle, "outputs": self.outputs, "router": [self.router]}
+        return {
+            "encoders": self.encoders,
+            "modules.2": self.middle,
+            "outputs": self.outputs,
+            "router": [self.router],
+        }
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,8 @@ class Choices:
     rounds: int = 150  # T
     soft: bool = False  # relaxed gates in training, probabilities in evaluation
     normalise: bool = True
-    dead: list[str] = field(default_factory=list)  # what the fallback was needed for, told to the test
+    # what the fallback was needed for, told to the test
+    dead: list[str] = field(default_factory=list)
 
     def temperature(self, t: int) -> float:
         return self.start * (self.end / self.start) ** (t / self.rounds)
@@ -56,19 +64,26 @@ def dense(w: Tensors, name: str, x: Tensor) -> Tensor:
 
 def perceptron(w: Tensors, prefix: str, x: Tensor) -> Tensor:
     """Two hidden layers and an output layer."""
-    return dense(w, f"{prefix}.4", dense(w, f"{prefix}.2", dense(w, f"{prefix}.0", x).relu()).relu())
+    return dense(
+        w, f"{prefix}.4", dense(w, f"{prefix}.2", dense(w, f"{prefix}.0", x).relu()).relu()
+    )
 
 
 def router(w: Tensors, x: Tensor, y: Tensor) -> Tensor:
     """G = mean_i h(relu([phi_x(x_i), phi_y(y_i)] / length))."""
-    s = torch.cat([perceptron(w, "inputs", x), w["labels.weight"].T[y] + w["labels.bias"]], 1)  # [examples, width]
+    # [examples, width]
+    s = torch.cat([perceptron(w, "inputs", x), w["labels.weight"].T[y] + w["labels.bias"]], 1)
     return dense(w, "gates", (s / s.norm(dim=1, keepdim=True)).relu()).sum(0) / max(len(x), 1)
 
 
 def split(gates: Tensor, n: tuple[int, int, int]) -> tuple[Tensor, Tensor, Tensor]:
     """A2 [middle, encoders], A3 [outputs, middle], o [outputs]."""
     first = n[0] * n[1]
-    return gates[:first].reshape(n[1], n[0]), gates[first : -n[2]].reshape(n[2], n[1]), gates[-n[2] :]
+    return (
+        gates[:first].reshape(n[1], n[0]),
+        gates[first : -n[2]].reshape(n[2], n[1]),
+        gates[-n[2] :],
+    )
 
 
 def used(gates: Tensor, n: tuple[int, int, int]) -> tuple[list[int], list[int]]:
@@ -84,7 +99,10 @@ def connect(hard: Tensor, logits: Tensor, n: tuple[int, int, int], choices: Choi
     if any(split(hard, n)[2][j] > 0 for j in outputs):
         return hard
     hard = hard.clone()
-    (into_middle, into_output, final), (p_middle, p_output, p_final) = split(hard, n), split(logits, n)
+    (into_middle, into_output, final), (p_middle, p_output, p_final) = (
+        split(hard, n),
+        split(logits, n),
+    )
     j = int(p_final.argmax())
     final[j] = 1
     choices.dead.append("prediction")
@@ -104,11 +122,19 @@ def forward(pool: Pool, gates: Tensor, n: tuple[int, int, int], x: Tensor) -> Te
     middle, outputs = used(gates.detach(), n)
     h1 = [perceptron(w, "0.0", x).relu() for w in pool.encoders]
     h2 = {
-        j: dense(pool.middle[j], "1.0", sum(a * h for a, h in zip(into_middle[j], h1)) / into_middle[j].sum()).relu()
+        j: dense(
+            pool.middle[j],
+            "1.0",
+            sum(a * h for a, h in zip(into_middle[j], h1)) / into_middle[j].sum(),
+        ).relu()
         for j in middle
     }
     h3 = {
-        j: dense(pool.outputs[j], "2", sum(into_output[j, k] * h2[k] for k in middle) / into_output[j][middle].sum())
+        j: dense(
+            pool.outputs[j],
+            "2",
+            sum(into_output[j, k] * h2[k] for k in middle) / into_output[j][middle].sum(),
+        )
         for j in outputs
     }
     return sum(final[j] * h3[j] for j in outputs) / final[outputs].sum()
@@ -131,11 +157,17 @@ def local(
 ) -> Pool:
     """SGD on encoders, the blocks that were sent, and the router."""
     fresh = {
-        name: [{k: v.clone().requires_grad_() for k, v in w.items()} for w in ws] for name, ws in pool.layers().items()
+        name: [{k: v.clone().requires_grad_() for k, v in w.items()} for w in ws]
+        for name, ws in pool.layers().items()
     }
     copy = Pool(fresh["encoders"], fresh["modules.2"], fresh["outputs"], fresh["router"][0])
     middle, outputs = used(gates, n)
-    moving = [*copy.encoders, *(copy.middle[j] for j in middle), *(copy.outputs[j] for j in outputs), copy.router]
+    moving = [
+        *copy.encoders,
+        *(copy.middle[j] for j in middle),
+        *(copy.outputs[j] for j in outputs),
+        copy.router,
+    ]
     tensors = [v for w in moving for v in w.values()]
     sgd = torch.optim.SGD(tensors, choices.lr, choices.momentum, weight_decay=choices.decay)
     x, y = data
@@ -150,7 +182,9 @@ def local(
 
 
 def averaged(old: Tensors, copies: list[Tensors], sizes: list[int], everybody: int) -> Tensors:
-    """sum_m n_m a_m w_m / everybody, where a_m says who used the block; unchanged if the block has no users."""
+    """sum_m n_m a_m w_m / everybody, where a_m says who used the block; unchanged if
+    the block has no users.
+    """
     if not everybody:
         return old
     return {
@@ -160,25 +194,36 @@ def averaged(old: Tensors, copies: list[Tensors], sizes: list[int], everybody: i
 
 
 def aggregated(
-    pool: Pool, copies: dict[int, Pool], blocks: dict[int, tuple[list[int], list[int]]], task: Task, normalise: bool
+    pool: Pool,
+    copies: dict[int, Pool],
+    blocks: dict[int, tuple[list[int], list[int]]],
+    task: Task,
+    normalise: bool,
 ) -> Pool:
     """The server's side: each block from the clients that used it, encoders and router from all."""
     everybody = sum(task.size(i) for i in copies)
     new: dict[str, list[Tensors]] = {}
     for name, layer in pool.layers().items():
         users = [
-            [i for i in copies if name in ("encoders", "router") or j in blocks[i][name == "outputs"]]
+            [
+                i
+                for i in copies
+                if name in ("encoders", "router") or j in blocks[i][name == "outputs"]
+            ]
             for j in range(len(layer))
         ]
         of = [[copies[i].layers()[name][j] for i in who] for j, who in enumerate(users)]
         sizes = [[task.size(i) for i in who] for who in users]
         new[name] = [
-            averaged(layer[j], of[j], sizes[j], sum(sizes[j]) if normalise else everybody) for j in range(len(layer))
+            averaged(layer[j], of[j], sizes[j], sum(sizes[j]) if normalise else everybody)
+            for j in range(len(layer))
         ]
     return Pool(new["encoders"], new["modules.2"], new["outputs"], new["router"][0])
 
 
-def run(task: Task, pool: Pool, noises: dict[tuple[int, int], Tensor], looks: Looks, choices: Choices) -> Outcome:
+def run(
+    task: Task, pool: Pool, noises: dict[tuple[int, int], Tensor], looks: Looks, choices: Choices
+) -> Outcome:
     n = len(pool.encoders), len(pool.middle), len(pool.outputs)
     data = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in task.train]
     for t, cohort in enumerate(task.rounds):
@@ -188,12 +233,21 @@ def run(task: Task, pool: Pool, noises: dict[tuple[int, int], Tensor], looks: Lo
             soft = concrete(logits, noises[t, i], choices.temperature(t))
             gates = soft if choices.soft else connect((soft > 0.5).double(), logits, n, choices)
             blocks[i] = used(gates, n)
-            copies[i] = local(pool, gates, noises[t, i], t, data[i], batches, looks[t, i], n, choices)
+            copies[i] = local(
+                pool, gates, noises[t, i], t, data[i], batches, looks[t, i], n, choices
+            )
         pool = aggregated(pool, copies, blocks, task, choices.normalise)
     answers = {}
     for i in task.clients:
         logits = router(pool.router, *data[i])
-        gates = torch.sigmoid(logits) if choices.soft else connect((logits > 0).double(), logits, n, choices)
+        gates = (
+            torch.sigmoid(logits)
+            if choices.soft
+            else connect((logits > 0).double(), logits, n, choices)
+        )
         answers[i] = forward(pool, gates, n, torch.from_numpy(task.test[i][0])).numpy()
-    server = {name: [{k: np.asarray(v) for k, v in w.items()} for w in ws] for name, ws in pool.layers().items()}
+    server = {
+        name: [{k: np.asarray(v) for k, v in w.items()} for w in ws]
+        for name, ws in pool.layers().items()
+    }
     return Outcome(server, {}, {"personal": answers})

@@ -1,4 +1,6 @@
-"""FedAdagrad, FedYogi and FedAdam (Reddi et al., 2021), algorithm 2, with v_{-1} = tau^2 and no bias correction."""
+"""FedAdagrad, FedYogi and FedAdam (Reddi et al., 2021), algorithm 2, with v_{-1} =
+tau^2 and no bias correction.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ def second_moment(kind: str, v: Array, square: Array, beta2: float) -> Array:
     return beta2 * v + (1 - beta2) * square
 
 
-def run(task: Task, descent: Descent, kind: str, eta: float, beta1: float, tau: float, beta2: float = 0.0) -> Outcome:
+def run(
+    task: Task,
+    descent: Descent,
+    kind: str,
+    eta: float,
+    beta1: float,
+    tau: float,
+    beta2: float = 0.0,
+) -> Outcome:
     x = task.start[0]
     m = {k: np.zeros_like(value) for k, value in x.items()}
     v = {k: np.full_like(value, tau**2) for k, value in x.items()}
@@ -26,4 +36,6 @@ def run(task: Task, descent: Descent, kind: str, eta: float, beta1: float, tau: 
         m = {k: beta1 * m[k] + (1 - beta1) * delta[k] for k in x}
         v = {k: second_moment(kind, v[k], delta[k] ** 2, beta2) for k in x}
         x = {k: x[k] + eta * m[k] / (np.sqrt(v[k]) + tau) for k in x}
-    return Outcome({"model": [x]}, {}, {"personal": {i: logits(x, task.test[i][0]) for i in task.clients}})
+    return Outcome(
+        {"model": [x]}, {}, {"personal": {i: logits(x, task.test[i][0]) for i in task.clients}}
+    )

@@ -1,4 +1,6 @@
-"""FedPer (Arivazhagan et al., 2019), algorithms 1 and 2: the base is averaged, the last layer stays."""
+"""FedPer (Arivazhagan et al., 2019), algorithms 1 and 2: the base is averaged, the last
+layer stays.
+"""
 
 from __future__ import annotations
 
@@ -28,4 +30,6 @@ def run(task: Task, descent: Descent) -> Outcome:
             trained.add(i)
         shared = mean(copies, [task.size(i) for i in cohort])
     answers = {i: logits({**shared, **heads[i]}, task.test[i][0]) for i in task.clients}
-    return Outcome({"body": [shared]}, {i: {"head": heads[i]} for i in trained}, {"personal": answers})
+    return Outcome(
+        {"body": [shared]}, {i: {"head": heads[i]} for i in trained}, {"personal": answers}
+    )

@@ -18,6 +18,11 @@ def proximal(gradient: Gradient, anchor: Params, mu: float) -> Gradient:
 def run(task: Task, descent: Descent, mu: float) -> Outcome:
     w = task.start[0]
     for cohort in task.rounds:
-        copies = [descent.run(w, batches, proximal(on(task, i), w, mu)) for i, (batches,) in cohort.items()]
+        copies = [
+            descent.run(w, batches, proximal(on(task, i), w, mu))
+            for i, (batches,) in cohort.items()
+        ]
         w = mean(copies, [task.size(i) for i in cohort])
-    return Outcome({"model": [w]}, {}, {"personal": {i: logits(w, task.test[i][0]) for i in task.clients}})
+    return Outcome(
+        {"model": [w]}, {}, {"personal": {i: logits(w, task.test[i][0]) for i in task.clients}}
+    )

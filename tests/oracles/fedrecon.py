@@ -1,4 +1,6 @@
-"""FedRecon (Singhal et al., 2021), algorithm 1: l is rebuilt on the support half, g learns on the query half."""
+"""FedRecon (Singhal et al., 2021), algorithm 1: l is rebuilt on the support half, g
+learns on the query half.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ def chosen(w: Params, starts: tuple[str, ...]) -> Params:
     return {k: v for k, v in w.items() if k.startswith(starts)}
 
 
-def moved(task: Task, i: int, part: Params, rest: Params, batches: Batches, descent: Descent) -> Params:
+def moved(
+    task: Task, i: int, part: Params, rest: Params, batches: Batches, descent: Descent
+) -> Params:
     """Descent on one part of the net, the rest frozen."""
     gradient = on(task, i)
     return descent.run(part, batches, lambda v, batch: gradient({**rest, **v}, batch))
@@ -31,7 +35,10 @@ def run(
     w = task.start[0]
     fresh = {k: np.zeros_like(v) if zero else v for k, v in chosen(w, local).items()}
     g = {k: v for k, v in w.items() if k not in fresh}
-    m, v = {k: np.zeros_like(x) for k, x in g.items()}, {k: np.full_like(x, 1e-6) for k, x in g.items()}
+    m, v = (
+        {k: np.zeros_like(x) for k, x in g.items()},
+        {k: np.full_like(x, 1e-6) for k, x in g.items()},
+    )
     for cohort in task.rounds:
         copies, labels = [], []
         for i, (for_local, for_global) in cohort.items():

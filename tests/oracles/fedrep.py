@@ -1,4 +1,6 @@
-"""FedRep (Collins et al., 2021), algorithm 1: the head on the fixed representation, then the representation."""
+"""FedRep (Collins et al., 2021), algorithm 1: the head on the fixed representation,
+then the representation.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,15 @@ from .fedper import base, head
 from .plain import Batches, Descent, Outcome, Params, Task, logits, mean, on
 
 
-def head_only(task: Task, descent: Descent, client: int, body: Params, own: Params, batches: Batches) -> Params:
+def head_only(
+    task: Task, descent: Descent, client: int, body: Params, own: Params, batches: Batches
+) -> Params:
     return descent.run(own, batches, lambda h, batch: head(on(task, client)({**body, **h}, batch)))
 
 
-def body_only(task: Task, descent: Descent, client: int, body: Params, own: Params, batches: Batches) -> Params:
+def body_only(
+    task: Task, descent: Descent, client: int, body: Params, own: Params, batches: Batches
+) -> Params:
     return descent.run(body, batches, lambda b, batch: base(on(task, client)({**b, **own}, batch)))
 
 
@@ -31,4 +37,6 @@ def run(task: Task, descent: Descent) -> Outcome:
         for batches in task.adapting[i]:
             tuned = head_only(task, descent, i, body, tuned, batches)
         answers[i] = logits({**body, **tuned}, task.test[i][0])
-    return Outcome({"body": [body]}, {i: {"head": heads[i]} for i in trained}, {"personal": answers})
+    return Outcome(
+        {"body": [body]}, {i: {"head": heads[i]} for i in trained}, {"personal": answers}
+    )

@@ -1,4 +1,6 @@
-"""Flow (Panchal and Guan, 2022), the poster: per instance and step, between w^g and a fresh w^l, routed by theta."""
+"""Flow (Panchal and Guan, 2022), the poster: per instance and step, between w^g and a
+fresh w^l, routed by theta.
+"""
 
 from __future__ import annotations
 
@@ -105,8 +107,12 @@ def w_of(both: Params) -> Params:
     return {k: v for k, v in both.items() if not k.startswith(THETA)}
 
 
-def together(w: Params, theta: Params, local: Params, batches, data: Data, kind: Kind, o: Options) -> Params:
-    """2: theta and w^g on the loss of w^p; or theta on it and then w^g on its own loss, batch by batch."""
+def together(
+    w: Params, theta: Params, local: Params, batches, data: Data, kind: Kind, o: Options
+) -> Params:
+    """2: theta and w^g on the loss of w^p; or theta on it and then w^g on its own loss,
+    batch by batch.
+    """
     both = {**{THETA + k: v for k, v in theta.items()}, **w}
 
     def personal(v: Params, b: Tensor) -> Tensor:
@@ -123,7 +129,9 @@ def together(w: Params, theta: Params, local: Params, batches, data: Data, kind:
     return both
 
 
-def inference(w: Params, theta: Params, batches, data: Data, kind: Kind, o: Options) -> tuple[Params, Params]:
+def inference(
+    w: Params, theta: Params, batches, data: Data, kind: Kind, o: Options
+) -> tuple[Params, Params]:
     """w^l by one epoch, then theta alone."""
     local = tuned(w, batches[0], data, kind, o)
     loss = lambda v, b: entropy(kind.mixed(w, local, v, data.x[b], o, False), data.y[b])
@@ -145,6 +153,9 @@ def run(task: Task, theta_start: Params, kind: Kind, o: Options) -> Outcome:
     for i in task.clients:
         x = Data.of(task.test[i]).x
         local, own = inference(w, theta, task.adapting[i], train[i], kind, o)
-        personal[i], shared[i] = kind.mixed(w, local, own, x, o, o.hard).numpy(), kind.logits(w, x).numpy()
+        personal[i], shared[i] = (
+            kind.mixed(w, local, own, x, o, o.hard).numpy(),
+            kind.logits(w, x).numpy(),
+        )
     server = {"shared": [arrays(w)]} | ({} if o.reinit else {"router": [arrays(theta)]})
     return Outcome(server, {}, {"personal": personal, "shared": shared})

@@ -1,4 +1,6 @@
-"""Flow (Panchal et al., 2023) as its text means it: a route for every layer, held-out halves, hard routes at test."""
+"""Flow (Panchal et al., 2023) as its text means it: a route for every layer, held-out
+halves, hard routes at test.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,31 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .autograd import Data, Params, arrays, dense, descend, entropy, lstm, mean, mlp_logits, tensors, text_logits, words
+from .autograd import (
+    Data,
+    Params,
+    arrays,
+    dense,
+    descend,
+    entropy,
+    lstm,
+    mean,
+    mlp_logits,
+    tensors,
+    text_logits,
+    words,
+)
 from .plain import Batches, Ints, Outcome, Task
 
 Policies = dict[str, Params]  # block -> parameters
-Routed = Callable[..., tuple[Tensor, Tensor]]  # logits, and p_global of all routes that count: [number]
+# logits, and p_global of all routes that count: [number]
+Routed = Callable[..., tuple[Tensor, Tensor]]
 
 
 def policy(w: Params, x: Tensor, segments: tuple[int, ...], hard: bool) -> list[Tensor]:
-    """A perceptron with an exit for each layer; `segments` says how many hidden layers come before each exit."""
+    """A perceptron with an exit for each layer; `segments` says how many hidden layers
+    come before each exit.
+    """
     actual = []
     for s, hidden in enumerate(segments):
         for k in range(hidden):
@@ -30,8 +48,12 @@ def mixed(r: Tensor, shared: Tensor, local: Tensor) -> Tensor:
     return r[..., :1] * shared + r[..., 1:] * local
 
 
-def image(w: Params, local: Params, policies: Policies, x: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
-    """Three dense layers; the policy has the hidden layers (9, 8), so that its last exit shares the second one."""
+def image(
+    w: Params, local: Params, policies: Policies, x: Tensor, hard: bool
+) -> tuple[Tensor, Tensor]:
+    """Three dense layers; the policy has the hidden layers (9, 8), so that its last
+    exit shares the second one.
+    """
     routes = policy(policies["policy"], x, (1, 1, 0), hard)
     h = torch.relu(mixed(routes[0], dense(w, "0", x), dense(local, "0", x)))
     h = torch.relu(mixed(routes[1], dense(w, "2", h), dense(local, "2", h)))
@@ -39,8 +61,12 @@ def image(w: Params, local: Params, policies: Policies, x: Tensor, hard: bool) -
     return logits, torch.cat([r[:, 0] for r in routes])
 
 
-def text(w: Params, local: Params, policies: Policies, x: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
-    """The shared LSTM goes on from the mixed state, the local one from its own; then two dense layers."""
+def text(
+    w: Params, local: Params, policies: Policies, x: Tensor, hard: bool
+) -> tuple[Tensor, Tensor]:
+    """The shared LSTM goes on from the mixed state, the local one from its own; then
+    two dense layers.
+    """
     e, own_e = words(w, x), words(local, x)
     h = torch.zeros(len(x), w["recurrent.lstm.weight_hh_l0"].shape[1], dtype=torch.float64)
     c = own_h = own_c = torch.zeros_like(h)
@@ -73,11 +99,21 @@ def tuned(w: Params, batches: Batches, data: Data, kind: Kind, lr: float) -> Par
 
 
 def policy_step(
-    policies: Policies, w: Params, local: Params, b: Ints, data: Data, kind: Kind, lr: float, lam: float
+    policies: Policies,
+    w: Params,
+    local: Params,
+    b: Ints,
+    data: Data,
+    kind: Kind,
+    lr: float,
+    lam: float,
 ) -> Policies:
     """CE(personalised) + lambda mean(-log(p_global^2 + 1e-6))."""
     flat = {f"{n}/{k}": v for n, p in policies.items() for k, v in p.items()}
-    split = lambda v: {n: {k.removeprefix(f"{n}/"): t for k, t in v.items() if k.startswith(f"{n}/")} for n in policies}
+    split = lambda v: {
+        n: {k.removeprefix(f"{n}/"): t for k, t in v.items() if k.startswith(f"{n}/")}
+        for n in policies
+    }
 
     def loss(v: Params, b: Tensor) -> Tensor:
         logits, p = kind.routed(w, local, split(v), data.x[b], False)
@@ -86,7 +122,9 @@ def policy_step(
     return split(descend(flat, [b], loss, {"": lr}))
 
 
-def local_round(w: Params, policies: Policies, batches, data: Data, kind: Kind, lr: float, lam: float):
+def local_round(
+    w: Params, policies: Policies, batches, data: Data, kind: Kind, lr: float, lam: float
+):
     local = tuned(w, batches[0], data, kind, lr)
     for b in batches[1]:  # on the other half: (i) the policy, (ii) the shared path alone
         policies = policy_step(policies, w, local, b, data, kind, lr, lam)
@@ -97,7 +135,10 @@ def local_round(w: Params, policies: Policies, batches, data: Data, kind: Kind, 
 def run(task: Task, policies: Policies, kind: Kind, lr: float, lam: float, hard: bool) -> Outcome:
     w, train = tensors(task.start[0]), [Data.of(pair) for pair in task.train]
     for cohort in task.rounds:
-        actual = [local_round(w, policies, batches, train[i], kind, lr, lam) for i, batches in cohort.items()]
+        actual = [
+            local_round(w, policies, batches, train[i], kind, lr, lam)
+            for i, batches in cohort.items()
+        ]
         sizes = [task.size(i) for i in cohort]
         w = mean([own for own, _ in actual], sizes)
         policies = {n: mean([own[n] for _, own in actual], sizes) for n in policies}
@@ -107,6 +148,9 @@ def run(task: Task, policies: Policies, kind: Kind, lr: float, lam: float, hard:
         local = tuned(w, task.adapting[i][0], train[i], kind, lr)
         for b in task.adapting[i][1]:
             own = policy_step(own, w, local, b, train[i], kind, lr, lam)
-        personal[i], shared[i] = kind.routed(w, local, own, x, hard)[0].numpy(), kind.logits(w, x).numpy()
+        personal[i], shared[i] = (
+            kind.routed(w, local, own, x, hard)[0].numpy(),
+            kind.logits(w, x).numpy(),
+        )
     server = {"shared": [arrays(w)], **{n: [arrays(p)] for n, p in policies.items()}}
     return Outcome(server, {}, {"personal": personal, "shared": shared})

@@ -1,7 +1,9 @@
-"""Runs the library on the oracles' federation and compares. For a new method: an oracle `run(task, ...) -> Outcome`,
-and a line in `CASES` of test_oracles.py (or `agrees(method, run(task_of(method), ...), engine)` for another net).
+"""Runs the library on the oracles' federation and compares. For a new method: an oracle `run(task,
+...) -> Outcome`, and a line in `CASES` of test_oracles.py (or `agrees(method, run(task_of(method),
+...), engine)` for another net).
 
-pytest imports these files as a package, so that `from .harness import ...` works without an `__init__.py`.
+pytest imports these files as a package, so that `from .harness import ...` works without an
+`__init__.py`.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from fedblocks.engines.vectorised import Vectorised
 from .plain import Array, Batches, Outcome, Params, Task, losses
 
 SEED = 7
-SIZES = (23, 9, 40, 3, 0, 17)  # training examples: client 3 has less than a batch, client 4 has nothing
+# training examples: client 3 has less than a batch, client 4 has nothing
+SIZES = (23, 9, 40, 3, 0, 17)
 TEST_SIZES = (11, 6, 9, 4, 5, 8)
-COHORTS = ((0, 1, 2, 3, 4), (1, 3, 4))  # client 5 never takes part, clients 0 and 2 are absent in the second round
+# client 5 never takes part, clients 0 and 2 are absent in the second round
+COHORTS = ((0, 1, 2, 3, 4), (1, 3, 4))
 FEATURES, CLASSES, BATCH = 5, 4, 8
 TOLERANCE = 1e-10
 ENGINES: dict[str, Engine] = {"sequential": Sequential(), "vectorised": Vectorised(chunk=2)}
@@ -34,7 +38,9 @@ ENGINES: dict[str, Engine] = {"sequential": Sequential(), "vectorised": Vectoris
 
 def mlp() -> nn.Module:
     """The network of plain.py."""
-    return nn.Sequential(nn.Linear(FEATURES, 7), nn.ReLU(), nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, CLASSES))
+    return nn.Sequential(
+        nn.Linear(FEATURES, 7), nn.ReLU(), nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, CLASSES)
+    )
 
 
 def mlp_net() -> Net:
@@ -42,15 +48,21 @@ def mlp_net() -> Net:
 
 
 def federation(shape: tuple[int, ...] = (FEATURES,), sizes: tuple[int, ...] = SIZES) -> Federation:
-    """Clients of unequal sizes; those with an odd number call the classes otherwise. Inputs are float64."""
+    """Clients of unequal sizes; those with an odd number call the classes otherwise.
+    Inputs are float64.
+    """
     draw = np.random.Generator(np.random.PCG64(3))
     train, rows = _numbered(sizes, 0)
     test, rows = _numbered(TEST_SIZES[: len(sizes)], rows)
     x = draw.standard_normal((rows, *shape))
     y = draw.integers(0, CLASSES, rows)
-    x.reshape(rows, -1)[np.arange(rows), y % x.reshape(rows, -1).shape[1]] += 2  # classes that can be told apart
+    # classes that can be told apart
+    x.reshape(rows, -1)[np.arange(rows), y % x.reshape(rows, -1).shape[1]] += 2
     for client in range(1, len(sizes), 2):
-        y[train[client]], y[test[client]] = (y[train[client]] + 1) % CLASSES, (y[test[client]] + 1) % CLASSES
+        y[train[client]], y[test[client]] = (
+            (y[train[client]] + 1) % CLASSES,
+            (y[test[client]] + 1) % CLASSES,
+        )
     parts = Rows.of(train), Rows.none(len(sizes)), Rows.of(test)
     return Federation(torch.from_numpy(x), torch.from_numpy(y), *parts, classes=CLASSES)
 
@@ -69,15 +81,25 @@ def task_of(method: Method, slots: int = 4, sizes: tuple[int, ...] = SIZES) -> T
         start,
         train=[(x[rows], y[rows]) for rows in data.train],
         test=[(x[rows], y[rows]) for rows in data.test],
-        rounds=[{i: _batches(method, t, i, sizes[i]) for i in cohort} for t, cohort in enumerate(COHORTS)],
-        adapting={i: _batches(method, len(COHORTS), i, sizes[i], adapting=True) for i in range(len(sizes))},
+        rounds=[
+            {i: _batches(method, t, i, sizes[i]) for i in cohort}
+            for t, cohort in enumerate(COHORTS)
+        ],
+        adapting={
+            i: _batches(method, len(COHORTS), i, sizes[i], adapting=True) for i in range(len(sizes))
+        },
     )
 
 
-def _batches(method: Method, round: int, client: int, count: int, adapting: bool = False) -> list[Batches]:
+def _batches(
+    method: Method, round: int, client: int, count: int, adapting: bool = False
+) -> list[Batches]:
     phases = method.adaptation() if adapting else method.phases()
     purpose = "adapt" if adapting else "train"
-    return [batches(method, phase, number, count, SEED, round, client, purpose) for number, phase in enumerate(phases)]
+    return [
+        batches(method, phase, number, count, SEED, round, client, purpose)
+        for number, phase in enumerate(phases)
+    ]
 
 
 def _numpy(params: dict[str, Tensor]) -> Params:
@@ -106,8 +128,14 @@ def agrees(method: Method, expected: Outcome, engine: Engine) -> None:
     assert state.server.keys() == expected.server.keys()
     for block, slots in expected.server.items():
         for slot, params in enumerate(slots):
-            _same(f"slot {slot} of {block}", {k: v[slot] for k, v in state.server[block].items()}, params)
-    assert {i: set(blocks) for i, blocks in state.private.items()} == {i: set(b) for i, b in expected.private.items()}
+            _same(
+                f"slot {slot} of {block}",
+                {k: v[slot] for k, v in state.server[block].items()},
+                params,
+            )
+    assert {i: set(blocks) for i, blocks in state.private.items()} == {
+        i: set(b) for i, b in expected.private.items()
+    }
     for client, blocks in expected.private.items():
         for block, params in blocks.items():
             _same(f"{block} of client {client}", state.private[client][block], params)
@@ -118,7 +146,9 @@ def _same(what: str, found: dict[str, Tensor], expected: Params) -> None:
     assert found.keys() == expected.keys(), what
     for name, value in expected.items():
         assert found[name].dtype == torch.float64, f"{name} of {what}"
-        np.testing.assert_allclose(found[name].numpy(), value, rtol=0, atol=TOLERANCE, err_msg=f"{name} of {what}")
+        np.testing.assert_allclose(
+            found[name].numpy(), value, rtol=0, atol=TOLERANCE, err_msg=f"{name} of {what}"
+        )
 
 
 def _same_evaluations(
@@ -144,6 +174,9 @@ def apart(a: State, b: State) -> float:
     assert a.server.keys() == b.server.keys() and a.private.keys() == b.private.keys()
     pairs = [(a.server[n][k], b.server[n][k]) for n in a.server for k in a.server[n]]
     pairs += [
-        (a.private[i][n][k], b.private[i][n][k]) for i in a.private for n in a.private[i] for k in a.private[i][n]
+        (a.private[i][n][k], b.private[i][n][k])
+        for i in a.private
+        for n in a.private[i]
+        for k in a.private[i][n]
     ]
     return max(float((x - y).abs().max()) for x, y in pairs if x.numel())

@@ -17,7 +17,10 @@ def run(task: Task, descent: Descent, clusters: int) -> Outcome:
     models = task.start[:clusters]
     for cohort in task.rounds:
         chosen = {i: choice(models, task, i) for i in cohort}
-        copies = {i: descent.run(models[chosen[i]], batches, on(task, i)) for i, (batches,) in cohort.items()}
+        copies = {
+            i: descent.run(models[chosen[i]], batches, on(task, i))
+            for i, (batches,) in cohort.items()
+        }
         members = [[i for i in cohort if chosen[i] == j and task.size(i)] for j in range(clusters)]
         models = [
             mean([copies[i] for i in group], [task.size(i) for i in group]) if group else old

@@ -1,4 +1,6 @@
-"""LG-FedAvg (Liang et al., 2020), algorithm 1: local and global layers train together, the global ones are averaged."""
+"""LG-FedAvg (Liang et al., 2020), algorithm 1: local and global layers train together,
+the global ones are averaged.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tasks of more rounds than two, and federations with a validation part, for methods that need them."""
+"""Tasks of more rounds than two, and federations with a validation part, for methods
+that need them.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,12 @@ def longer_task(method: Method, cohorts: tuple[tuple[int, ...], ...] = LONGER) -
     return replace(task_of(method), rounds=rounds)
 
 
-def close(found: Mapping[str, Tensor], expected: Params, what: str = "", within: float = TOLERANCE) -> None:
+def close(
+    found: Mapping[str, Tensor], expected: Params, what: str = "", within: float = TOLERANCE
+) -> None:
     """The library's tensors are the oracle's."""
     assert found.keys() == expected.keys(), what
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name].numpy(), value, rtol=0, atol=within, err_msg=f"{name} of {what}")
+        np.testing.assert_allclose(
+            found[name].numpy(), value, rtol=0, atol=within, err_msg=f"{name} of {what}"
+        )

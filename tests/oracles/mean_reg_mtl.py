@@ -1,5 +1,7 @@
-"""Mean-regularised multi-task learning (Evgeniou and Pontil, 2004), one stretch of SGD on each task in turn:
-min over all w_i of sum_i f_i(w_i) + mu/2 |w_i - mean of the w_j|^2, with the mean of the round before."""
+"""Mean-regularised multi-task learning (Evgeniou and Pontil, 2004), one stretch of SGD on each task
+in turn: min over all w_i of sum_i f_i(w_i) + mu/2 |w_i - mean of the w_j|^2, with the mean of the
+round before.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""ModFL (Liang et al., 2022): W_c among the clients of a device, W_o among those of a use, trained together."""
+"""ModFL (Liang et al., 2022): W_c among the clients of a device, W_o among those of a
+use, trained together.
+"""
 
 from __future__ import annotations
 
@@ -21,41 +23,64 @@ class Modules:
     logits: dict[int, Array]  # client -> [test examples, classes]
 
 
-def averages(copies: dict[int, Params], kind: dict[int, int], old: list[Params], task: Task) -> list[Params]:
+def averages(
+    copies: dict[int, Params], kind: dict[int, int], old: list[Params], task: Task
+) -> list[Params]:
     """W_k <- sum over the clients of kind k of n W / sum n; what nobody trained stays."""
     new = []
     for k, before in enumerate(old):
         members = [i for i in copies if kind[i] == k and task.size(i)]
-        new.append(mean([copies[i] for i in members], [task.size(i) for i in members]) if members else before)
+        new.append(
+            mean([copies[i] for i in members], [task.size(i) for i in members])
+            if members
+            else before
+        )
     return new
 
 
-def run(task: Task, descent: Descent, start: list[Params], device: dict[int, int], use: dict[int, int]) -> Modules:
-    """`start` has a whole model for each device; the operation modules all start as that of the first."""
+def run(
+    task: Task, descent: Descent, start: list[Params], device: dict[int, int], use: dict[int, int]
+) -> Modules:
+    """`start` has a whole model for each device; the operation modules all start as
+    that of the first.
+    """
     configurations = [base(w) for w in start]
     operations = [head(start[0])] * (max(use.values()) + 1)
     for cohort in task.rounds:
         trained = {
-            i: descent.run({**configurations[device[i]], **operations[use[i]]}, batches, on(task, i))
+            i: descent.run(
+                {**configurations[device[i]], **operations[use[i]]}, batches, on(task, i)
+            )
             for i, (batches,) in cohort.items()
         }
-        configurations = averages({i: base(w) for i, w in trained.items()}, device, configurations, task)
+        configurations = averages(
+            {i: base(w) for i, w in trained.items()}, device, configurations, task
+        )
         operations = averages({i: head(w) for i, w in trained.items()}, use, operations, task)
     models = {i: {**configurations[device[i]], **operations[use[i]]} for i in task.clients}
-    return Modules(configurations, operations, use, {i: logits(w, task.test[i][0]) for i, w in models.items()})
+    return Modules(
+        configurations, operations, use, {i: logits(w, task.test[i][0]) for i, w in models.items()}
+    )
 
 
 def run_found(task: Task, descent: Descent, operations: int, warmup: int) -> Modules:
-    """One device; one W_o for all until round `warmup`, then one for each cluster of its changes."""
+    """One device; one W_o for all until round `warmup`, then one for each cluster of
+    its changes.
+    """
     configuration, modules, use = base(task.start[0]), [head(task.start[0])], dict[int, int]()
     for number, cohort in enumerate(task.rounds, 1):
-        use |= {i: chosen(task, i, configuration, modules, use) for i in cohort if use and task.size(i)}
+        use |= {
+            i: chosen(task, i, configuration, modules, use) for i in cohort if use and task.size(i)
+        }
         trained = {
             i: descent.run({**configuration, **modules[use.get(i, 0)]}, batches, on(task, i))
             for i, (batches,) in cohort.items()
         }
         (configuration,) = averages(
-            {i: base(w) for i, w in trained.items()}, dict.fromkeys(cohort, 0), [configuration], task
+            {i: base(w) for i, w in trained.items()},
+            dict.fromkeys(cohort, 0),
+            [configuration],
+            task,
         )
         heads = {i: head(w) for i, w in trained.items() if task.size(i)}
         if not use and number >= warmup:
@@ -69,10 +94,15 @@ def run_found(task: Task, descent: Descent, operations: int, warmup: int) -> Mod
     return Modules([configuration], modules, use, answers)
 
 
-def chosen(task: Task, client: int, configuration: Params, modules: list[Params], use: dict[int, int]) -> int:
+def chosen(
+    task: Task, client: int, configuration: Params, modules: list[Params], use: dict[int, int]
+) -> int:
     """The use that is known, or that with the lowest loss on the client's training data."""
     x, y = task.train[client]
-    return use.get(client, int(np.argmin([losses(logits({**configuration, **m}, x), y).sum() for m in modules])))
+    return use.get(
+        client,
+        int(np.argmin([losses(logits({**configuration, **m}, x), y).sum() for m in modules])),
+    )
 
 
 def flat(w: Params) -> Array:
@@ -80,7 +110,8 @@ def flat(w: Params) -> Array:
 
 
 def clusters(changes: dict[int, Array], count: int, task: Task) -> dict[int, int]:
-    """Complete linkage: join the two clusters whose farthest members are nearest, by the cosine, until few are left.
+    """Complete linkage: join the two clusters whose farthest members are nearest, by the cosine,
+    until few are left.
 
     The cluster with the most examples is number 0.
     """

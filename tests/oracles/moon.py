@@ -16,7 +16,9 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 def contrast(w: Params, sent: Params, previous: Params, x: Tensor, temperature: float) -> Tensor:
     """Mean of -log of e^(sim(z, z_sent)/T) / (e^(sim(z, z_sent)/T) + e^(sim(z, z_previous)/T))."""
     z = mlp_body(w, x)
-    near, far = (torch.exp(cosine(z, mlp_body(other, x)) / temperature) for other in (sent, previous))
+    near, far = (
+        torch.exp(cosine(z, mlp_body(other, x)) / temperature) for other in (sent, previous)
+    )
     return -torch.log(near / (near + far)).mean()
 
 
@@ -28,9 +30,17 @@ def run(task: Task, lr: float, momentum: float, strength: float, temperature: fl
         for i, (batches,) in cohort.items():
             data = Data.of(task.train[i])
 
-            def loss(v: Params, batch: Tensor, w: Params = w, old: Params = previous[i], data: Data = data) -> Tensor:
+            def loss(
+                v: Params,
+                batch: Tensor,
+                w: Params = w,
+                old: Params = previous[i],
+                data: Data = data,
+            ) -> Tensor:
                 x = data.x[batch]
-                return entropy(mlp_logits(v, x), data.y[batch]) + strength * contrast(v, w, old, x, temperature)
+                return entropy(mlp_logits(v, x), data.y[batch]) + strength * contrast(
+                    v, w, old, x, temperature
+                )
 
             previous[i] = descend(w, batches, loss, {"": lr}, momentum)
             copies.append(previous[i])

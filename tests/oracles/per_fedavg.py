@@ -1,4 +1,6 @@
-"""Per-FedAvg (Fallah et al., 2020), algorithm 1: w~ = w - alpha grad f(w; b1), then a step with the slope at w~."""
+"""Per-FedAvg (Fallah et al., 2020), algorithm 1: w~ = w - alpha grad f(w; b1), then a
+step with the slope at w~.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def first_order(gradient: Gradient, w: Params, batch: Ints, alpha: float) -> Par
 
 
 def hessian_free(gradient: Gradient, w: Params, batch: Ints, alpha: float, delta: float) -> Params:
-    """g - alpha [grad f(w + delta g; b3) - grad f(w - delta g; b3)] / (2 delta), g = grad f(w~; b2)."""
+    """g - alpha [grad f(w + delta g; b3) - grad f(w - delta g; b3)] / (2 delta), g =
+    grad f(w~; b2).
+    """
     b1, b2, b3 = divided(batch, 3)
     g = gradient(moved(w, gradient(w, b1), -alpha), b2)
     up, down = gradient(moved(w, g, delta), b3), gradient(moved(w, g, -delta), b3)

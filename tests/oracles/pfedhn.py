@@ -1,4 +1,6 @@
-"""pFedHN (Shamsian et al., 2021), algorithm 1: a network on the server makes w_i, and learns from w_i - w~_i."""
+"""pFedHN (Shamsian et al., 2021), algorithm 1: a network on the server makes w_i, and
+learns from w_i - w~_i.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,14 @@ def model(like: plain.Params, vector: Array) -> plain.Params:
 
 
 def run(
-    task: Task, descent: Descent, phi: plain.Params, lr: float, momentum: float, decay: float, clip: float
-) -> tuple[Params, Outcome]:  # fmt: skip
+    task: Task,
+    descent: Descent,
+    phi: plain.Params,
+    lr: float,
+    momentum: float,
+    decay: float,
+    clip: float,
+) -> tuple[Params, Outcome]:
     now = {k: v.requires_grad_() for k, v in tensors(phi).items()}
     server = torch.optim.SGD(now.values(), lr, momentum, weight_decay=decay)
     for cohort in task.rounds:
@@ -38,11 +46,16 @@ def run(
             w = made(now, i)
             before = model(task.start[0], w.detach().numpy())
             after = descent.run(before, cohort[i][0], on(task, i))
-            change = torch.from_numpy(np.concatenate([(before[k] - after[k]).ravel() for k in before]))
+            change = torch.from_numpy(
+                np.concatenate([(before[k] - after[k]).ravel() for k in before])
+            )
             w.backward(change / len(present))  # adds the change times the Jacobian
         length = torch.sqrt(sum((v.grad**2).sum() for v in now.values()))
         for v in now.values():
             v.grad *= min(1.0, clip / float(length))
         server.step()
-    answers = {i: logits(model(task.start[0], made(now, i).detach().numpy()), task.test[i][0]) for i in task.clients}
+    answers = {
+        i: logits(model(task.start[0], made(now, i).detach().numpy()), task.test[i][0])
+        for i in task.clients
+    }
     return {k: v.detach() for k, v in now.items()}, Outcome({}, {}, {"personal": answers})

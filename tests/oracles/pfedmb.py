@@ -1,4 +1,5 @@
-"""pFedMB (Mori et al., 2022), algorithm 1: first alpha, then the branches; alpha is the softmax of logits by default.
+"""pFedMB (Mori et al., 2022), algorithm 1: first alpha, then the branches; alpha is the softmax of
+logits by default.
 
 The gradients are the exact ones of a layer W = sum_b alpha_b W_b with G = df/dW:
 df/dalpha_b = <G, W_b> and df/dW_b = alpha_b G.
@@ -10,7 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .plain import LAYERS, Array, Batches, Descent, Gradient, Ints, Outcome, Params, Task, logits, mean, on
+from .plain import (
+    LAYERS,
+    Array,
+    Batches,
+    Descent,
+    Gradient,
+    Ints,
+    Outcome,
+    Params,
+    Task,
+    logits,
+    mean,
+    on,
+)
 
 Branches = list[Params]  # branch -> tensors of every layer
 
@@ -25,20 +39,28 @@ def part(w: Params, layer: str) -> Params:
 
 
 def merged(branches: Branches, alpha: Array) -> Params:
-    """One net: each layer, bias and all, the mixture of its branches; alpha is [layers, branches]."""
+    """One net: each layer, bias and all, the mixture of its branches; alpha is [layers,
+    branches].
+    """
     row = {layer: alpha[number] for number, layer in enumerate(LAYERS)}
-    return {k: sum(row[k.split(".")[0]][b] * w[k] for b, w in enumerate(branches)) for k in branches[0]}
+    return {
+        k: sum(row[k.split(".")[0]][b] * w[k] for b, w in enumerate(branches)) for k in branches[0]
+    }
 
 
 @dataclass(frozen=True)
 class Alpha:
-    """How alpha is learned: as the softmax of logits or on the simplex itself, for each layer or for all."""
+    """How alpha is learned: as the softmax of logits or on the simplex itself, for each
+    layer or for all.
+    """
 
     simplex: bool
     one: bool
 
     def start(self, branches: int) -> Array:
-        return np.full((1 if self.one else len(LAYERS), branches), 1 / branches if self.simplex else 0.0)
+        return np.full(
+            (1 if self.one else len(LAYERS), branches), 1 / branches if self.simplex else 0.0
+        )
 
     def of(self, a: Array) -> Array:
         """[layers, branches], every row adding up to 1."""
@@ -46,7 +68,9 @@ class Alpha:
 
 
 def nearest_on_simplex(v: Array) -> Array:
-    """argmin |a - v| over a >= 0, sum a = 1, by bisection on the threshold t of a = max(0, v - t)."""
+    """argmin |a - v| over a >= 0, sum a = 1, by bisection on the threshold t of a =
+    max(0, v - t).
+    """
     low, high = v.min() - 1, v.max()
     for _ in range(200):
         middle = (low + high) / 2
@@ -55,19 +79,23 @@ def nearest_on_simplex(v: Array) -> Array:
 
 
 def larger(alpha: Array, least: float) -> Array:
-    """Weights below `least` become 0, but for the largest of a layer; the others add up to 1 again."""
+    """Weights below `least` become 0, but for the largest of a layer; the others add up
+    to 1 again.
+    """
     kept = [[w if w >= least or w == max(row) else 0.0 for w in row] for row in alpha]
     return np.array([[w / sum(row) for w in row] for row in kept])
 
 
-def learn_alpha(a: Array, branches: Branches, batches: list[Ints], gradient: Gradient, lr: float, how: Alpha) -> Array:
+def learn_alpha(
+    a: Array, branches: Branches, batches: list[Ints], gradient: Gradient, lr: float, how: Alpha
+) -> Array:
     """a <- a - lr df/da; the Jacobian of the softmax is diag(alpha) - alpha alpha^T."""
     for batch in batches:
         alpha = how.of(a)
         g = gradient(merged(branches, alpha), batch)
-        slope = np.array(
-            [[sum((v * w[k]).sum() for k, v in part(g, layer).items()) for w in branches] for layer in LAYERS]
-        )  # [layers, branches], df/dalpha
+        along = lambda w, layer, g=g: sum((v * w[k]).sum() for k, v in part(g, layer).items())
+        # [layers, branches], df/dalpha
+        slope = np.array([[along(w, layer) for w in branches] for layer in LAYERS])
         if not how.simplex:
             slope = alpha * (slope - (alpha * slope).sum(1, keepdims=True))
         a = a - lr * (slope.sum(0, keepdims=True) if how.one else slope)
@@ -85,7 +113,11 @@ def learn_branches(
     def along(now: Params, batch: Ints) -> Params:
         w = [{k: now[f"{b}/{k}"] for k in branches[0]} for b in range(len(branches))]
         g = gradient(merged(w, alpha), batch)
-        return {f"{b}/{k}": alpha[LAYERS.index(k.split(".")[0]), b] * g[k] for b in range(len(w)) for k in g}
+        return {
+            f"{b}/{k}": alpha[LAYERS.index(k.split(".")[0]), b] * g[k]
+            for b in range(len(w))
+            for k in g
+        }
 
     flat = descent.run(flat, batches, along)
     return [{k: flat[f"{b}/{k}"] for k in branches[0]} for b in range(len(branches))]
@@ -114,16 +146,20 @@ def run(
     plain: bool = False,
     dropped: float = 0.0,
 ) -> Outcome:
-    """`simplex`: alpha itself is learned, and projected; `one_alpha`: for all layers; `plain`: averages by n_i alone.
+    """`simplex`: alpha itself is learned, and projected; `one_alpha`: for all layers; `plain`:
+    averages by n_i alone.
 
-    Each client fine-tunes on what `task.adapting` holds: alpha and weights, weights alone, or nothing.
+    Each client fine-tunes on what `task.adapting` holds: alpha and weights, weights alone, or
+    nothing.
     """
     how = Alpha(simplex, one_alpha)
     w = task.start[:branches]
     a = {i: how.start(branches) for i in task.clients}
     trained = set()
 
-    def locally(i: int, a: Array, for_alpha: Batches, for_weights: Batches) -> tuple[Array, Branches]:
+    def locally(
+        i: int, a: Array, for_alpha: Batches, for_weights: Batches
+    ) -> tuple[Array, Branches]:
         a = learn_alpha(a, w, list(for_alpha), on(task, i), alpha_lr, how)
         return a, learn_branches(w, how.of(a), list(for_weights), on(task, i), descent)
 

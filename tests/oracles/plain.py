@@ -1,7 +1,8 @@
-"""What the oracles share: a network with hand-written gradients, SGD and a weighted mean, in plain numpy.
+"""What the oracles share: a network with hand-written gradients, SGD and a weighted mean, in plain
+numpy.
 
-An oracle is a paper's algorithm box as a loop that a reader can compare with the paper, line by line. Neither this
-file nor the oracles know the library.
+An oracle is a paper's algorithm box as a loop that a reader can compare with the paper, line by
+line. Neither this file nor the oracles know the library.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ LAYERS = ("0", "2", "4")  # dense layers; between them, at 1 and 3, stands max(0
 class Task:
     """A small federation, as an algorithm box is given it."""
 
-    start: list[Params]  # initial models: the first for methods with one, the others for further components
+    # initial models: the first for methods with one, the others for further components
+    start: list[Params]
     train: list[tuple[Array, Ints]]  # client -> x [examples, features], y [examples]
     test: list[tuple[Array, Ints]]
     rounds: list[dict[int, list[Batches]]]  # round -> client of the cohort -> phase -> batches
@@ -50,7 +52,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Descent:
-    """Stochastic gradient descent with momentum and weight decay; the velocity starts at zero in every phase."""
+    """Stochastic gradient descent with momentum and weight decay; the velocity starts
+    at zero in every phase.
+    """
 
     lr: float
     momentum: float = 0.0
@@ -65,7 +69,9 @@ class Descent:
             for k in start:
                 g = slope[k] + self.decay * now[k]
                 velocity[k] = self.momentum * velocity[k] + g
-                now[k] = now[k] - self.lr * (g + self.momentum * velocity[k] if self.nesterov else velocity[k])
+                now[k] = now[k] - self.lr * (
+                    g + self.momentum * velocity[k] if self.nesterov else velocity[k]
+                )
         return now
 
 
@@ -93,7 +99,9 @@ def losses(z: Array, y: Ints) -> Array:
 
 
 def slope(w: Params, x: Array, y: Ints, weights: Array | None = None) -> Params:
-    """Gradient of the mean over examples of weight * cross-entropy, by the chain rule from the last layer down."""
+    """Gradient of the mean over examples of weight * cross-entropy, by the chain rule
+    from the last layer down.
+    """
     values = forward(w, x)
     error = np.exp(log_softmax(values[-1]))
     error[np.arange(len(y)), y] -= 1

@@ -1,4 +1,6 @@
-"""SCAFFOLD (Karimireddy et al., 2020), algorithm 1 with option II: y <- y - eta (g(y) - c_i + c)."""
+"""SCAFFOLD (Karimireddy et al., 2020), algorithm 1 with option II: y <- y - eta (g(y) -
+c_i + c).
+"""
 
 from __future__ import annotations
 
@@ -30,4 +32,6 @@ def run(task: Task, lr: float, server_lr: float, by_examples: bool) -> Outcome:
         x = {k: x[k] + server_lr * (y[k] - x[k]) for k in x}
         c = {k: c[k] + len(copies) / len(task.clients) * change[k] for k in x}
     answers = {i: logits(x, task.test[i][0]) for i in task.clients}
-    return Outcome({"model": [x], "control": [c]}, {i: {"own": own[i]} for i in trained}, {"personal": answers})
+    return Outcome(
+        {"model": [x], "control": [c]}, {i: {"own": own[i]} for i in trained}, {"personal": answers}
+    )

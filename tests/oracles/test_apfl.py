@@ -36,12 +36,15 @@ def test_two_rounds_are_those_of_the_paper(adapt: str, engine: Any) -> None:
 @pytest.mark.parametrize("adapt", ["step", "round"])
 def test_alpha_really_adapts_and_differs_between_clients(adapt: str) -> None:
     _, state = play(APFL(**COMMON, adapt_alpha=adapt), ENGINES["sequential"])
-    shares = [float(state.private[i]["alpha"]["value"]) for i in (1, 3)]  # in the first round v is still w
+    # in the first round v is still w
+    shares = [float(state.private[i]["alpha"]["value"]) for i in (1, 3)]
     assert len({*shares, 0.5}) == 3
 
 
 def test_alpha_stays_between_0_and_1_whatever_its_learning_rate() -> None:
-    _, state = play(APFL(**COMMON, adapt_alpha="step", alpha_lr=1e3), ENGINES["vectorised"], cohorts=COHORTS * 2)
+    _, state = play(
+        APFL(**COMMON, adapt_alpha="step", alpha_lr=1e3), ENGINES["vectorised"], cohorts=COHORTS * 2
+    )
     shares = [float(blocks["alpha"]["value"]) for blocks in state.private.values()]
     assert all(0 <= share <= 1 for share in shares) and {0.0, 1.0} & set(shares)
 
@@ -66,20 +69,28 @@ def test_with_alpha_1_it_is_local(engine: Any) -> None:
     (setting, actual), (alone, expected) = play(method, engine), play(Local(**COMMON), engine)
     for client, blocks in expected.private.items():
         for key, value in blocks["model"].items():
-            torch.testing.assert_close(actual.private[client]["personal"][key], value, rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                actual.private[client]["personal"][key], value, rtol=0, atol=1e-12
+            )
     ours = evaluate(setting, actual, range(len(SIZES)), engine)["personal"]
     theirs = evaluate(alone, expected, range(len(SIZES)), engine)["personal"]
     assert ours == {i: pytest.approx(counts, abs=1e-10) for i, counts in theirs.items()}
 
 
 def test_the_personal_gradient_is_alpha_times_that_of_the_mixture() -> None:
-    """One step on one client from two different models: v moves by -lr alpha grad f(alpha v + (1 - alpha) w)."""
+    """One step on one client from two different models: v moves by -lr alpha grad
+    f(alpha v + (1 - alpha) w).
+    """
     method = APFL(**{**COMMON, "epochs": 1, "batch_size": max(SIZES)}, alpha=0.25)
     _, once = play(method, ENGINES["sequential"], cohorts=((0,),))
     _, twice = play(method, ENGINES["sequential"], cohorts=((0,), (0,)))
     x, y = task_of(method).train[0]
-    v, w = ({k: p.numpy() for k, p in m.items()} for m in (once.private[0]["personal"], _first(twice.server["shared"])))
-    g = slope(apfl.mixture(0.25, v, w), x, y)  # w after its step of the second round: one client, so the average
+    v, w = (
+        {k: p.numpy() for k, p in m.items()}
+        for m in (once.private[0]["personal"], _first(twice.server["shared"]))
+    )
+    # w after its step of the second round: one client, so the average
+    g = slope(apfl.mixture(0.25, v, w), x, y)
     for key, value in twice.private[0]["personal"].items():
         np.testing.assert_allclose(value.numpy(), v[key] - 0.2 * 0.25 * g[key], rtol=0, atol=1e-12)
 
@@ -89,7 +100,10 @@ def test_mixed_outputs_follow_their_own_gradient() -> None:
     _, once = play(method, ENGINES["sequential"], cohorts=((3,),))
     _, twice = play(method, ENGINES["sequential"], cohorts=((3,), (3,)))
     x, y = task_of(method).train[3]
-    v, w = ({k: p.numpy() for k, p in m.items()} for m in (once.private[3]["personal"], _first(twice.server["shared"])))
+    v, w = (
+        {k: p.numpy() for k, p in m.items()}
+        for m in (once.private[3]["personal"], _first(twice.server["shared"]))
+    )
     g = apfl.output_mixing_slope(0.25, v, w, x, y)
     for key, value in twice.private[3]["personal"].items():
         np.testing.assert_allclose(value.numpy(), v[key] - 0.2 * g[key], rtol=0, atol=1e-8)
@@ -98,19 +112,26 @@ def test_mixed_outputs_follow_their_own_gradient() -> None:
 def test_for_a_linear_model_both_mixings_are_one() -> None:
     linear = Net.of(lambda: nn.Linear(FEATURES, 4), dtype=torch.float64)
     actual = [
-        play(APFL(**{**COMMON, "net": linear}, mixing=mixing, adapt_alpha="step"), ENGINES["sequential"])[1]
+        play(
+            APFL(**{**COMMON, "net": linear}, mixing=mixing, adapt_alpha="step"),
+            ENGINES["sequential"],
+        )[1]
         for mixing in ("parameters", "outputs")
     ]
     for client, blocks in actual[0].private.items():
         for name, block in blocks.items():
             for key, value in block.items():
-                torch.testing.assert_close(actual[1].private[client][name][key], value, rtol=0, atol=1e-12)
+                torch.testing.assert_close(
+                    actual[1].private[client][name][key], value, rtol=0, atol=1e-12
+                )
 
 
 def test_the_mixture_keeps_running_statistics_of_its_own() -> None:
     """They move with the mixture's activations, and an evaluation uses them."""
     normed = Net.of(
-        lambda: nn.Sequential(nn.Linear(FEATURES, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4)),
+        lambda: nn.Sequential(
+            nn.Linear(FEATURES, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4)
+        ),
         dtype=torch.float64,
     )
     options = {**COMMON, "net": normed, "batch_size": 7}  # no batch of a single example
@@ -118,7 +139,9 @@ def test_the_mixture_keeps_running_statistics_of_its_own() -> None:
     own = actual[0].private[0]["personal"]["1.running_mean"]
     assert own.abs().max() > 0.01
     assert (own - actual[0].server["shared"]["1.running_mean"][0]).abs().max() > 1e-3
-    torch.testing.assert_close(own, actual[1].private[0]["personal"]["1.running_mean"], rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        own, actual[1].private[0]["personal"]["1.running_mean"], rtol=0, atol=1e-10
+    )
 
 
 def test_a_new_client_trains_its_personal_model_and_alpha_only() -> None:
@@ -132,7 +155,11 @@ def test_a_new_client_trains_its_personal_model_and_alpha_only() -> None:
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [({"alpha": 1.5}, "alpha"), ({"adapt_alpha": "always"}, "adapt_alpha"), ({"mixing": "losses"}, "mixing")],
+    [
+        ({"alpha": 1.5}, "alpha"),
+        ({"adapt_alpha": "always"}, "adapt_alpha"),
+        ({"mixing": "losses"}, "mixing"),
+    ],
 )
 def test_values_out_of_range_are_refused(options: dict[str, Any], word: str) -> None:
     with pytest.raises(UserError, match=word):

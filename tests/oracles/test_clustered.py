@@ -22,18 +22,33 @@ from fedblocks.methods.clustered import Clustered
 from fedblocks.methods.fedavg import FedAvg
 
 from . import clustered
-from .harness import BATCH, COHORTS, ENGINES, SEED, SIZES, agrees, federation, mlp_net, play, task_of
+from .harness import (
+    BATCH,
+    COHORTS,
+    ENGINES,
+    SEED,
+    SIZES,
+    agrees,
+    federation,
+    mlp_net,
+    play,
+    task_of,
+)
 from .plain import Batches, Descent
 
 COMMON: dict[str, Any] = {"net": mlp_net(), "lr": 0.2, "epochs": 2, "batch_size": BATCH}
-EAGER: dict[str, Any] = {"epsilon1": 1e3, "epsilon2": 0.0, "first_round": 0}  # every cluster splits when it may
+# every cluster splits when it may
+EAGER: dict[str, Any] = {"epsilon1": 1e3, "epsilon2": 0.0, "first_round": 0}
 FULL = ((0, 1, 2, 3, 4, 5),) * 3
 each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
 
 
 def orders(method: Clustered, round: int, client: int) -> list[Batches]:
     phases = enumerate(method.phases())
-    return [batches(method, phase, n, SIZES[client], SEED, round, client, "train") for n, phase in phases]
+    return [
+        batches(method, phase, n, SIZES[client], SEED, round, client, "train")
+        for n, phase in phases
+    ]
 
 
 def membership(state: State) -> list[int]:
@@ -43,32 +58,49 @@ def membership(state: State) -> list[int]:
 @each_engine
 @pytest.mark.parametrize("weigh_by", ["examples", "clients"])
 def test_two_rounds_are_those_of_the_paper(weigh_by: str, engine: Any) -> None:
-    """The first round splits four clients in two pairs; client 4 is empty, client 5 never there and chooses by loss."""
+    """The first round splits four clients in two pairs; client 4 is empty, client 5
+    never there and chooses by loss.
+    """
     method = Clustered(**COMMON, **EAGER, max_clusters=4, min_size=1, weigh_by=weigh_by)
     expected, groups = clustered.run(
-        task_of(method), Descent(0.2), limit=4, epsilon1=1e3, epsilon2=0.0, first_round=0, min_size=1,
+        task_of(method),
+        Descent(0.2),
+        limit=4,
+        epsilon1=1e3,
+        epsilon2=0.0,
+        first_round=0,
+        min_size=1,
         by_examples=weigh_by == "examples",
-    )  # fmt: skip
+    )
     assert sorted(map(sorted, groups)) == [[0, 1], [2, 3]]
     agrees(method, expected, engine)
 
 
 @each_engine
-@pytest.mark.parametrize(("epsilon1", "epsilon2", "clusters"), [(0.4, 1.0, 1), (0.4, 0.5, 2), (0.55, 0.5, 3)])
+@pytest.mark.parametrize(
+    ("epsilon1", "epsilon2", "clusters"), [(0.4, 1.0, 1), (0.4, 0.5, 2), (0.55, 0.5, 3)]
+)
 def test_thresholds_mean_what_they_mean_in_the_paper(
     epsilon1: float, epsilon2: float, clusters: int, engine: Any
 ) -> None:
-    """All in round 1: the mean change is 0.285 long, the longest 0.628; a half of three in round 2: 0.501 and 0.685."""
+    """All in round 1: the mean change is 0.285 long, the longest 0.628; a half of three
+    in round 2: 0.501 and 0.685.
+    """
     limits = {"epsilon1": epsilon1, "epsilon2": epsilon2, "first_round": 1, "min_size": 2}
     method = Clustered(**COMMON, **limits, max_clusters=4)
-    task = replace(task_of(method), rounds=[{i: orders(method, t, i) for i in who} for t, who in enumerate(FULL)])
+    task = replace(
+        task_of(method),
+        rounds=[{i: orders(method, t, i) for i in who} for t, who in enumerate(FULL)],
+    )
     expected, groups = clustered.run(task, Descent(0.2), limit=4, **limits)
     assert len(groups) == clusters
     _, state = play(method, engine, cohorts=FULL)
     assert membership(state) == [_home(groups, i) for i in range(len(SIZES))]
     for slot, params in enumerate(expected.server["clusters"]):
         for key, value in params.items():
-            np.testing.assert_allclose(state.server["clusters"][key][slot].numpy(), value, rtol=0, atol=1e-10)
+            np.testing.assert_allclose(
+                state.server["clusters"][key][slot].numpy(), value, rtol=0, atol=1e-10
+            )
 
 
 def _home(groups: list[set[int]], client: int) -> int:
@@ -77,14 +109,19 @@ def _home(groups: list[set[int]], client: int) -> int:
 
 @each_engine
 def test_a_second_split_keeps_a_partition_of_the_clients(engine: Any) -> None:
-    """Groups only ever split: whoever is together was together before, and nobody is lost or counted twice."""
-    setting, state = play(Clustered(**COMMON, **EAGER, max_clusters=6, min_size=1), engine, cohorts=())
+    """Groups only ever split: whoever is together was together before, and nobody is
+    lost or counted twice.
+    """
+    setting, state = play(
+        Clustered(**COMMON, **EAGER, max_clusters=6, min_size=1), engine, cohorts=()
+    )
     history = []
     for cohort in FULL:
         state, _ = run_round(setting, state, cohort, engine)
         history.append(membership(state))
     for homes in history:
-        assert all(home >= 0 for i, home in enumerate(homes) if SIZES[i]) and homes[4] == -1  # client 4 has no data
+        # client 4 has no data
+        assert all(home >= 0 for i, home in enumerate(homes) if SIZES[i]) and homes[4] == -1
     counts = [len({home for home in homes if home >= 0}) for homes in history]
     assert counts == [2, 4, 5]
     for before, after in pairwise(history):
@@ -93,9 +130,13 @@ def test_a_second_split_keeps_a_partition_of_the_clients(engine: Any) -> None:
 
 
 def test_the_hidden_groups_are_found() -> None:
-    """Clients with an odd number call the classes otherwise; once the common model stands still, they part."""
+    """Clients with an odd number call the classes otherwise; once the common model
+    stands still, they part.
+    """
     data = federation(sizes=(40, 40, 40, 40, 40, 40))
-    method = Clustered(**{**COMMON, "batch_size": 40}, epsilon1=1e3, epsilon2=0.0, first_round=12, max_clusters=2)
+    method = Clustered(
+        **{**COMMON, "batch_size": 40}, epsilon1=1e3, epsilon2=0.0, first_round=12, max_clusters=2
+    )
     _, state = play(method, Vectorised(), data=data, cohorts=FULL[:1] * 13)
     homes = membership(state)
     assert homes[0] == homes[2] == homes[4] != homes[1] == homes[3] == homes[5]
@@ -131,7 +172,8 @@ def test_members_that_are_absent_at_a_split_choose_again_by_their_training_loss(
     assert [membership(back)[i] for i in (2, 3)] == [int(np.argmin(losses[i])) for i in (2, 3)]
     assert membership(back)[:2] == [0, 1]
     one = setting.methods["all"].net.size() * 8
-    assert report.bytes_down["clusters"] == {0: 2 * one, 2: 2 * one, 3: 2 * one}  # a round in which some must choose
+    # a round in which some must choose
+    assert report.bytes_down["clusters"] == {0: 2 * one, 2: 2 * one, 3: 2 * one}
 
 
 def _losses(setting: Any, state: State, client: int) -> list[float]:
@@ -160,7 +202,8 @@ def test_clients_with_a_cluster_are_sent_one_model_and_send_one() -> None:
     _, report = run_round(setting, state, [0, 1, 2, 3], ENGINES["sequential"])
     one = method.net.size() * 8
     assert set(report.bytes_down["clusters"].values()) == {one}
-    assert all(0 < sent - one < 100 for sent in report.bytes_up["clusters"].values())  # a model and its weights
+    # a model and its weights
+    assert all(0 < sent - one < 100 for sent in report.bytes_up["clusters"].values())
 
 
 def test_a_round_of_empty_clients_changes_nothing() -> None:
@@ -172,7 +215,9 @@ def test_a_round_of_empty_clients_changes_nothing() -> None:
 
 
 def test_complete_linkage_judges_groups_by_their_least_similar_members() -> None:
-    """0-1 and 2-3 are near; 4 is nearest to 1 but far from 0, so that it goes to the group of 2 and 3."""
+    """0-1 and 2-3 are near; 4 is nearest to 1 but far from 0, so that it goes to the
+    group of 2 and 3.
+    """
     similarity = np.array(
         [
             [1.0, 0.9, 0.0, 0.0, -0.9],
@@ -187,7 +232,9 @@ def test_complete_linkage_judges_groups_by_their_least_similar_members() -> None
 
 
 def test_complete_linkage_is_that_of_scipy() -> None:
-    hierarchy = pytest.importorskip("scipy.cluster.hierarchy", reason="needs scipy: pip install 'fedblocks[analysis]'")
+    hierarchy = pytest.importorskip(
+        "scipy.cluster.hierarchy", reason="needs scipy: pip install 'fedblocks[analysis]'"
+    )
     draw = np.random.Generator(np.random.PCG64(0))
     for size in (3, 7, 20):
         rows = draw.standard_normal((size, 6))
@@ -195,12 +242,18 @@ def test_complete_linkage_is_that_of_scipy() -> None:
         similarity = rows @ rows.T
         tree = hierarchy.linkage(1 - similarity[np.triu_indices(size, 1)], "complete")
         theirs = hierarchy.fcluster(tree, 2, "maxclust")
-        assert complete_linkage(similarity, 2).tolist() == (theirs != theirs[0]).astype(int).tolist()
+        assert (
+            complete_linkage(similarity, 2).tolist() == (theirs != theirs[0]).astype(int).tolist()
+        )
 
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [({"max_clusters": 0}, "max_clusters"), ({"min_size": 0}, "min_size"), ({"weigh_by": "age"}, "weigh_by")],
+    [
+        ({"max_clusters": 0}, "max_clusters"),
+        ({"min_size": 0}, "min_size"),
+        ({"weigh_by": "age"}, "weigh_by"),
+    ],
 )
 def test_values_out_of_range_are_refused(options: dict[str, Any], word: str) -> None:
     with pytest.raises(UserError, match=word):

@@ -22,14 +22,19 @@ from .texts import agrees_on_texts, text_net, text_task
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "the poster": ({}, {}),
-    "momentum, two cells": ({"optimizer": SGD(momentum=0.8), "mix_cell": False}, {"momentum": 0.8, "mix_cell": False}),
+    "momentum, two cells": (
+        {"optimizer": SGD(momentum=0.8), "mix_cell": False},
+        {"momentum": 0.8, "mix_cell": False},
+    ),
 }
 
 
 @cache
 def expected(case: str, texts: bool) -> tuple[DynamicRouting, Outcome]:
     own, message = CASES[case]
-    method = DynamicRouting(text_net() if texts else mlp_net(), lr=0.2, batch_size=BATCH, tune_lr=0.1, **own)
+    method = DynamicRouting(
+        text_net() if texts else mlp_net(), lr=0.2, batch_size=BATCH, tune_lr=0.1, **own
+    )
     theta = method.router.init(derive(SEED, "init", 0))
     task, kind = (text_task(method), TEXT) if texts else (task_of(method), IMAGE)
     return method, run(task, theta, kind, Options(lr=0.2, theta_lr=0.2, **message), tune_lr=0.1)

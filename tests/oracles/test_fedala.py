@@ -26,8 +26,15 @@ each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGIN
 def drawn(share: float) -> fedala.Drawn:
     """The examples that the library draws: a number for each from the client's key of the round."""
     purposes = ["train"] * len(COHORTS) + ["adapt"]
-    keys = {(t, i): derive(SEED, t, i, p, "noise") for t, p in enumerate(purposes) for i in range(len(SIZES))}
-    return {(t, i): (uniform(torch.tensor(key), (SIZES[i],)) < share).numpy() for (t, i), key in keys.items()}
+    keys = {
+        (t, i): derive(SEED, t, i, p, "noise")
+        for t, p in enumerate(purposes)
+        for i in range(len(SIZES))
+    }
+    return {
+        (t, i): (uniform(torch.tensor(key), (SIZES[i],)) < share).numpy()
+        for (t, i), key in keys.items()
+    }
 
 
 @each_engine
@@ -47,11 +54,15 @@ def test_mixing_weights_differ_between_elements_and_stay_between_0_and_1() -> No
 
 @each_engine
 @pytest.mark.parametrize(
-    ("options", "cohorts"), [({"mixing_lr": 0.0}, COHORTS), ({"mixing_epochs": 0}, COHORTS), ({}, COHORTS[:1])]
+    ("options", "cohorts"),
+    [({"mixing_lr": 0.0}, COHORTS), ({"mixing_epochs": 0}, COHORTS), ({}, COHORTS[:1])],
 )
-def test_without_learnt_weights_and_in_the_first_round_it_is_fedavg(options: Any, cohorts: Any, engine: Any) -> None:
+def test_without_learnt_weights_and_in_the_first_round_it_is_fedavg(
+    options: Any, cohorts: Any, engine: Any
+) -> None:
     """Weights of 1 overwrite the local model; at first the local and the shared model are one."""
-    whole = {**COMMON, "epochs": 1, "batch_size": max(SIZES)}  # so that the second phase sees FedAvg's batches
+    # so that the second phase sees FedAvg's batches
+    whole = {**COMMON, "epochs": 1, "batch_size": max(SIZES)}
     _, actual = play(FedALA(**whole, **options), engine, cohorts=cohorts)
     _, expected = play(FedAvg(**whole), engine, cohorts=cohorts)
     for key, value in expected.server["model"].items():
@@ -61,7 +72,9 @@ def test_without_learnt_weights_and_in_the_first_round_it_is_fedavg(options: Any
 def test_lower_layers_are_overwritten() -> None:
     method = FedALA(**COMMON, top=2)
     assert method.mixed.names == ("2.weight", "2.bias", "4.weight", "4.bias")
-    shared, local = ({k: torch.full_like(v, c) for k, v in method.net.init(0).items()} for c in (1.0, 0.0))
+    shared, local = (
+        {k: torch.full_like(v, c) for k, v in method.net.init(0).items()} for c in (1.0, 0.0)
+    )
     mixing = {k: torch.full_like(shared[k], 0.25) for k in method.mixed.names}
     actual = method.mixture({"model": shared, "local": local, "mixing": mixing})
     assert {k: float(v.unique()) for k, v in actual.items()} == {

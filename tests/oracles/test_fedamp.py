@@ -1,4 +1,6 @@
-"""FedAMP and its heuristic form against their boxes; it must not be Local, as it is in well-known public code."""
+"""FedAMP and its heuristic form against their boxes; it must not be Local, as it is in
+well-known public code.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,18 @@ def test_two_rounds_are_those_of_the_paper(relative: bool, start: str, engine: A
     own = {"step_size": 0.4, "sigma": 0.7, "relative": relative}
     method = FedAMP(**COMMON, strength=0.3, start=start, **own)
     attention = partial(fedamp.by_distance, **own)
-    agrees(method, fedamp.run(task_of(method), Descent(0.1), attention, 0.3 / 0.4, start == "cloud"), engine)
+    agrees(
+        method,
+        fedamp.run(task_of(method), Descent(0.1), attention, 0.3 / 0.4, start == "cloud"),
+        engine,
+    )
 
 
 @each_engine
 @pytest.mark.parametrize("share", [None, 0.3])
-def test_two_rounds_of_the_heuristic_form_are_those_of_the_paper(share: float | None, engine: Any) -> None:
+def test_two_rounds_of_the_heuristic_form_are_those_of_the_paper(
+    share: float | None, engine: Any
+) -> None:
     method = HeurFedAMP(**COMMON, strength=0.5, scale=8.0, own_share=share)
     attention = partial(fedamp.by_cosine, scale=8.0, own=share)
     agrees(method, fedamp.run(task_of(method), Descent(0.1), attention, 0.5, True), engine)
@@ -58,9 +66,13 @@ def test_with_a_vanishing_sigma_and_no_pull_it_is_local(start: str, engine: Any)
     assert gap(actual, play(Local(**COMMON), engine)[1]) < 1e-12
 
 
-@pytest.mark.parametrize("method", [FedAMP(**COMMON), FedAMP(**COMMON, start="model"), HeurFedAMP(**COMMON)])
+@pytest.mark.parametrize(
+    "method", [FedAMP(**COMMON), FedAMP(**COMMON, start="model"), HeurFedAMP(**COMMON)]
+)
 def test_it_is_not_local(method: Any) -> None:
-    """In the second round clients 1 and 3 have others to listen to; the pull and the start both count."""
+    """In the second round clients 1 and 3 have others to listen to; the pull and the
+    start both count.
+    """
     _, actual = play(method, ENGINES["vectorised"])
     assert gap(actual, play(Local(**COMMON), ENGINES["vectorised"])[1]) > 1e-2
 
@@ -68,10 +80,15 @@ def test_it_is_not_local(method: Any) -> None:
 def test_the_pull_has_a_gradient() -> None:
     """From the client's own model, the pull is all that tells FedAMP from Local."""
     actual = [
-        play(FedAMP(**COMMON, start="model", strength=s), ENGINES["sequential"])[1] for s in (0.0, 0.5, 1.0)
+        play(FedAMP(**COMMON, start="model", strength=s), ENGINES["sequential"])[1]
+        for s in (0.0, 0.5, 1.0)
     ]
     local = play(Local(**COMMON), ENGINES["sequential"])[1]
-    assert gap(actual[0], local) < 1e-12 and gap(actual[1], local) > 1e-3 and gap(actual[2], actual[1]) > 1e-3
+    assert (
+        gap(actual[0], local) < 1e-12
+        and gap(actual[1], local) > 1e-3
+        and gap(actual[2], actual[1]) > 1e-3
+    )
 
 
 def sent(method: Any, models: Tensor, ids: Tensor) -> Tensor:
@@ -82,7 +99,12 @@ def sent(method: Any, models: Tensor, ids: Tensor) -> Tensor:
     return read.weights
 
 
-METHODS = [FedAMP(mlp_net()), FedAMP(mlp_net(), relative=True), FedAMP(mlp_net(), sigma=0.01), HeurFedAMP(mlp_net())]
+METHODS = [
+    FedAMP(mlp_net()),
+    FedAMP(mlp_net(), relative=True),
+    FedAMP(mlp_net(), sigma=0.01),
+    HeurFedAMP(mlp_net()),
+]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -104,7 +126,10 @@ def test_every_client_is_sent_a_convex_mixture(method: Any) -> None:
 
 def test_with_a_vanishing_sigma_nobody_listens_to_others() -> None:
     models = torch.arange(6, dtype=torch.double).view(6, 1)
-    assert torch.equal(sent(FedAMP(mlp_net(), sigma=1e-3), models, torch.tensor([1, 4])), torch.eye(6).double()[[1, 4]])
+    assert torch.equal(
+        sent(FedAMP(mlp_net(), sigma=1e-3), models, torch.tensor([1, 4])),
+        torch.eye(6).double()[[1, 4]],
+    )
 
 
 def test_nearer_models_get_more_attention() -> None:
@@ -116,20 +141,31 @@ def test_nearer_models_get_more_attention() -> None:
 
 def test_a_relative_sigma_does_not_depend_on_the_scale_of_the_models() -> None:
     models = torch.tensor([[0.0, 1], [0.3, 1], [0.5, 2], [-0.9, 1]], dtype=torch.double)
-    small, large = (sent(FedAMP(mlp_net(), relative=True), scale * models, torch.arange(4)) for scale in (1, 1000))
+    small, large = (
+        sent(FedAMP(mlp_net(), relative=True), scale * models, torch.arange(4))
+        for scale in (1, 1000)
+    )
     torch.testing.assert_close(small, large)
-    assert not torch.allclose(*(sent(FedAMP(mlp_net()), scale * models, torch.arange(4)) for scale in (1, 1000)))
+    assert not torch.allclose(
+        *(sent(FedAMP(mlp_net()), scale * models, torch.arange(4)) for scale in (1, 1000))
+    )
 
 
 def test_a_client_alone_keeps_its_own_model() -> None:
     for method in METHODS:
-        assert sent(method, torch.ones(1, 3, dtype=torch.double), torch.tensor([0])).tolist() == [[1.0]]
+        assert sent(method, torch.ones(1, 3, dtype=torch.double), torch.tensor([0])).tolist() == [
+            [1.0]
+        ]
 
 
 def test_absent_clients_are_heard_with_their_last_models() -> None:
-    """Another first round of client 0, who is absent from the second, changes what client 1 learns in it."""
+    """Another first round of client 0, who is absent from the second, changes what
+    client 1 learns in it.
+    """
     method = FedAMP(**COMMON)
-    actual = [play(method, ENGINES["sequential"], cohorts=(first, (1,)))[1] for first in ((0, 1), (1,))]
+    actual = [
+        play(method, ENGINES["sequential"], cohorts=(first, (1,)))[1] for first in ((0, 1), (1,))
+    ]
     own = [state.private[1]["model"]["0.weight"] for state in actual]
     assert (own[0] - own[1]).abs().max() > 1e-3
 
@@ -150,7 +186,9 @@ def test_values_out_of_range_are_refused(made: Any, options: dict[str, Any]) -> 
 
 
 def test_an_own_share_of_1_is_told_to_be_alone() -> None:
-    assert HeurFedAMP(mlp_net(), own_share=1.0).degenerate() and not HeurFedAMP(mlp_net()).degenerate()
+    assert (
+        HeurFedAMP(mlp_net(), own_share=1.0).degenerate() and not HeurFedAMP(mlp_net()).degenerate()
+    )
 
 
 def test_the_task_has_others_to_listen_to() -> None:

@@ -1,4 +1,6 @@
-"""FedBN against its algorithm box: normalisation layers, parameters and statistics, never leave their client."""
+"""FedBN against its algorithm box: normalisation layers, parameters and statistics,
+never leave their client.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,12 @@ def test_two_rounds_are_those_of_the_paper(engine: Any) -> None:
 def test_parameters_and_statistics_of_norms_stay_with_the_client() -> None:
     _, state = play(FedBN(normed(nn.BatchNorm1d(6)), **COMMON), ENGINES["vectorised"])
     assert set(state.server["rest"]) == {"0.weight", "3.weight", "3.bias"}
-    assert set(state.private[0]["norms"]) == {"1.weight", "1.bias", "1.running_mean", "1.running_var"}
+    assert set(state.private[0]["norms"]) == {
+        "1.weight",
+        "1.bias",
+        "1.running_mean",
+        "1.running_var",
+    }
     first, other = (state.private[i]["norms"]["1.running_mean"] for i in (0, 2))
     assert (first - other).abs().max() > 0.01
 
@@ -56,5 +63,10 @@ def test_on_a_net_without_norms_it_is_fedavg_and_says_so(engine: Any) -> None:
 
 def test_a_new_client_fits_its_norms_only() -> None:
     setting, state = play(FedBN(normed(nn.BatchNorm1d(6)), **COMMON), ENGINES["vectorised"])
-    joined = evaluate(setting, state, [5], ENGINES["vectorised"], part="train", joining=True)["personal"][5]
-    assert joined[2] < evaluate(setting, state, [5], ENGINES["vectorised"], part="train")["personal"][5][2]
+    joined = evaluate(setting, state, [5], ENGINES["vectorised"], part="train", joining=True)[
+        "personal"
+    ][5]
+    assert (
+        joined[2]
+        < evaluate(setting, state, [5], ENGINES["vectorised"], part="train")["personal"][5][2]
+    )

@@ -41,7 +41,9 @@ def test_four_rounds_are_those_of_the_paper(baseline: str, engine: Any) -> None:
     method = FedFomo(**COMMON, peers=2, epsilon=0.5, epsilon_decay=0.1, baseline=baseline)
     _, state = play(method, engine, data=validated(), cohorts=LONGER)
     result = expected(method)
-    np.testing.assert_allclose(state.server["affinity"]["value"].numpy(), result.affinity, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        state.server["affinity"]["value"].numpy(), result.affinity, rtol=0, atol=1e-9
+    )
     for i in range(len(SIZES)):
         close({k: v[i] for k, v in state.server["peers"].items()}, result.stored[i], f"slot {i}")
     for i, blocks in state.private.items():
@@ -67,13 +69,20 @@ def test_with_identical_models_a_client_keeps_its_own(engine: Any) -> None:
 
 
 def test_a_model_that_helps_nobody_is_not_mixed_in() -> None:
-    """All peers replaced by one with a loss of about 1000: gains are negative, and clients keep their own."""
+    """All peers replaced by one with a loss of about 1000: gains are negative, and
+    clients keep their own.
+    """
     method = FedFomo(**COMMON, baseline="last")
     setting = Experiment.of(method, validated(), SEED)
     state = setting.start()
     bad = {k: torch.full_like(v, 10.0) for k, v in state.server["peers"].items()}
     bad["4.bias"] = torch.tensor([1000.0, 0, 0, -1000], dtype=torch.double).expand(6, 4).clone()
-    after, _ = run_round(setting, replace(state, server={**state.server, "peers": bad}), [0, 2], ENGINES["sequential"])
+    after, _ = run_round(
+        setting,
+        replace(state, server={**state.server, "peers": bad}),
+        [0, 2],
+        ENGINES["sequential"],
+    )
     _, alone = play(Local(**COMMON), ENGINES["sequential"], cohorts=((0, 2),))
     for client, blocks in alone.private.items():
         close(after.private[client]["model"], {k: v.numpy() for k, v in blocks["model"].items()})
@@ -91,14 +100,18 @@ def test_peers_are_others_each_once_and_the_best_first() -> None:
 def test_peers_do_not_depend_on_who_else_takes_part() -> None:
     affinity, everybody = torch.zeros(6, 6, dtype=torch.double), torch.arange(6)
     together = epsilon_greedy(affinity, everybody, count=3, epsilon=0.5, seed=3)
-    assert torch.equal(together[2:4], epsilon_greedy(affinity[2:4], everybody[2:4], count=3, epsilon=0.5, seed=3))
+    assert torch.equal(
+        together[2:4], epsilon_greedy(affinity[2:4], everybody[2:4], count=3, epsilon=0.5, seed=3)
+    )
     assert len({tuple(row) for row in together.tolist()}) > 1
 
 
 def test_chance_and_ties_spread_choices_over_everybody() -> None:
     own = torch.tensor([5])
     for epsilon, affinity in ((1.0, torch.arange(6.0)), (0.0, torch.zeros(6))):
-        actual = [epsilon_greedy(affinity.double()[None], own, 1, epsilon, seed) for seed in range(200)]
+        actual = [
+            epsilon_greedy(affinity.double()[None], own, 1, epsilon, seed) for seed in range(200)
+        ]
         assert {n.item() for n in actual} == {0, 1, 2, 3, 4}
 
 
@@ -107,11 +120,14 @@ def test_only_peers_travel_down() -> None:
     _, report = run_round(setting, setting.start(), [0, 1], ENGINES["vectorised"])
     one = 8 * setting.methods["all"].net.size()
     assert report.bytes_down == {"peers": {0: 3 * one, 1: 3 * one}, "gains": {0: 0, 1: 0}}
-    assert report.bytes_up["gains"][0] == 3 * 8 + 8  # a gain for each peer, and the weight of the upload
+    # a gain for each peer, and the weight of the upload
+    assert report.bytes_up["gains"][0] == 3 * 8 + 8
 
 
 def test_more_peers_than_clients_are_all_the_others() -> None:
-    _, state = play(FedFomo(**COMMON, peers=50), ENGINES["vectorised"], data=validated(), cohorts=LONGER)
+    _, state = play(
+        FedFomo(**COMMON, peers=50), ENGINES["vectorised"], data=validated(), cohorts=LONGER
+    )
     affinity = state.server["affinity"]["value"]
     assert state.server["gains"]["value"].shape == (6, 50)
     assert (affinity[1] != 0).sum() > 2 and not affinity.diag().any()
@@ -125,9 +141,13 @@ def test_a_client_that_is_alone_trains_alone() -> None:
 
 
 def test_the_test_is_of_the_model_after_training() -> None:
-    setting, state = play(FedFomo(**COMMON), ENGINES["vectorised"], data=validated(), cohorts=LONGER)
+    setting, state = play(
+        FedFomo(**COMMON), ENGINES["vectorised"], data=validated(), cohorts=LONGER
+    )
     plain = Experiment.of(Local(**COMMON), validated(), SEED)
-    ours, theirs = (evaluate(s, state, range(4), ENGINES["vectorised"])["personal"] for s in (setting, plain))
+    ours, theirs = (
+        evaluate(s, state, range(4), ENGINES["vectorised"])["personal"] for s in (setting, plain)
+    )
     assert ours == theirs
 
 
@@ -138,7 +158,10 @@ def test_without_a_validation_part_it_is_refused() -> None:
 
 def test_one_client_without_validation_rows_is_named_and_one_without_any_rows_is_not() -> None:
     data = validated()
-    lacking = replace(data, validation=Rows.of([rows if i not in (3, 4) else [] for i, rows in enumerate(data.test)]))
+    lacking = replace(
+        data,
+        validation=Rows.of([rows if i not in (3, 4) else [] for i, rows in enumerate(data.test)]),
+    )
     with pytest.raises(DataError, match="client-3 has none"):
         Experiment.of(FedFomo(**COMMON), lacking, SEED)
 

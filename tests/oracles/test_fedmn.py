@@ -17,21 +17,44 @@ from fedblocks.methods.fedmn.parts import edges
 from fedblocks.methods.fedmn.router import _SUBSET
 
 from . import fedmn
-from .harness import BATCH, COHORTS, ENGINES, SEED, SIZES, Experiment, agrees, federation, mlp_net, task_of
+from .harness import (
+    BATCH,
+    COHORTS,
+    ENGINES,
+    SEED,
+    SIZES,
+    Experiment,
+    agrees,
+    federation,
+    mlp_net,
+    task_of,
+)
 from .plain import Ints, Outcome, Task
 
-SMALL = {"summary_width": 4, "label_width": 3, "dropout": 0.0, "widths": (6, 5), "modules": (2, 3, 2)}
+SMALL = {
+    "summary_width": 4,
+    "label_width": 3,
+    "dropout": 0.0,
+    "widths": (6, 5),
+    "modules": (2, 3, 2),
+}
 CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "hard gates, all examples": ({"router_samples": 0}, {}),
     "hard gates, five examples": ({"router_samples": 5}, {}),
-    "blocks averaged as printed": ({"router_samples": 0, "normalise_blocks": False}, {"normalise": False}),
+    "blocks averaged as printed": (
+        {"router_samples": 0, "normalise_blocks": False},
+        {"normalise": False},
+    ),
     "soft gates": ({"router_samples": 7, "gate_mode": "soft", "eval_gate": "soft"}, {"soft": True}),
     "a cold pool of other sizes": (
         {"modules": (1, 4, 3), "router_samples": 6, "temperature": Exponential(0.7, 0.2, 3)},
         {"start": 0.7, "end": 0.2, "rounds": 3},
     ),
 }
-OPTIMIZERS = {"sgd": (0.3, SGD()), "momentum and decay": (0.1, SGD(momentum=0.9, weight_decay=0.05))}
+OPTIMIZERS = {
+    "sgd": (0.3, SGD()),
+    "momentum and decay": (0.1, SGD(momentum=0.9, weight_decay=0.05)),
+}
 
 
 def key(round: int, client: int) -> Tensor:
@@ -50,14 +73,22 @@ def looks(method: FedMN, task: Task) -> fedmn.Looks:
         order = uniform(fold(fold(fold(key(t, i), 0), step), _SUBSET), (SIZES[i],)).numpy()
         return np.argsort(order)[: method.router_samples or None]
 
-    steps = {(t, i): len(batches) for t, cohort in enumerate(task.rounds) for i, (batches,) in cohort.items()}
-    return {(t, i): [look(t, i, step) for step in range(1, count + 1)] for (t, i), count in steps.items()}
+    steps = {
+        (t, i): len(batches)
+        for t, cohort in enumerate(task.rounds)
+        for i, (batches,) in cohort.items()
+    }
+    return {
+        (t, i): [look(t, i, step) for step in range(1, count + 1)]
+        for (t, i), count in steps.items()
+    }
 
 
 def started(method: FedMN) -> fedmn.Pool:
     server = Experiment.of(method, federation(), SEED).start().server
     slots = {
-        n: [{k: v[s] for k, v in b.items()} for s in range(len(next(iter(b.values()))))] for n, b in server.items()
+        n: [{k: v[s] for k, v in b.items()} for s in range(len(next(iter(b.values()))))]
+        for n, b in server.items()
     }
     return fedmn.Pool(slots["encoders"], slots["modules.2"], slots["outputs"], slots["router"][0])
 
@@ -74,7 +105,9 @@ def expected(name: str, optimizer: str) -> tuple[Outcome, list[str]]:
     """What the paper's box arrives at, and what it needed the fallback for."""
     method, choices = case(name, optimizer)
     task = task_of(method)
-    return fedmn.run(task, started(method), noises(method), looks(method, task), choices), choices.dead
+    return fedmn.run(
+        task, started(method), noises(method), looks(method, task), choices
+    ), choices.dead
 
 
 @pytest.mark.parametrize("engine", ENGINES)

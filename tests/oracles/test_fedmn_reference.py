@@ -38,24 +38,49 @@ LR = 0.1
 
 
 def made(**options: object) -> FedMNReference:
-    small = {"summary_width": 4, "label_width": 3, "dropout": 0.0, "widths": (6, 5), "modules": N, "spread": 0.4}
+    small = {
+        "summary_width": 4,
+        "label_width": 3,
+        "dropout": 0.0,
+        "widths": (6, 5),
+        "modules": N,
+        "spread": 0.4,
+    }
     return FedMNReference(mlp_net(), lr=LR, epochs=2, batch_size=BATCH, **small, **options)
 
 
 def noise(round: int, client: int, purpose: str, step: int | None = None) -> Tensor:
     key = torch.tensor(derive(SEED, round, client, purpose, "noise"))
-    return uniform(key if step is None else fold(fold(fold(key, 0), step), _GATES), (GATES,)).double()
+    return uniform(
+        key if step is None else fold(fold(fold(key, 0), step), _GATES), (GATES,)
+    ).double()
 
 
 def expected(
-    method: FedMNReference, task: Task, turns: dict[tuple[int, int], int], rounds: int, in_turn: bool
+    method: FedMNReference,
+    task: Task,
+    turns: dict[tuple[int, int], int],
+    rounds: int,
+    in_turn: bool,
 ) -> Outcome:
-    """`turns` says in which of the library's rounds a client's turn is, `rounds` how many there are."""
+    """`turns` says in which of the library's rounds a client's turn is, `rounds` how
+    many there are.
+    """
     server = Experiment.of(method, federation(), SEED).start().server
-    model = {name: {k: v[0] for k, v in server[name].items()} for name in ("encoder", "module.2", "output")}
+    model = {
+        name: {k: v[0] for k, v in server[name].items()}
+        for name in ("encoder", "module.2", "output")
+    }
     route = method.router.net.init(derive(SEED, "init", 0))
-    steps = {(t, i): len(actual) for t, cohort in enumerate(task.rounds) for i, (actual,) in cohort.items()}
-    drawn = {(t, i): [noise(turns[t, i], i, "train", s) for s in range(1, n + 1)] for (t, i), n in steps.items()}
+    steps = {
+        (t, i): len(actual)
+        for t, cohort in enumerate(task.rounds)
+        for i, (actual,) in cohort.items()
+    }
+    drawn = {
+        (t, i): [noise(turns[t, i], i, "train", s) for s in range(1, n + 1)]
+        for (t, i), n in steps.items()
+    }
     last = {i: noise(rounds, i, "adapt") for i in task.clients}
     return oracle.run(task, model, route, drawn, last, N, LR, in_turn)
 
@@ -75,10 +100,14 @@ def test_one_client_a_round_in_turn_is_the_released_code() -> None:
     def order(p: int, i: int) -> list[list]:
         return [batches(method, method.phases()[0], 0, SIZES[i], SEED, turns[p, i], i, "train")]
 
-    task = replace(task_of(method), rounds=[{i: order(p, i) for i in range(clients)} for p in range(passes)])
+    task = replace(
+        task_of(method), rounds=[{i: order(p, i) for i in range(clients)} for p in range(passes)]
+    )
     outcome = expected(method, task, turns, passes * clients, in_turn=True)
     engine = ENGINES["sequential"]
-    setting, state = play(method, engine, cohorts=tuple((i,) for _ in range(passes) for i in range(clients)))
+    setting, state = play(
+        method, engine, cohorts=tuple((i,) for _ in range(passes) for i in range(clients))
+    )
     for name, (slot,) in outcome.server.items():
         same(name, {k: v[0] for k, v in state.server[name].items()}, slot)
     same_evaluations(evaluate(setting, state, range(clients), engine), outcome, setting.data)

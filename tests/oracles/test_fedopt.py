@@ -18,7 +18,8 @@ from .harness import BATCH, COHORTS, ENGINES, agrees, mlp_net, play, task_of
 from .plain import Descent
 
 COMMON: dict[str, Any] = {"net": mlp_net(), "lr": 0.2, "epochs": 2, "batch_size": BATCH}
-CASES: dict[str, dict[str, float]] = {  # tau among the changes, so that v meets changes on both sides of it
+# tau among the changes, so that v meets changes on both sides of it
+CASES: dict[str, dict[str, float]] = {
     "fedyogi": {"server_lr": 0.03, "beta1": 0.8, "beta2": 0.7, "tau": 0.02},
     "fedadam": {"server_lr": 0.03, "beta1": 0.8, "beta2": 0.7, "tau": 0.02},
     "fedadagrad": {"server_lr": 0.05, "beta1": 0.3, "tau": 0.02},
@@ -29,14 +30,25 @@ CASES: dict[str, dict[str, float]] = {  # tau among the changes, so that v meets
 @pytest.mark.parametrize("name", CASES)
 def test_two_rounds_are_those_of_the_paper(name: str, engine: str) -> None:
     method = METHODS[name](**COMMON, optimizer=SGD(momentum=0.9, weight_decay=0.05), **CASES[name])
-    own = {"eta": CASES[name]["server_lr"], **{k: v for k, v in CASES[name].items() if k != "server_lr"}}
+    own = {
+        "eta": CASES[name]["server_lr"],
+        **{k: v for k, v in CASES[name].items() if k != "server_lr"},
+    }
     descent = Descent(0.2, momentum=0.9, decay=0.05)
-    agrees(method, fedopt.run(task_of(method), descent, kind=name.removeprefix("fed"), **own), ENGINES[engine])
+    agrees(
+        method,
+        fedopt.run(task_of(method), descent, kind=name.removeprefix("fed"), **own),
+        ENGINES[engine],
+    )
 
 
 def test_the_defaults_are_those_of_the_paper() -> None:
     yogi, adam, adagrad = (kind(mlp_net()).rule() for kind in (FedYogi, FedAdam, FedAdagrad))
-    assert (yogi.beta1, yogi.beta2, yogi.tau) == (adam.beta1, adam.beta2, adam.tau) == (0.9, 0.99, 1e-3)
+    assert (
+        (yogi.beta1, yogi.beta2, yogi.tau)
+        == (adam.beta1, adam.beta2, adam.tau)
+        == (0.9, 0.99, 1e-3)
+    )
     assert (adagrad.beta1, adagrad.tau) == (0.0, 1e-3)
 
 
@@ -54,9 +66,12 @@ def test_the_first_step_goes_where_the_average_goes(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_with_a_large_tau_it_is_fedavg(name: str) -> None:
-    """sqrt(v) + tau is then 2 tau in all rounds, so that server_lr = 2 tau takes the whole average change."""
+    """sqrt(v) + tau is then 2 tau in all rounds, so that server_lr = 2 tau takes the
+    whole average change.
+    """
     engine, tau = ENGINES["sequential"], 1e5
-    slow = {"beta2": 1 - 1e-13} if "beta2" in CASES[name] else {}  # a second moment that stays at tau squared
+    # a second moment that stays at tau squared
+    slow = {"beta2": 1 - 1e-13} if "beta2" in CASES[name] else {}
     _, plain = play(FedAvg(**COMMON), engine)
     _, state = play(METHODS[name](**COMMON, server_lr=2 * tau, beta1=0.0, tau=tau, **slow), engine)
     for key, value in state.server["model"].items():
@@ -85,7 +100,12 @@ def test_a_round_of_empty_clients_leaves_the_model_and_its_moments() -> None:
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [({"server_lr": -1.0}, "server_lr"), ({"beta1": 1.0}, "beta1"), ({"beta2": -0.1}, "beta2"), ({"tau": 0.0}, "tau")],
+    [
+        ({"server_lr": -1.0}, "server_lr"),
+        ({"beta1": 1.0}, "beta1"),
+        ({"beta2": -0.1}, "beta2"),
+        ({"tau": 0.0}, "tau"),
+    ],
 )
 def test_values_out_of_range_are_refused(options: dict[str, float], word: str) -> None:
     with pytest.raises(UserError, match=word):

@@ -42,7 +42,12 @@ each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGIN
 @pytest.mark.parametrize("case", CASES)
 def test_two_rounds_are_those_of_the_paper(case: str, engine: Engine) -> None:
     own, message = CASES[case]
-    settings: dict[str, Any] = {"lr": LR, "recon_lr": RECON_LR, "epochs": 2, "optimizer": SGD(momentum=0.5)}
+    settings: dict[str, Any] = {
+        "lr": LR,
+        "recon_lr": RECON_LR,
+        "epochs": 2,
+        "optimizer": SGD(momentum=0.5),
+    }
     method = FedRecon(mlp_net(), batch_size=BATCH, recon_epochs=3, **settings, **own)
     expected = run(task_of(method), Descent(LR, 0.5), Descent(RECON_LR, 0.5), **message)
     agrees(method, expected, engine)
@@ -52,7 +57,13 @@ def test_two_rounds_are_those_of_the_paper(case: str, engine: Engine) -> None:
 @pytest.mark.parametrize("rule", ["average", "yogi"])
 def test_fedrecon_with_nothing_local_is_fedopt(rule: str, engine: Engine) -> None:
     settings: dict[str, Any] = {"net": mlp_net(), "lr": LR, "epochs": 2, "batch_size": BATCH}
-    method = FedRecon(local="", split_data=False, server_rule=rule, server_lr=0.05 if rule == "yogi" else 1, **settings)
+    method = FedRecon(
+        local="",
+        split_data=False,
+        server_rule=rule,
+        server_lr=0.05 if rule == "yogi" else 1,
+        **settings,
+    )
     other = FedYogi(server_lr=0.05, **settings) if rule == "yogi" else FedAvg(**settings)
     assert method.degenerate() and method.adaptation() == []
     actual, expected = (play(m, engine)[1].server for m in (method, other))
@@ -62,7 +73,8 @@ def test_fedrecon_with_nothing_local_is_fedopt(rule: str, engine: Engine) -> Non
 
 @each_engine
 def test_with_nothing_local_the_halves_leave_fedavg_on_the_query_examples(engine: Engine) -> None:
-    settings: dict[str, Any] = {"net": mlp_net(), "lr": LR, "batch_size": max(SIZES)}  # in one batch, in any order
+    # in one batch, in any order
+    settings: dict[str, Any] = {"net": mlp_net(), "lr": LR, "batch_size": max(SIZES)}
     data = federation()
     query = Rows.of([rows[(len(rows) + 1) // 2 :] for rows in data.train])
     _, actual = play(FedRecon(local="", **settings), engine, data)
@@ -77,7 +89,9 @@ def test_a_client_weighs_as_much_as_the_tokens_of_its_query_half(engine: Engine)
     setting = Experiment.of(method, data)
     job = setting.job("all", clients, setting.start(), method.phases(), True, "train")
     y, halves = data.y.numpy(), [data.train[i][(len(data.train[i]) + 1) // 2 :] for i in clients]
-    assert engine.train(job).weights["shared"].flatten().tolist() == [np.sum(y[rows] != IGNORE) for rows in halves]
+    assert engine.train(job).weights["shared"].flatten().tolist() == [
+        np.sum(y[rows] != IGNORE) for rows in halves
+    ]
 
 
 def test_the_local_part_is_no_part_of_the_state() -> None:
@@ -88,7 +102,12 @@ def test_the_local_part_is_no_part_of_the_state() -> None:
 
 def test_a_named_cut_of_the_net_can_be_reconstructed() -> None:
     net = Net.of(mlp, blocks={"middle": ["2"], "ends": ["0", "4"]}, dtype=torch.float64)
-    assert set(FedRecon(net, local="ends").personal.names) == {"0.weight", "0.bias", "4.weight", "4.bias"}
+    assert set(FedRecon(net, local="ends").personal.names) == {
+        "0.weight",
+        "0.bias",
+        "4.weight",
+        "4.bias",
+    }
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,17 @@ from .texts import agrees_on_texts, text_net, text_task
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "the poster": ({}, {}),
     "a slower router and momentum": (
-        {"router_pace": 0.25, "optimizer": SGD(momentum=0.8)}, {"theta_lr": 0.05, "momentum": 0.8},
+        {"router_pace": 0.25, "optimizer": SGD(momentum=0.8)},
+        {"theta_lr": 0.05, "momentum": 0.8},
     ),
-    "halves, hard routes": ({"split_data": True, "eval_routing": "hard", "tau": 0.1}, {"hard": True, "tau": 0.1}),
+    "halves, hard routes": (
+        {"split_data": True, "eval_routing": "hard", "tau": 0.1},
+        {"hard": True, "tau": 0.1},
+    ),
     "a router that starts anew": ({"router_scope": "local_reinit"}, {"reinit": True}),
     "the shared net alone": ({"global_update_path": "global_only"}, {"through_mixture": False}),
     "more epochs": ({"local_epochs": 2, "epochs": 2, "router_epochs": 3}, {}),
-}  # fmt: skip
+}
 TEXT_CASES = {
     **CASES,
     "one embedding": ({"tune_local_embedding": False}, {"own_embedding": False}),
@@ -43,19 +47,25 @@ def theta(method: Flow) -> Params:
 def on_a_chain(case: str) -> tuple[Flow, Outcome]:
     own, message = CASES[case]
     method = Flow(mlp_net(), lr=0.2, batch_size=BATCH, **own)
-    return method, run(task_of(method), theta(method), IMAGE, Options(**{"lr": 0.2, "theta_lr": 0.2, **message}))
+    return method, run(
+        task_of(method), theta(method), IMAGE, Options(**{"lr": 0.2, "theta_lr": 0.2, **message})
+    )
 
 
 @cache
 def on_texts(case: str) -> tuple[Flow, Outcome]:
     own, message = TEXT_CASES[case]
     method = Flow(text_net(), lr=0.2, batch_size=BATCH, **own)
-    return method, run(text_task(method), theta(method), TEXT, Options(**{"lr": 0.2, "theta_lr": 0.2, **message}))
+    return method, run(
+        text_task(method), theta(method), TEXT, Options(**{"lr": 0.2, "theta_lr": 0.2, **message})
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", CASES)
-def test_two_rounds_on_a_chain_are_the_direct_analogue_of_the_poster(case: str, engine: str) -> None:
+def test_two_rounds_on_a_chain_are_the_direct_analogue_of_the_poster(
+    case: str, engine: str
+) -> None:
     agrees(*on_a_chain(case), ENGINES[engine])
 
 

@@ -85,7 +85,9 @@ def test_batch_normalisation_uses_its_statistics_in_evaluation(kind: str, mapped
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("started", [True, False])
-def test_a_mapped_lstm_is_torchs_lstm(layers: int, bias: bool, batch_first: bool, started: bool) -> None:
+def test_a_mapped_lstm_is_torchs_lstm(
+    layers: int, bias: bool, batch_first: bool, started: bool
+) -> None:
     plain = nn.LSTM(3, 4, layers, bias=bias, batch_first=batch_first)
     ours, plain = mappable(plain).double(), plain.double()
     x = noise(0, 6, 5, 3) if batch_first else noise(0, 5, 6, 3)  # 6 sequences of 5 steps
@@ -93,7 +95,9 @@ def test_a_mapped_lstm_is_torchs_lstm(layers: int, bias: bool, batch_first: bool
     expected, (h, c) = plain(x, hx)
     params = dict(ours.named_parameters())
     with mode(training=True, mapped=True):
-        actual = vmap(lambda p: functional_call(ours, p, (x, hx)))({k: v[None] for k, v in params.items()})
+        actual = vmap(lambda p: functional_call(ours, p, (x, hx)))(
+            {k: v[None] for k, v in params.items()}
+        )
     for mine, theirs in ((actual[0], expected), (actual[1][0], h), (actual[1][1], c)):
         torch.testing.assert_close(mine[0], theirs, rtol=0, atol=1e-12)
 
@@ -104,14 +108,20 @@ def test_a_lstm_outside_vmap_is_torchs_lstm() -> None:
     assert torch.equal(mappable(plain)(x)[0], plain(x)[0])
 
 
-@pytest.mark.parametrize(("make", "shape"), [(nn.Dropout, (300, 200)), (nn.Dropout2d, (300, 200, 2, 2))])
-def test_dropout_keeps_the_mean_and_drops_its_share(make: type[nn.Module], shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("make", "shape"), [(nn.Dropout, (300, 200)), (nn.Dropout2d, (300, 200, 2, 2))]
+)
+def test_dropout_keeps_the_mean_and_drops_its_share(
+    make: type[nn.Module], shape: tuple[int, ...]
+) -> None:
     layer, x = mappable(make(0.3)), torch.ones(shape, dtype=torch.float64)
     with mode(training=True, mapped=False, key=torch.tensor(derive(0, "noise"))):
         actual = layer(x)
     assert set(actual.unique().tolist()) == {0.0, 1 / 0.7}
     share = (actual == 0).double().mean().item()  # 60,000 draws: a standard deviation is 0.0019
-    assert share == pytest.approx(0.3, abs=0.01) and actual.mean().item() == pytest.approx(1, abs=0.014)
+    assert share == pytest.approx(0.3, abs=0.01) and actual.mean().item() == pytest.approx(
+        1, abs=0.014
+    )
     if len(shape) == 4:
         assert (actual.flatten(2) == actual[:, :, :1, 0]).all()  # whole channels
 
@@ -141,7 +151,10 @@ class Reader(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.read, self.answer = nn.LSTM(5, 6, num_layers=2, batch_first=True), nn.Linear(6, CLASSES)
+        self.read, self.answer = (
+            nn.LSTM(5, 6, num_layers=2, batch_first=True),
+            nn.Linear(6, CLASSES),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.answer(self.read(x)[0][:, -1])
@@ -150,7 +163,9 @@ class Reader(nn.Module):
 NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "dense": (lambda: dense(nn.BatchNorm1d(6), nn.ReLU()), (5,)),
     "images": (
-        lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, CLASSES)),
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, CLASSES)
+        ),
         (1, 4, 4),
     ),
     "sequences": (Reader, (3, 5)),
@@ -160,7 +175,9 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", NETS)
 def test_every_client_trains_as_in_a_plain_loop(kind: str, engine: str) -> None:
-    """Each in its own loop over unpadded batches of torch's own module: parameters and running statistics."""
+    """Each in its own loop over unpadded batches of torch's own module: parameters and
+    running statistics.
+    """
     make, shape = NETS[kind]
     method = Local(Net.of(make, dtype=torch.float64), lr=0.1, epochs=2, batch_size=BATCH)
     data = federation(shape, NO_SINGLE)
@@ -185,7 +202,9 @@ def test_every_client_trains_as_in_a_plain_loop(kind: str, engine: str) -> None:
         assert scores[client][2] == pytest.approx(loss, abs=1e-9)
 
 
-def both(method: Method, sizes: tuple[int, ...], shape: tuple[int, ...] = (5,)) -> tuple[float, float]:
+def both(
+    method: Method, sizes: tuple[int, ...], shape: tuple[int, ...] = (5,)
+) -> tuple[float, float]:
     """How far the engines are apart in states, and in evaluations."""
     data = federation(shape, sizes)
     states: list[State] = []
@@ -205,19 +224,27 @@ def test_dropout_is_the_same_in_both_engines(method: type[Method]) -> None:
 
 
 def test_dropout_changes_training() -> None:
-    nets = [Net.of(lambda p=p: dense(nn.ReLU(), nn.Dropout(p)), dtype=torch.float64) for p in (0.0, 0.3)]
-    one, other = (play(FedAvg(net, lr=0.1, batch_size=BATCH), ENGINES["sequential"])[1] for net in nets)
+    nets = [
+        Net.of(lambda p=p: dense(nn.ReLU(), nn.Dropout(p)), dtype=torch.float64) for p in (0.0, 0.3)
+    ]
+    one, other = (
+        play(FedAvg(net, lr=0.1, batch_size=BATCH), ENGINES["sequential"])[1] for net in nets
+    )
     assert apart(one, other) > 1e-3
 
 
 def test_batch_normalisation_without_statistics_does_not_see_padding_in_evaluation() -> None:
-    net = Net.of(lambda: dense(nn.BatchNorm1d(6, track_running_stats=False), nn.ReLU()), dtype=torch.float64)
+    net = Net.of(
+        lambda: dense(nn.BatchNorm1d(6, track_running_stats=False), nn.ReLU()), dtype=torch.float64
+    )
     assert max(both(FedAvg(net, lr=0.1, epochs=2, batch_size=BATCH), NO_SINGLE)) < 1e-10
 
 
 def test_a_batch_of_one_example_is_normalised_alike_by_both_engines_or_refused_by_both() -> None:
     """torch's own layer refuses it: "more than 1 value per channel"."""
-    method = FedAvg(Net.of(lambda: dense(nn.BatchNorm1d(6)), dtype=torch.float64), lr=0.1, batch_size=BATCH)
+    method = FedAvg(
+        Net.of(lambda: dense(nn.BatchNorm1d(6)), dtype=torch.float64), lr=0.1, batch_size=BATCH
+    )
     data = federation((5,), (9, 16, 17))
     outcomes = []
     for engine in ENGINES.values():
@@ -226,4 +253,8 @@ def test_a_batch_of_one_example_is_normalised_alike_by_both_engines_or_refused_b
         except UserError as refused:
             outcomes.append(str(refused))
     one, other = outcomes
-    assert one == other if isinstance(one, str) or isinstance(other, str) else apart(one, other) < 1e-10
+    assert (
+        one == other
+        if isinstance(one, str) or isinstance(other, str)
+        else apart(one, other) < 1e-10
+    )

@@ -1,4 +1,6 @@
-"""What must hold exactly: methods that become others in the limit, and laws that follow from their formulas."""
+"""What must hold exactly: methods that become others in the limit, and laws that follow
+from their formulas.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,12 @@ each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGIN
 
 @each_engine
 @pytest.mark.parametrize("batch_size", [BATCH, WHOLE])
-@pytest.mark.parametrize("method", [FedProx(NET, strength=0), IFCA(NET, clusters=1), FedEM(NET, components=1)])
-def test_a_method_without_its_idea_is_fedavg(method: Method, batch_size: int, engine: Engine) -> None:
+@pytest.mark.parametrize(
+    "method", [FedProx(NET, strength=0), IFCA(NET, clusters=1), FedEM(NET, components=1)]
+)
+def test_a_method_without_its_idea_is_fedavg(
+    method: Method, batch_size: int, engine: Engine
+) -> None:
     settings = {"lr": 0.1, "epochs": 2, "batch_size": batch_size, "optimizer": MOMENTUM}
     assert method.degenerate()
     _, without = play(replace(method, **settings), engine)
@@ -71,7 +77,10 @@ def test_pfedmb_with_one_branch_is_fedavg(engine: Engine) -> None:
     settings = {"lr": 0.1, "epochs": 2, "batch_size": WHOLE, "optimizer": MOMENTUM}
     method = PFedMB(NET, branches=1, **settings)
     assert method.degenerate()
-    close(joined(play(method, engine)[1].server), joined(play(FedAvg(NET, **settings), engine)[1].server))
+    close(
+        joined(play(method, engine)[1].server),
+        joined(play(FedAvg(NET, **settings), engine)[1].server),
+    )
 
 
 def test_fedper_with_nothing_private_would_be_fedavg_and_is_refused() -> None:
@@ -103,7 +112,9 @@ def test_dittos_shared_model_is_fedavg_at_any_strength(strength: float, engine: 
 @each_engine
 def test_fedavg_tuned_for_0_epochs_is_fedavg(engine: Engine) -> None:
     settings = {"lr": 0.1, "batch_size": BATCH}
-    assert personal(FedAvgFT(NET, tune_epochs=0, **settings), engine) == personal(FedAvg(NET, **settings), engine)
+    assert personal(FedAvgFT(NET, tune_epochs=0, **settings), engine) == personal(
+        FedAvg(NET, **settings), engine
+    )
 
 
 @each_engine
@@ -116,12 +127,16 @@ def test_fine_tuning_leaves_no_trace(engine: Engine) -> None:
 
 
 @each_engine
-def test_fedem_mixtures_are_column_means_of_responsibilities_whose_rows_sum_to_1(engine: Engine) -> None:
+def test_fedem_mixtures_are_column_means_of_responsibilities_whose_rows_sum_to_1(
+    engine: Engine,
+) -> None:
     method, data = FedEM(NET, components=3, lr=0.1, batch_size=BATCH), federation()
     setting = Experiment.of(method, data, 7)
     start = setting.start()
     _, state = play(method, engine, cohorts=(COHORTS[0],))
-    components = [{k: v[m].numpy() for k, v in start.server["components"].items()} for m in range(3)]
+    components = [
+        {k: v[m].numpy() for k, v in start.server["components"].items()} for m in range(3)
+    ]
     for client in COHORTS[0]:
         x, y = (t[data.train[client]].numpy() for t in (data.x, data.y))
         q = responsibilities(components, np.full(3, 1 / 3), x, y)  # [examples, components]
@@ -158,9 +173,12 @@ def drawn(seed: int, *shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-def test_pfedmb_mixing_weights_is_mixing_outputs_for_convolutions_and_dense_layers(mapped: bool) -> None:
+def test_pfedmb_mixing_weights_is_mixing_outputs_for_convolutions_and_dense_layers(
+    mapped: bool,
+) -> None:
     net = Net.of(
-        lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, CLASSES)), dtype=torch.float64
+        lambda: nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, CLASSES)),
+        dtype=torch.float64,
     )
     method = pfedmb(net)
     server = Experiment.of(method, federation((1, 4, 4))).start().server
@@ -169,7 +187,9 @@ def test_pfedmb_mixing_weights_is_mixing_outputs_for_convolutions_and_dense_laye
     conv, dense = server["layers.0"], server["layers.3"]
     hidden = sum(first[b] * F.conv2d(x, conv["0.weight"][b], conv["0.bias"][b]) for b in range(3))
     hidden = F.relu(hidden).flatten(1)
-    expected = sum(last[b] * F.linear(hidden, dense["3.weight"][b], dense["3.bias"][b]) for b in range(3))
+    expected = sum(
+        last[b] * F.linear(hidden, dense["3.weight"][b], dense["3.bias"][b]) for b in range(3)
+    )
     with mode(training=False, mapped=mapped):
         if mapped:
             stacked = {n: {k: v[None] for k, v in block.items()} for n, block in blocks.items()}
@@ -192,8 +212,12 @@ def test_pfedmb_branch_weights_stay_on_the_simplex(engine: Engine) -> None:
 
 
 @each_engine
-def test_pfedmb_a_step_of_the_branches_moves_the_merged_net_by_the_squared_norm_of_alpha(engine: Engine) -> None:
-    """One step of plain descent: the merged weights of a layer step with the learning rate times |alpha|^2."""
+def test_pfedmb_a_step_of_the_branches_moves_the_merged_net_by_the_squared_norm_of_alpha(
+    engine: Engine,
+) -> None:
+    """One step of plain descent: the merged weights of a layer step with the learning
+    rate times |alpha|^2.
+    """
     method = pfedmb(NET, alpha_epochs=0)
     start = Experiment.of(method, federation(), 7).start()
     logits = drawn(3, 3, 3)
@@ -222,7 +246,9 @@ def _merged(state: State, alpha: Tensor) -> dict[str, Tensor]:
 
 @each_engine
 def test_pfedmb_all_branches_of_a_layer_move_in_one_direction(engine: Engine) -> None:
-    """With momentum and weight decay too: W_b becomes s W_b + alpha_b D, one s and one D for all branches."""
+    """With momentum and weight decay too: W_b becomes s W_b + alpha_b D, one s and one
+    D for all branches.
+    """
     method = pfedmb(NET, alpha_epochs=0, epochs=4, optimizer=MOMENTUM)
     start = Experiment.of(method, federation(), 7).start()
     logits = drawn(4, 3, 3)
@@ -232,7 +258,9 @@ def test_pfedmb_all_branches_of_a_layer_move_in_one_direction(engine: Engine) ->
         for name, old in start.server[f"layers.{layer}"].items():
             moves = after.server[f"layers.{layer}"][name] - shrunk * old  # [branches, ...]
             directions = moves / row.view(-1, *[1] * (moves.dim() - 1))
-            torch.testing.assert_close(directions, directions[:1].expand_as(directions), rtol=0, atol=1e-11)
+            torch.testing.assert_close(
+                directions, directions[:1].expand_as(directions), rtol=0, atol=1e-11
+            )
             assert directions.abs().max() > 1e-3
 
 
@@ -250,7 +278,10 @@ def test_pfedmb_branches_that_start_alike_never_separate(engine: Engine) -> None
     """The gradient of alpha is the same for all branches, so its projection on the simplex is 0."""
     method = pfedmb(NET, epochs=2, alpha_lr=5.0)
     start = Experiment.of(method, federation(), 7).start()
-    alike = {n: {k: v[:1].expand_as(v).clone() for k, v in block.items()} for n, block in start.server.items()}
+    alike = {
+        n: {k: v[:1].expand_as(v).clone() for k, v in block.items()}
+        for n, block in start.server.items()
+    }
     _, after = play(method, engine, start=replace(start, server=alike))
     for client in COHORTS[0]:
         assert after.private[client]["alpha"]["value"].abs().max() < 1e-13
@@ -261,19 +292,27 @@ def test_pfedmb_branches_that_start_alike_never_separate(engine: Engine) -> None
 
 @each_engine
 def test_pfedmb_with_one_hot_alpha_is_clustered_averaging(engine: Engine) -> None:
-    """Clients on branch b train and average that branch as FedAvg would; a branch of nobody stays."""
+    """Clients on branch b train and average that branch as FedAvg would; a branch of
+    nobody stays.
+    """
     settings = {"lr": 0.1, "epochs": 2, "batch_size": WHOLE, "optimizer": MOMENTUM}
     method = PFedMB(NET, branches=4, alpha_epochs=0, **settings)
     start = Experiment.of(method, federation(), 7).start()
     groups = {0: (0, 3), 1: (2,), 2: (1, 5)}  # branch -> clients; nobody is on branch 3
-    one_hot = {i: (torch.eye(4, dtype=torch.float64)[b] * 1e4).expand(3, 4) for b, g in groups.items() for i in g}
+    one_hot = {
+        i: (torch.eye(4, dtype=torch.float64)[b] * 1e4).expand(3, 4)
+        for b, g in groups.items()
+        for i in g
+    }
     clients = tuple(sorted(one_hot))
     _, after = play(method, engine, cohorts=(clients,), start=with_alpha(start, one_hot))
     for branch, group in groups.items():
         fedavg = FedAvg(NET, **settings)
         alone = Experiment.of(fedavg, federation(), 7).start()
         model = {k: v[None] for k, v in joined(start.server, branch).items()}
-        _, expected = play(fedavg, engine, cohorts=(group,), start=replace(alone, server={"model": model}))
+        _, expected = play(
+            fedavg, engine, cohorts=(group,), start=replace(alone, server={"model": model})
+        )
         close(joined(after.server, branch), joined(expected.server))
     close(joined(after.server, 3), joined(start.server, 3), within=0)
 
@@ -291,7 +330,9 @@ def test_ifca_chooses_by_training_loss(engine: Engine) -> None:
         best = min(range(3), key=lambda j: F.cross_entropy(NET(models[j], x), y).item())
         test = data.test[client]
         with torch.no_grad():
-            expected = F.cross_entropy(NET(models[best], data.x[test]), data.y[test], reduction="sum").item()
+            expected = F.cross_entropy(
+                NET(models[best], data.x[test]), data.y[test], reduction="sum"
+            ).item()
         for joining in (False, True):
             found = evaluate(setting, state, [client], engine, joining=joining)["personal"][client]
             assert found[2] == pytest.approx(expected, abs=1e-10)

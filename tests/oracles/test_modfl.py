@@ -24,7 +24,19 @@ from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.modfl import ModFL
 
 from . import modfl
-from .harness import BATCH, CLASSES, COHORTS, ENGINES, FEATURES, SEED, SIZES, counts, federation, mlp_net, task_of
+from .harness import (
+    BATCH,
+    CLASSES,
+    COHORTS,
+    ENGINES,
+    FEATURES,
+    SEED,
+    SIZES,
+    counts,
+    federation,
+    mlp_net,
+    task_of,
+)
 from .plain import Descent, Params
 
 USE = (0, 1, 0, 1, 2, 2)  # cohort 2 has an empty client and one that never takes part
@@ -38,7 +50,9 @@ def tagged(use: tuple[int, ...] = USE) -> Federation:
 
 
 def wide_net(features: int = 6) -> Net:
-    """Another architecture, whose layers have other names; its operation module is that of the small net."""
+    """Another architecture, whose layers have other names; its operation module is that
+    of the small net.
+    """
 
     def make() -> nn.Module:
         body = [nn.Identity(), nn.Linear(FEATURES, 9), nn.ReLU(), nn.Linear(9, features), nn.ReLU()]
@@ -48,7 +62,12 @@ def wide_net(features: int = 6) -> Net:
 
 
 def made(net: Net | None = None, **options: Any) -> ModFL:
-    usual: dict[str, Any] = {"lr": 0.1, "epochs": 2, "batch_size": BATCH, "optimizer": SGD(momentum=0.5)}
+    usual: dict[str, Any] = {
+        "lr": 0.1,
+        "epochs": 2,
+        "batch_size": BATCH,
+        "optimizer": SGD(momentum=0.5),
+    }
     return ModFL(net or mlp_net(), **{**usual, **options})
 
 
@@ -56,7 +75,10 @@ DESCENT = Descent(0.1, momentum=0.5)
 
 
 def generations(wide: Net | None = None, **options: Any) -> Experiment:
-    methods = {"old": made(configuration="old"), "new": made(wide or wide_net(), configuration="new", **options)}
+    methods = {
+        "old": made(configuration="old"),
+        "new": made(wide or wide_net(), configuration="new", **options),
+    }
     return Experiment(methods, tagged(), SEED, groups=DEVICE)
 
 
@@ -69,7 +91,9 @@ def play(setting: Experiment, engine: Any, cohorts: tuple[tuple[int, ...], ...] 
 
 
 def same(found: dict[str, torch.Tensor], slot: int, expected: Params) -> None:
-    """A slot of the server, whose names may lack the path of the head, and the oracle's tensors, in their order."""
+    """A slot of the server, whose names may lack the path of the head, and the oracle's
+    tensors, in their order.
+    """
     assert len(found) == len(expected)
     for value, wanted in zip(found.values(), expected.values(), strict=True):
         np.testing.assert_allclose(value[slot].numpy(), wanted, rtol=0, atol=1e-10)
@@ -120,13 +144,23 @@ def test_cohorts_are_found_where_operation_modules_change_alike(warmup: int, eng
 
 def test_operation_modules_start_alike() -> None:
     weight = generations().start().server["operation"]["weight"]
-    assert len(weight) == 3 and torch.equal(weight[0], weight[1]) and torch.equal(weight[1], weight[2])
+    assert (
+        len(weight) == 3 and torch.equal(weight[0], weight[1]) and torch.equal(weight[1], weight[2])
+    )
 
 
 def test_tasks_have_operation_modules_of_their_own() -> None:
-    methods = {"old": made(task="braking"), "new": made(wide_net(), configuration="new", task="steering")}
+    methods = {
+        "old": made(task="braking"),
+        "new": made(wide_net(), configuration="new", task="steering"),
+    }
     server = Experiment(methods, tagged(), SEED, groups=DEVICE).start().server
-    assert server.keys() == {"configuration", "configuration/new", "operation/braking", "operation/steering"}
+    assert server.keys() == {
+        "configuration",
+        "configuration/new",
+        "operation/braking",
+        "operation/steering",
+    }
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -135,7 +169,10 @@ def test_one_configuration_and_one_operation_cohort_is_fedavg(engine: str) -> No
     ours = play(Experiment.of(made(operations=1), data, SEED), ENGINES[engine])
     plain = FedAvg(mlp_net(), lr=0.1, epochs=2, batch_size=BATCH, optimizer=SGD(momentum=0.5))
     theirs = play(Experiment.of(plain, data, SEED), ENGINES[engine]).server["model"]
-    both = {**ours.server["configuration"], **{f"4.{k}": v for k, v in ours.server["operation"].items()}}
+    both = {
+        **ours.server["configuration"],
+        **{f"4.{k}": v for k, v in ours.server["operation"].items()},
+    }
     assert both.keys() == theirs.keys()
     for name, value in theirs.items():
         torch.testing.assert_close(both[name], value, rtol=0, atol=1e-12)
@@ -159,7 +196,10 @@ def test_a_client_is_sent_and_sends_one_configuration_and_one_operation_module()
     setting = Experiment.of(made(), tagged(), SEED)
     _, report = run_round(setting, setting.start(), EVERYBODY, ENGINES["vectorised"])
     body, operation = 8 * (FEATURES * 7 + 7 + 7 * 6 + 6), 8 * (6 * CLASSES + CLASSES)
-    assert report.bytes_down["configuration"][0] == body and report.bytes_down["operation"][0] == operation
+    assert (
+        report.bytes_down["configuration"][0] == body
+        and report.bytes_down["operation"][0] == operation
+    )
     assert report.bytes_up["operation"][0] == operation + 8 * 3  # and a weight for each cohort
     assert "membership" not in report.bytes_down
 
@@ -175,7 +215,9 @@ def test_an_unknown_and_an_empty_client_disturb_no_clustering() -> None:
     setting = Experiment.of(made(cohorts="found", operations=2, warmup=1), federation(), SEED)
     with_empty = play(setting, ENGINES["sequential"], cohorts=((0, 1, 2, 3, 4),))
     without = play(setting, ENGINES["sequential"], cohorts=((0, 1, 2, 3),))
-    assert torch.equal(with_empty.server["membership"]["value"], without.server["membership"]["value"])
+    assert torch.equal(
+        with_empty.server["membership"]["value"], without.server["membership"]["value"]
+    )
     for name, value in without.server["operation"].items():
         torch.testing.assert_close(with_empty.server["operation"][name], value, rtol=0, atol=1e-12)
 
@@ -189,13 +231,18 @@ def test_more_cohorts_than_clients_leave_the_others_as_they_are() -> None:
 
 def test_a_lonely_client_is_remarked_and_not_refused() -> None:
     assert made().remarks({"operation": torch.tensor([0, 1, 0, 2, 1])}) == [
-        "client 3 is alone in its operation cohort, which makes its operation module a private one, as in FedPer"
+        "client 3 is alone in its operation cohort, which makes its operation module a private "
+        "one, as in FedPer"
     ]
     assert made(cohorts="found").remarks({}) == []
 
 
 def test_modules_that_do_not_fit_together_are_refused_by_name_and_shape() -> None:
-    with pytest.raises(UserError, match=r'group "new" shares "operation".*"weight" is \[3, 4, 7\].* \[3, 4, 6\]'):
+    with pytest.raises(
+        UserError,
+        match=r'group "new" shares "operation".*"weight" is \[3, 4, '
+        r"7\].* \[3, 4, 6\]",
+    ):
         generations(wide_net(features=7)).start()
     with pytest.raises(UserError, match=r'"bias" is \[5, 4\], in the other group \[3, 4\]'):
         generations(operations=5).start()
@@ -203,7 +250,11 @@ def test_modules_that_do_not_fit_together_are_refused_by_name_and_shape() -> Non
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [({"operations": 0}, "operations = 0"), ({"cohorts": "guessed"}, "guessed"), ({"warmup": 0}, "warmup = 0")],
+    [
+        ({"operations": 0}, "operations = 0"),
+        ({"cohorts": "guessed"}, "guessed"),
+        ({"warmup": 0}, "warmup = 0"),
+    ],
 )
 def test_what_cannot_be_meant_is_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(UserError, match=told):

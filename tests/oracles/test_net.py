@@ -26,7 +26,10 @@ class Residual(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem, self.inner = nn.Linear(5, 6), nn.Sequential(nn.Linear(6, 6), nn.GroupNorm(2, 6), nn.ReLU())
+        self.stem, self.inner = (
+            nn.Linear(5, 6),
+            nn.Sequential(nn.Linear(6, 6), nn.GroupNorm(2, 6), nn.ReLU()),
+        )
         self.classifier = nn.Linear(6, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,7 +76,12 @@ class Tied(nn.Module):
 
 def convolutional() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(12, CLASSES)
+        nn.Conv2d(1, 3, 3),
+        nn.BatchNorm2d(3),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Flatten(),
+        nn.Linear(12, CLASSES),
     )
 
 
@@ -93,7 +101,8 @@ def covers(pieces: list[Piece], net: Net) -> bool:
     return sorted(names) == sorted(net.names)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NETS if kind != "tied"])  # one tensor cannot be on both sides
+# one tensor cannot be on both sides
+@pytest.mark.parametrize("kind", [kind for kind in NETS if kind != "tied"])
 def test_body_and_head_are_the_whole_and_so_are_layers_and_rest(kind: str) -> None:
     net = Net.of(NETS[kind][0])
     assert covers([net.whole], net)
@@ -107,14 +116,23 @@ def test_body_and_head_are_the_whole_and_so_are_layers_and_rest(kind: str) -> No
 @pytest.mark.parametrize("kind", NETS)
 def test_every_parameter_of_the_module_is_named(kind: str) -> None:
     net, module = Net.of(NETS[kind][0]), NETS[kind][0]()
-    statistics = {f"{p}.{k}" for p, m in module.named_modules() if isinstance(m, nn.BatchNorm2d) for k in STATISTICS}
+    statistics = {
+        f"{p}.{k}"
+        for p, m in module.named_modules()
+        if isinstance(m, nn.BatchNorm2d)
+        for k in STATISTICS
+    }
     assert set(net.names) == {name for name, _ in module.named_parameters()} | statistics
     assert net.size() == sum(p.numel() for p in module.parameters())
 
 
 def test_norms_and_rest_hold_scales_and_statistics() -> None:
     net = Net.of(convolutional)
-    assert set(net.norms.names) == {"1.weight", "1.bias", "1.running_mean", "1.running_var"} == set(net.rest.names)
+    assert (
+        set(net.norms.names)
+        == {"1.weight", "1.bias", "1.running_mean", "1.running_var"}
+        == set(net.rest.names)
+    )
     assert list(net.layers) == ["0", "5"]
     assert set(Net.of(Residual).norms.names) == {"inner.1.weight", "inner.1.bias"}
     assert list(Net.of(Attentive).layers) == [
@@ -138,14 +156,17 @@ def test_the_start_is_a_function_of_the_seed(kind: str, given: str) -> None:
     torch.manual_seed(1)
     again, other = net.init(5), net.init(6)
     assert all(torch.equal(one[k], again[k]) for k in net.names)
-    constant = {k for k in net.names if one[k].unique().numel() == 1}  # zeros and ones of norms and of attention
+    # zeros and ones of norms and of attention
+    constant = {k for k in net.names if one[k].unique().numel() == 1}
     assert {k for k in net.names if torch.equal(one[k], other[k])} <= constant
 
 
 def test_a_piece_starts_as_its_part_of_the_whole() -> None:
     net = Net.of(mlp)
     whole, head = net.init(3), net.head.init(3)
-    assert head.keys() == {"4.weight", "4.bias"} and all(torch.equal(v, whole[k]) for k, v in head.items())
+    assert head.keys() == {"4.weight", "4.bias"} and all(
+        torch.equal(v, whole[k]) for k, v in head.items()
+    )
 
 
 def test_a_function_starts_as_torch_would_under_the_same_seed() -> None:
@@ -159,7 +180,8 @@ def test_a_function_starts_as_torch_would_under_the_same_seed() -> None:
 def test_kept_weights_are_the_modules_own(kind: str) -> None:
     module = NETS[kind][0]().double()
     for value in module.parameters():
-        value.data += 1e-12  # numbers that single precision cannot hold: nothing may be rounded on the way
+        # numbers that single precision cannot hold: nothing may be rounded on the way
+        value.data += 1e-12
     net = Net.of(module, keep_weights=True, dtype=torch.float64)
     for seed in (0, 1):
         assert all(torch.equal(v, module.state_dict()[k]) for k, v in net.init(seed).items())
@@ -170,13 +192,19 @@ def test_a_module_is_not_changed_by_becoming_a_net() -> None:
     before = {k: v.clone() for k, v in module.state_dict().items()}
     net = Net.of(module, dtype=torch.float64)
     play(FedAvg(net, lr=0.1, batch_size=BATCH), ENGINES["sequential"], federation((1, 4, 4)))
-    assert isinstance(module[1], nn.BatchNorm2d) and isinstance(module[3], nn.Dropout) and module.training
+    assert (
+        isinstance(module[1], nn.BatchNorm2d)
+        and isinstance(module[3], nn.Dropout)
+        and module.training
+    )
     assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
 
 
 def test_the_head_is_the_last_layer_unless_named() -> None:
     assert Net.of(Residual).head_module == "classifier"
-    assert set(Net.of(Residual, head="inner").head.names) == {n for n in Net.of(Residual).names if "inner" in n}
+    assert set(Net.of(Residual, head="inner").head.names) == {
+        n for n in Net.of(Residual).names if "inner" in n
+    }
     assert set(Net.of(mlp).head.names) == {"4.weight", "4.bias"}
 
 

@@ -23,7 +23,10 @@ PAIRS: dict[str, tuple[Optimizer, Reference]] = {
     "sgd": (SGD(), lambda p, lr: torch.optim.SGD(p, lr)),
     "decay": (SGD(weight_decay=0.1), lambda p, lr: torch.optim.SGD(p, lr, weight_decay=0.1)),
     "momentum": (SGD(0.9), lambda p, lr: torch.optim.SGD(p, lr, 0.9)),
-    "momentum and decay": (SGD(0.9, weight_decay=0.1), lambda p, lr: torch.optim.SGD(p, lr, 0.9, weight_decay=0.1)),
+    "momentum and decay": (
+        SGD(0.9, weight_decay=0.1),
+        lambda p, lr: torch.optim.SGD(p, lr, 0.9, weight_decay=0.1),
+    ),
     "nesterov and decay": (
         SGD(0.9, nesterov=True, weight_decay=0.1),
         lambda p, lr: torch.optim.SGD(p, lr, 0.9, weight_decay=0.1, nesterov=True),
@@ -44,10 +47,14 @@ PAIRS: dict[str, tuple[Optimizer, Reference]] = {
 def drawn(number: int, count: int) -> list[Tensor]:
     """A stack of `count` clients' tensors."""
     generator = torch.Generator().manual_seed(number)
-    return [torch.randn(count, *shape, generator=generator, dtype=torch.float64) for shape in SHAPES]
+    return [
+        torch.randn(count, *shape, generator=generator, dtype=torch.float64) for shape in SHAPES
+    ]
 
 
-def by_torch(reference: Reference, start: list[Tensor], grads: list[list[Tensor]], lr: float) -> list[Tensor]:
+def by_torch(
+    reference: Reference, start: list[Tensor], grads: list[list[Tensor]], lr: float
+) -> list[Tensor]:
     params = [p.clone().requires_grad_() for p in start]
     optimizer = reference(params, lr)
     for step in grads:
@@ -57,7 +64,9 @@ def by_torch(reference: Reference, start: list[Tensor], grads: list[list[Tensor]
     return [p.detach() for p in params]
 
 
-def by_us(optimizer: Optimizer, start: list[Tensor], grads: list[list[Tensor]], lr: float) -> list[Tensor]:
+def by_us(
+    optimizer: Optimizer, start: list[Tensor], grads: list[list[Tensor]], lr: float
+) -> list[Tensor]:
     params = [p.clone() for p in start]
     memory = optimizer.memory(params)
     for count, step in enumerate(grads, 1):
@@ -68,8 +77,13 @@ def by_us(optimizer: Optimizer, start: list[Tensor], grads: list[list[Tensor]], 
 @pytest.mark.parametrize("name", PAIRS)
 def test_ten_steps_of_one_client_are_those_of_torch(name: str) -> None:
     ours, reference = PAIRS[name]
-    start, grads = [p[0] for p in drawn(0, 1)], [[g[0] for g in drawn(s, 1)] for s in range(1, STEPS + 1)]
-    for mine, expected in zip(by_us(ours, start, grads, 0.05), by_torch(reference, start, grads, 0.05)):
+    start, grads = (
+        [p[0] for p in drawn(0, 1)],
+        [[g[0] for g in drawn(s, 1)] for s in range(1, STEPS + 1)],
+    )
+    for mine, expected in zip(
+        by_us(ours, start, grads, 0.05), by_torch(reference, start, grads, 0.05)
+    ):
         torch.testing.assert_close(mine, expected, rtol=0, atol=1e-14)
 
 
@@ -79,7 +93,12 @@ def test_ten_steps_of_a_stack_are_those_of_each_client_alone(name: str) -> None:
     start, grads = drawn(0, 3), [drawn(s, 3) for s in range(1, STEPS + 1)]
     stacked = by_us(ours, start, grads, 0.05)
     for client in range(3):
-        alone = by_torch(reference, [p[client] for p in start], [[g[client] for g in step] for step in grads], 0.05)
+        alone = by_torch(
+            reference,
+            [p[client] for p in start],
+            [[g[client] for g in step] for step in grads],
+            0.05,
+        )
         for mine, expected in zip(stacked, alone):
             torch.testing.assert_close(mine[client], expected, rtol=0, atol=1e-14)
 

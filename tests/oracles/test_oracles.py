@@ -1,4 +1,6 @@
-"""Every method against its paper: two rounds of the library equal two rounds of the algorithm box, in float64."""
+"""Every method against its paper: two rounds of the library equal two rounds of the
+algorithm box, in float64.
+"""
 
 from __future__ import annotations
 
@@ -73,19 +75,30 @@ def test_the_oracles_gradient_is_the_slope_of_its_loss() -> None:
         for place in [(0,) * value.ndim, tuple(n - 1 for n in value.shape)]:
             step = np.zeros_like(value)
             step[place] = 1e-6
-            up, down = ((weights * losses(logits({**w, name: value + s}, x), y)).mean() for s in (step, -step))
+            up, down = (
+                (weights * losses(logits({**w, name: value + s}, x), y)).mean()
+                for s in (step, -step)
+            )
             assert (up - down) / 2e-6 == pytest.approx(actual[name][place], abs=1e-8)
 
 
 def test_the_task_is_hard_enough_to_tell_methods_apart() -> None:
-    """One client smaller than a batch, one empty, absences; models and clients that are really different."""
+    """One client smaller than a batch, one empty, absences; models and clients that are
+    really different.
+    """
     method, descent = made("ifca", "sgd")
     task = task_of(method)
     assert 0 < min(s for s in SIZES if s) < BATCH and 0 in SIZES
     assert set(COHORTS[1]) < set(COHORTS[0]) < set(range(len(SIZES)))
     chosen = {ifca.choice(task.start, task, i) for i in COHORTS[0] if SIZES[i]}
     assert 1 < len(chosen) < len(task.start)  # several clusters are trained, and one is not
-    server = {name: CASES[name][1](task_of(made(name, "sgd")[0]), descent).server for name in ("fedavg", "fedprox")}
-    gap = max(np.abs(server["fedavg"]["model"][0][k] - v).max() for k, v in server["fedprox"]["model"][0].items())
+    server = {
+        name: CASES[name][1](task_of(made(name, "sgd")[0]), descent).server
+        for name in ("fedavg", "fedprox")
+    }
+    gap = max(
+        np.abs(server["fedavg"]["model"][0][k] - v).max()
+        for k, v in server["fedprox"]["model"][0].items()
+    )
     assert gap > 1e-3
     assert federation().x.dtype == torch.float64

@@ -18,7 +18,18 @@ from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.per_fedavg import PerFedAvg
 
 from . import fedavg, per_fedavg
-from .harness import BATCH, COHORTS, ENGINES, FEATURES, SIZES, agrees, federation, mlp_net, play, task_of
+from .harness import (
+    BATCH,
+    COHORTS,
+    ENGINES,
+    FEATURES,
+    SIZES,
+    agrees,
+    federation,
+    mlp_net,
+    play,
+    task_of,
+)
 from .longer import close
 from .plain import Descent
 
@@ -37,25 +48,37 @@ def test_two_rounds_are_those_of_the_paper(variant: str, delta: float | None, en
 def test_without_an_inner_step_it_is_fedavg_on_half_of_each_batch(engine: Any) -> None:
     method = PerFedAvg(**COMMON, inner_lr=0.0)
     task = task_of(method)
-    halves = [{i: [[per_fedavg.divided(b, 2)[1] for b in own[0]]] for i, own in c.items()} for c in task.rounds]
+    halves = [
+        {i: [[per_fedavg.divided(b, 2)[1] for b in own[0]]] for i, own in c.items()}
+        for c in task.rounds
+    ]
     expected = fedavg.run(replace(task, rounds=halves), Descent(0.2)).server["model"][0]
     close({k: v[0] for k, v in play(method, engine)[1].server["model"].items()}, expected)
 
 
 def test_differences_of_gradients_are_the_second_derivative() -> None:
-    """Smooth loss, one batch: the Hessian-free step tends to g - alpha H g as delta falls, H by autograd."""
-    net = Net.of(lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.Tanh(), nn.Linear(5, 4)), dtype=torch.float64)
+    """Smooth loss, one batch: the Hessian-free step tends to g - alpha H g as delta
+    falls, H by autograd.
+    """
+    net = Net.of(
+        lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.Tanh(), nn.Linear(5, 4)),
+        dtype=torch.float64,
+    )
     options = {**COMMON, "net": net, "epochs": 1, "batch_size": SIZES[0]}
     method, data = PerFedAvg(**options, inner_lr=0.5, variant="hf", delta=1e-4), federation()
     w = {k: torch.from_numpy(v).requires_grad_() for k, v in task_of(method).start[0].items()}
     (batch,), rows = task_of(method).rounds[0][0][0], torch.from_numpy(data.train[0])
     b1, b2, b3 = (rows[torch.from_numpy(part)] for part in per_fedavg.divided(batch, 3))
 
-    def slope(at: dict[str, torch.Tensor], b: torch.Tensor, again: bool = False) -> list[torch.Tensor]:
+    def slope(
+        at: dict[str, torch.Tensor], b: torch.Tensor, again: bool = False
+    ) -> list[torch.Tensor]:
         loss = F.cross_entropy(net(at, data.x[b]), data.y[b])
         return list(torch.autograd.grad(loss, list(at.values()), create_graph=again))
 
-    near = {k: (v - 0.5 * g).detach().requires_grad_() for (k, v), g in zip(w.items(), slope(w, b1))}
+    near = {
+        k: (v - 0.5 * g).detach().requires_grad_() for (k, v), g in zip(w.items(), slope(w, b1))
+    }
     g = slope(near, b2)
     bend = torch.autograd.grad(slope(w, b3, again=True), list(w.values()), g)
     after = play(method, ENGINES["sequential"], cohorts=((0,),))[1].server["model"]
@@ -78,7 +101,9 @@ def test_a_batch_of_one_example_serves_for_all_parts(engine: Any) -> None:
 @each_engine
 @pytest.mark.parametrize(("variant", "parts"), [("fo", 2), ("hf", 3)])
 def test_running_statistics_move_once_in_a_step(variant: str, parts: int, engine: Any) -> None:
-    """Only by the pass on the second part of a batch, with the momentum of 0.1; inner slopes leave them alone."""
+    """Only by the pass on the second part of a batch, with the momentum of 0.1; inner
+    slopes leave them alone.
+    """
     layers = (nn.Linear(FEATURES, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4))
     net = Net.of(nn.Sequential(*layers), dtype=torch.float64)
     options = {**COMMON, "net": net, "epochs": 1, "batch_size": SIZES[0]}
@@ -88,8 +113,12 @@ def test_running_statistics_move_once_in_a_step(variant: str, parts: int, engine
     second = task.train[0][0][per_fedavg.divided(task.rounds[0][0][0][0], parts)[1]]
     h = second @ task.start[0]["0.weight"].T + task.start[0]["0.bias"]
     actual = state.server["model"]
-    np.testing.assert_allclose(actual["1.running_mean"][0].numpy(), 0.1 * h.mean(0), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(actual["1.running_var"][0].numpy(), 0.9 + 0.1 * h.var(0, ddof=1), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        actual["1.running_mean"][0].numpy(), 0.1 * h.mean(0), rtol=0, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        actual["1.running_var"][0].numpy(), 0.9 + 0.1 * h.var(0, ddof=1), rtol=0, atol=1e-12
+    )
 
 
 def test_adaptation_uses_training_data_and_makes_the_model_personal() -> None:
@@ -97,7 +126,10 @@ def test_adaptation_uses_training_data_and_makes_the_model_personal() -> None:
     setting, state = play(method, ENGINES["vectorised"], cohorts=COHORTS * 2)
     personal = evaluate(setting, state, [2], ENGINES["vectorised"], part="train")["personal"][2]
     plain, _ = play(FedAvg(**COMMON), ENGINES["vectorised"], cohorts=())
-    assert personal[2] < evaluate(plain, state, [2], ENGINES["vectorised"], part="train")["personal"][2][2]
+    assert (
+        personal[2]
+        < evaluate(plain, state, [2], ENGINES["vectorised"], part="train")["personal"][2][2]
+    )
 
 
 @pytest.mark.parametrize(

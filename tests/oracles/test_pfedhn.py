@@ -15,10 +15,28 @@ from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.methods.pfedhn import PFedHN, generated
 
 from . import pfedhn
-from .harness import BATCH, COHORTS, ENGINES, FEATURES, SEED, SIZES, counts, federation, mlp_net, play, task_of
+from .harness import (
+    BATCH,
+    COHORTS,
+    ENGINES,
+    FEATURES,
+    SEED,
+    SIZES,
+    counts,
+    federation,
+    mlp_net,
+    play,
+    task_of,
+)
 from .plain import Descent
 
-COMMON: dict[str, Any] = {"net": mlp_net(), "lr": 0.2, "epochs": 2, "batch_size": BATCH, "hidden": 9}
+COMMON: dict[str, Any] = {
+    "net": mlp_net(),
+    "lr": 0.2,
+    "epochs": 2,
+    "batch_size": BATCH,
+    "hidden": 9,
+}
 EMPTY = SIZES.index(0)  # a client without data
 each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
 
@@ -26,7 +44,9 @@ each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGIN
 @each_engine
 @pytest.mark.parametrize("clip", [50.0, 0.01])
 def test_two_rounds_are_those_of_the_paper(clip: float, engine: Any) -> None:
-    method = PFedHN(**COMMON, embedding=3, hidden_layers=2, server_lr=0.1, server_decay=0.01, clip=clip)
+    method = PFedHN(
+        **COMMON, embedding=3, hidden_layers=2, server_lr=0.1, server_decay=0.01, clip=clip
+    )
     setting, state = play(method, engine)
     start = {k: v.numpy() for k, v in setting.start().server["hypernetwork"].items()}
     phi, outcome = pfedhn.run(task_of(method), Descent(0.2), start, 0.1, 0.9, 0.01, clip)
@@ -49,14 +69,23 @@ def test_the_smaller_clip_is_really_active() -> None:
 
 
 def test_a_model_nobody_changes_teaches_nothing() -> None:
-    """A local learning rate that no weight notices, and no decay: the hypernetwork stays as it is."""
-    setting, state = play(PFedHN(**{**COMMON, "lr": 1e-300}, server_decay=0.0), ENGINES["vectorised"])
+    """A local learning rate that no weight notices, and no decay: the hypernetwork
+    stays as it is.
+    """
+    setting, state = play(
+        PFedHN(**{**COMMON, "lr": 1e-300}, server_decay=0.0), ENGINES["vectorised"]
+    )
     start = setting.start()
-    assert all(torch.equal(v, start.server["hypernetwork"][k]) for k, v in state.server["hypernetwork"].items())
+    assert all(
+        torch.equal(v, start.server["hypernetwork"][k])
+        for k, v in state.server["hypernetwork"].items()
+    )
 
 
 @each_engine
-def test_a_round_in_which_nobody_has_data_moves_nothing_not_even_by_momentum_and_decay(engine: Any) -> None:
+def test_a_round_in_which_nobody_has_data_moves_nothing_not_even_by_momentum_and_decay(
+    engine: Any,
+) -> None:
     setting, before = play(PFedHN(**COMMON, server_momentum=0.9, server_decay=0.1), engine)
     assert SIZES[EMPTY] == 0 and any(v.abs().max() > 0 for v in before.server["velocity"].values())
     after, _ = run_round(setting, before, [EMPTY], engine)
@@ -70,7 +99,8 @@ def test_a_small_step_moves_what_is_made_towards_what_was_trained() -> None:
     before = setting.start()
     after, _ = run_round(setting, before, [0], ENGINES["sequential"])
     old, new = (generated(s.server["hypernetwork"], torch.tensor([0]))[0] for s in (before, after))
-    trained = torch.cat([v[0].flatten() for v in after.server["model"].values()])  # one client: the mean is its model
+    # one client: the mean is its model
+    trained = torch.cat([v[0].flatten() for v in after.server["model"].values()])
     assert (new - trained).norm() < (old - trained).norm()
 
 
@@ -101,7 +131,11 @@ def test_running_statistics_are_not_made_but_measured(statistics: str) -> None:
     method = PFedHN(**{**COMMON, "net": net, "batch_size": 7}, statistics=statistics)
     actual = [play(method, engine)[1] for engine in ENGINES.values()]
     for state in actual:
-        held = state.server["statistics"] if statistics == "average" else state.private[0]["statistics"]
+        held = (
+            state.server["statistics"]
+            if statistics == "average"
+            else state.private[0]["statistics"]
+        )
         assert (held["1.running_var"] > 0).all() and held["1.running_mean"].abs().max() > 0.01
     for key, value in actual[0].server["hypernetwork"].items():
         torch.testing.assert_close(actual[1].server["hypernetwork"][key], value, rtol=0, atol=1e-10)
@@ -113,7 +147,8 @@ def test_local_steps_take_the_place_of_epochs() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"embedding": 0}, {"hidden": 0}, {"hidden_layers": 0}, {"server_lr": 0.0}, {"clip": 0.0}]
+    "options",
+    [{"embedding": 0}, {"hidden": 0}, {"hidden_layers": 0}, {"server_lr": 0.0}, {"clip": 0.0}],
 )
 def test_values_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(options))):

@@ -18,7 +18,10 @@ from .plain import Descent
 
 # Options of the library, and the same for the oracle.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "alpha is projected": ({"alpha_param": "projection", "alpha_lr": 0.2}, {"simplex": True, "alpha_lr": 0.2}),
+    "alpha is projected": (
+        {"alpha_param": "projection", "alpha_lr": 0.2},
+        {"simplex": True, "alpha_lr": 0.2},
+    ),
     "one alpha for all layers": ({"alpha_scope": "model"}, {"one_alpha": True}),
     "one projected alpha": (
         {"alpha_param": "projection", "alpha_lr": 0.2, "alpha_scope": "model"},
@@ -41,9 +44,19 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_two_rounds_are_those_of_the_paper(case: str, engine: str) -> None:
     own, message = CASES[case]
     usual = {"branches": 3, "alpha_lr": 0.9}
-    options = {"lr": 0.1, "epochs": 2, "batch_size": BATCH, "optimizer": SGD(momentum=0.9), "alpha_epochs": 3}
+    options = {
+        "lr": 0.1,
+        "epochs": 2,
+        "batch_size": BATCH,
+        "optimizer": SGD(momentum=0.9),
+        "alpha_epochs": 3,
+    }
     method = PFedMB(net=mlp_net(), **options, **{**usual, **own})
-    agrees(method, pfedmb.run(task_of(method), Descent(0.1, momentum=0.9), **{**usual, **message}), ENGINES[engine])
+    agrees(
+        method,
+        pfedmb.run(task_of(method), Descent(0.1, momentum=0.9), **{**usual, **message}),
+        ENGINES[engine],
+    )
 
 
 def test_the_projection_is_the_nearest_point_of_the_simplex() -> None:
@@ -51,4 +64,5 @@ def test_the_projection_is_the_nearest_point_of_the_simplex() -> None:
     rows = np.concatenate([draw.normal(size=(50, 4)) * scale for scale in (0.1, 1, 10)])
     expected = np.array([pfedmb.nearest_on_simplex(row) for row in rows])
     np.testing.assert_allclose(projected(torch.from_numpy(rows)).numpy(), expected, atol=1e-12)
-    assert ((expected > 0).sum(1) > 1).any() and ((expected == 0).any(1)).any()  # inside, and on the border
+    # inside, and on the border
+    assert ((expected > 0).sum(1) > 1).any() and ((expected == 0).any(1)).any()

@@ -33,7 +33,9 @@ def test_two_rounds_of_pfedme_are_those_of_the_paper(local_rounds: int, engine: 
     decay = SGD(weight_decay=0.001)  # of the inner steps, as in the authors' code
     method = PFedMe(**COMMON, **OWN, local_rounds=local_rounds, beta=1.5, optimizer=decay)
     task = task_of(method)
-    expected = pfedme.run(task, eta=0.05, inner_eta=0.07, strength=6.0, inner=3, beta=1.5, decay=0.001)
+    expected = pfedme.run(
+        task, eta=0.05, inner_eta=0.07, strength=6.0, inner=3, beta=1.5, decay=0.001
+    )
     agrees(method, expected, engine)
 
 
@@ -53,7 +55,9 @@ def test_one_inner_step_and_one_local_round_are_a_step_of_fedavg() -> None:
         torch.testing.assert_close(actual.server["shared"][key], value, rtol=0, atol=1e-12)
 
 
-def test_without_a_pull_the_shared_model_stays_and_the_personal_one_is_plain_descent_from_it() -> None:
+def test_without_a_pull_the_shared_model_stays_and_the_personal_one_is_plain_descent_from_it() -> (
+    None
+):
     """lambda = 0 and K = 1: theta_i is an epoch of SGD from the model that was sent."""
     engine, options = ENGINES["sequential"], {**COMMON, "epochs": 1}
     method = PFedMe(**options, strength=0.0, inner_lr=0.07, inner_steps=1, local_rounds=0)
@@ -64,7 +68,9 @@ def test_without_a_pull_the_shared_model_stays_and_the_personal_one_is_plain_des
         torch.testing.assert_close(actual.server["shared"][key], value, rtol=0, atol=1e-12)
     for client, blocks in local.private.items():
         for key, value in blocks["model"].items():
-            torch.testing.assert_close(actual.private[client]["personal"][key], value, rtol=0, atol=1e-12)
+            torch.testing.assert_close(
+                actual.private[client]["personal"][key], value, rtol=0, atol=1e-12
+            )
 
 
 def test_a_strong_pull_keeps_the_personal_model_near_the_shared_one() -> None:
@@ -73,7 +79,9 @@ def test_a_strong_pull_keeps_the_personal_model_near_the_shared_one() -> None:
         method = PFedMe(**COMMON, **rates, strength=strength, inner_steps=20, local_rounds=1)
         setting, state = play(method, ENGINES["sequential"], cohorts=((0,),))
         start = setting.start().server["shared"]
-        return max(float((v - start[k][0]).abs().max()) for k, v in state.private[0]["personal"].items())
+        return max(
+            float((v - start[k][0]).abs().max()) for k, v in state.private[0]["personal"].items()
+        )
 
     assert gap(100.0) < gap(10.0) / 5 < gap(1.0) / 10
 
@@ -87,12 +95,19 @@ def test_what_is_reported_as_personal_is_the_personal_model() -> None:
 
 def test_the_shared_model_has_the_running_statistics_of_the_personal_ones() -> None:
     layers = (nn.Linear(FEATURES, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
-    options = {**COMMON, **OWN, "net": Net.of(nn.Sequential(*layers), dtype=torch.float64), "batch_size": 7}
+    options = {
+        **COMMON,
+        **OWN,
+        "net": Net.of(nn.Sequential(*layers), dtype=torch.float64),
+        "batch_size": 7,
+    }
     for engine in ENGINES.values():
         _, state = play(PFedMe(**options, local_rounds=4), engine, cohorts=((0, 1),))
         own = [state.private[i]["personal"]["1.running_var"] for i in (0, 1)]
         mean = (SIZES[0] * own[0] + SIZES[1] * own[1]) / (SIZES[0] + SIZES[1])
-        torch.testing.assert_close(state.server["shared"]["1.running_var"][0], mean, rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            state.server["shared"]["1.running_var"][0], mean, rtol=0, atol=1e-12
+        )
         assert (mean - 1).abs().max() > 1e-3
 
 
@@ -108,9 +123,13 @@ def test_a_new_client_of_pfedme_only_solves_for_its_personal_model() -> None:
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [({"strength": -1.0}, "strength"), ({"inner_steps": 0}, "inner_steps"), ({"local_rounds": -1}, "local_rounds"),
-     ({"beta": 0.0}, "beta")],
-)  # fmt: skip
+    [
+        ({"strength": -1.0}, "strength"),
+        ({"inner_steps": 0}, "inner_steps"),
+        ({"local_rounds": -1}, "local_rounds"),
+        ({"beta": 0.0}, "beta"),
+    ],
+)
 def test_values_out_of_range_are_refused(options: dict[str, Any], word: str) -> None:
     with pytest.raises(UserError, match=word):
         PFedMe(mlp_net(), **options)
@@ -126,18 +145,26 @@ def test_mean_regularisation_without_a_pull_is_local() -> None:
     method = MeanRegMTL(**COMMON, lr=0.1, strength=0.0)
     assert method.degenerate()
     _, actual = play(method, ENGINES["sequential"])
-    _, expected = play(Local(**COMMON, lr=0.1, optimizer=SGD(weight_decay=5e-4)), ENGINES["sequential"])
+    _, expected = play(
+        Local(**COMMON, lr=0.1, optimizer=SGD(weight_decay=5e-4)), ENGINES["sequential"]
+    )
     only = {i: {"model": blocks["model"]} for i, blocks in actual.private.items()}
     assert apart(replace(actual, server={}, private=only), replace(expected, server={})) < 1e-12
 
 
 def test_clients_of_mean_regularisation_never_load_the_mean() -> None:
-    """A tiny pull leaves them where Local leaves them, although they are sent the mean in every round."""
+    """A tiny pull leaves them where Local leaves them, although they are sent the mean
+    in every round.
+    """
     _, actual = play(MeanRegMTL(**COMMON, lr=0.1, strength=1e-9), ENGINES["sequential"])
-    _, expected = play(Local(**COMMON, lr=0.1, optimizer=SGD(weight_decay=5e-4)), ENGINES["sequential"])
+    _, expected = play(
+        Local(**COMMON, lr=0.1, optimizer=SGD(weight_decay=5e-4)), ENGINES["sequential"]
+    )
     for client, blocks in expected.private.items():
         for key, value in blocks["model"].items():
-            torch.testing.assert_close(actual.private[client]["model"][key], value, rtol=0, atol=1e-7)
+            torch.testing.assert_close(
+                actual.private[client]["model"][key], value, rtol=0, atol=1e-7
+            )
 
 
 def test_a_new_client_of_mean_regularisation_starts_from_the_mean() -> None:
@@ -150,7 +177,9 @@ def test_a_new_client_of_mean_regularisation_starts_from_the_mean() -> None:
     x, y = (values[setting.data.test[5]] for values in (setting.data.x, setting.data.y))
     logits = method.net(mean, x)
     assert joined[0] == float((logits.argmax(-1) == y).sum())
-    assert joined[2] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, y, reduction="sum")))
+    assert joined[2] == pytest.approx(
+        float(torch.nn.functional.cross_entropy(logits, y, reduction="sum"))
+    )
 
 
 def test_a_negative_pull_is_refused() -> None:

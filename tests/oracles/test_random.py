@@ -1,4 +1,6 @@
-"""Noise as a function of keys: the numbers of splitmix64, even, and with no relation between keys or places."""
+"""Noise as a function of keys: the numbers of splitmix64, even, and with no relation
+between keys or places.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ def test_fold_is_splitmix64_of_key_and_number(number: int) -> None:
 def test_the_shape_does_not_change_the_numbers() -> None:
     key = torch.tensor(5)
     assert torch.equal(uniform(key, (6, 4)).flatten(), uniform(key, (24,)))
-    assert torch.equal(uniform(key, (2, 4)), uniform(key, (6, 4))[:2])  # rows of padding come after the real ones
+    # rows of padding come after the real ones
+    assert torch.equal(uniform(key, (2, 4)), uniform(key, (6, 4))[:2])
 
 
 def test_noise_inside_vmap_is_the_noise_outside() -> None:
@@ -65,7 +68,8 @@ def test_uniform_is_even_between_0_and_1(key: int) -> None:
     u = drawn(key)
     assert u.min() > 0 and u.max() < 1
     assert abs(u.mean() - 1 / 2) < 5 * (1 / 12 / COUNT) ** 0.5
-    assert abs(u.var() - 1 / 12) < 5 * (1 / 180 / COUNT) ** 0.5  # 1/180: the variance of (u - 1/2)^2
+    # 1/180: the variance of (u - 1/2)^2
+    assert abs(u.var() - 1 / 12) < 5 * (1 / 180 / COUNT) ** 0.5
     assert abs(chi_square(np.bincount((u * 1000).astype(int), minlength=1000))) < 5
 
 
@@ -73,7 +77,10 @@ def test_uniform_is_even_between_0_and_1(key: int) -> None:
     "other",
     [
         pytest.param(lambda u: drawn(12), id="the next key"),
-        pytest.param(lambda u: uniform(fold(torch.tensor(11), 1), (COUNT,)).double().numpy(), id="a folded key"),
+        pytest.param(
+            lambda u: uniform(fold(torch.tensor(11), 1), (COUNT,)).double().numpy(),
+            id="a folded key",
+        ),
         pytest.param(lambda u: np.roll(u, 1), id="the next place"),
         pytest.param(lambda u: np.roll(u, 64), id="the place 64 further on"),
     ],
@@ -105,17 +112,34 @@ def test_the_first_numbers_of_many_keys_are_even() -> None:
     ],
 )
 def test_derived_seeds_never_change(path: tuple[int, ...], expected: int) -> None:
-    """Half of the first 8 bytes, little end first, of the SHA-256 of the typed path: old runs can be repeated."""
+    """Half of the first 8 bytes, little end first, of the SHA-256 of the typed path:
+    old runs can be repeated.
+    """
     assert derive(*path) == expected
     text = "/".join(f"{'int' if isinstance(p, int) else 'str'}:{p}" for p in path)
     assert expected == int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") // 2
 
 
 def test_every_part_of_a_path_matters() -> None:
-    paths = [(0,), (1,), (0, 1), (1, 0), (0, "1"), (0, 1, "train"), (0, 1, "adapt"), (0, "1", "train"), (0, 11)]
+    paths = [
+        (0,),
+        (1,),
+        (0, 1),
+        (1, 0),
+        (0, "1"),
+        (0, 1, "train"),
+        (0, 1, "adapt"),
+        (0, "1", "train"),
+        (0, 11),
+    ]
     assert len({derive(*path) for path in paths}) == len(paths)  # type: ignore[arg-type]
 
 
 def test_a_generator_is_a_function_of_its_path() -> None:
-    assert generator(3, 1, "order").permutation(10).tolist() == generator(3, 1, "order").permutation(10).tolist()
-    assert generator(3, 1, "order").random(5).tolist() != generator(3, 2, "order").random(5).tolist()
+    assert (
+        generator(3, 1, "order").permutation(10).tolist()
+        == generator(3, 1, "order").permutation(10).tolist()
+    )
+    assert (
+        generator(3, 1, "order").random(5).tolist() != generator(3, 2, "order").random(5).tolist()
+    )

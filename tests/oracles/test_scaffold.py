@@ -29,20 +29,28 @@ def test_two_rounds_are_those_of_the_paper(weigh_by: str, engine: Any) -> None:
 @each_engine
 def test_the_first_round_is_fedavg(engine: Any) -> None:
     """All control variates are still 0."""
-    (_, actual), (_, expected) = (play(m(**COMMON), engine, cohorts=COHORTS[:1]) for m in (Scaffold, FedAvg))
+    (_, actual), (_, expected) = (
+        play(m(**COMMON), engine, cohorts=COHORTS[:1]) for m in (Scaffold, FedAvg)
+    )
     for key, value in expected.server["model"].items():
         torch.testing.assert_close(actual.server["model"][key], value, rtol=0, atol=1e-12)
 
 
 def test_the_second_round_is_not_fedavg() -> None:
-    (_, actual), (_, expected) = (play(m(**COMMON), ENGINES["sequential"]) for m in (Scaffold, FedAvg))
-    gap = max((actual.server["model"][k] - v).abs().max() for k, v in expected.server["model"].items())
+    (_, actual), (_, expected) = (
+        play(m(**COMMON), ENGINES["sequential"]) for m in (Scaffold, FedAvg)
+    )
+    gap = max(
+        (actual.server["model"][k] - v).abs().max() for k, v in expected.server["model"].items()
+    )
     assert gap > 1e-3
 
 
 def test_the_control_is_the_mean_of_the_clients_controls() -> None:
     """c = sum_i c_i / N at all times, if clients count alike; who never trained has 0."""
-    _, state = play(Scaffold(**COMMON, weigh_by="clients"), ENGINES["vectorised"], cohorts=COHORTS * 2)
+    _, state = play(
+        Scaffold(**COMMON, weigh_by="clients"), ENGINES["vectorised"], cohorts=COHORTS * 2
+    )
     for key, value in state.server["control"].items():
         total = sum(blocks["own"][key] for blocks in state.private.values())
         torch.testing.assert_close(value[0], total / len(SIZES), rtol=0, atol=1e-12)
@@ -59,7 +67,9 @@ def test_anything_but_plain_sgd_is_refused(optimizer: Any) -> None:
         Scaffold(mlp_net(), optimizer=optimizer)
 
 
-@pytest.mark.parametrize(("options", "word"), [({"server_lr": 0.0}, "server_lr"), ({"weigh_by": "luck"}, "weigh_by")])
+@pytest.mark.parametrize(
+    ("options", "word"), [({"server_lr": 0.0}, "server_lr"), ({"weigh_by": "luck"}, "weigh_by")]
+)
 def test_values_out_of_range_are_refused(options: dict[str, Any], word: str) -> None:
     with pytest.raises(UserError, match=word):
         Scaffold(mlp_net(), **options)

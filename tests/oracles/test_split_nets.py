@@ -25,7 +25,13 @@ from .harness import BATCH, ENGINES, SIZES, agrees, mlp_net, play, task_of
 from .plain import Descent
 
 OPTIMIZER, DESCENT = SGD(momentum=0.9, weight_decay=0.05), Descent(0.05, momentum=0.9, decay=0.05)
-COMMON: dict[str, Any] = {"net": mlp_net(), "lr": 0.05, "epochs": 2, "batch_size": BATCH, "optimizer": OPTIMIZER}
+COMMON: dict[str, Any] = {
+    "net": mlp_net(),
+    "lr": 0.05,
+    "epochs": 2,
+    "batch_size": BATCH,
+    "optimizer": OPTIMIZER,
+}
 each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
 
 
@@ -38,7 +44,9 @@ def same(found: dict[str, Tensor], expected: dict[str, Tensor], within: float = 
 @each_engine
 @pytest.mark.parametrize("shared", ["top", "bottom"])
 @pytest.mark.parametrize("top_layers", [1, 2])
-def test_two_rounds_of_lg_fedavg_are_those_of_the_paper(top_layers: int, shared: str, engine: Any) -> None:
+def test_two_rounds_of_lg_fedavg_are_those_of_the_paper(
+    top_layers: int, shared: str, engine: Any
+) -> None:
     method = LGFedAvg(**COMMON, lg_global=shared, top_layers=top_layers)
     agrees(method, lg_fedavg.run(task_of(method), DESCENT, top_layers, shared), engine)
 
@@ -78,7 +86,9 @@ def test_lg_fedavg_with_an_empty_global_part_is_local() -> None:
 
 def test_a_norm_belongs_to_the_side_of_the_layer_before_it() -> None:
     net = Net.of(
-        lambda: nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
+        lambda: nn.Sequential(
+            nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 4)
+        )
     )
     pieces = LGFedAvg(net, top_layers=2).pieces
     assert {name.partition(".")[0] for name in pieces["bottom"].names} == {"0", "1"}
@@ -100,7 +110,10 @@ def test_two_rounds_of_fedrep_are_those_of_the_paper(tune_epochs: int, engine: A
 
 def test_fedrep_trains_the_head_first_and_the_body_then() -> None:
     method = FedRep(**COMMON)
-    assert [(phase.train, phase.epochs) for phase in method.phases()] == [(("head",), 10), (("body",), 2)]
+    assert [(phase.train, phase.epochs) for phase in method.phases()] == [
+        (("head",), 10),
+        (("body",), 2),
+    ]
     assert [(phase.train, phase.epochs) for phase in method.joining()] == [(("head",), 10)]
 
 
@@ -123,7 +136,11 @@ def test_two_rounds_of_fedbabu_are_those_of_the_paper(tune: str, engine: Any) ->
 
 def test_the_head_of_fedbabu_is_neither_kept_nor_sent() -> None:
     setting, state = play(FedBABU(**COMMON), ENGINES["sequential"])
-    assert not setting.methods["all"].stateful and state.private == {} and state.server.keys() == {"body"}
+    assert (
+        not setting.methods["all"].stateful
+        and state.private == {}
+        and state.server.keys() == {"body"}
+    )
     assert not set(state.server["body"]) & set(mlp_net().head.names)
 
 
@@ -132,9 +149,15 @@ def test_fedbabu_without_fine_tuning_answers_with_the_initial_head() -> None:
     assert method.degenerate()
     setting, state = play(method, ENGINES["sequential"])
     found = evaluate(setting, state, [0], ENGINES["sequential"])["personal"][0]
-    head = {k: torch.from_numpy(v) for k, v in task_of(method).start[0].items() if k in mlp_net().head.names}
+    head = {
+        k: torch.from_numpy(v)
+        for k, v in task_of(method).start[0].items()
+        if k in mlp_net().head.names
+    }
     rows = setting.data.test[0]
-    logits = method.net({**{k: v[0] for k, v in state.server["body"].items()}, **head}, setting.data.x[rows])
+    logits = method.net(
+        {**{k: v[0] for k, v in state.server["body"].items()}, **head}, setting.data.x[rows]
+    )
     expected = float(nn.functional.cross_entropy(logits, setting.data.y[rows], reduction="sum"))
     assert found[2] == pytest.approx(expected, abs=1e-10)
 

@@ -14,7 +14,19 @@ from fedblocks.engines.round import Engine, evaluate
 from fedblocks.nets.text import next_word
 
 from .autograd import IGNORE
-from .harness import COHORTS, SEED, SIZES, TEST_SIZES, TOLERANCE, _batches, _numbered, _numpy, _same, counts, play
+from .harness import (
+    COHORTS,
+    SEED,
+    SIZES,
+    TEST_SIZES,
+    TOLERANCE,
+    _batches,
+    _numbered,
+    _numpy,
+    _same,
+    counts,
+    play,
+)
 from .plain import Outcome, Task
 
 WORDS, STEPS = 9, 5
@@ -26,7 +38,9 @@ def text_net() -> Net:
 
 
 def texts() -> Federation:
-    """Each client counts in steps of its own; every third text is short: padded with 0, not scored there."""
+    """Each client counts in steps of its own; every third text is short: padded with 0,
+    not scored there.
+    """
     draw = np.random.Generator(np.random.PCG64(5))
     train, rows = _numbered(SIZES, 0)
     test, rows = _numbered(TEST_SIZES, rows)
@@ -48,18 +62,29 @@ def text_task(method: Method, slots: int = 2) -> Task:
         [_numpy(method.net.init(derive(SEED, "init", slot))) for slot in range(slots)],
         train=[(x[rows], y[rows]) for rows in data.train],
         test=[(x[rows], y[rows]) for rows in data.test],
-        rounds=[{i: _batches(method, t, i, SIZES[i]) for i in cohort} for t, cohort in enumerate(COHORTS)],
-        adapting={i: _batches(method, len(COHORTS), i, SIZES[i], adapting=True) for i in range(len(SIZES))},
+        rounds=[
+            {i: _batches(method, t, i, SIZES[i]) for i in cohort}
+            for t, cohort in enumerate(COHORTS)
+        ],
+        adapting={
+            i: _batches(method, len(COHORTS), i, SIZES[i], adapting=True) for i in range(len(SIZES))
+        },
     )
 
 
 def agrees_on_texts(method: Method, expected: Outcome, engine: Engine) -> None:
-    """Server slots and evaluations of the library are those of the oracle, and clients keep nothing."""
+    """Server slots and evaluations of the library are those of the oracle, and clients
+    keep nothing.
+    """
     setting, state = play(method, engine, texts())
     assert state.server.keys() == expected.server.keys() and state.private == {}
     for block, slots in expected.server.items():
         for slot, params in enumerate(slots):
-            _same(f"slot {slot} of {block}", {k: v[slot] for k, v in state.server[block].items()}, params)
+            _same(
+                f"slot {slot} of {block}",
+                {k: v[slot] for k, v in state.server[block].items()},
+                params,
+            )
     actual = evaluate(setting, state, range(len(SIZES)), engine)
     assert actual.keys() == expected.logits.keys()
     for view, by_client in expected.logits.items():

@@ -1,4 +1,6 @@
-"""The wheel in an environment of its own: nothing of ours is missing, and nothing but the core is needed."""
+"""The wheel in an environment of its own: nothing of ours is missing, and nothing but
+the core is needed.
+"""
 
 import subprocess
 import sys
@@ -17,7 +19,17 @@ ROOT = Path(__file__).parents[2]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that a release would publish."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
     subprocess.run(build, check=True)
     return next(folder.glob("fedblocks-*.whl"))
 
@@ -34,6 +46,8 @@ def test_the_command_starts_with_the_core_alone(wheel: Path, tmp_path: Path) -> 
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     constraints = str(ROOT / "constraints.txt")
-    subprocess.run([python, "-m", "pip", "install", "-q", "-c", constraints, wheel], check=True, cwd=tmp_path)
+    subprocess.run(
+        [python, "-m", "pip", "install", "-q", "-c", constraints, wheel], check=True, cwd=tmp_path
+    )
     shown = subprocess.check_output([python, "-m", "fedblocks", "--help"], text=True, cwd=tmp_path)
     assert "quickstart" in shown

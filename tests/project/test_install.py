@@ -29,7 +29,9 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def closure(extra: str = "", besides: frozenset[str] = frozenset({"torch", "numpy"})) -> dict[str, Distribution]:
+def closure(
+    extra: str = "", besides: frozenset[str] = frozenset({"torch", "numpy"})
+) -> dict[str, Distribution]:
     """The installed packages that fedblocks needs, `besides` and what only those need left out."""
     actual: dict[str, Distribution] = {}
     waiting = [Requirement(f"fedblocks[{extra}]" if extra else "fedblocks")]
@@ -41,13 +43,21 @@ def closure(extra: str = "", besides: frozenset[str] = frozenset({"torch", "nump
         actual[name] = distribution(name)
         extras = wanted.extras or {""}
         needs = [Requirement(line) for line in actual[name].requires or []]
-        waiting += [n for n in needs if n.marker is None or any(n.marker.evaluate({"extra": e}) for e in extras)]
+        waiting += [
+            n
+            for n in needs
+            if n.marker is None or any(n.marker.evaluate({"extra": e}) for e in extras)
+        ]
     return actual
 
 
 def installed_bytes(package: Distribution) -> int:
     """The bytes of a package's files on disk, compiled caches left out."""
-    files = [Path(str(package.locate_file(f))) for f in package.files or [] if "__pycache__" not in f.parts]
+    files = [
+        Path(str(package.locate_file(f)))
+        for f in package.files or []
+        if "__pycache__" not in f.parts
+    ]
     return sum(f.stat().st_size for f in files if f.is_file())
 
 
@@ -69,17 +79,26 @@ def test_the_core_has_at_most_15_packages_besides_torch_and_numpy() -> None:
 
 
 def test_the_core_takes_at_most_25_megabytes_besides_torch_and_numpy() -> None:
-    sizes = {name: installed_bytes(package) for name, package in closure().items()} | {"fedblocks": own_bytes()}
+    sizes = {name: installed_bytes(package) for name, package in closure().items()} | {
+        "fedblocks": own_bytes()
+    }
     assert min(sizes.values()) > 0, f"nothing measured for a package: {sizes}"
     assert sum(sizes.values()) <= 25_000_000, sizes
 
 
 def test_every_package_that_the_tests_run_with_is_pinned() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pinned = {plain(line.split("==")[0]): line.split("==")[1] for line in lines if not line.startswith("#")}
+    pinned = {
+        plain(line.split("==")[0]): line.split("==")[1]
+        for line in lines
+        if not line.startswith("#")
+    }
     assert pinned["torch"] == "2.13.0"
-    pytest.importorskip("mypy", reason="the development tools are not installed: pip install -e '.[dev]'")
-    # Torch's own needs are left out: they differ by machine (CUDA or not), and it pins those itself.
+    pytest.importorskip(
+        "mypy", reason="the development tools are not installed: pip install -e '.[dev]'"
+    )
+    # Torch's own needs are left out: they differ by machine (CUDA or not), and it pins those
+    # itself.
     needed = closure("dev", besides=frozenset({"torch"})).keys() - {"fedblocks"}
     assert needed <= pinned.keys(), sorted(needed - pinned.keys())
 
@@ -88,13 +107,17 @@ def test_help_appears_within_half_a_second() -> None:
     seconds = []
     for _ in range(5):  # the best of five: the other tests share the machine
         start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "fedblocks", "--help"], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "fedblocks", "--help"], check=True, capture_output=True
+        )
         seconds.append(time.perf_counter() - start)
     assert min(seconds) <= 0.5, seconds
 
 
 def test_help_does_not_import_torch() -> None:
-    done = subprocess.run([sys.executable, "-c", HELP_WITHOUT_TORCH], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", HELP_WITHOUT_TORCH], check=True, capture_output=True, text=True
+    )
     assert "Usage" in done.stdout
     assert done.stdout.splitlines()[-1] == "False"
 

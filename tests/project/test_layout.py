@@ -10,7 +10,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "fedblocks"
 FILES = sorted(SOURCE.rglob("*.py"))
 NAMES = [str(f.relative_to(SOURCE)) for f in FILES]
 
-# kernels <- layers <-> core <- methods, nets, data <- engines <- config <- runs <- reports, bench <- recipes <- cli
+# kernels <- layers <-> core <- methods, nets, data <- engines <- config <- runs <- reports, bench
+# <- recipes <- cli
 MODELS = {"core", "layers", "kernels", "methods", "nets", "data"}
 RUNS = MODELS | {"engines", "config", "runs"}
 MAY_IMPORT = {
@@ -34,10 +35,29 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "__init__": RUNS | {"reports", "export", "testing"},
 }
-BELOW_LAYERS = {"fedblocks.core.errors", "fedblocks.core.mode", "fedblocks.core.random"}  # of the core, for layers
+# of the core, for layers
+BELOW_LAYERS = {"fedblocks.core.errors", "fedblocks.core.mode", "fedblocks.core.random"}
 ABOVE_LAYERS = {"core/net.py", "core/random.py"}  # the files of the core that use layers or kernels
-PICKLES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml"}
-UNSAFE_CALLS = {"eval", "exec", "torch.load", "torch.save", "torch.hub.load", "torch.jit.load", "pandas.read_pickle"}
+PICKLES = {
+    "pickle",
+    "_pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "shelve",
+    "marshal",
+    "yaml",
+}
+UNSAFE_CALLS = {
+    "eval",
+    "exec",
+    "torch.load",
+    "torch.save",
+    "torch.hub.load",
+    "torch.jit.load",
+    "pandas.read_pickle",
+}
 
 
 def imported(tree: ast.AST, package: str) -> list[str]:
@@ -53,13 +73,21 @@ def imported(tree: ast.AST, package: str) -> list[str]:
 
 
 def layers(names: list[str]) -> set[str]:
-    """The parts of fedblocks among imported names; a name of the root package, but for its version, is `fedblocks`."""
-    ours = [name.split(".") for name in names if name.split(".")[0] == "fedblocks" and name != "fedblocks.__version__"]
+    """The parts of fedblocks among imported names; a name of the root package, but for
+    its version, is `fedblocks`.
+    """
+    ours = [
+        name.split(".")
+        for name in names
+        if name.split(".")[0] == "fedblocks" and name != "fedblocks.__version__"
+    ]
     return {path[1] if len(path) > 1 and path[1] in MAY_IMPORT else "fedblocks" for path in ours}
 
 
 def order_broken(source: str, file: str) -> set[str]:
-    """The parts of fedblocks that a file imports and may not; `cli` may take `testing` inside a function."""
+    """The parts of fedblocks that a file imports and may not; `cli` may take `testing`
+    inside a function.
+    """
     path = Path(file)
     package = ".".join(("fedblocks", *path.parts[:-1]))
     layer = path.parts[0].removesuffix(".py")
@@ -74,19 +102,37 @@ def order_broken(source: str, file: str) -> set[str]:
 def unsafe(source: str) -> set[str]:
     """Ways to run code that came as data: pickles in any coat, eval, exec."""
     tree = ast.parse(source)
-    actual = {name for name in imported(tree, "fedblocks") if name.split(".")[0] in PICKLES or name in UNSAFE_CALLS}
-    aliases = {a.asname: a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names if a.asname}
+    actual = {
+        name
+        for name in imported(tree, "fedblocks")
+        if name.split(".")[0] in PICKLES or name in UNSAFE_CALLS
+    }
+    aliases = {
+        a.asname: a.name
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Import)
+        for a in n.names
+        if a.asname
+    }
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         first, _, rest = ast.unparse(call.func).partition(".")
         name = ".".join(filter(None, (aliases.get(first, first), rest)))
         actual |= {name} & UNSAFE_CALLS
-        actual |= {"allow_pickle" for k in call.keywords if k.arg == "allow_pickle" and ast.unparse(k.value) != "False"}
+        actual |= {
+            "allow_pickle"
+            for k in call.keywords
+            if k.arg == "allow_pickle" and ast.unparse(k.value) != "False"
+        }
     return actual
 
 
 def long_functions(source: str) -> list[str]:
     """Functions of more than 40 lines."""
-    functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [
+        n
+        for n in ast.walk(ast.parse(source))
+        if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
     return [f.name for f in functions if (f.end_lineno or 0) - f.lineno + 1 > 40]
 
 
@@ -101,7 +147,11 @@ def test_layers_need_three_files_of_the_core_and_two_files_of_the_core_need_laye
         package = ".".join(("fedblocks", *Path(name).parts[:-1]))
         names = imported(ast.parse((SOURCE / name).read_text()), package)
         used[name] = {".".join(path.split(".")[:3]) for path in names}
-    above = {name for name in NAMES if name.startswith("core/") and layers(list(used[name])) & {"layers", "kernels"}}
+    above = {
+        name
+        for name in NAMES
+        if name.startswith("core/") and layers(list(used[name])) & {"layers", "kernels"}
+    }
     below = {module for name in NAMES if name.startswith("layers/") for module in used[name]}
     assert above == ABOVE_LAYERS
     assert {module for module in below if module.startswith("fedblocks.core")} == BELOW_LAYERS
@@ -146,7 +196,11 @@ def test_an_import_against_the_order_is_found(file: str, source: str, wrong: str
     [
         ("runs/a.py", "from fedblocks import __version__"),
         ("methods/a.py", "import torch\nfrom ..core.method import Method\nfrom .b import B"),
-        ("cli.py", "from fedblocks.runs import run\ndef check():\n    from fedblocks.testing import check_method"),
+        (
+            "cli.py",
+            "from fedblocks.runs import run\ndef check():\n    from fedblocks.testing "
+            "import check_method",
+        ),
     ],
 )
 def test_an_import_along_the_order_is_accepted(file: str, source: str) -> None:
@@ -172,7 +226,9 @@ def test_a_way_to_run_foreign_code_is_found(source: str) -> None:
     assert unsafe(source)
 
 
-@pytest.mark.parametrize("source", ["net.eval()", "np.load(path, allow_pickle=False)", "json.load(file)"])
+@pytest.mark.parametrize(
+    "source", ["net.eval()", "np.load(path, allow_pickle=False)", "json.load(file)"]
+)
 def test_harmless_calls_of_a_like_name_are_accepted(source: str) -> None:
     assert unsafe(source) == set()
 

@@ -28,7 +28,9 @@ def test_a_name_is_there_and_explained(name: str) -> None:
     assert name in VALUES | ALIASES or (inspect.getdoc(actual) or "").strip()
 
 
-@pytest.mark.parametrize("name", [n for n in fedblocks.__all__ if inspect.isfunction(getattr(fedblocks, n))])
+@pytest.mark.parametrize(
+    "name", [n for n in fedblocks.__all__ if inspect.isfunction(getattr(fedblocks, n))]
+)
 def test_a_function_has_types(name: str) -> None:
     signature = inspect.signature(getattr(fedblocks, name))
     assert signature.return_annotation is not inspect.Signature.empty
@@ -38,9 +40,14 @@ def test_a_function_has_types(name: str) -> None:
 def test_type_checkers_see_the_same_list_and_that_there_are_types() -> None:
     (block,) = (node for node in ast.parse(SOURCE.read_text()).body if isinstance(node, ast.If))
     seen = {
-        alias.asname or alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.asname or alias.name
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
-    assert {name for name in seen if not name.startswith("_")} | {"DataPool"} == set(fedblocks.__all__)
+    assert {name for name in seen if not name.startswith("_")} | {"DataPool"} == set(
+        fedblocks.__all__
+    )
     assert (SOURCE.parent / "py.typed").is_file()
 
 
@@ -49,8 +56,12 @@ def test_every_method_can_be_taken_by_the_name_of_its_class() -> None:
     assert fedblocks.FedPer is fedblocks.METHODS["fedper"]
 
 
-def test_an_unknown_name_is_an_attribute_error_and_nothing_is_imported_before_it_is_asked_for() -> None:
+def test_an_unknown_name_is_an_attribute_error_and_nothing_is_imported_before_it_is_asked_for() -> (
+    None
+):
     with pytest.raises(AttributeError, match="fedblocks has no name 'FedAvgg'"):
         _ = fedblocks.FedAvgg
-    code = "import sys, fedblocks; dir(fedblocks); fedblocks.__all__; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, fedblocks; dir(fedblocks); fedblocks.__all__; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -12,7 +12,9 @@ FILES = sorted(path for folder in ("src", "examples") for path in (ROOT / folder
 
 
 def banned_names(source: str) -> set[str]:
-    """The banned names that code gives to variables, parameters, attributes, functions or classes."""
+    """The banned names that code gives to variables, parameters, attributes, functions
+    or classes.
+    """
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Name):
@@ -42,7 +44,14 @@ def test_a_class_name_exists_once_in_the_package() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["found = 1", "def f(told): ...", "f(given=1)", "def made(): ...", "self.met = 1", "class hope: ..."],
+    [
+        "found = 1",
+        "def f(told): ...",
+        "f(given=1)",
+        "def made(): ...",
+        "self.met = 1",
+        "class hope: ...",
+    ],
 )
 def test_a_banned_name_is_seen(source: str) -> None:
     assert banned_names(source)

@@ -47,13 +47,23 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def tiny(*cells: Cell, name: str = "tiny", **more: Any) -> Recipe:
     """A recipe with these cells; default: one cell with two learning rates to choose from."""
     grid = {"method.lr": (0.001, 0.5)}
-    arguments = cells or (Cell("digits/fedavg", DIGITS, published=90.0, grid=grid, quick={"rounds": 1}),)
+    arguments = cells or (
+        Cell("digits/fedavg", DIGITS, published=90.0, grid=grid, quick={"rounds": 1}),
+    )
     return Recipe(name, "Digits", "nobody", "table", arguments, **more)
 
 
-def asked(recipe: Recipe, folder: Path, seeds: int = 2, quick: bool = False, **more: Any) -> Reproduction:
+def asked(
+    recipe: Recipe, folder: Path, seeds: int = 2, quick: bool = False, **more: Any
+) -> Reproduction:
     """Everything of a recipe, with what the folder already holds."""
-    return Reproduction(recipe.cells, Results.open(folder / "results", recipe, quick), seeds, folder / "runs", **more)
+    return Reproduction(
+        recipe.cells,
+        Results.open(folder / "results", recipe, quick),
+        seeds,
+        folder / "runs",
+        **more,
+    )
 
 
 def batch(task: Task, seconds: float | None) -> dict[str, Any]:

@@ -27,7 +27,10 @@ WORDS, BUCKETS = 15, 5
 def texts() -> Federation:
     """Four users who write at random, rare words being unknown."""
     rng = np.random.Generator(np.random.PCG64(0))
-    users = {f"user-{u}": [[f"w{int(i)}" for i in rng.zipf(1.5, 9) % 40] for _ in range(12)] for u in range(4)}
+    users = {
+        f"user-{u}": [[f"w{int(i)}" for i in rng.zipf(1.5, 9) % 40] for _ in range(12)]
+        for u in range(4)
+    }
     corpus = Corpus.in_time_order(users, (0.6, 0.2, 0.2), {"name": "made_up"})
     return corpus.pool(corpus.vocabulary(WORDS, BUCKETS), 6).federation()
 
@@ -40,18 +43,24 @@ def setting(texts: Federation, name: str, buckets: int | None = None, **options:
 def test_table_1_has_nine_methods_on_two_data_sets_with_one_budget() -> None:
     cells = recipe_named("flow-table1").cells
     assert len(cells) == 18 and {cell.key: cell.published for cell in cells}["reddit/flow"] == 19.36
-    budgets = {(c.config["rounds"], c.config["cohort"]["size"], c.config["method"]["batch_size"]) for c in cells}
+    budgets = {
+        (c.config["rounds"], c.config["cohort"]["size"], c.config["method"]["batch_size"])
+        for c in cells
+    }
     assert budgets == {(2000, 10, 16)} and {len(cell.points()) for cell in cells} == {3}
 
 
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised()], ids=["sequential", "vectorised"])
 @pytest.mark.parametrize("method", ["fedavg", "flow"])
-def test_one_evaluation_counts_words_in_three_ways(texts: Federation, method: str, engine: Any) -> None:
+def test_one_evaluation_counts_words_in_three_ways(
+    texts: Federation, method: str, engine: Any
+) -> None:
     own = setting(texts, method)
     state, _ = run_round(own, own.start(), range(4), engine)
     actual = evaluate(own, state, range(4), engine)
     for score, scored in score_variants(texts).items():
-        expected = evaluate(setting(scored, method), state, range(4), engine)["personal"]  # the same labels left out
+        # the same labels left out
+        expected = evaluate(setting(scored, method), state, range(4), engine)["personal"]
         view = actual["personal" if score == "all" else f"personal_{score}"]
         assert [view[c] for c in range(4)] == [pytest.approx(expected[c]) for c in range(4)]
 
@@ -74,7 +83,10 @@ def test_fedrecon_reconstructs_the_table_of_unknown_words_only(texts: Federation
     start = own.start()
     state, _ = run_round(own, start, range(4), Vectorised())
     assert set(start.server["shared"]) == set(method.net.names) - {"embedding.oov.weight"}
-    assert start.server["shared"]["embedding.words.weight"].shape[1:] == (WORDS + 3, 8) and not state.private
+    assert (
+        start.server["shared"]["embedding.words.weight"].shape[1:] == (WORDS + 3, 8)
+        and not state.private
+    )
 
 
 def test_an_embedding_in_two_tables_reads_as_one(texts: Federation) -> None:
@@ -89,24 +101,39 @@ def test_an_embedding_in_two_tables_reads_as_one(texts: Federation) -> None:
 
 
 def test_fedprox_is_tried_after_local_training_where_that_is_asked_for(texts: Federation) -> None:
-    tuned, reference = setting(texts, "fedprox", strength=0.0, tune_epochs=1), setting(texts, "fedavg_ft")
+    tuned, reference = (
+        setting(texts, "fedprox", strength=0.0, tune_epochs=1),
+        setting(texts, "fedavg_ft"),
+    )
     state, plain = tuned.start(), setting(texts, "fedprox", strength=0.0)
-    actual = [evaluate(own, state, [0], Sequential())["personal"][0] for own in (tuned, reference, plain)]
+    actual = [
+        evaluate(own, state, [0], Sequential())["personal"][0] for own in (tuned, reference, plain)
+    ]
     assert actual[0] == pytest.approx(actual[1]) and actual[0][2] < actual[2][2]
 
 
-def test_lg_fedavg_without_state_tunes_averaged_lower_layers_before_a_test(texts: Federation) -> None:
+def test_lg_fedavg_without_state_tunes_averaged_lower_layers_before_a_test(
+    texts: Federation,
+) -> None:
     own = setting(texts, "lg_fedavg", top_layers=2, local_layers="derived")
     average = setting(texts, "fedavg")
     state, _ = run_round(own, own.start(), range(4), Sequential())
     same, _ = run_round(average, average.start(), range(4), Sequential())
     joined = {**state.server["bottom"], **state.server["top"]}
-    assert all((joined[k] - v).abs().max() < 1e-6 for k, v in same.server["model"].items()) and not state.private
-    before, after = evaluate(average, same, [0], Sequential()), evaluate(own, state, [0], Sequential())
+    assert (
+        all((joined[k] - v).abs().max() < 1e-6 for k, v in same.server["model"].items())
+        and not state.private
+    )
+    before, after = (
+        evaluate(average, same, [0], Sequential()),
+        evaluate(own, state, [0], Sequential()),
+    )
     assert after["personal"][0][2] < before["personal"][0][2]
 
 
-def test_a_run_logs_the_three_scores_and_the_mean_of_its_last_rounds(texts: Federation, tmp_path: Path) -> None:
+def test_a_run_logs_the_three_scores_and_the_mean_of_its_last_rounds(
+    texts: Federation, tmp_path: Path
+) -> None:
     texts.save(tmp_path / "texts.npz")
     table = {
         "rounds": 4,
@@ -123,4 +150,6 @@ def test_a_run_logs_the_three_scores_and_the_mean_of_its_last_rounds(texts: Fede
         100 * (actual.summary("test", "personal_without_oov")["mean"] or 0), abs=1e-4
     )
     late = measured(actual, {"name": "late_validation_accuracy", "rounds": 2})
-    assert late["rounds"] == [1, 2, 3, 4] and late["value"] == pytest.approx(sum(late["accuracy"][2:]) / 2, abs=1e-3)
+    assert late["rounds"] == [1, 2, 3, 4] and late["value"] == pytest.approx(
+        sum(late["accuracy"][2:]) / 2, abs=1e-3
+    )

@@ -28,15 +28,20 @@ def cell(**more: Any) -> Cell:
 
 
 def entry_of(reproduction: Reproduction) -> dict[str, Any]:
-    actual: dict[str, Any] = json.loads(reproduction.results.path.read_text())["cells"]["digits/fedavg"]
+    actual: dict[str, Any] = json.loads(reproduction.results.path.read_text())["cells"][
+        "digits/fedavg"
+    ]
     return actual
 
 
-def test_twelve_tries_have_a_fifth_of_the_rounds_the_best_four_half_of_them_and_the_best_all() -> None:
+def test_twelve_tries_have_a_fifth_of_the_rounds_the_best_four_half_of_them_and_the_best_all() -> (
+    None
+):
     assert rungs(12, 500, full_grid=False) == [Rung(100, 12), Rung(250, 4), Rung(500, 1)]
     assert rungs(6, 199, full_grid=False) == [Rung(40, 6), Rung(100, 2), Rung(199, 1)]
     assert rungs(12, 500, full_grid=True) == [Rung(500, 12)]
-    assert rungs(3, 500, full_grid=False) == [Rung(500, 3)]  # few tries, or few rounds, are not worth it
+    # few tries, or few rounds, are not worth it
+    assert rungs(3, 500, full_grid=False) == [Rung(500, 3)]
     assert rungs(12, 9, full_grid=False) == [Rung(9, 12)]
     assert cost(rungs(12, 500, False)) == pytest.approx(12 * 0.2 + 4 * 0.3 + 1 * 0.5)
 
@@ -46,7 +51,9 @@ def test_the_first_of_equal_scores_is_the_best_and_what_is_no_number_the_worst()
 
 
 def shrinking(run: RunResult, part: str) -> dict[str, float]:
-    """The larger the learning rate the better, but after half of the rounds the smaller one wins."""
+    """The larger the learning rate the better, but after half of the rounds the smaller
+    one wins.
+    """
     rate = run.config.method.table["lr"]
     return {"value": rate if run.rounds < 5 else -rate}
 
@@ -59,10 +66,15 @@ def test_every_rung_is_scored_on_validation_data_and_stored_with_its_rounds(
     assert carry_out(reproduction)
     entry = entry_of(reproduction)
     tried = [(one["rounds"], one["values"]["method.lr"]) for one in entry["tuning"]]
-    assert tried == [*((2, rate) for rate in RATES), *((5, rate) for rate in reversed(RATES[8:])), (10, 0.5)]
+    assert tried == [
+        *((2, rate) for rate in RATES),
+        *((5, rate) for rate in reversed(RATES[8:])),
+        (10, 0.5),
+    ]
     assert entry["chosen"] == {"method.lr": 0.5} and set(entry["seeds"]) == {"0", "1"}
     assert {job["part"] for job in jobs[:16]} == {"validation"}
-    assert {job["config"]["checkpoint"]["every"] for job in jobs} == {10}  # nothing is stored in between
+    # nothing is stored in between
+    assert {job["config"]["checkpoint"]["every"] for job in jobs} == {10}
 
 
 def test_the_full_grid_and_the_rungs_are_kept_side_by_side(tmp_path: Path, jobs: list[Any]) -> None:
@@ -72,7 +84,10 @@ def test_the_full_grid_and_the_rungs_are_kept_side_by_side(tmp_path: Path, jobs:
     counts = [one["rounds"] for one in entry_of(again)["tuning"]]
     assert (counts.count(2), counts.count(5), counts.count(10)) == (12, 4, 12)
     folders = len(list((tmp_path / "runs").iterdir()))
-    assert carry_out(asked(tiny(cell()), tmp_path, seeds=1)) and len(list((tmp_path / "runs").iterdir())) == folders
+    assert (
+        carry_out(asked(tiny(cell()), tmp_path, seeds=1))
+        and len(list((tmp_path / "runs").iterdir())) == folders
+    )
 
 
 def test_lanes_give_the_numbers_of_runs_one_after_the_other_and_say_how_many_they_were(
@@ -84,10 +99,16 @@ def test_lanes_give_the_numbers_of_runs_one_after_the_other_and_say_how_many_the
     assert carry_out(alone) and carry_out(together)
     one, other = entry_of(alone), entry_of(together)
     assert one["chosen"] == other["chosen"]
-    scores = [[(t["rounds"], t["values"], t["validation"]) for t in entry["tuning"]] for entry in (one, other)]
+    scores = [
+        [(t["rounds"], t["values"], t["validation"]) for t in entry["tuning"]]
+        for entry in (one, other)
+    ]
     assert scores[0] == scores[1] and len(scores[0]) == 17
-    assert [s["value"] for s in one["seeds"].values()] == [s["value"] for s in other["seeds"].values()]
-    assert [t["lanes"] for t in other["tuning"]] == [12] * 12 + [4] * 4 + [4]  # the last went on alone from there
+    assert [s["value"] for s in one["seeds"].values()] == [
+        s["value"] for s in other["seeds"].values()
+    ]
+    # the last went on alone from there
+    assert [t["lanes"] for t in other["tuning"]] == [12] * 12 + [4] * 4 + [4]
     assert {t["lanes"] for t in one["tuning"]} == {1}
 
 
@@ -96,11 +117,17 @@ def test_numbers_say_where_and_by_what_they_were_made(tmp_path: Path, jobs: list
     carry_out(reproduction)
     entry = entry_of(reproduction)
     for one in (*entry["tuning"], *entry["seeds"].values()):
-        assert one["device"] == "cpu" and one["torch"] == torch.__version__ and len(one["partition"]) == 64
+        assert (
+            one["device"] == "cpu"
+            and one["torch"] == torch.__version__
+            and len(one["partition"]) == 64
+        )
         assert one["code"] and one["seconds"] >= 0
 
 
-def test_lanes_stop_at_the_budget_and_go_on_to_the_same_numbers(tmp_path: Path, jobs: list[Any]) -> None:
+def test_lanes_stop_at_the_budget_and_go_on_to_the_same_numbers(
+    tmp_path: Path, jobs: list[Any]
+) -> None:
     whole = asked(tiny(cell()), tmp_path / "whole", seeds=1, lanes=True)
     assert carry_out(whole)
     stopped = asked(tiny(cell()), tmp_path / "stopped", seeds=1, lanes=True)
@@ -119,7 +146,9 @@ def batch(tasks: list[Task], seconds: float | None) -> dict[str, Any]:
     return {"jobs": [task.job() for task in tasks], "seconds": seconds, "lanes": True}
 
 
-def test_a_job_that_cannot_be_run_is_an_error_of_its_own_among_lanes(tmp_path: Path, jobs: list[Any]) -> None:
+def test_a_job_that_cannot_be_run_is_an_error_of_its_own_among_lanes(
+    tmp_path: Path, jobs: list[Any]
+) -> None:
     reproduction = asked(tiny(cell()), tmp_path, seeds=1, lanes=True)
     three = batch(reproduction.due(reproduction.cells[0])[:3], None)
     three["jobs"][1]["config"] = {**three["jobs"][1]["config"], "cohort": {"size": 4000}}
@@ -129,10 +158,17 @@ def test_a_job_that_cannot_be_run_is_an_error_of_its_own_among_lanes(tmp_path: P
 
 def test_a_run_that_was_lengthened_ends_as_one_of_all_rounds(tmp_path: Path) -> None:
     for every in (10, 2):
-        table = {**LONG, "evaluation": {"every": every}, "method": {"name": "fedper", "lr": 0.1, "batch_size": 64}}
+        table = {
+            **LONG,
+            "evaluation": {"every": every},
+            "method": {"name": "fedper", "lr": 0.1, "batch_size": 64},
+        }
         run(Config.of({**table, "rounds": 5}), tmp_path / f"short-{every}")
         lengthen(tmp_path / f"short-{every}", tmp_path / f"long-{every}", Config.of(table))
-        one, other = resume(tmp_path / f"long-{every}"), run(Config.of(table), tmp_path / f"fresh-{every}")
+        one, other = (
+            resume(tmp_path / f"long-{every}"),
+            run(Config.of(table), tmp_path / f"fresh-{every}"),
+        )
         assert (one.status, one.rounds, one.config) == ("finished", 10, other.config)
         evaluated = [rounds_evaluated(folder) for folder in (one.folder, other.folder)]
         assert evaluated[0] == evaluated[1]

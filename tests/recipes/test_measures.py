@@ -23,14 +23,23 @@ from .conftest import DIGITS
 @pytest.fixture(scope="module")
 def branched(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """pFedMB on digits, evaluated after both rounds."""
-    method = {"name": "pfedmb", "lr": 0.2, "alpha_lr": 3.0, "branches": 3, "batch_size": 64, "alpha_scope": "model"}
+    method = {
+        "name": "pfedmb",
+        "lr": 0.2,
+        "alpha_lr": 3.0,
+        "branches": 3,
+        "batch_size": 64,
+        "alpha_scope": "model",
+    }
     table: dict[str, Any] = merged({**DIGITS, "method": method}, {"threads": 1})
     return run(Config.of(table), tmp_path_factory.mktemp("runs") / "branched")
 
 
 def test_mean_and_pooled_accuracy_weigh_clients_and_examples(branched: RunResult) -> None:
     summary = branched.summary("test")
-    assert measured(branched, {"name": "mean_accuracy"})["value"] == pytest.approx(100 * summary["mean"], abs=1e-4)
+    assert measured(branched, {"name": "mean_accuracy"})["value"] == pytest.approx(
+        100 * summary["mean"], abs=1e-4
+    )
     pooled = measured(branched, {"name": "pooled_accuracy"})["value"]
     assert pooled == pytest.approx(100 * summary["weighted"], abs=1e-4)
     alone = measured(branched, {"name": "pooled_accuracy", "clients": [2]})["value"]
@@ -39,20 +48,30 @@ def test_mean_and_pooled_accuracy_weigh_clients_and_examples(branched: RunResult
 
 def test_fine_tuning_is_one_more_local_training_of_all_clients(branched: RunResult) -> None:
     prepared = prepare(branched.config)
-    _, report = run_round(prepared.setting, branched.state(), range(4), prepared.engine, "validation")
+    _, report = run_round(
+        prepared.setting, branched.state(), range(4), prepared.engine, "validation"
+    )
     shares = [correct / labels for correct, labels, _ in report.counts["local"].values()]
     value = measured(branched, {"name": "fine_tuned_accuracy"}, "validation")["value"]
     assert value == pytest.approx(25 * sum(shares), abs=1e-4)
 
 
-def test_a_curve_has_every_evaluation_and_the_parameters_sent_until_then(branched: RunResult) -> None:
+def test_a_curve_has_every_evaluation_and_the_parameters_sent_until_then(
+    branched: RunResult,
+) -> None:
     curve = measured(branched, {"name": "accuracy_curve"})
     assert curve["rounds"] == [1, 2] and curve["value"] == curve["accuracy"][-1]
     assert 4 * curve["parameters"][-1] == branched.bytes_down + branched.bytes_up
-    assert 2 * curve["parameters"][0] == curve["parameters"][1] == curve["parameters_without_router"][1]
+    assert (
+        2 * curve["parameters"][0]
+        == curve["parameters"][1]
+        == curve["parameters_without_router"][1]
+    )
 
 
-def test_branch_weights_are_on_the_simplex_and_start_apart_from_each_other(branched: RunResult) -> None:
+def test_branch_weights_are_on_the_simplex_and_start_apart_from_each_other(
+    branched: RunResult,
+) -> None:
     actual = measured(branched, {"name": "branch_weights"})
     last = actual["alpha"][-1]
     assert len(last) == 4 and all(sum(client) == pytest.approx(1, abs=1e-3) for client in last)
@@ -68,7 +87,8 @@ def test_a_chosen_value_can_be_the_number_of_a_table(branched: RunResult, tmp_pa
 def test_branch_weights_group_clients_by_their_numbers_though_some_never_trained(
     branched: RunResult, tmp_path: Path
 ) -> None:
-    """Client 1 is missing: clients 0 | 2, 3 prefer branches 0 | 1, 1, so both groups have their own.
+    """Client 1 is missing: clients 0 | 2, 3 prefer branches 0 | 1, 1, so both groups have their
+    own.
 
     By position in the list, 0, 2 | 3 would be the groups, with branches {0, 1} | {1}: one of two.
     """
@@ -77,7 +97,9 @@ def test_branch_weights_group_clients_by_their_numbers_though_some_never_trained
     with closing(sqlite3.connect(copy / "run.sqlite")) as db, db:
         db.execute("DELETE FROM snapshots WHERE name = 'alpha'")
         for client, alpha in ((0, [9.0, 0.0, 0.0]), (2, [0.0, 9.0, 0.0]), (3, [0.0, 9.0, 0.0])):
-            db.execute("INSERT INTO snapshots VALUES (2, 'alpha', ?, ?)", (client, json.dumps(alpha)))
+            db.execute(
+                "INSERT INTO snapshots VALUES (2, 'alpha', ?, ?)", (client, json.dumps(alpha))
+            )
     weights = measured(load_run(copy), {"name": "branch_weights"})
     assert weights["value"] == 100
     assert [client is None for client in weights["alpha"][0]] == [False, True, False, False]

@@ -21,7 +21,8 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Two cells, of which each machine has done one, or both with other seeds."""
     grid = {"method.lr": (0.05, 0.5)}
     actual = tiny(
-        Cell("digits/fedavg", DIGITS, grid=grid), Cell("digits/fedper", {**DIGITS, "method": {"name": "fedper"}})
+        Cell("digits/fedavg", DIGITS, grid=grid),
+        Cell("digits/fedper", {**DIGITS, "method": {"name": "fedper"}}),
     )
     monkeypatch.setitem(RECIPES, "tiny", lambda: actual)
     return actual
@@ -34,13 +35,18 @@ def made(recipe: Any, folder: Path, cells: slice, seeds: int) -> Path:
     return reproduction.results.path
 
 
-def test_merged_results_hold_everything_and_nothing_is_run_again(recipe: Any, tmp_path: Path, jobs: list[Any]) -> None:
+def test_merged_results_hold_everything_and_nothing_is_run_again(
+    recipe: Any, tmp_path: Path, jobs: list[Any]
+) -> None:
     one = made(recipe, tmp_path / "one", slice(0, 1), 2)
     other = made(recipe, tmp_path / "other", slice(0, 2), 1)
     results = merge([one, other], tmp_path / "all" / "results")
     stored = json.loads(results.path.read_text())["cells"]
     assert list(stored) == ["digits/fedavg", "digits/fedper"]
-    assert set(stored["digits/fedavg"]["seeds"]) == {"0", "1"} and len(stored["digits/fedavg"]["tuning"]) == 2
+    assert (
+        set(stored["digits/fedavg"]["seeds"]) == {"0", "1"}
+        and len(stored["digits/fedavg"]["tuning"]) == 2
+    )
     before = len(jobs)
     assert carry_out(asked(recipe, tmp_path / "all", seeds=1)) and len(jobs) == before
     merge([other], tmp_path / "all" / "results")  # once more changes nothing
@@ -57,12 +63,18 @@ def test_other_numbers_for_the_same_run_are_an_error_that_names_both_files(
     merge([one, tmp_path / "other.json"], tmp_path / "fine")  # time and place may differ
     table["cells"]["digits/fedavg"]["seeds"]["0"]["value"] += 1.0
     (tmp_path / "other.json").write_text(json.dumps(table))
-    with pytest.raises(UserError, match=r"one/results/tiny.json and .*other.json have other numbers"):
+    with pytest.raises(
+        UserError,
+        match=r"one/results/tiny.json and .*other.json have other "
+        r"numbers",
+    ):
         merge([one, tmp_path / "other.json"], tmp_path / "all")
     assert not (tmp_path / "all").exists()
 
 
-def test_a_seed_that_ran_with_other_values_is_an_error(recipe: Any, tmp_path: Path, jobs: list[Any]) -> None:
+def test_a_seed_that_ran_with_other_values_is_an_error(
+    recipe: Any, tmp_path: Path, jobs: list[Any]
+) -> None:
     one = made(recipe, tmp_path / "one", slice(0, 1), 1)
     table = json.loads(one.read_text())
     table["cells"]["digits/fedavg"]["seeds"]["0"]["key"] = "another"
@@ -82,7 +94,9 @@ def test_files_of_other_recipes_or_of_none_are_refused(recipe: Any, tmp_path: Pa
 
 
 def checkout(root: Path) -> Path:
-    """A package in a checkout that stands at a packed branch, and a further work tree at a loose one."""
+    """A package in a checkout that stands at a packed branch, and a further work tree
+    at a loose one.
+    """
     for tree in ("main", "tree"):
         (root / tree / "src" / "fedblocks").mkdir(parents=True)
         (root / tree / "src" / "fedblocks" / "__init__.py").touch()
@@ -98,7 +112,9 @@ def checkout(root: Path) -> Path:
     return root
 
 
-def test_the_commit_is_read_from_the_packages_own_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_is_read_from_the_packages_own_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(provenance.COMMIT, raising=False)
     root = checkout(tmp_path)
     for tree, digit in (("main", "a"), ("tree", "b")):

@@ -14,21 +14,42 @@ def seeds(*values: float) -> dict[str, Any]:
     return {str(number): {"value": value, "seconds": 1.0} for number, value in enumerate(values)}
 
 
-def test_a_table_has_settings_side_by_side_and_a_figure_a_line_for_each_point(tmp_path: Path) -> None:
+def test_a_table_has_settings_side_by_side_and_a_figure_a_line_for_each_point(
+    tmp_path: Path,
+) -> None:
     # half widths by hand: Student's 12.706 x 1.4142 / sqrt 2 = 12.71 for 70 and 72
     cells = {
         "a-15/fedavg": {"published": 71.5, "tuning": [], "seeds": seeds(70.0, 72.0)},
         "a-50/fedavg": {"published": 60.0, "tuning": [], "seeds": seeds(61.0)},
         "a-15/local": {"published": 65.0, "tuning": [], "seeds": {}},
     }
-    table = {"recipe": "x-table1", "title": "A table", "shape": "table", "quick": False, "cells": cells, **HEAD}
-    figure = {"recipe": "x-figure2-own", "title": "A figure", "shape": "figure", "quick": True, **HEAD}
-    figure |= {"stand_in_for": "x-figure2", "cells": {"a/8": {"published": None, "tuning": [], "seeds": seeds(5.0)}}}
+    table = {
+        "recipe": "x-table1",
+        "title": "A table",
+        "shape": "table",
+        "quick": False,
+        "cells": cells,
+        **HEAD,
+    }
+    figure = {
+        "recipe": "x-figure2-own",
+        "title": "A figure",
+        "shape": "figure",
+        "quick": True,
+        **HEAD,
+    }
+    figure |= {
+        "stand_in_for": "x-figure2",
+        "cells": {"a/8": {"published": None, "tuning": [], "seeds": seeds(5.0)}},
+    }
     for one in (table, figure):
         (tmp_path / f"{one['recipe']}.json").write_text(json.dumps(one))
     (tmp_path / "bench.json").write_text(json.dumps([{"no": "recipe"}]))
     text = reproduction_page(tmp_path)
-    first = "71.00 ± 12.71 (published 71.50, within noise) | 61.00 (published 60.00, 1 seed: noise unknown)"
+    first = (
+        "71.00 ± 12.71 (published 71.50, within noise) | 61.00 (published 60.00, 1 seed: "
+        "noise unknown)"
+    )
     assert f"| fedavg | {first} |" in text and "| local | - | - |" in text
     assert "### x-figure2-own, a stand-in for x-figure2" in text and "| a/8 | 5.00 | 1 |" in text
     assert text.index("x-table1") < text.index("## Scaled down") < text.index("x-figure2-own")

@@ -1,4 +1,6 @@
-"""The recipes: what they name, the numbers they carry, and that every cell of them is a sound configuration."""
+"""The recipes: what they name, the numbers they carry, and that every cell of them is a
+sound configuration.
+"""
 
 import pytest
 
@@ -10,7 +12,14 @@ from fedblocks.recipes.show import verdict
 from .conftest import DIGITS
 
 PUBLISHED = [
-    *("pfedmb-table1", "pfedmb-table2", "pfedmb-table3", "pfedmb-figure3", "pfedmb-figure4", "pfedmb-figure5"),
+    *(
+        "pfedmb-table1",
+        "pfedmb-table2",
+        "pfedmb-table3",
+        "pfedmb-figure3",
+        "pfedmb-figure4",
+        "pfedmb-figure5",
+    ),
     *("fedmn-table2", "fedmn-figure2", "flow-table1", "flow-figure1"),
     *("modfl-table1", "modfl-table2", "modfl-figure5", "modfl-figure6", "modfl-figure7"),
 ]
@@ -30,7 +39,11 @@ def test_published_numbers_are_those_of_the_papers() -> None:
     assert table2["c10-2class-50/pfedmb"] == 86.73 and table2["c100-20class-15/pfedme"] == 45.57
     assert table2["c10-dir-50/local"] == 61.27 and table2["c10-2class-15/fedamp"] == 90.73
     fedmn = {cell.key: cell.published for cell in recipe_named("fedmn-table2").cells}
-    assert len(fedmn) == 4 * 8 and fedmn["cifar10/fedmn"] == 83.4 and fedmn["femnist/fedavg_ft"] == 75.3
+    assert (
+        len(fedmn) == 4 * 8
+        and fedmn["cifar10/fedmn"] == 83.4
+        and fedmn["femnist/fedavg_ft"] == 75.3
+    )
     branches = {cell.key: cell.published for cell in recipe_named("pfedmb-table3").cells}
     assert branches["c10-2class-50/pfedmb"] == 10 and branches["c100-20class-15/pfedmb"] is None
 
@@ -48,7 +61,10 @@ def test_every_cell_is_a_sound_configuration_full_and_quick(name: str) -> None:
 @pytest.mark.parametrize("name", ["pfedmb-table2", "fedmn-table2"])
 def test_every_method_of_a_table_has_the_same_tuning_budget(name: str) -> None:
     cells = recipe_named(name).cells
-    assert len({len(cell.points()) for cell in cells}) == 1 and len({len(cell.points(True)) for cell in cells}) == 1
+    assert (
+        len({len(cell.points()) for cell in cells}) == 1
+        and len({len(cell.points(True)) for cell in cells}) == 1
+    )
 
 
 @pytest.mark.parametrize("name", [n for n in RECIPES if recipe_named(n).stand_in_for])
@@ -61,7 +77,9 @@ def test_a_stand_in_has_a_name_settings_and_numbers_of_its_own(name: str) -> Non
 
 
 def test_a_larger_grid_is_drawn_from_and_always_the_same_way() -> None:
-    cell = Cell("a/b", DIGITS, grid={"method.lr": tuple(range(1, 11)), "method.epochs": (1, 2, 3)}, tries=5)
+    cell = Cell(
+        "a/b", DIGITS, grid={"method.lr": tuple(range(1, 11)), "method.epochs": (1, 2, 3)}, tries=5
+    )
     points = cell.points()
     assert len(points) == 5 and points == cell.points()
     assert len({(p["method.lr"], p["method.epochs"]) for p in points}) == 5
@@ -72,7 +90,11 @@ def test_merging_goes_into_tables_and_replaces_those_that_name_something_else() 
     first = {"net": {"name": "mlp", "hidden": [8]}, "method": {"lr": 0.1, "epochs": 2}}
     changed = merged(first, {"net": {"name": "lenet"}, "method": {"lr": None, "epochs": 5}})
     assert changed == {"net": {"name": "lenet"}, "method": {"epochs": 5}}
-    assert merged(first, {"net": {"name": "mlp", "depth": 1}})["net"] == {"name": "mlp", "hidden": [8], "depth": 1}
+    assert merged(first, {"net": {"name": "mlp", "depth": 1}})["net"] == {
+        "name": "mlp",
+        "hidden": [8],
+        "depth": 1,
+    }
     assert first == {"net": {"name": "mlp", "hidden": [8]}, "method": {"lr": 0.1, "epochs": 2}}
 
 

@@ -17,7 +17,11 @@ from fedblocks.runs.federations import federation_of
 
 from .conftest import DIGITS
 
-BED: dict[str, Any] = {"name": "digits", "testbed": {"name": "fedem_cifar10", "clients": 6}, "seed": 5}
+BED: dict[str, Any] = {
+    "name": "digits",
+    "testbed": {"name": "fedem_cifar10", "clients": 6},
+    "seed": 5,
+}
 
 
 def message_of(changes: dict[str, Any]) -> str:
@@ -31,12 +35,20 @@ def test_a_configuration_names_a_test_bed_and_gets_its_federation() -> None:
 
     config = Config.of({**DIGITS, "data": BED})
     assert config == Config.of(config.resolved())
-    assert federation_of(config).hash() == fedem_cifar10(DATASETS["digits"].load(), clients=6, seed=5).hash()
+    assert (
+        federation_of(config).hash()
+        == fedem_cifar10(DATASETS["digits"].load(), clients=6, seed=5).hash()
+    )
     assert config.data.partition is None and "partition" not in config.resolved()["data"]
 
 
 def test_what_a_test_bed_decides_cannot_be_said_twice() -> None:
-    for changes in ({"clients": 4}, {"partition": {"name": "iid"}}, {"split": [0.8, 0.1, 0.1]}, {"stratified": True}):
+    for changes in (
+        {"clients": 4},
+        {"partition": {"name": "iid"}},
+        {"split": [0.8, 0.1, 0.1]},
+        {"stratified": True},
+    ):
         assert f"data.{next(iter(changes))}: the test-bed decides it" in message_of(changes)
 
 
@@ -65,8 +77,12 @@ def test_a_fraction_keeps_the_shares_of_the_classes_and_drops_the_other_rows() -
     y = torch.arange(4).repeat(100)
     pool = DataPool(torch.randn(400, 3), y, 4, about={"train_rows": 320})
     quarter = pfedmb_pairs(pool, fraction=0.25)
-    assert len(quarter.x) == quarter.train.sizes.sum() + quarter.validation.sizes.sum() + quarter.test.sizes.sum()
-    assert quarter.train.sizes.tolist() == [16, 16, 16, 16]  # 80 of a class, a quarter, 4 for validation, two halves
+    assert (
+        len(quarter.x)
+        == quarter.train.sizes.sum() + quarter.validation.sizes.sum() + quarter.test.sizes.sum()
+    )
+    # 80 of a class, a quarter, 4 for validation, two halves
+    assert quarter.train.sizes.tolist() == [16, 16, 16, 16]
     rows = thinned(y.numpy(), np.arange(400), 0.1, seed=0)
     assert np.bincount(y.numpy()[rows]).tolist() == [10, 10, 10, 10] and (np.diff(rows) > 0).all()
     with pytest.raises(DataError, match="fraction is 0"):

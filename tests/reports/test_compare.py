@@ -11,13 +11,26 @@ import tomli_w
 
 import fedblocks
 from fedblocks.core.errors import DataError, RunFolderError, UserError
-from fedblocks.reports.compare import Comparison, compare, interval_of, leaderboard_of, partition_hash, verdict_on
+from fedblocks.reports.compare import (
+    Comparison,
+    compare,
+    interval_of,
+    leaderboard_of,
+    partition_hash,
+    verdict_on,
+)
 from fedblocks.reports.intervals import paired
 from fedblocks.runs.grids.grid import read_grid
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.storage.folder import RunFolder
 
-SMALL = ["rounds=2", "data.clients=8", "method.epochs=1", "evaluation.every=1", "checkpoint.every=1"]
+SMALL = [
+    "rounds=2",
+    "data.clients=8",
+    "method.epochs=1",
+    "evaluation.every=1",
+    "checkpoint.every=1",
+]
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +38,19 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return compare("digits-pfedmb", ["ditto"], 2, tmp_path_factory.mktemp("compare") / "c", SMALL)
 
 
-def test_local_fedavg_and_fedavg_with_fine_tuning_are_always_in_the_table(found: Comparison) -> None:
+def test_local_fedavg_and_fedavg_with_fine_tuning_are_always_in_the_table(
+    found: Comparison,
+) -> None:
     assert {row["name"] for row in found.rows} == {"local", "fedavg", "fedavg_ft", "ditto"}
-    assert [row["mean"] for row in found.rows] == sorted((row["mean"] for row in found.rows), reverse=True)
+    assert [row["mean"] for row in found.rows] == sorted(
+        (row["mean"] for row in found.rows), reverse=True
+    )
     assert all(row["seeds"] == 2 for row in found.rows)
 
 
-def test_all_methods_of_a_seed_have_the_same_data_and_another_seed_has_others(found: Comparison) -> None:
+def test_all_methods_of_a_seed_have_the_same_data_and_another_seed_has_others(
+    found: Comparison,
+) -> None:
     hashes = {seed: {partition_hash(runs[seed]) for runs in found.runs.values()} for seed in (0, 1)}
     assert len(hashes[0]) == len(hashes[1]) == 1
     assert hashes[0] != hashes[1]
@@ -39,8 +58,11 @@ def test_all_methods_of_a_seed_have_the_same_data_and_another_seed_has_others(fo
 
 def test_a_row_holds_means_over_seeds_and_paired_differences_to_local(found: Comparison) -> None:
     row = next(row for row in found.rows if row["name"] == "ditto")
-    own, local = ([found.runs[name][seed].accuracies() for seed in (0, 1)] for name in ("ditto", "local"))
-    gains = np.array([[a[c] - b[c] for c in sorted(a)] for a, b in zip(own, local)])  # [seeds, clients]
+    own, local = (
+        [found.runs[name][seed].accuracies() for seed in (0, 1)] for name in ("ditto", "local")
+    )
+    # [seeds, clients]
+    gains = np.array([[a[c] - b[c] for c in sorted(a)] for a, b in zip(own, local)])
     assert row["mean"] == pytest.approx(np.mean([np.mean(list(a.values())) for a in own]))
     assert row["worst"] == pytest.approx(np.mean([min(a.values()) for a in own]))
     assert row["below_local"] == pytest.approx((gains < 0).mean())
@@ -62,7 +84,8 @@ def test_below_six_seeds_nobody_is_called_better_or_worse(found: Comparison) -> 
 
 
 def test_from_six_seeds_on_the_interval_decides(found: Comparison) -> None:
-    six = {name: {seed: runs[seed % 2] for seed in range(6)} for name, runs in found.runs.items()}  # three times each
+    # three times each
+    six = {name: {seed: runs[seed % 2] for seed in range(6)} for name, runs in found.runs.items()}
     assert verdict_on(six).startswith("6 seeds")
     for row in leaderboard_of(six):
         for other in ("local", "fedavg"):
@@ -87,7 +110,9 @@ def test_finished_runs_are_not_repeated_and_new_methods_are_added(found: Compari
     assert set(began) == {"fedper-0", "fedper-1"}
 
 
-def test_a_comparison_that_was_stopped_goes_on_to_the_same_result(found: Comparison, tmp_path: Path) -> None:
+def test_a_comparison_that_was_stopped_goes_on_to_the_same_result(
+    found: Comparison, tmp_path: Path
+) -> None:
     rounds: list[tuple[str, int]] = []
 
     def on_run(method: str, seed: int, number: int):  # type: ignore[no-untyped-def]
@@ -102,22 +127,28 @@ def test_a_comparison_that_was_stopped_goes_on_to_the_same_result(found: Compari
         compare("digits-pfedmb", ["ditto"], 2, tmp_path / "c", SMALL, on_run)
     assert rounds == [("local", 0), ("local", 0), ("fedavg", 0)]
     whole = compare("digits-pfedmb", ["ditto"], 2, tmp_path / "c", SMALL, on_run)
-    assert rounds.count(("local", 0)) == 2 and rounds.count(("fedavg", 0)) == 2  # nothing was done twice
+    # nothing was done twice
+    assert rounds.count(("local", 0)) == 2 and rounds.count(("fedavg", 0)) == 2
     for name, runs in whole.runs.items():
-        assert {s: r.accuracies() for s, r in runs.items()} == {s: found.runs[name][s].accuracies() for s in runs}
+        assert {s: r.accuracies() for s, r in runs.items()} == {
+            s: found.runs[name][s].accuracies() for s in runs
+        }
 
 
 def test_options_of_one_method_change_that_method_only() -> None:
     grid = read_grid("digits-pfedmb", ["ditto"], 1, ["ditto.strength=0.7", "method.lr=0.2"])
     assert grid.methods["ditto"]["strength"] == 0.7
-    assert {name: table["lr"] for name, table in grid.methods.items()} == dict.fromkeys(grid.methods, 0.2)
+    assert {name: table["lr"] for name, table in grid.methods.items()} == dict.fromkeys(
+        grid.methods, 0.2
+    )
 
 
 def test_methods_of_a_family_of_presets_keep_the_values_they_were_tuned_to() -> None:
     grid = read_grid("digits-pfedmb", ["ditto", "fedrep"], 1)
     tuned = fedblocks.read_config("digits-ditto").method.table
     assert grid.methods["ditto"] == tuned
-    assert grid.methods["fedrep"]["lr"] == fedblocks.read_config("digits-pfedmb").method.table["lr"]  # it has no preset
+    # it has no preset
+    assert grid.methods["fedrep"]["lr"] == fedblocks.read_config("digits-pfedmb").method.table["lr"]
 
 
 def test_a_file_may_say_methods_seeds_and_options(tmp_path: Path) -> None:
@@ -128,7 +159,9 @@ def test_a_file_may_say_methods_seeds_and_options(tmp_path: Path) -> None:
     grid = read_grid(path)
     assert (list(grid.methods), grid.seeds) == (["local", "fedavg", "fedavg_ft", "ditto"], 3)
     assert grid.methods["ditto"]["strength"] == 0.9
-    assert read_grid(path, seeds=1, changes=["ditto.strength=0.1"]).methods["ditto"]["strength"] == 0.1
+    assert (
+        read_grid(path, seeds=1, changes=["ditto.strength=0.1"]).methods["ditto"]["strength"] == 0.1
+    )
 
 
 def test_the_plan_in_the_folder_repeats_the_comparison(found: Comparison) -> None:
@@ -173,15 +206,21 @@ def test_what_cannot_be_compared_is_refused_before_any_run(
         ("compare.ditto is not a table", {"ditto": 1}),
     ],
 )
-def test_a_wrong_table_compare_is_named_with_its_place(said: str, table: object, tmp_path: Path) -> None:
+def test_a_wrong_table_compare_is_named_with_its_place(
+    said: str, table: object, tmp_path: Path
+) -> None:
     path = tmp_path / "a.toml"
-    path.write_text(tomli_w.dumps({**fedblocks.read_config("digits-fedavg").resolved(), "compare": table}))
+    path.write_text(
+        tomli_w.dumps({**fedblocks.read_config("digits-fedavg").resolved(), "compare": table})
+    )
     with pytest.raises(UserError) as error:
         read_grid(path)
     assert said in str(error.value) and "fix: " in str(error.value)
 
 
-def test_a_folder_with_other_runs_or_other_things_is_refused(found: Comparison, tmp_path: Path) -> None:
+def test_a_folder_with_other_runs_or_other_things_is_refused(
+    found: Comparison, tmp_path: Path
+) -> None:
     with pytest.raises(RunFolderError, match="holds a run with other settings"):
         compare("digits-pfedmb", ["ditto"], 2, found.folder, [*SMALL, "ditto.strength=0.9"])
     (tmp_path / "letter.txt").write_text("dear")
@@ -198,8 +237,12 @@ def test_runs_of_one_seed_on_other_data_are_not_compared(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("between", "clients"), [(0.05, 20), (0.1, 60)])
-def test_intervals_of_six_seeds_hold_the_truth_in_about_95_percent_of_trials(between: float, clients: int) -> None:
-    """Differences of mean 0 with a part that a seed's clients share and a part of each client, both normal."""
+def test_intervals_of_six_seeds_hold_the_truth_in_about_95_percent_of_trials(
+    between: float, clients: int
+) -> None:
+    """Differences of mean 0 with a part that a seed's clients share and a part of each
+    client, both normal.
+    """
     rng = np.random.Generator(np.random.PCG64(3))
     held = []
     for trial in range(800):

@@ -11,7 +11,9 @@ from fedblocks.reports.groups import adjusted_rand, grouped
 
 
 def by_pairs(first: list[int], second: list[int]) -> float:
-    """The definition, pair by pair: (agreeing pairs - expected) / (mean number of pairs - expected)."""
+    """The definition, pair by pair: (agreeing pairs - expected) / (mean number of pairs
+    - expected).
+    """
     pairs = list(combinations(range(len(first)), 2))
     a = sum(first[i] == first[j] for i, j in pairs)
     b = sum(second[i] == second[j] for i, j in pairs)

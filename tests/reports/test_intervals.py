@@ -23,7 +23,9 @@ def test_an_interval_is_wider_where_seeds_differ_than_where_only_clients_do():
 
 
 def test_an_interval_of_clients_covers_the_truth_as_often_as_it_says():
-    """One seed of 60 clients, normal differences of mean 1: 95 % intervals hold 1 in about 95 % of 400 trials."""
+    """One seed of 60 clients, normal differences of mean 1: 95 % intervals hold 1 in
+    about 95 % of 400 trials.
+    """
     rng = np.random.Generator(np.random.PCG64(2))
     trials = [paired(1 + rng.normal(size=(1, 60)), draws=800, seed=i) for i in range(400)]
     assert np.mean([t.low <= 1 <= t.high for t in trials]) == pytest.approx(0.95, abs=0.03)

@@ -1,4 +1,6 @@
-"""Portraits: what models are made of, kept at every evaluation, and shown with names that people can read."""
+"""Portraits: what models are made of, kept at every evaluation, and shown with names
+that people can read.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,12 @@ def test_every_engine_makes_the_same_portrait_of_every_client(method: str) -> No
 
 def test_methods_without_a_portrait_are_not_asked_for_one() -> None:
     example = EXAMPLES["fedavg"]()
-    assert evaluate_parts(example.setting(), example.setting().start(), [0, 1], Sequential(), ["test"]).portraits == {}
+    assert (
+        evaluate_parts(
+            example.setting(), example.setting().start(), [0, 1], Sequential(), ["test"]
+        ).portraits
+        == {}
+    )
 
 
 def test_the_choice_is_the_model_with_the_lowest_loss() -> None:
@@ -65,7 +72,9 @@ def test_the_choice_is_the_model_with_the_lowest_loss() -> None:
     rows = torch.from_numpy(setting.data.train[0])
     losses = [
         nn.functional.cross_entropy(
-            setting.methods["all"].net({k: v[slot] for k, v in state.server["clusters"].items()}, setting.data.x[rows]),
+            setting.methods["all"].net(
+                {k: v[slot] for k, v in state.server["clusters"].items()}, setting.data.x[rows]
+            ),
             setting.data.y[rows],
         )
         for slot in range(2)
@@ -81,7 +90,9 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for client in range(6):
         drawn = [rng.normal(size=(n, 4)).astype("float32") for n in (20, 6, 6)]
         parts.append(Parts(*((x, ((x[:, 0] > 0) ^ (client % 2)).astype(int)) for x in drawn)))
-    Federation.from_parts(parts, names=[f"$x_{i}$ <b>" for i in range(6)], classes=2).save(home / "f.npz")
+    Federation.from_parts(parts, names=[f"$x_{i}$ <b>" for i in range(6)], classes=2).save(
+        home / "f.npz"
+    )
     table: dict[str, Any] = {
         "rounds": 2,
         "net": {"name": "mlp", "hidden": [4]},
@@ -93,8 +104,12 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_choices_of_every_round_are_in_the_record_and_on_a_map(clusters: Path) -> None:
     with RunFolder.open(clusters) as folder:
-        rows = folder.store.rows("SELECT round, client, numbers FROM snapshots WHERE name = 'choice'")
-    assert {(row["round"], row["client"]) for row in rows} == {(r, c) for r in (1, 2) for c in range(6)}
+        rows = folder.store.rows(
+            "SELECT round, client, numbers FROM snapshots WHERE name = 'choice'"
+        )
+    assert {(row["round"], row["client"]) for row in rows} == {
+        (r, c) for r in (1, 2) for c in range(6)
+    }
     assert all(sorted(json.loads(row["numbers"])) == [0.0, 1.0] for row in rows)
     pytest.importorskip("plotly", reason="reports need plotly: pip install 'fedblocks[report]'")
     text = write_report(clusters).read_text(encoding="utf-8")
@@ -102,17 +117,30 @@ def test_the_choices_of_every_round_are_in_the_record_and_on_a_map(clusters: Pat
 
 
 def test_charts_become_figures_for_papers(clusters: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install 'fedblocks[plot]'")
+    pytest.importorskip(
+        "matplotlib", reason="figures need matplotlib: pip install 'fedblocks[plot]'"
+    )
     actual = write_figures(clusters, tmp_path / "f")
     names = {path.name for path in actual}
-    assert {"curve-round.pdf", "curve-round.svg", "distribution.pdf", "map-1.svg", "labels-1.pdf"} <= names
-    assert all(path.read_bytes().startswith(b"%PDF" if path.suffix == ".pdf" else b"<?xml") for path in actual)
+    assert {
+        "curve-round.pdf",
+        "curve-round.svg",
+        "distribution.pdf",
+        "map-1.svg",
+        "labels-1.pdf",
+    } <= names
+    assert all(
+        path.read_bytes().startswith(b"%PDF" if path.suffix == ".pdf" else b"<?xml")
+        for path in actual
+    )
     assert "$x_0$ &lt;b&gt;" in (tmp_path / "f" / "map-1.svg").read_text()  # a name, and no formula
     again = {path.name: path.read_bytes() for path in write_figures(clusters, tmp_path / "g")}
     assert again == {path.name: path.read_bytes() for path in actual}
 
 
-def test_figures_without_matplotlib_say_what_to_install(clusters: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_without_matplotlib_say_what_to_install(
+    clusters: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UserError) as error:
         write_figures(clusters, clusters / "f")
@@ -126,7 +154,13 @@ def test_gates_are_named_from_module_to_module() -> None:
 def test_numbers_are_shown_as_people_read_them() -> None:
     net = Net.of(lambda: nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2)))
     logits = np.zeros((1, 1, 4))
-    values, names = readable(METHODS["pfedmb"](net=net, branches=2), "alpha", logits, ["0", "1", "2", "3"])  # type: ignore[call-arg]
+    values, names = readable(
+        METHODS["pfedmb"](net=net, branches=2), "alpha", logits, ["0", "1", "2", "3"]
+    )  # type: ignore[call-arg]
     assert values.tolist() == [[[0.5, 0.5, 0.5, 0.5]]] and names[1] == "layer 0, branch 1"
-    assert readable(METHODS["fedem"](net=net), "mixture", logits[..., :3], list("abc"))[1] == ["0", "1", "2"]
+    assert readable(METHODS["fedem"](net=net), "mixture", logits[..., :3], list("abc"))[1] == [
+        "0",
+        "1",
+        "2",
+    ]
     assert readable(METHODS["ifca"](net=net), "choice", logits, list("abcd"))[1] == list("abcd")

@@ -87,20 +87,39 @@ def hostile(tmp_path: Path) -> RunResult:
     """A run of clients whose names are markup."""
     rng = np.random.Generator(np.random.PCG64(0))
     parts = [
-        Parts(*((rng.normal(size=(8, 4)).astype("float32"), np.arange(8) % 2) for _ in range(3))) for _ in range(4)
+        Parts(*((rng.normal(size=(8, 4)).astype("float32"), np.arange(8) % 2) for _ in range(3)))
+        for _ in range(4)
     ]
     Federation.from_parts(parts, names=[f"{HOSTILE}{i}" for i in range(4)]).save(tmp_path / "f.npz")
     table = {"rounds": 2, "net": "mlp", "method": {"name": "pfedmb", "batch_size": 4}}
     return run(
-        Config.of({**table, "data": {"name": "saved", "options": {"path": str(tmp_path / "f.npz")}}}), tmp_path / "run"
+        Config.of(
+            {**table, "data": {"name": "saved", "options": {"path": str(tmp_path / "f.npz")}}}
+        ),
+        tmp_path / "run",
     )
 
 
 def test_a_comparison_has_every_section_and_chart(shown: Page) -> None:
-    for title in ("Leaderboard", "Worst clients", "Who shares which block", "Refused updates", "Repeat it"):
+    for title in (
+        "Leaderboard",
+        "Worst clients",
+        "Who shares which block",
+        "Refused updates",
+        "Repeat it",
+    ):
         assert title in shown.text
     assert "not enough seeds for a verdict: 2 of at least 6" in shown.text
-    wanted = {"curve-round", "curve-megabytes", "curve-seconds", "distribution", "gain", "map-1", "labels-1", "plane-1"}
+    wanted = {
+        "curve-round",
+        "curve-megabytes",
+        "curve-seconds",
+        "distribution",
+        "gain",
+        "map-1",
+        "labels-1",
+        "plane-1",
+    }
     assert {chart["id"] for chart in shown.charts} == wanted
     assert "Adjusted Rand index" in shown.text
     assert {chart["id"] for chart in shown.charts} == {
@@ -132,15 +151,31 @@ def test_labels_stand_beside_the_map_in_the_same_order(shown: Page) -> None:
 
 def test_the_report_is_one_small_file_that_asks_nobody_for_anything(shown: Page) -> None:
     assert len(shown.raw.encode()) <= 6_000_000
-    links = [a.get(key) for _, a in shown.elements for key in ("src", "href", "srcset", "data", "action") if a.get(key)]
+    links = [
+        a.get(key)
+        for _, a in shown.elements
+        for key in ("src", "href", "srcset", "data", "action")
+        if a.get(key)
+    ]
     assert all(str(link).startswith("#") for link in links)
-    assert not {"link", "iframe", "object", "embed", "base", "form"} & {tag for tag, _ in shown.elements}
+    assert not {"link", "iframe", "object", "embed", "base", "form"} & {
+        tag for tag, _ in shown.elements
+    }
     assert "url(" not in re.findall(r"<style>(.*?)</style>", shown.raw, re.DOTALL)[0]
 
 
 def test_only_the_two_scripts_of_the_page_may_run_and_there_is_no_network(shown: Page) -> None:
-    policy = str(next(m["content"] for m in shown.all("meta") if m.get("http-equiv") == "Content-Security-Policy"))
-    hashes = {f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in shown.scripts[1:]}
+    policy = str(
+        next(
+            m["content"]
+            for m in shown.all("meta")
+            if m.get("http-equiv") == "Content-Security-Policy"
+        )
+    )
+    hashes = {
+        f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+        for text in shown.scripts[1:]
+    }
     allowed = re.findall(r"script-src ([^;]*)", policy)[0].split()
     assert set(allowed) == hashes and len(hashes) == 2
     assert policy.startswith("default-src 'none';")
@@ -149,7 +184,9 @@ def test_only_the_two_scripts_of_the_page_may_run_and_there_is_no_network(shown:
 def test_the_page_can_be_used_without_a_mouse(shown: Page) -> None:
     assert shown.all("html")[0]["lang"] == "en"
     assert any(link["href"] == "#main" for link in shown.all("a"))
-    assert all(region.get("aria-label") for region in shown.all("div") if region.get("role") == "region")
+    assert all(
+        region.get("aria-label") for region in shown.all("div") if region.get("role") == "region"
+    )
     ids = {attributes["id"] for _, attributes in shown.elements if attributes.get("id")}
     assert {str(link["href"])[1:] for link in shown.all("a")} <= ids
     assert not any(key.startswith("on") for _, attributes in shown.elements for key in attributes)
@@ -176,7 +213,9 @@ def test_hostile_names_are_shown_and_do_nothing(tmp_path: Path) -> None:
 
 
 @needs_charts
-def test_a_single_run_has_a_report_without_a_gain_over_local(comparison: Path, tmp_path: Path) -> None:
+def test_a_single_run_has_a_report_without_a_gain_over_local(
+    comparison: Path, tmp_path: Path
+) -> None:
     actual = Page(write_report(comparison / "runs" / "fedavg-0", tmp_path / "a" / "one.html"))
     assert "gain" not in {chart["id"] for chart in actual.charts}
     assert "There is no Local run here" in actual.text and "not enough seeds" not in actual.text
@@ -200,7 +239,8 @@ def test_a_report_of_runs_that_are_not_finished_says_so(comparison: Path, tmp_pa
     folder = tmp_path / "c"
     shutil.copytree(comparison, folder)
     shutil.rmtree(folder / "runs" / "pfedmb-1")
-    for name, status in (("local-0", "failed"), ("fedavg-0", "running")):  # no process writes it: interrupted
+    # no process writes it: interrupted
+    for name, status in (("local-0", "failed"), ("fedavg-0", "running")):
         with RunFolder.open(folder / "runs" / name) as opened:
             opened.claim()
             opened.store.set_meta("status", status)
@@ -222,13 +262,20 @@ def test_a_run_without_a_round_has_a_report(tmp_path: Path) -> None:
 
 
 @needs_charts
-def test_folders_that_are_no_runs_are_refused_with_a_reason(tmp_path: Path, comparison: Path) -> None:
+def test_folders_that_are_no_runs_are_refused_with_a_reason(
+    tmp_path: Path, comparison: Path
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "letter.txt").write_text("dear")
     (tmp_path / "begun").mkdir()
     shutil.copy(comparison / "compare.toml", tmp_path / "begun")
-    cases = {"missing": "does not exist", "empty": "is empty", "foreign": "is not a run", "begun": "has begun"}
+    cases = {
+        "missing": "does not exist",
+        "empty": "is empty",
+        "foreign": "is not a run",
+        "begun": "has begun",
+    }
     for name, said in cases.items():
         with pytest.raises(RunFolderError, match=said):
             write_report(tmp_path / name, tmp_path / "r.html")
@@ -261,12 +308,18 @@ def big(folder: Path, clients: int, rounds: int, numbers: int) -> None:
         for number in range(1, rounds + 1):
             values = rng.random((clients, numbers)).tolist()
             record = RoundRecord(
-                number, 1.0, clients,
-                metrics=[ClientMetric("test", "personal", c, float(c % 50), 50.0) for c in range(clients)],
+                number,
+                1.0,
+                clients,
+                metrics=[
+                    ClientMetric("test", "personal", c, float(c % 50), 50.0) for c in range(clients)
+                ],
                 traffic=[Traffic(c, "model", "up", 10) for c in range(clients)],
                 refusals=[RefusalRow(c, "not finite", "model") for c in range(clients)],
-                snapshots=[Snapshot(f"gate{n}", c, values[c]) for c in range(clients) for n in range(5)],
-            )  # fmt: skip
+                snapshots=[
+                    Snapshot(f"gate{n}", c, values[c]) for c in range(clients) for n in range(5)
+                ],
+            )
             opened.store.record_round(record)
         opened.set_status("finished")
 
@@ -282,7 +335,9 @@ def test_the_report_of_a_large_run_stays_within_its_size(tmp_path: Path) -> None
 
 
 @needs_charts
-def test_what_would_be_too_large_loses_details(comparison: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_would_be_too_large_loses_details(
+    comparison: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(page, "LIMIT", 1000)
     actual = Page(write_report(comparison))
     assert all(chart["steps"] == [] for chart in actual.charts) and len(actual.charts) == 8
@@ -290,7 +345,9 @@ def test_what_would_be_too_large_loses_details(comparison: Path, monkeypatch: py
 
 
 def test_an_interval_over_seeds_is_students() -> None:
-    scipy = pytest.importorskip("scipy.stats", reason="needs scipy: pip install 'fedblocks[analysis]'")
+    scipy = pytest.importorskip(
+        "scipy.stats", reason="needs scipy: pip install 'fedblocks[analysis]'"
+    )
     for many in (2, 3, 6, 11, 14, 40):
         values = np.random.Generator(np.random.PCG64(many)).normal(size=many)
         low, high = scipy.t.interval(0.95, many - 1, loc=values.mean(), scale=scipy.sem(values))

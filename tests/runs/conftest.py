@@ -36,10 +36,19 @@ def same_bits() -> Callable[[State, State], bool]:
     def tensors(tree: Any, above: str = "") -> dict[str, torch.Tensor]:
         if isinstance(tree, torch.Tensor):
             return {above: tree}
-        return {name: v for key, one in dict(tree).items() for name, v in tensors(one, f"{above}/{key}").items()}
+        return {
+            name: v
+            for key, one in dict(tree).items()
+            for name, v in tensors(one, f"{above}/{key}").items()
+        }
 
     def same(first: State, second: State) -> bool:
-        one, other = ({**tensors(s.server), **tensors(s.private), **tensors(s.memory)} for s in (first, second))
-        return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+        one, other = (
+            {**tensors(s.server), **tensors(s.private), **tensors(s.memory)}
+            for s in (first, second)
+        )
+        return one.keys() == other.keys() and all(
+            torch.equal(one[name], other[name]) for name in one
+        )
 
     return same

@@ -1,6 +1,8 @@
-"""Starts `fedblocks run` many times and kills it; every run is a fork of this process, so that torch loads once.
+"""Starts `fedblocks run` many times and kills it; every run is a fork of this process, so that
+torch loads once.
 
-Reads nothing, writes one JSON object: what became of the runs. Arguments: folder, config file, number of kills.
+Reads nothing, writes one JSON object: what became of the runs. Arguments: folder, config file,
+number of kills.
 """
 
 import json
@@ -61,11 +63,17 @@ def interrupted(words: list[str], log: Path, folder: Path) -> int:
 
 def rounds_done(folder: Path) -> int:
     checkpoints = folder / "checkpoints"
-    return max((int(p.name[6:]) for p in checkpoints.glob("round-*")), default=0) if checkpoints.is_dir() else 0
+    return (
+        max((int(p.name[6:]) for p in checkpoints.glob("round-*")), default=0)
+        if checkpoints.is_dir()
+        else 0
+    )
 
 
 def finish(folder: Path, config: str, log: Path) -> int:
-    """Resume; a run killed before its folder was whole is started again instead, as the message says."""
+    """Resume; a run killed before its folder was whole is started again instead, as the
+    message says.
+    """
     if (folder / "config.toml").exists():
         return wait(start(["resume", str(folder)], log))
     return wait(start(["run", config, "--out", str(folder)], log))
@@ -73,7 +81,8 @@ def finish(folder: Path, config: str, log: Path) -> int:
 
 def serve(root: Path, config: str, kills: int) -> dict[str, Any]:
     torch.set_num_threads(1)
-    run.run(presets.read_config(config), root / "first")  # here, so that what torch loads late is there for all forks
+    # here, so that what torch loads late is there for all forks
+    run.run(presets.read_config(config), root / "first")
     began = time.perf_counter()
     whole = wait(start(["run", config, "--out", str(root / "whole")], root / "whole.log"))
     length = time.perf_counter() - began
@@ -83,10 +92,20 @@ def serve(root: Path, config: str, kills: int) -> dict[str, Any]:
         folder, log = root / f"killed-{number}", root / f"killed-{number}.log"
         instant = instants.uniform(0.0, length)
         code = killed(["run", config, "--out", str(folder)], log, instant)
-        actual.append({"killed": code, "rounds": rounds_done(folder), "resumed": finish(folder, config, log)})
-    asked = interrupted(["run", config, "--out", str(root / "asked")], root / "asked.log", root / "asked")
+        actual.append(
+            {"killed": code, "rounds": rounds_done(folder), "resumed": finish(folder, config, log)}
+        )
+    asked = interrupted(
+        ["run", config, "--out", str(root / "asked")], root / "asked.log", root / "asked"
+    )
     resumed = finish(root / "asked", config, root / "asked.log")
-    return {"whole": whole, "killed": actual, "asked": asked, "asked_resumed": resumed, "seconds": length}
+    return {
+        "whole": whole,
+        "killed": actual,
+        "asked": asked,
+        "asked_resumed": resumed,
+        "seconds": length,
+    }
 
 
 if __name__ == "__main__":

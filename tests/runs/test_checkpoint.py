@@ -43,22 +43,35 @@ def same(a, b):
 def tensors(draw):
     shape = draw(st.lists(st.integers(0, 3), max_size=3))
     seed = draw(st.integers(0, 9))
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).mul(100).to(draw(st.sampled_from(DTYPES)))
+    return (
+        torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        .mul(100)
+        .to(draw(st.sampled_from(DTYPES)))
+    )
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | tensors()
 awkward = ["", "/", "~", "~1", "~0", "a/b", "conv1.weight", "__metadata__", "list", "tensor", "0"]
 keys = st.text() | st.sampled_from(awkward)
 trees = st.dictionaries(
-    keys, st.recursive(leaves, lambda n: st.lists(n, max_size=3) | st.dictionaries(keys, n, max_size=3), max_leaves=8)
+    keys,
+    st.recursive(
+        leaves,
+        lambda n: st.lists(n, max_size=3) | st.dictionaries(keys, n, max_size=3),
+        max_leaves=8,
+    ),
 )
 
 
 def state(round, clients=200):
-    """A state that can be recognised: client c changed last in the newest round r <= round with r % 50 == c % 50."""
+    """A state that can be recognised: client c changed last in the newest round r <=
+    round with r % 50 == c % 50.
+    """
     shared = {"body/gen2": {"conv1.weight": torch.full((4, 3), float(round))}, "round": round}
     last = {c: round - (round - c) % 50 for c in range(clients)}
-    return shared, {c: {"alpha": torch.full((5,), float(last[c])), "since": last[c]} for c in range(clients)}
+    return shared, {
+        c: {"alpha": torch.full((5,), float(last[c])), "since": last[c]} for c in range(clients)
+    }
 
 
 def store(root, round, **options):
@@ -69,7 +82,11 @@ def store(root, round, **options):
 
 def is_state(loaded):
     shared, clients = state(loaded.round)
-    return same(shared, loaded.shared) and same(clients, loaded.clients) and list(clients) == list(loaded.clients)
+    return (
+        same(shared, loaded.shared)
+        and same(clients, loaded.clients)
+        and list(clients) == list(loaded.clients)
+    )
 
 
 def all_files(folder):
@@ -88,7 +105,9 @@ def test_a_checkpoint_comes_back_exactly(shared, clients):
         loaded = load(Path(folder))
     assert loaded.round == 3 and loaded.skipped == []
     assert same(shared, loaded.shared)
-    assert list(loaded.clients) == sorted(clients) and all(same(clients[c], loaded.clients[c]) for c in clients)
+    assert list(loaded.clients) == sorted(clients) and all(
+        same(clients[c], loaded.clients[c]) for c in clients
+    )
 
 
 def test_names_that_look_alike_stay_apart():
@@ -99,11 +118,19 @@ def test_names_that_look_alike_stay_apart():
 
 def test_views_tied_weights_and_parameters_are_stored_by_value():
     base = torch.arange(12.0).reshape(3, 4)
-    tree = {"t": base.t(), "row": base[1], "tied": base, "again": base, "wide": torch.ones(1).expand(5),
-            "parameter": torch.nn.Parameter(base[:, 1])}  # fmt: skip
+    tree = {
+        "t": base.t(),
+        "row": base[1],
+        "tied": base,
+        "again": base,
+        "wide": torch.ones(1).expand(5),
+        "parameter": torch.nn.Parameter(base[:, 1]),
+    }
     back = unpack(*pack(tree))
     assert all(torch.equal(tree[name], back[name]) for name in tree)
-    assert back["tied"].data_ptr() != back["again"].data_ptr() and not back["parameter"].requires_grad
+    assert (
+        back["tied"].data_ptr() != back["again"].data_ptr() and not back["parameter"].requires_grad
+    )
 
 
 def test_loaded_tensors_are_aligned_like_those_of_torch():
@@ -111,7 +138,9 @@ def test_loaded_tensors_are_aligned_like_those_of_torch():
     assert all(tensor.data_ptr() % 64 == 0 for tensor in back.values())
 
 
-@pytest.mark.parametrize("value", [(1, 2), np.float64(1), np.zeros(2), {1: "a"}, torch.zeros(2, dtype=torch.complex64)])
+@pytest.mark.parametrize(
+    "value", [(1, 2), np.float64(1), np.zeros(2), {1: "a"}, torch.zeros(2, dtype=torch.complex64)]
+)
 def test_what_would_not_come_back_exactly_is_refused_with_its_path(value, tmp_path):
     with pytest.raises(TypeError, match="/method/memory"):
         save(tmp_path, 1, {"method": {"memory": value}}, {}, changed=None)
@@ -126,10 +155,14 @@ def test_the_same_state_gives_the_same_bytes(tmp_path):
 def test_unchanged_shards_are_linked_and_neighbours_share_no_file(tmp_path):
     folders = []
     for round in range(4):  # only client 0, of the first of the four shards, ever changes
-        clients = {c: {"alpha": torch.full((3,), float(round if c == 0 else 0))} for c in range(200)}
+        clients = {
+            c: {"alpha": torch.full((3,), float(round if c == 0 else 0))} for c in range(200)
+        }
         folders.append(save(tmp_path, round, {}, clients, changed=[0], keep=9))
         assert same(clients, load(tmp_path).clients)
-    inodes = [{f.relative_to(folder): f.stat().st_ino for f in all_files(folder)} for folder in folders]
+    inodes = [
+        {f.relative_to(folder): f.stat().st_ino for f in all_files(folder)} for folder in folders
+    ]
     linked = [{str(name) for name in a if a[name] == b[name]} for a, b in zip(inodes, inodes[2:])]
     shards = {f"clients/00000{n}.{kind}" for n in (1, 2, 3) for kind in ("json", "safetensors")}
     assert linked == [shards, shards]
@@ -186,7 +219,8 @@ def five_rounds(tmp_path_factory):
     root = tmp_path_factory.mktemp("rounds")
     for round in range(1, 6):
         store(root, round, keep=3)
-    assert any(file.stat().st_nlink > 1 for file in all_files(root / "round-000005"))  # shared with round 3
+    # shared with round 3
+    assert any(file.stat().st_nlink > 1 for file in all_files(root / "round-000005"))
     return root
 
 
@@ -219,7 +253,9 @@ def test_truncated_and_missing_files_are_found(five_rounds, tmp_path, damage):
     root = damaged(five_rounds, tmp_path)
     for file in all_files(root / "round-000005"):
         content = file.read_bytes()
-        new = {"truncate": content[:-1], "empty": b"", "grow": content + b" ", "remove": None}[damage]
+        new = {"truncate": content[:-1], "empty": b"", "grow": content + b" ", "remove": None}[
+            damage
+        ]
         file.unlink() if new is None else file.write_bytes(new)
         loaded = load(root)
         assert loaded.round == 4 and is_state(loaded) and file.name in loaded.skipped[0]
@@ -240,7 +276,11 @@ def test_no_whole_checkpoint_is_an_error_that_lists_what_is_wrong(tmp_path):
         load(tmp_path / "nothing")
     folder = save(tmp_path, 1, {}, {}, changed=None)
     (folder / "shared.json").unlink()
-    with pytest.raises(CheckpointError, match=r"round-000001: shared\.json cannot be read: No such file"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"round-000001: shared\.json cannot be read: No "
+        r"such file",
+    ):
         load(tmp_path)
 
 
@@ -266,9 +306,12 @@ def test_a_renamed_checkpoint_is_not_taken_for_another_round(tmp_path):
 def test_a_full_disk_is_an_error_and_the_checkpoint_before_stays(tmp_path):
     store(tmp_path, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))  # a write beyond it fails, as on a full disk
+    # a write beyond it fails, as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))
     try:
-        with pytest.raises(RunFolderError, match=f"cannot write checkpoint {tmp_path}/round-000002: File too large"):
+        with pytest.raises(
+            RunFolderError, match=f"cannot write checkpoint {tmp_path}/round-000002: File too large"
+        ):
             store(tmp_path, 2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -298,7 +341,11 @@ def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path):
         (tmp_path / f".tmp-{pid}-round-000001" / "clients").mkdir(parents=True)
     (tmp_path / "notes of mine").mkdir()
     save(tmp_path, 1, {}, {}, changed=None)
-    assert sorted(os.listdir(tmp_path)) == [f".tmp-{os.getppid()}-round-000001", "notes of mine", "round-000001"]
+    assert sorted(os.listdir(tmp_path)) == [
+        f".tmp-{os.getppid()}-round-000001",
+        "notes of mine",
+        "round-000001",
+    ]
 
 
 KILLED_AT_RANDOM = """

@@ -89,7 +89,12 @@ def test_a_preset_is_complete_and_survives_toml(name: str) -> None:
 def test_a_file_survives_toml_with_all_defaults_written_out(write: Callable[..., str]) -> None:
     config = read_config(write())
     resolved = config.resolved()
-    assert resolved["method"]["optimizer"] == {"name": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
+    assert resolved["method"]["optimizer"] == {
+        "name": "sgd",
+        "momentum": 0.0,
+        "nesterov": False,
+        "weight_decay": 0.0,
+    }
     assert resolved["checkpoint"] == {"every": 1, "keep": 2}
     assert resolved["data"]["partition"]["min_size"] == 1
     assert Config.of(tomllib.loads(tomli_w.dumps(resolved))) == config
@@ -100,7 +105,9 @@ def test_every_field_of_every_method_is_an_option_with_a_type() -> None:
         actual = {option["name"]: option for option in described("method", name)}
         assert {"lr", "epochs", "batch_size", "optimizer"} <= actual.keys()
         assert all(option["type"] for option in actual.values())
-    strength = next(option for option in described("method", "fedprox") if option["name"] == "strength")
+    strength = next(
+        option for option in described("method", "fedprox") if option["name"] == "strength"
+    )
     assert strength == {
         "name": "strength",
         "type": "a number, at least 0",
@@ -120,7 +127,9 @@ def test_schedules_and_optimizers_are_tables(small: Table) -> None:
 
 
 def test_a_change_replaces_one_field_by_its_path(write: Callable[..., str]) -> None:
-    config = read_config(write(), ["method.strength=0.25", "net.hidden=[3, 4]", "engine=sequential"])
+    config = read_config(
+        write(), ["method.strength=0.25", "net.hidden=[3, 4]", "engine=sequential"]
+    )
     assert config.method.table["strength"] == 0.25
     assert config.net.table["hidden"] == [3, 4]
     assert config.engine == "sequential"
@@ -136,7 +145,12 @@ def test_another_method_keeps_the_options_that_both_have(write: Callable[..., st
 
 def test_another_net_leaves_an_option_of_another_type_behind() -> None:
     config = read_config("digits-fedavg", ["net.name=cnn"])
-    assert config.net.table == {"name": "cnn", "channels": [16, 32], "hidden": 64, "batch_norm": False}
+    assert config.net.table == {
+        "name": "cnn",
+        "channels": [16, 32],
+        "hidden": 64,
+        "batch_norm": False,
+    }
 
 
 def test_a_value_is_toml_and_a_single_word_needs_no_quotes() -> None:
@@ -157,7 +171,10 @@ def test_a_gpu_may_be_named_by_its_number(small: Table, monkeypatch: pytest.Monk
     assert second.resolved()["device"] == "cuda:1"
     assert device_of(second) == (torch.device("cuda:1"), "as configured, cuda:1")
     assert chosen == [torch.device("cuda:1")]  # kernels start on the current device
-    assert device_of(Config.of({**small, "device": "cuda"}))[0] == torch.device("cuda") and len(chosen) == 1
+    assert (
+        device_of(Config.of({**small, "device": "cuda"}))[0] == torch.device("cuda")
+        and len(chosen) == 1
+    )
     with pytest.raises(UserError, match="device: there is no cuda:2: torch finds 2 of them"):
         device_of(Config.of({**small, "device": "cuda:2"}))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -166,12 +183,16 @@ def test_a_gpu_may_be_named_by_its_number(small: Table, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("place", [("data",), ("rounds",), ("method", "lr"), ("data", "name")])
-def test_an_object_in_the_wrong_place_is_shown_in_a_line(small: Table, place: tuple[str, ...]) -> None:
+def test_an_object_in_the_wrong_place_is_shown_in_a_line(
+    small: Table, place: tuple[str, ...]
+) -> None:
     data = Federation.from_users(np.ones((40, 9), np.float32), np.arange(40) % 3, np.arange(40) % 4)
     *above, last = place
     target = small[above[0]] if above else small
     target[last] = data
-    with pytest.raises(UserError, match=r"Federation\(4 clients, 40 rows of 9, 3 classes\)") as caught:
+    with pytest.raises(
+        UserError, match=r"Federation\(4 clients, 40 rows of 9, 3 classes\)"
+    ) as caught:
         Config.of(small)
     assert "tensor" not in str(caught.value)
 
@@ -202,17 +223,37 @@ def test_the_line_of_a_key_is_found(path: tuple[str, ...], line: int | None) -> 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("strength = 0.5", "strenght = 0.5", ["config.toml:21: method.strenght", 'did you mean "strength"']),
-        ('"fedprox"', '"fedprxo"', ["config.toml:20: method.name", '"fedprxo"', 'did you mean "fedprox"']),
+        (
+            "strength = 0.5",
+            "strenght = 0.5",
+            ["config.toml:21: method.strenght", 'did you mean "strength"'],
+        ),
+        (
+            '"fedprox"',
+            '"fedprxo"',
+            ["config.toml:20: method.name", '"fedprxo"', 'did you mean "fedprox"'],
+        ),
         ('"gaussian"', '"gausian"', ["config.toml:6: data.name", 'did you mean "gaussian"']),
         ('"mlp"', '"mpl"', ["config.toml:16: net.name", 'did you mean "mlp"']),
-        ('"dirichlet_labels"', '"dirichlet"', ["config.toml:13: data.partition.name", '"dirichlet_labels"']),
+        (
+            '"dirichlet_labels"',
+            '"dirichlet"',
+            ["config.toml:13: data.partition.name", '"dirichlet_labels"'],
+        ),
         ("alpha = 5.0", "alfa = 5.0", ["config.toml:13: data.partition.alfa", '"alpha"']),
         ("rows = 120", "rowz = 120", ["config.toml:8: data.options.rowz", '"rows"']),
-        ('optimizer.name = "sgd"', 'optimizer.name = "sdg"', ["config.toml:24: method.optimizer.name", '"sgd"']),
+        (
+            'optimizer.name = "sgd"',
+            'optimizer.name = "sdg"',
+            ["config.toml:24: method.optimizer.name", '"sgd"'],
+        ),
         ("[evaluation]", "[evalation]", ["config.toml:26: evalation", '"evaluation"']),
         ("every = 2", "evry = 2", ["config.toml:27: evaluation.evry", '"every"']),
-        ("every = 2", "rounds = 2", ["config.toml:27: evaluation.rounds", "belongs to the top of the file"]),
+        (
+            "every = 2",
+            "rounds = 2",
+            ["config.toml:27: evaluation.rounds", "belongs to the top of the file"],
+        ),
         ("seed = 3", "lr = 3", ["config.toml:2: lr", "belongs to [method]"]),
         ("rounds = 3", "rounds = 0", ["config.toml:3: rounds", "0", "at least 1"]),
         ("rounds = 3", "rounds = 1.5", ["config.toml:3: rounds", "1.5", "at least 1"]),
@@ -222,27 +263,67 @@ def test_the_line_of_a_key_is_found(path: tuple[str, ...], line: int | None) -> 
         ("clients = 4", "clients = 400", ["data.partition", "400 clients", "120 examples"]),
         ("0.2, 0.2,", "0.2, 0.3,", ["config.toml:9: data.split", "add up to 1"]),
         ("clients = 4", "clients = 4\nunseen = 1.0", ["config.toml:8: data.unseen", "below 1"]),
-        ("clients = 4", "clients = 4\nunseen = 0.01", ["config.toml:8: data.unseen", "at least one client"]),
+        (
+            "clients = 4",
+            "clients = 4\nunseen = 0.01",
+            ["config.toml:8: data.unseen", "at least one client"],
+        ),
         ("lr = 0.1", "lr = 0", ["config.toml:22: method.lr", "0", "above 0"]),
         ("lr = 0.1", "lr = nan", ["config.toml:22: method.lr", "finite"]),
         ("lr = 0.1", 'lr = "0.1"', ["config.toml:22: method.lr", '"0.1"', "a number"]),
-        ("lr = 0.1", 'lr = { name = "milestone", start = 1 }', ["config.toml:22: method.lr.name", '"milestones"']),
-        ("lr = 0.1", 'lr = { name = "milestones", start = 1 }', ["method.lr.rounds", "needs it", "whole numbers"]),
+        (
+            "lr = 0.1",
+            'lr = { name = "milestone", start = 1 }',
+            ["config.toml:22: method.lr.name", '"milestones"'],
+        ),
+        (
+            "lr = 0.1",
+            'lr = { name = "milestones", start = 1 }',
+            ["method.lr.rounds", "needs it", "whole numbers"],
+        ),
         ("batch_size = 8", "batch_size = 0", ["config.toml:23: method.batch_size", "at least 1"]),
-        ("batch_size = 8", "batch_size = true", ["config.toml:23: method.batch_size", "a whole number"]),
+        (
+            "batch_size = 8",
+            "batch_size = true",
+            ["config.toml:23: method.batch_size", "a whole number"],
+        ),
         ("strength = 0.5", "strength = -1", ["config.toml:21: method.strength = -1", "at least 0"]),
-        ("strength = 0.5", "strength = 0", ["config.toml:21: method.strength", "FedAvg", "allow_degenerate = true"]),
+        (
+            "strength = 0.5",
+            "strength = 0",
+            ["config.toml:21: method.strength", "FedAvg", "allow_degenerate = true"],
+        ),
         ('"mlp"\nhidden = [6]', '"cnn"', ["config.toml:15: net", "[5]", "mlp"]),
         ('"mlp"\nhidden = [6]', '"lstm"', ["config.toml:15: net", "[5]", "float"]),
         ("hidden = [6]", "hidden = [0]", ["config.toml:17: net.hidden = [0]", "at least 1"]),
-        ("[evaluation]", "[cohort]\nsize = 9\n[evaluation]", ["config.toml:27: cohort.size", "9", "at most 4"]),
-        ("[evaluation]", "[cohort]\nsize = 1.5\n[evaluation]", ["config.toml:27: cohort.size", "1.5"]),
+        (
+            "[evaluation]",
+            "[cohort]\nsize = 9\n[evaluation]",
+            ["config.toml:27: cohort.size", "9", "at most 4"],
+        ),
+        (
+            "[evaluation]",
+            "[cohort]\nsize = 1.5\n[evaluation]",
+            ["config.toml:27: cohort.size", "1.5"],
+        ),
         ("[evaluation]", "[checkpoint]\nkeep = 1\n[evaluation]", ["checkpoint.keep", "at least 2"]),
-        ("[evaluation]", "[groups.a]\nclients = [7]\n[evaluation]", ["config.toml:27: groups.a.clients", "0..3"]),
-        ("[evaluation]", '[groups.a]\ntag = "t"\nvalue = 1\n[evaluation]', ["config.toml:27: groups.a.tag", '"t"']),
+        (
+            "[evaluation]",
+            "[groups.a]\nclients = [7]\n[evaluation]",
+            ["config.toml:27: groups.a.clients", "0..3"],
+        ),
+        (
+            "[evaluation]",
+            '[groups.a]\ntag = "t"\nvalue = 1\n[evaluation]',
+            ["config.toml:27: groups.a.tag", '"t"'],
+        ),
         ("[evaluation]", "[groups.a]\n[evaluation]", ["groups.a.clients", "a tag and its value"]),
         ("every = 2", 'parts = ["tst"]', ["config.toml:27: evaluation.parts", "tst", "validation"]),
-        ('partition = { name = "dirichlet_labels", alpha = 5.0 }', 'partition = "by_user"', ["user ids"]),
+        (
+            'partition = { name = "dirichlet_labels", alpha = 5.0 }',
+            'partition = "by_user"',
+            ["user ids"],
+        ),
         ("seed = 3", "seed = 3 3", ["config.toml:2", "not TOML"]),
         ("[data]", "[[data]]", ["data"]),
         ("seed = 3", 'device = "tpu"', ["config.toml:2: device", '"tpu"', "auto, cpu, cuda"]),
@@ -258,11 +339,15 @@ def test_a_mistake_is_told_with_its_place_and_a_fix(
 
 
 def test_all_mistakes_are_told_at_once_from_top_to_bottom(write: Callable[..., str]) -> None:
-    wrong = write(("rounds = 3", "rounds = 0"), ('"mlp"', '"mpl"'), ("strength = 0.5", "strength = -1"))
+    wrong = write(
+        ("rounds = 3", "rounds = 0"), ('"mlp"', '"mpl"'), ("strength = 0.5", "strength = -1")
+    )
     message = message_of(wrong, ["evaluation.often=1"])
     places = [f":{line}: " for line in (3, 16, 21)]
     assert message.startswith("4 problems")
-    assert sorted(message.index(place) for place in places) == [message.index(place) for place in places]
+    assert sorted(message.index(place) for place in places) == [
+        message.index(place) for place in places
+    ]
     assert "--set evaluation.often" in message
 
 
@@ -281,9 +366,16 @@ def test_a_wrong_change_is_told(write: Callable[..., str], change: str, said: st
 
 @pytest.mark.parametrize(
     ("method", "change"),
-    [("fedprox", "strength=0"), ("ditto", "strength=0"), ("pfedmb", "branches=1"), ("fedem", "components=1")],
+    [
+        ("fedprox", "strength=0"),
+        ("ditto", "strength=0"),
+        ("pfedmb", "branches=1"),
+        ("fedem", "components=1"),
+    ],
 )
-def test_a_degenerate_setting_is_refused_unless_it_is_meant(small: Table, method: str, change: str) -> None:
+def test_a_degenerate_setting_is_refused_unless_it_is_meant(
+    small: Table, method: str, change: str
+) -> None:
     name, _, value = change.partition("=")
     small["method"] = {"name": method, "batch_size": 8, name: int(value)}
     with pytest.raises(ConfigError, match=f"{name} = {value} makes"):
@@ -297,10 +389,18 @@ def test_an_unknown_preset_is_told_with_the_nearest_names() -> None:
     assert "cannot read missing.toml" in message_of("missing.toml")
 
 
-def test_a_net_with_too_few_outputs_is_told_with_both_shapes(small: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NETS, "narrow", lambda input_shape, classes: NETS["mlp"](input_shape, classes - 1))
+def test_a_net_with_too_few_outputs_is_told_with_both_shapes(
+    small: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        NETS, "narrow", lambda input_shape, classes: NETS["mlp"](input_shape, classes - 1)
+    )
     small["net"] = {"name": "narrow"}
-    with pytest.raises(UserError, match=r"inputs of shape \[5\].* into \[2, 2\]; 3 classes need \[2, 3\]"):
+    with pytest.raises(
+        UserError,
+        match=r"inputs of shape \[5\].* into \[2, 2\]; 3 classes need "
+        r"\[2, 3\]",
+    ):
         prepare(Config.of(small))
 
 
@@ -339,7 +439,9 @@ def test_lenet_has_the_published_number_of_parameters() -> None:
         ("lstm", (3, 12), {}),
     ],
 )
-def test_a_net_gives_a_number_for_every_class(name: str, shape: tuple[int, ...], options: Table) -> None:
+def test_a_net_gives_a_number_for_every_class(
+    name: str, shape: tuple[int, ...], options: Table
+) -> None:
     net = NETS[name](shape, 7, **options)
     assert net(net.init(0), torch.zeros(2, *shape)).shape == (2, 7)
 

@@ -16,9 +16,17 @@ from fedblocks.runs.federations import federation_of
 
 
 def timed() -> DividedPool:
-    """Two users of six rows each, in the order of time: four to train, one to validate, one to test."""
+    """Two users of six rows each, in the order of time: four to train, one to validate,
+    one to test.
+    """
     part = np.tile([0, 0, 0, 0, 1, 2], 2)
-    return DividedPool(torch.arange(12.0)[:, None], torch.arange(12) % 3, 3, np.repeat(["ann", "bob"], 6), part=part)
+    return DividedPool(
+        torch.arange(12.0)[:, None],
+        torch.arange(12) % 3,
+        3,
+        np.repeat(["ann", "bob"], 6),
+        part=part,
+    )
 
 
 def test_by_user_a_divided_pool_keeps_the_order_of_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,11 @@ from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import RoundRecord
 
-CONFIG = {"seed": 3, "method": {"name": "pfedmb", "lr": 0.1, "branches": 3}, "data": {"parts": [0.8, 0.2]}}
+CONFIG = {
+    "seed": 3,
+    "method": {"name": "pfedmb", "lr": 0.1, "branches": 3},
+    "data": {"parts": [0.8, 0.2]},
+}
 ENVIRONMENT = {"python": "3.11", "threads": 1}
 
 
@@ -33,7 +37,9 @@ def run(tmp_path):
 
 @pytest.fixture
 def readable():
-    """A folder that any user can reach and nobody but root can write; pytest's own are closed to others."""
+    """A folder that any user can reach and nobody but root can write; pytest's own are
+    closed to others.
+    """
     with tempfile.TemporaryDirectory() as path:
         os.chmod(path, 0o555)
         yield Path(path)
@@ -56,7 +62,9 @@ def test_a_run_comes_back_with_everything(run):
     checkpoint.save(run.checkpoints, 1, {"x": 1.5}, {}, changed=None)
     with RunFolder.open(run.path) as again:
         assert again.config == CONFIG and again.environment == ENVIRONMENT
-        assert again.store.last_round() == 1 and checkpoint.load(again.checkpoints).shared == {"x": 1.5}
+        assert again.store.last_round() == 1 and checkpoint.load(again.checkpoints).shared == {
+            "x": 1.5
+        }
     assert not [name for name in contents(run.path) if name.endswith(".tmp")]
 
 
@@ -127,7 +135,12 @@ def test_what_is_no_run_is_named_as_such(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "config.toml").touch()
-    expected = {"absent": "does not exist", "empty": "is empty", "file": "is not a folder", "foreign": "no run.sqlite"}
+    expected = {
+        "absent": "does not exist",
+        "empty": "is empty",
+        "file": "is not a folder",
+        "foreign": "no run.sqlite",
+    }
     for name, message in expected.items():
         with pytest.raises(RunFolderError, match=message) as caught:
             RunFolder.open(tmp_path / name)
@@ -148,7 +161,9 @@ def test_a_path_below_a_file_cannot_be_written(tmp_path):
 
 def test_an_unwritable_folder_is_refused(readable, ordinary_user):
     for path in (readable, readable / "run"):
-        with pytest.raises(RunFolderError, match=f"cannot write the run folder {path}: Permission denied"):
+        with pytest.raises(
+            RunFolderError, match=f"cannot write the run folder {path}: Permission denied"
+        ):
             RunFolder.create(path, CONFIG, {})
 
 
@@ -171,7 +186,9 @@ def test_a_run_that_may_only_be_read_can_be_read_and_not_claimed(readable):
         except RunFolderError as error:
             print(error.message)
     """
-    result = subprocess.run([sys.executable, "-c", script, run.path], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", script, run.path], capture_output=True, text=True, timeout=60
+    )
     os.chmod(run.path, 0o755)
     refused = f"cannot write the run folder {run.path}: Permission denied"
     assert result.stdout.splitlines() == ["1", refused], result.stderr
@@ -199,7 +216,9 @@ time.sleep(600)
 
 def test_a_second_process_is_refused_until_the_first_is_dead(run):
     run.close()
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, run.path], stdout=subprocess.PIPE, text=True)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, run.path], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert writer.stdout.readline() == "claimed\n"
         with RunFolder.open(run.path) as second:
@@ -228,17 +247,27 @@ def test_the_environment_is_json_without_names_of_host_or_user(monkeypatch):
     monkeypatch.setattr(platform, "uname", lambda: machine._replace(node="enchantress"))
     monkeypatch.setenv("HOME", "/home/lovelace")
     monkeypatch.setenv("USER", "lovelace")
-    monkeypatch.setattr(sys, "argv", ["/home/lovelace/.venv/bin/fedblocks", "run", "--out=/home/lovelace/runs/1"])
+    monkeypatch.setattr(
+        sys, "argv", ["/home/lovelace/.venv/bin/fedblocks", "run", "--out=/home/lovelace/runs/1"]
+    )
     actual = environment()
     assert actual["command"] == ["fedblocks", "run", "--out=~/runs/1"]
-    assert actual["python"] == platform.python_version() and actual["versions"]["torch"] and actual["threads"] >= 1
-    assert not [name for name in ("enchantress", "lovelace", platform.node()) if name in json.dumps(actual)]
+    assert (
+        actual["python"] == platform.python_version()
+        and actual["versions"]["torch"]
+        and actual["threads"] >= 1
+    )
+    assert not [
+        name for name in ("enchantress", "lovelace", platform.node()) if name in json.dumps(actual)
+    ]
 
 
 def git(*arguments):
     """Call git in the current folder, which becomes a checkout of the tests' own."""
     name = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-    return subprocess.run(["git", *name, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", *name, *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""A run folder from a stranger may hold links; nothing that they lead to is read for writing, changed or removed."""
+"""A run folder from a stranger may hold links; nothing that they lead to is read for
+writing, changed or removed.
+"""
 
 import os
 from pathlib import Path
@@ -27,7 +29,9 @@ def diary(tmp_path: Path) -> Path:
     return tmp_path / "diary"
 
 
-def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_is_not_emptied(run: Path, diary: Path) -> None:
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_is_not_emptied(
+    run: Path, diary: Path
+) -> None:
     (run / "run.lock").unlink()
     (run / "run.lock").symlink_to(diary)
     with RunFolder.open(run) as folder, pytest.raises(RunFolderError, match=r"run\.lock is a link"):
@@ -55,7 +59,10 @@ def test_a_folder_with_any_link_in_it_is_not_written(run: Path, tmp_path: Path, 
     (tmp_path / "elsewhere").mkdir()
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(tmp_path / "elsewhere")
-    with RunFolder.open(run) as folder, pytest.raises(RunFolderError, match=f"{name} is a link") as caught:
+    with (
+        RunFolder.open(run) as folder,
+        pytest.raises(RunFolderError, match=f"{name} is a link") as caught,
+    ):
         folder.claim()
     assert f"cp -RL {run} NEW_FOLDER" in caught.value.fix
 
@@ -72,7 +79,9 @@ def test_a_record_that_is_a_link_is_not_even_read_for_sqlite_writes_as_it_reads(
 
 
 @pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
-def test_a_draft_that_is_a_link_is_replaced_and_what_it_leads_to_stays(run: Path, diary: Path, link: Any) -> None:
+def test_a_draft_that_is_a_link_is_replaced_and_what_it_leads_to_stays(
+    run: Path, diary: Path, link: Any
+) -> None:
     link(run / ".report.html.tmp", diary)
     write_atomically(run / "report.html", "<html>")
     assert (run / "report.html").read_text() == "<html>" and not (run / "report.html").is_symlink()
@@ -85,7 +94,8 @@ def test_checkpoints_behind_a_link_are_neither_written_nor_removed(tmp_path: Pat
         checkpoint.save(foreign, round, {"x": 1.0}, {}, changed=None, keep=3)
     (tmp_path / "checkpoints").symlink_to(foreign)
     with pytest.raises(RunFolderError, match="checkpoints is a link"):
-        checkpoint.save(tmp_path / "checkpoints", 1, {"x": 2.0}, {}, changed=None)  # later rounds would be removed
+        # later rounds would be removed
+        checkpoint.save(tmp_path / "checkpoints", 1, {"x": 2.0}, {}, changed=None)
     assert sorted(os.listdir(foreign)) == ["round-000007", "round-000008", "round-000009"]
 
 
@@ -96,5 +106,8 @@ def test_a_draft_of_a_checkpoint_that_is_a_link_leads_nowhere(tmp_path: Path) ->
     (foreign / "manifest.json").write_text("mine")
     (root / f".tmp-{os.getpid()}-round-000001").symlink_to(foreign)
     checkpoint.save(root, 1, {"x": 2.0}, {}, changed=None)
-    assert os.listdir(foreign) == ["manifest.json"] and (foreign / "manifest.json").read_text() == "mine"
+    assert (
+        os.listdir(foreign) == ["manifest.json"]
+        and (foreign / "manifest.json").read_text() == "mine"
+    )
     assert checkpoint.load(root).shared == {"x": 2.0} and os.listdir(root) == ["round-000001"]

@@ -1,4 +1,6 @@
-"""What annotations say of options reaches configurations, the JSON Schema and the lists of what there is."""
+"""What annotations say of options reaches configurations, the JSON Schema and the lists
+of what there is.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ from fedblocks.methods import METHODS
 def registered() -> Iterator[tuple[str, Option]]:
     """Every option of everything that a configuration may name."""
     for kind, known in kinds().items():
-        yield from ((f"{kind} {name}", option) for name in known for option in options(kind, name).values())
+        yield from (
+            (f"{kind} {name}", option) for name in known for option in options(kind, name).values()
+        )
     for known in TABLES.values():
-        yield from ((name, option) for name, built in known.items() for option in options_of(built).values())
+        yield from (
+            (name, option) for name, built in known.items() for option in options_of(built).values()
+        )
 
 
 def test_every_option_says_what_it_is_in_a_line() -> None:
@@ -40,19 +46,31 @@ def test_every_number_has_limits_or_says_that_it_has_none() -> None:
     def is_free(option: Option) -> bool:
         return any(isinstance(mark, AnyNumber) for mark in option.marks)
 
-    assert [(whose, o.name) for whose, o in registered() if o.is_numeric and bool(o.limits) == is_free(o)] == []
+    assert [
+        (whose, o.name)
+        for whose, o in registered()
+        if o.is_numeric and bool(o.limits) == is_free(o)
+    ] == []
 
 
 def test_every_default_is_right() -> None:
-    arguments = [(whose, option) for whose, option in registered() if option.default is not REQUIRED]
+    arguments = [
+        (whose, option) for whose, option in registered() if option.default is not REQUIRED
+    ]
     assert len(arguments) > 400
-    assert [(whose, option.name) for whose, option in arguments if option.wrong(option.default)] == []
+    assert [
+        (whose, option.name) for whose, option in arguments if option.wrong(option.default)
+    ] == []
 
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, Any]:
     """What the schema says of each method."""
-    return {one["title"]: one for one in config_schema()["properties"]["method"]["anyOf"] if "title" in one}
+    return {
+        one["title"]: one
+        for one in config_schema()["properties"]["method"]["anyOf"]
+        if "title" in one
+    }
 
 
 def just_outside(option: Option) -> list[Any]:
@@ -64,18 +82,24 @@ def just_outside(option: Option) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_schema_has_the_limits_and_words_of_every_option_of_a_method(tables: dict[str, Any], name: str) -> None:
+def test_the_schema_has_the_limits_and_words_of_every_option_of_a_method(
+    tables: dict[str, Any], name: str
+) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     validator = jsonschema.Draft202012Validator(tables[name])
     assert validator.is_valid({"name": name})
     for option in options("method", name).values():
         wrong = [*just_outside(option), *(["no such word"] if option.choices else [])]
-        assert [value for value in wrong if validator.is_valid({"name": name, option.name: value})] == []
+        assert [
+            value for value in wrong if validator.is_valid({"name": name, option.name: value})
+        ] == []
         usual = {} if option.default in (None, REQUIRED) else {option.name: plain(option.default)}
         assert validator.is_valid({"name": name, **usual})
 
 
-def test_a_list_has_its_length_and_the_limits_of_its_items_in_the_schema(tables: dict[str, Any]) -> None:
+def test_a_list_has_its_length_and_the_limits_of_its_items_in_the_schema(
+    tables: dict[str, Any],
+) -> None:
     modules = tables["fedmn"]["properties"]["modules"]
     assert modules["minItems"] == 2 and modules["items"] == {"type": "integer", "minimum": 1}
 
@@ -102,12 +126,16 @@ def test_python_and_a_configuration_say_the_same(name: str, option: str, value: 
     net = Net.of(lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)))
     with pytest.raises(UserError) as in_python:
         METHODS[name](net, **others, **{option: value})
-    table = PRESETS["digits-fedavg"]().resolved() | {"method": {"name": name, **others, option: value}}
+    table = PRESETS["digits-fedavg"]().resolved() | {
+        "method": {"name": name, **others, option: value}
+    }
     with pytest.raises(ConfigError) as in_a_file:
         Config.of(table)
     said = f".{option} = {json.dumps(value)}: "
     owner, _, why = in_python.value.message.partition(said)
-    assert owner == METHODS[name].__name__ and in_a_file.value.message == f"config: method{said}{why}"
+    assert (
+        owner == METHODS[name].__name__ and in_a_file.value.message == f"config: method{said}{why}"
+    )
     assert in_a_file.value.fix.startswith(in_python.value.fix)  # a file adds how a table is written
 
 
@@ -118,7 +146,11 @@ def wrong_places(**method: Any) -> list[tuple[str, ...]]:
 
 
 def test_each_wrong_option_is_told_at_its_own_place() -> None:
-    wrong = {"policy_dropout": 2, "policy": [0], "lr": {"name": "milestones", "start": 0.1, "rounds": [0]}}
+    wrong = {
+        "policy_dropout": 2,
+        "policy": [0],
+        "lr": {"name": "milestones", "start": 0.1, "rounds": [0]},
+    }
     places = wrong_places(name="flow_v2", **wrong, optimizer={"name": "sgd", "nesterov": True})
     expected = ["lr.rounds", "optimizer.nesterov", "policy", "policy_dropout"]
     assert sorted(".".join(path) for path in places) == [f"method.{name}" for name in expected]
@@ -126,10 +158,17 @@ def test_each_wrong_option_is_told_at_its_own_place() -> None:
 
 def test_what_depends_on_the_net_is_not_told_of_a_stand_in() -> None:
     table = PRESETS["digits-fedavg"]().resolved()
-    for name, option, value in (("fedala", "top", 9), ("lg_fedavg", "top_layers", 9), ("fedrecon", "local", "x")):
+    for name, option, value in (
+        ("fedala", "top", 9),
+        ("lg_fedavg", "top_layers", 9),
+        ("fedrecon", "local", "x"),
+    ):
         Config.of(table | {"method": {"name": name, option: value}})
 
 
 def test_the_help_of_a_long_field_is_not_lost() -> None:
     about = {option["name"]: option["about"] for option in described("method", "fedmn")}
-    assert about["router_lr"] == "of a router that steps after the modules; default: with them, at their lr"
+    assert (
+        about["router_lr"]
+        == "of a router that steps after the modules; default: with them, at their lr"
+    )

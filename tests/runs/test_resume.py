@@ -76,7 +76,14 @@ def stopped(config: Config, out: Path, round: int) -> None:
 @pytest.mark.parametrize(
     ("engine", "method"),
     [
-        ("sequential", {"name": "fedavg", "optimizer": {"name": "sgd", "momentum": 0.9}, "keep_optimizer": True}),
+        (
+            "sequential",
+            {
+                "name": "fedavg",
+                "optimizer": {"name": "sgd", "momentum": 0.9},
+                "keep_optimizer": True,
+            },
+        ),
         ("sequential", {"name": "fedem", "components": 2}),
         ("vectorised", {"name": "ditto"}),
         ("vectorised", {"name": "ifca", "clusters": 2}),
@@ -92,7 +99,8 @@ def test_a_stopped_and_resumed_run_ends_as_an_uninterrupted_one(
     whole = run(config, tmp_path / "whole")
     stopped(config, tmp_path / "stopped", round=2)
     half = load_run(tmp_path / "stopped")
-    assert (half.status, half.rounds) == ("interrupted", 3)  # told in round 2's report, it ends after the next
+    # told in round 2's report, it ends after the next
+    assert (half.status, half.rounds) == ("interrupted", 3)
     assert_same(resume(tmp_path / "stopped"), whole)
 
 
@@ -142,7 +150,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(small: Table, tmp_path: Pa
     assert_same(result, whole)
     assert any("round-000004" in text and "damaged" in text for text in message)
     assert "going on from round 3" in message
-    assert any("round-000004" in note["text"] and note["level"] == "warning" for note in result.notes)
+    assert any(
+        "round-000004" in note["text"] and note["level"] == "warning" for note in result.notes
+    )
 
 
 def test_a_run_without_any_whole_checkpoint_is_an_error(small: Table, tmp_path: Path) -> None:
@@ -189,7 +199,9 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(small: Table, tmp_path: Pa
         run(Config.of(small), tmp_path / "run")
 
 
-def test_a_run_killed_while_its_record_was_made_is_started_again(small: Table, tmp_path: Path) -> None:
+def test_a_run_killed_while_its_record_was_made_is_started_again(
+    small: Table, tmp_path: Path
+) -> None:
     for name in ("env.json", "run.lock", "run.sqlite", "run.sqlite-journal"):
         (tmp_path / name).write_bytes(b"")
     assert run(Config.of(small), tmp_path).status == "finished"
@@ -211,13 +223,22 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
         "checkpoint": {"every": 2},
     }
     (root / "config.toml").write_text(tomli_w.dumps(table))
-    server = [sys.executable, str(Path(__file__).with_name("kill_server.py")), str(root), str(root / "config.toml")]
+    server = [
+        sys.executable,
+        str(Path(__file__).with_name("kill_server.py")),
+        str(root),
+        str(root / "config.toml"),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*server, str(KILLS)], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(
+        [*server, str(KILLS)], capture_output=True, text=True, env=environment, check=True
+    )
     return root, json.loads(done.stdout)
 
 
-def test_a_run_killed_at_any_instant_is_resumed_to_the_same_bits(killed: tuple[Path, dict[str, Any]]) -> None:
+def test_a_run_killed_at_any_instant_is_resumed_to_the_same_bits(
+    killed: tuple[Path, dict[str, Any]],
+) -> None:
     root, found = killed
     whole = load_run(root / "whole")
     assert found["whole"] == 0 and whole.status == "finished"
@@ -229,7 +250,9 @@ def test_a_run_killed_at_any_instant_is_resumed_to_the_same_bits(killed: tuple[P
     assert len({one["rounds"] for one in hit}) >= 3  # at different places
 
 
-def test_ctrl_c_ends_with_code_130_and_the_command_to_go_on(killed: tuple[Path, dict[str, Any]]) -> None:
+def test_ctrl_c_ends_with_code_130_and_the_command_to_go_on(
+    killed: tuple[Path, dict[str, Any]],
+) -> None:
     root, found = killed
     assert found["asked"] == 130
     assert f"fedblocks resume {root / 'asked'}" in (root / "asked.log").read_text()

@@ -43,17 +43,29 @@ def test_a_run_is_a_folder_that_says_everything(small: Table, tmp_path: Path) ->
     config = Config.of(small)
     result = run(config, tmp_path / "run")
     assert tomllib.loads((tmp_path / "run" / "config.toml").read_text()) == config.resolved()
-    assert json.loads((tmp_path / "run" / "env.json").read_text())["threads"] == torch.get_num_threads()
+    assert (
+        json.loads((tmp_path / "run" / "env.json").read_text())["threads"]
+        == torch.get_num_threads()
+    )
     assert (result.status, result.rounds, result.config) == ("finished", 3, config)
-    assert {row["name"] for row in rows(result, "SELECT DISTINCT part AS name FROM means")} == {"test", "validation"}
+    assert {row["name"] for row in rows(result, "SELECT DISTINCT part AS name FROM means")} == {
+        "test",
+        "validation",
+    }
     assert any("engine" in note["text"] for note in result.notes)
     assert load_run(tmp_path / "run").as_json() == result.as_json()
 
 
-def test_a_run_has_the_threads_that_it_was_given_and_gives_them_back(small: Table, tmp_path: Path) -> None:
+def test_a_run_has_the_threads_that_it_was_given_and_gives_them_back(
+    small: Table, tmp_path: Path
+) -> None:
     before = torch.get_num_threads()
     seen: list[int] = []
-    run(Config.of(small | {"threads": before + 1}), tmp_path / "run", lambda done: seen.append(torch.get_num_threads()))
+    run(
+        Config.of(small | {"threads": before + 1}),
+        tmp_path / "run",
+        lambda done: seen.append(torch.get_num_threads()),
+    )
     assert seen == [before + 1] * 3 and torch.get_num_threads() == before
     assert json.loads((tmp_path / "run" / "env.json").read_text())["threads"] == before + 1
 
@@ -66,8 +78,12 @@ def test_a_run_is_the_rounds_that_its_engine_plays(small: Table, tmp_path: Path)
         state, report = run_round(prepared.setting, state, prepared.clients, prepared.engine)
     stored = result.state()
     assert all(torch.equal(stored.server["model"][k], v) for k, v in state.server["model"].items())
-    counts = evaluate(prepared.setting, state, prepared.clients, prepared.engine, "test")["personal"]
-    assert result.accuracies() == {client: correct / labels for client, (correct, labels, _) in counts.items()}
+    counts = evaluate(prepared.setting, state, prepared.clients, prepared.engine, "test")[
+        "personal"
+    ]
+    assert result.accuracies() == {
+        client: correct / labels for client, (correct, labels, _) in counts.items()
+    }
     per_round = sum(sum(by_client.values()) for by_client in report.bytes_up.values())
     assert result.bytes_up == 3 * per_round > 0
 
@@ -75,7 +91,10 @@ def test_a_run_is_the_rounds_that_its_engine_plays(small: Table, tmp_path: Path)
 def test_a_cohort_is_drawn_from_seed_and_round(small: Table) -> None:
     prepared = prepare(Config.of(small | {"cohort": {"size": 2}}))
     drawn = [cohort_of(prepared, round) for round in range(20)]
-    expected = [sorted(generator(3, round, "cohort").choice(4, 2, replace=False).tolist()) for round in range(20)]
+    expected = [
+        sorted(generator(3, round, "cohort").choice(4, 2, replace=False).tolist())
+        for round in range(20)
+    ]
     assert drawn == expected
     assert {client for cohort in drawn for client in cohort} == {0, 1, 2, 3}
 
@@ -83,7 +102,10 @@ def test_a_cohort_is_drawn_from_seed_and_round(small: Table) -> None:
 def test_the_best_round_is_chosen_on_validation_data(small: Table, tmp_path: Path) -> None:
     result = run(Config.of(small | {"rounds": 6}), tmp_path / "run")
     assert result.best is not None and result.last is not None
-    means = {row["round"]: row["accuracy"] for row in rows(result, "SELECT * FROM means WHERE part = 'validation'")}
+    means = {
+        row["round"]: row["accuracy"]
+        for row in rows(result, "SELECT * FROM means WHERE part = 'validation'")
+    }
     assert result.best.round == min(r for r, mean in means.items() if mean == max(means.values()))
     assert result.last.round == 6
     no_validation = small | {"evaluation": {"parts": ["test"]}}
@@ -92,15 +114,22 @@ def test_the_best_round_is_chosen_on_validation_data(small: Table, tmp_path: Pat
 
 def test_an_evaluation_is_due_every_few_rounds_and_at_the_end(small: Table, tmp_path: Path) -> None:
     result = run(Config.of(small | {"rounds": 5, "evaluation": {"every": 2}}), tmp_path / "run")
-    assert [row["round"] for row in rows(result, "SELECT DISTINCT round FROM means ORDER BY round")] == [2, 4, 5]
+    assert [
+        row["round"] for row in rows(result, "SELECT DISTINCT round FROM means ORDER BY round")
+    ] == [2, 4, 5]
 
 
 def test_models_are_tried_before_aggregation_if_asked(small: Table, tmp_path: Path) -> None:
     result = run(Config.of(small | {"evaluation": {"local": True}}), tmp_path / "run")
-    assert {row["view"] for row in rows(result, "SELECT view FROM means WHERE part = 'test'")} == {"local", "personal"}
+    assert {row["view"] for row in rows(result, "SELECT view FROM means WHERE part = 'test'")} == {
+        "local",
+        "personal",
+    }
 
 
-def test_unseen_clients_are_never_trained_on_and_tested_after_they_joined(small: Table, tmp_path: Path) -> None:
+def test_unseen_clients_are_never_trained_on_and_tested_after_they_joined(
+    small: Table, tmp_path: Path
+) -> None:
     small["method"] = {"name": "local", "batch_size": 8, "lr": 0.3, "epochs": 2}
     small["data"]["unseen"] = 0.25
     config = Config.of(small)
@@ -110,16 +139,24 @@ def test_unseen_clients_are_never_trained_on_and_tested_after_they_joined(small:
     assert set(result.state().private) == set(prepared.clients)
     assert set(result.accuracies("unseen")) == set(prepared.unseen)
     assert set(result.accuracies("test")) == set(prepared.clients)
-    untrained = evaluate(prepared.setting, prepared.setting.start(), prepared.unseen, prepared.engine, "test")
+    untrained = evaluate(
+        prepared.setting, prepared.setting.start(), prepared.unseen, prepared.engine, "test"
+    )
     _, labels, loss = untrained["personal"][prepared.unseen[0]]
     assert result.summary("unseen")["loss"] < loss / labels  # it has trained before it was tested
 
 
-def test_small_private_blocks_are_kept_for_plots_and_large_ones_are_not(small: Table, tmp_path: Path) -> None:
+def test_small_private_blocks_are_kept_for_plots_and_large_ones_are_not(
+    small: Table, tmp_path: Path
+) -> None:
     small["method"] = {"name": "pfedmb", "batch_size": 8, "branches": 2}
     result = run(Config.of(small), tmp_path / "a")
-    last = rows(result, "SELECT name, client, numbers FROM snapshots WHERE round = 3 ORDER BY client")
-    alpha = [result.state().private[client]["alpha"]["value"].flatten().tolist() for client in range(4)]
+    last = rows(
+        result, "SELECT name, client, numbers FROM snapshots WHERE round = 3 ORDER BY client"
+    )
+    alpha = [
+        result.state().private[client]["alpha"]["value"].flatten().tolist() for client in range(4)
+    ]
     assert [json.loads(row["numbers"]) for row in last if row["name"] == "alpha"] == alpha
     small["method"] = {"name": "local", "batch_size": 8}
     small["net"]["hidden"] = [60]  # 5 * 60 + 60 + 60 * 3 + 3 = 543 numbers
@@ -130,7 +167,9 @@ def test_a_diverged_client_is_refused_and_the_reason_recorded(small: Table, tmp_
     small["method"]["lr"] = 1e30
     message: list[str] = []
     seen: list[RoundDone] = []
-    result = run(Config.of(small), tmp_path / "run", seen.append, lambda note: message.append(note.text))
+    result = run(
+        Config.of(small), tmp_path / "run", seen.append, lambda note: message.append(note.text)
+    )
     found = rows(result, "SELECT client, reason FROM refusals WHERE round = 1 ORDER BY client")
     assert found == [{"client": client, "reason": "not-finite"} for client in range(4)]
     assert seen[0].refused == 4
@@ -141,26 +180,35 @@ def test_the_callback_is_told_every_round(small: Table, tmp_path: Path) -> None:
     seen: list[RoundDone] = []
     result = run(Config.of(small), tmp_path / "run", on_round=seen.append)
     assert [done.round for done in seen] == [1, 2, 3]
-    assert sum(done.bytes_down + done.bytes_up for done in seen) == result.bytes_down + result.bytes_up
+    assert (
+        sum(done.bytes_down + done.bytes_up for done in seen) == result.bytes_down + result.bytes_up
+    )
     assert seen[-1].accuracy["test"] == pytest.approx(result.summary()["mean"])
     assert seen[-1].line().startswith("round 3/3  4 clients")
 
 
-def test_runs_without_a_folder_are_numbered(small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_without_a_folder_are_numbered(
+    small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     small["rounds"] = 1
     found = [run(Config.of(small)).folder for _ in range(2)]
     assert found == [Path("runs/fedavg-gaussian-001"), Path("runs/fedavg-gaussian-002")]
 
 
-def test_a_leaderboard_ranks_runs_and_counts_clients_below_the_reference(small: Table, tmp_path: Path) -> None:
+def test_a_leaderboard_ranks_runs_and_counts_clients_below_the_reference(
+    small: Table, tmp_path: Path
+) -> None:
     first = run(Config.of(small), tmp_path / "a")
     small["rounds"] = 12
     runs = {"short": first, "long": run(Config.of(small), tmp_path / "b")}
     table = leaderboard(runs, reference="short")
     assert [row["mean"] for row in table] == sorted((row["mean"] for row in table), reverse=True)
     below = [runs["long"].accuracies()[c] < runs["short"].accuracies()[c] for c in range(4)]
-    assert {row["name"]: row["below_reference"] for row in table} == {"short": 0.0, "long": np.mean(below)}
+    assert {row["name"]: row["below_reference"] for row in table} == {
+        "short": 0.0,
+        "long": np.mean(below),
+    }
 
 
 def test_too_little_memory_halves_the_stack_and_is_said(
@@ -206,7 +254,9 @@ def test_bad_data_are_refused_before_a_folder_is_made(
             pool.y[7] = 3
         return pool
 
-    monkeypatch.setitem(DATASETS, "spoilt", DataSet("spoilt", spoilt, 3, "features", "for this test"))
+    monkeypatch.setitem(
+        DATASETS, "spoilt", DataSet("spoilt", spoilt, 3, "features", "for this test")
+    )
     for spoil, said in (("nan", "not finite"), ("label", r"labels outside 0\.\.2")):
         small["data"]["name"], small["data"]["options"] = "spoilt", {"spoil": spoil}
         with pytest.raises(DataError, match=said):
@@ -223,14 +273,20 @@ def test_clients_with_one_class_are_allowed_and_said(small: Table, tmp_path: Pat
     small["data"]["clients"] = 3
     small["data"]["partition"] = {"name": "classes", "per_client": 1}
     result = run(Config.of(small), tmp_path / "run")
-    assert any("one class only" in note["text"] and note["level"] == "warning" for note in result.notes)
+    assert any(
+        "one class only" in note["text"] and note["level"] == "warning" for note in result.notes
+    )
 
 
 def test_arrays_of_a_file_are_divided_by_user(small: Table, tmp_path: Path) -> None:
     pool = gaussian(60, 3, 5)
     users = np.repeat(["ann", "bob", "cyd"], 20)
     np.savez(tmp_path / "own.npz", x=pool.x.numpy(), y=pool.y.numpy(), user=users)
-    small["data"] = {"name": "npz", "options": {"path": str(tmp_path / "own.npz")}, "partition": "by_user"}
+    small["data"] = {
+        "name": "npz",
+        "options": {"path": str(tmp_path / "own.npz")},
+        "partition": "by_user",
+    }
     prepared = prepare(Config.of(small))
     assert list(prepared.setting.data.names) == ["ann", "bob", "cyd"]
 
@@ -238,7 +294,10 @@ def test_arrays_of_a_file_are_divided_by_user(small: Table, tmp_path: Path) -> N
 def test_token_sequences_of_users_go_through_an_lstm(tmp_path: Path) -> None:
     table = {
         "rounds": 1,
-        "data": {"name": "markov", "options": {"users": 4, "rows": 6, "steps": 5, "vocabulary": 7, "topics": 2}},
+        "data": {
+            "name": "markov",
+            "options": {"users": 4, "rows": 6, "steps": 5, "vocabulary": 7, "topics": 2},
+        },
         "net": {"name": "lstm", "units": 4, "embedding": 3},
         "method": {"name": "fedavg", "batch_size": 2},
     }
@@ -248,7 +307,9 @@ def test_token_sequences_of_users_go_through_an_lstm(tmp_path: Path) -> None:
     assert sorted(prepare(Config.of(table)).setting.data.tags["group"].tolist()) == [0, 0, 1, 1]
 
 
-def test_a_method_from_elsewhere_is_used_by_name(small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_from_elsewhere_is_used_by_name(
+    small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Mine(FedAvg):
         """Somebody's own."""
 
@@ -271,8 +332,14 @@ class Point:
         return self.found
 
 
-def test_methods_of_installed_packages_are_found_and_a_broken_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [Point("theirs", FedAvg), Point("broken", ImportError("no module x")), Point("wrong", dict)]
+def test_methods_of_installed_packages_are_found_and_a_broken_one_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    points = [
+        Point("theirs", FedAvg),
+        Point("broken", ImportError("no module x")),
+        Point("wrong", dict),
+    ]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
     found = {entry["name"]: entry for entry in methods()}
     assert found["theirs"]["title"] == FedAvg.paper.title
@@ -289,10 +356,17 @@ def test_methods_of_installed_packages_are_found_and_a_broken_one_is_told(monkey
         (NETS["mlp"]((784,), 10, hidden=(400, 400)), 20, "sequential", "dense net"),
         (NETS["cnn"]((3, 32, 32), 10), 20, "sequential", "convolutional net"),
         (NETS["lstm"]((3, 8), 10), 20, "sequential", "recurrent"),
-        (Net.of(lambda: torch.nn.Sequential(torch.nn.GRU(3, 4))), 20, "sequential", "cannot be mapped"),
+        (
+            Net.of(lambda: torch.nn.Sequential(torch.nn.GRU(3, 4))),
+            20,
+            "sequential",
+            "cannot be mapped",
+        ),
     ],
 )
-def test_the_engine_is_chosen_for_net_and_cohort(net: Net, cohort: int, engine: str, reason: str) -> None:
+def test_the_engine_is_chosen_for_net_and_cohort(
+    net: Net, cohort: int, engine: str, reason: str
+) -> None:
     found, why = choose(net, torch.device("cpu"), cohort)
     assert found.name == engine
     assert reason in why
@@ -304,8 +378,12 @@ def test_on_a_gpu_the_whole_cohort_is_one_stack() -> None:
     assert "GPU" in why
 
 
-@pytest.mark.parametrize(("method", "option"), [("ifca", "clusters"), ("fedem", "components"), ("pfedmb", "branches")])
-def test_more_slots_than_clients_are_remarked_on(small: Table, tmp_path: Path, method: str, option: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "option"), [("ifca", "clusters"), ("fedem", "components"), ("pfedmb", "branches")]
+)
+def test_more_slots_than_clients_are_remarked_on(
+    small: Table, tmp_path: Path, method: str, option: str
+) -> None:
     message: list[str] = []
     options = {"name": method, "batch_size": small["method"]["batch_size"], option: 9}
     table = {**small, "rounds": 1, "method": options}

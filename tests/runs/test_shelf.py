@@ -16,9 +16,12 @@ from fedblocks.runs.run import run
 
 def config(seed: int = 0, **data: object) -> Config:
     table = {
-        "rounds": 1, "device": "cpu", "data": {"name": "digits", "clients": 5, "seed": seed, **data},
-        "net": {"name": "mlp", "hidden": [4]}, "method": {"name": "fedavg", "batch_size": 64},
-    }  # fmt: skip
+        "rounds": 1,
+        "device": "cpu",
+        "data": {"name": "digits", "clients": 5, "seed": seed, **data},
+        "net": {"name": "mlp", "hidden": [4]},
+        "method": {"name": "fedavg", "batch_size": 64},
+    }
     return Config.of(table)
 
 
@@ -31,7 +34,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-def test_runs_of_the_same_data_read_and_hash_them_once(tmp_path: Path, read: list[str], monkeypatch) -> None:
+def test_runs_of_the_same_data_read_and_hash_them_once(
+    tmp_path: Path, read: list[str], monkeypatch
+) -> None:
     hashed = []
     original = Federation.hash
     monkeypatch.setattr(Federation, "hash", lambda self: hashed.append(1) or original(self))
@@ -55,7 +60,11 @@ def test_what_was_read_long_ago_is_let_go(read: list[str]) -> None:
         for seed in range(1, shelf.FEDERATIONS + 1):
             prepare(config(seed))
         again = prepare(config()).setting.data
-    assert again is not first and torch.equal(again.x, first.x) and shelf.hash_of(again) == shelf.hash_of(first)
+    assert (
+        again is not first
+        and torch.equal(again.x, first.x)
+        and shelf.hash_of(again) == shelf.hash_of(first)
+    )
 
 
 def test_without_a_shelf_every_run_reads_its_data_anew() -> None:

@@ -1,4 +1,6 @@
-"""The record of a run: whole rounds only, the same after a resume, and numbers with a fixed meaning."""
+"""The record of a run: whole rounds only, the same after a resume, and numbers with a
+fixed meaning.
+"""
 
 import math
 import resource
@@ -46,31 +48,64 @@ def store(tmp_path):
 def record(round, shift=0):
     """A round of three clients, of which the second was refused."""
     metrics = [
-        ClientMetric(part, "personal", client, (round + client + shift) % 11, 10, 0.1 * round, {"top5": client})
+        ClientMetric(
+            part,
+            "personal",
+            client,
+            (round + client + shift) % 11,
+            10,
+            0.1 * round,
+            {"top5": client},
+        )
         for part in ("validation", "test")
         for client in range(3)
     ]
-    traffic = [Traffic(c, b, d, 100 + c) for c in range(3) for b in ("body", "head") for d in ("down", "up")]
+    traffic = [
+        Traffic(c, b, d, 100 + c)
+        for c in range(3)
+        for b in ("body", "head")
+        for d in ("down", "up")
+    ]
     return RoundRecord(
-        round, 1.5, 3, metrics, traffic, [RefusalRow(1, "non-finite", "body: NaN")],
-        [Snapshot("alpha", c, [0.1, 0.9]) for c in range(3)], [Note("vectorised: 3 equal clients")],
-    )  # fmt: skip
+        round,
+        1.5,
+        3,
+        metrics,
+        traffic,
+        [RefusalRow(1, "non-finite", "body: NaN")],
+        [Snapshot("alpha", c, [0.1, 0.9]) for c in range(3)],
+        [Note("vectorised: 3 equal clients")],
+    )
 
 
 def content(store):
-    return {table: store.rows(f"SELECT {columns} FROM {table}") for table, columns in TIMELESS.items()}
+    return {
+        table: store.rows(f"SELECT {columns} FROM {table}") for table, columns in TIMELESS.items()
+    }
 
 
 def test_a_round_comes_back(store):
     store.record_round(record(4))
     rows = store.metrics("test", "personal")
-    assert rows[1] == {"round": 4, "client": 1, "correct": 5.0, "examples": 10.0, "loss": 0.4, "extra": {"top5": 1}}
+    assert rows[1] == {
+        "round": 4,
+        "client": 1,
+        "correct": 5.0,
+        "examples": 10.0,
+        "loss": 0.4,
+        "extra": {"top5": 1},
+    }
     assert [row["client"] for row in rows] == [0, 1, 2]
     whole = store.rows("SELECT round, seconds, clients, bytes_down, bytes_up FROM rounds")[0]
-    assert list(whole.values()) == [4, 1.5, 3, 2 * 303, 2 * 303]  # two blocks of 100 + 101 + 102 bytes
+    # two blocks of 100 + 101 + 102 bytes
+    assert list(whole.values()) == [4, 1.5, 3, 2 * 303, 2 * 303]
     assert store.rows("SELECT client, reason, detail FROM refusals")[0]["reason"] == "non-finite"
-    assert store.rows("SELECT numbers FROM snapshots WHERE client = 2") == [{"numbers": "[0.1, 0.9]"}]
-    assert store.metrics("test", "shared") == [] and store.metrics("test", "personal", round=3) == []
+    assert store.rows("SELECT numbers FROM snapshots WHERE client = 2") == [
+        {"numbers": "[0.1, 0.9]"}
+    ]
+    assert (
+        store.metrics("test", "shared") == [] and store.metrics("test", "personal", round=3) == []
+    )
 
 
 def test_a_killed_and_resumed_run_has_the_record_of_an_uninterrupted_one(tmp_path):
@@ -91,7 +126,10 @@ def test_notes_about_the_run_stay_when_rounds_are_redone(store):
     for _ in range(2):
         store.record_round(record(1))
     texts = [row["text"] for row in store.rows("SELECT text FROM notes")]
-    assert texts == ["resumed after round 0: round-000001 is damaged", "vectorised: 3 equal clients"]
+    assert texts == [
+        "resumed after round 0: round-000001 is damaged",
+        "vectorised: 3 equal clients",
+    ]
 
 
 def test_a_round_that_fails_half_way_leaves_no_trace(store):
@@ -106,19 +144,33 @@ def test_a_round_that_fails_half_way_leaves_no_trace(store):
 
 
 def test_numpy_numbers_are_stored_as_numbers(store):
-    metric = ClientMetric("test", "personal", np.int64(7), np.float32(3), np.int64(4), np.float32(0.5))
+    metric = ClientMetric(
+        "test", "personal", np.int64(7), np.float32(3), np.int64(4), np.float32(0.5)
+    )
     snapshot = Snapshot("gates", np.int64(7), np.array([0.25, 0.75], dtype=np.float32))
-    store.record_round(RoundRecord(1, 1.0, np.int64(1), [metric], [Traffic(np.int64(7), "body", "up", np.int64(12))],
-                                   snapshots=[snapshot]))  # fmt: skip
+    store.record_round(
+        RoundRecord(
+            1,
+            1.0,
+            np.int64(1),
+            [metric],
+            [Traffic(np.int64(7), "body", "up", np.int64(12))],
+            snapshots=[snapshot],
+        )
+    )
     assert store.accuracies(1, "test", "personal") == {7: 0.75}
     kinds = "SELECT typeof(client) AS a, typeof(bytes) AS b FROM traffic"
     assert store.rows(kinds) == [{"a": "integer", "b": "integer"}]
-    assert store.rows("SELECT client, numbers FROM snapshots") == [{"client": 7, "numbers": "[0.25, 0.75]"}]
+    assert store.rows("SELECT client, numbers FROM snapshots") == [
+        {"client": 7, "numbers": "[0.25, 0.75]"}
+    ]
 
 
 def test_a_loss_that_is_not_a_number_stays_so(store):
     losses = [math.nan, math.inf, 0.1, 1e-320]
-    rows = [ClientMetric("test", "shared", client, 0, 1, loss) for client, loss in enumerate(losses)]
+    rows = [
+        ClientMetric("test", "shared", client, 0, 1, loss) for client, loss in enumerate(losses)
+    ]
     store.record_round(RoundRecord(1, 1.0, 4, rows))
     assert str([row["loss"] for row in store.metrics("test", "shared")]) == str(losses)
 
@@ -126,25 +178,45 @@ def test_a_loss_that_is_not_a_number_stays_so(store):
 def test_a_summary_by_hand(store):
     # accuracies 0.5, 0.9, 0.6, 0.6; client 9 has no test data and does not count
     counts = {0: (5, 10), 1: (27, 30), 2: (6, 10), 3: (30, 50), 9: (0, 0)}
-    rows = [ClientMetric("test", "personal", c, right, n, loss=c) for c, (right, n) in counts.items()]
+    rows = [
+        ClientMetric("test", "personal", c, right, n, loss=c) for c, (right, n) in counts.items()
+    ]
     store.record_round(RoundRecord(2, 1.0, 5, rows))
-    summary = store.summary(2, "test", "personal", reference={0: 0.6, 1: 0.9, 2: 0.5, 3: 0.7, 9: 0.0})
-    assert summary == pytest.approx({
-        "clients": 4, "examples": 100, "mean": 0.65, "weighted": 0.68, "bottom_decile": 0.5, "worst": 0.5,
-        "std": math.sqrt((0.15**2 + 0.25**2 + 0.05**2 + 0.05**2) / 4), "loss": (30 + 20 + 150) / 100,
-        "share_below_reference": 2 / 4,  # clients 0 and 3; client 1 is equal, client 2 above
-    })  # fmt: skip
+    summary = store.summary(
+        2, "test", "personal", reference={0: 0.6, 1: 0.9, 2: 0.5, 3: 0.7, 9: 0.0}
+    )
+    assert summary == pytest.approx(
+        {
+            "clients": 4,
+            "examples": 100,
+            "mean": 0.65,
+            "weighted": 0.68,
+            "bottom_decile": 0.5,
+            "worst": 0.5,
+            "std": math.sqrt((0.15**2 + 0.25**2 + 0.05**2 + 0.05**2) / 4),
+            "loss": (30 + 20 + 150) / 100,
+            "share_below_reference": 2 / 4,  # clients 0 and 3; client 1 is equal, client 2 above
+        }
+    )
     assert store.summary(2, "test", "personal")["share_below_reference"] is None
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(50, 60)), min_size=1, max_size=45), st.randoms())
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(50, 60)), min_size=1, max_size=45),
+    st.randoms(),
+)
 def test_a_summary_agrees_with_numpy_and_ignores_the_order(counts, random):
-    rows = [{"client": c, "correct": float(a), "examples": float(n), "loss": 1.0} for c, (a, n) in enumerate(counts)]
+    rows = [
+        {"client": c, "correct": float(a), "examples": float(n), "loss": 1.0}
+        for c, (a, n) in enumerate(counts)
+    ]
     accuracy = np.array([a / n for a, n in counts])
     summary = summarise(rows, None)
     assert summary["mean"] == pytest.approx(accuracy.mean()) and summary["worst"] == accuracy.min()
     assert summary["std"] == pytest.approx(accuracy.std(), abs=1e-12)
-    assert summary["weighted"] == pytest.approx(sum(a for a, _ in counts) / sum(n for _, n in counts))
+    assert summary["weighted"] == pytest.approx(
+        sum(a for a, _ in counts) / sum(n for _, n in counts)
+    )
     decile = summary["bottom_decile"]
     assert np.sum(accuracy < decile) <= len(counts) // 10 < np.sum(accuracy <= decile)
     random.shuffle(rows)
@@ -166,7 +238,8 @@ def test_a_round_without_that_evaluation_is_an_error(store):
 def test_the_best_round_is_the_first_with_the_highest_mean_on_validation(store):
     assert store.best_round() is None and store.last_round() is None
     for round, correct in enumerate([3, 8, 5, 8]):
-        on_test = ClientMetric("test", "personal", 0, 10 - correct, 10)  # the worst on validation is best here
+        # the worst on validation is best here
+        on_test = ClientMetric("test", "personal", 0, 10 - correct, 10)
         rows = [ClientMetric("validation", "personal", 0, correct, 10), on_test]
         store.record_round(RoundRecord(round, 1.0, 1, rows))
     assert store.best_round() == 1 and store.last_round() == 3
@@ -211,21 +284,29 @@ def test_another_process_reads_whole_rounds_while_one_writes(store):
 
 
 def test_a_hundred_thousand_rows_take_seconds(store):
-    rows = [ClientMetric("test", "personal", client, client % 10, 10, 0.5) for client in range(100_000)]
+    rows = [
+        ClientMetric("test", "personal", client, client % 10, 10, 0.5) for client in range(100_000)
+    ]
     start = time.process_time()
     store.record_round(RoundRecord(1, 1.0, 100_000, rows))
     summary = store.summary(1, "test", "personal")
     assert time.process_time() - start < 10  # about 1 s on one core
-    assert summary["mean"] == pytest.approx(0.45) and summary["bottom_decile"] == 0.1  # a tenth of the clients has 0
+    # a tenth of the clients has 0
+    assert summary["mean"] == pytest.approx(0.45) and summary["bottom_decile"] == 0.1
 
 
 def test_a_full_disk_is_an_error_and_the_rounds_before_stay(store):
     store.record_round(record(1))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))  # a write beyond it fails, as on a full disk
+    # a write beyond it fails, as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
     try:
         with pytest.raises(RunFolderError, match=r"cannot use the record .*run\.sqlite"):
-            store.record_round(RoundRecord(2, 1.0, 1, [ClientMetric("test", "local", c, 1, 1) for c in range(20_000)]))
+            store.record_round(
+                RoundRecord(
+                    2, 1.0, 1, [ClientMetric("test", "local", c, 1, 1) for c in range(20_000)]
+                )
+            )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert store.last_round() == 1
@@ -240,7 +321,11 @@ def test_a_file_that_is_no_record_is_refused(tmp_path):
     RunStore.create(newer).close()
     with sqlite3.connect(newer) as db:
         db.execute("PRAGMA user_version = 99")
-    for path, message in ((text, "not a database"), (empty, "not the record of a run"), (newer, "newer fedblocks")):
+    for path, message in (
+        (text, "not a database"),
+        (empty, "not the record of a run"),
+        (newer, "newer fedblocks"),
+    ):
         with pytest.raises(RunFolderError, match=message):
             RunStore(path)
     with pytest.raises(RunFolderError, match="unable to open"):
@@ -265,6 +350,9 @@ def test_a_damaged_record_is_named_as_such_with_what_to_do(tmp_path, damage):
         case "everything":
             content = bytearray()
     path.write_bytes(content)
-    with pytest.raises(RunFolderError, match=r"run\.sqlite is damaged") as caught, closing(RunStore(path)) as store:
+    with (
+        pytest.raises(RunFolderError, match=r"run\.sqlite is damaged") as caught,
+        closing(RunStore(path)) as store,
+    ):
         store.rows("SELECT * FROM notes")
     assert "restore the file from a copy, or start the run again" in caught.value.fix

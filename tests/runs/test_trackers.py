@@ -1,4 +1,6 @@
-"""Mirrors of a run: they get its numbers, they never stop it, and they leave no trace in its results."""
+"""Mirrors of a run: they get its numbers, they never stop it, and they leave no trace
+in its results.
+"""
 
 import struct
 from collections.abc import Callable
@@ -73,13 +75,17 @@ def test_tensorboard_gets_every_number_of_every_round(small: Table, tmp_path: Pa
     assert len(message) == config.rounds and actual == pytest.approx(wanted)
 
 
-def test_a_mirrored_run_has_the_same_record_as_one_that_is_not(small: Table, tmp_path: Path) -> None:
+def test_a_mirrored_run_has_the_same_record_as_one_that_is_not(
+    small: Table, tmp_path: Path
+) -> None:
     pytest.importorskip("tensorboardX", reason="needs tensorboardX: pip install 'fedblocks[track]'")
     config = Config.of(small)
     plain = run(config, tmp_path / "plain")
     with Mirrors(["tensorboard"], tmp_path / "mirrored", config) as mirrors:
         mirrored = run(config, tmp_path / "mirrored", mirrors.on_round)
-    first, second = ((tmp_path / name / "config.toml").read_bytes() for name in ("plain", "mirrored"))
+    first, second = (
+        (tmp_path / name / "config.toml").read_bytes() for name in ("plain", "mirrored")
+    )
     assert first == second and plain.last == mirrored.last
 
 
@@ -96,12 +102,17 @@ def test_a_file_may_name_trackers_and_its_configuration_stays_the_same(tmp_path:
 @pytest.mark.parametrize(
     ("track", "said"),
     [
-        ('[track]\nto = ["tensorbord"]', ['a.toml:2: track.to: there is no tracker "tensorbord"', '"tensorboard"']),
+        (
+            '[track]\nto = ["tensorbord"]',
+            ['a.toml:2: track.to: there is no tracker "tensorbord"', '"tensorboard"'],
+        ),
         ('[track]\nto = "tensorboard"', ["a.toml:2: track", 'to = ["tensorboard"]']),
         ("[track]\nwhere = 3", ["a.toml:1: track", 'to = ["tensorboard"]']),
     ],
 )
-def test_a_wrong_table_of_trackers_is_told_with_its_line(tmp_path: Path, track: str, said: list[str]) -> None:
+def test_a_wrong_table_of_trackers_is_told_with_its_line(
+    tmp_path: Path, track: str, said: list[str]
+) -> None:
     (tmp_path / "a.toml").write_text(track)
     with pytest.raises(UserError) as caught:
         read_trackers(str(tmp_path / "a.toml"))
@@ -136,8 +147,14 @@ def test_a_tracker_that_fails_is_switched_off_with_one_warning(
     with Mirrors(["wandb"], tmp_path, Config.of(small), notes.append) as mirrors:
         mirrors.on_round(ROUND)
         mirrors.on_round(ROUND)
-    assert [note.text for note in notes] == ['tracker "wandb" failed and is off: OSError: no network']
-    assert [name for name, *_ in calls] == {"init": [], "log": ["init"], "finish": ["init", "log", "log"]}[when]
+    assert [note.text for note in notes] == [
+        'tracker "wandb" failed and is off: OSError: no network'
+    ]
+    assert [name for name, *_ in calls] == {
+        "init": [],
+        "log": ["init"],
+        "finish": ["init", "log", "log"],
+    }[when]
 
 
 def test_weights_and_biases_is_offline_unless_its_own_setting_says_otherwise(
@@ -150,11 +167,17 @@ def test_weights_and_biases_is_offline_unless_its_own_setting_says_otherwise(
     with Mirrors(["wandb"], tmp_path / "a", config) as mirrors:
         mirrors.on_round(ROUND)
     begin, log, finish = calls
-    assert begin[2]["mode"] == "offline" and begin[2]["name"] == "a" and begin[2]["config"] == config.resolved()
+    assert (
+        begin[2]["mode"] == "offline"
+        and begin[2]["name"] == "a"
+        and begin[2]["config"] == config.resolved()
+    )
     assert log == ("log", (NUMBERS,), {"step": 2}) and finish[0] == "finish"
 
 
-def test_trackio_gets_the_same_numbers(small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trackio_gets_the_same_numbers(
+    small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module, calls = calls_of("init", "log", "finish")
     pretend(monkeypatch, "trackio", module)
     with Mirrors(["trackio"], tmp_path / "a", Config.of(small)) as mirrors:
@@ -167,7 +190,9 @@ def test_mlflow_gets_options_and_numbers_in_the_folder_of_the_run(
     small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    module, calls = calls_of("set_tracking_uri", "set_experiment", "start_run", "log_params", "log_metrics", "end_run")
+    module, calls = calls_of(
+        "set_tracking_uri", "set_experiment", "start_run", "log_params", "log_metrics", "end_run"
+    )
     pretend(monkeypatch, "mlflow", module)
     with Mirrors(["mlflow"], tmp_path / "a", Config.of(small)) as mirrors:
         mirrors.on_round(ROUND)

@@ -1,4 +1,6 @@
-"""From an own net and own data to a run folder on which every command works: from a script, and from TOML."""
+"""From an own net and own data to a run folder on which every command works: from a
+script, and from TOML.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,8 @@ from dataclasses import dataclass
 
 def small(input_shape, classes: int, width: int = 8):
     """A net of one's own."""
-    return fb.Net.of(lambda: nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, classes)))
+    layers = lambda: (nn.Linear(6, width), nn.ReLU(), nn.Linear(width, classes))
+    return fb.Net.of(lambda: nn.Sequential(*layers()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +101,9 @@ method = { name = "mine", lr = 0.1, batch_size = 8 }
 
 def process(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True
+    )
 
 
 def command(*words: str, folder: Path) -> str:
@@ -156,7 +161,9 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 def test_report_and_watch_need_no_code(trucks: Path) -> None:
     pytest.importorskip("plotly", reason="a report needs plotly: pip install 'fedblocks[report]'")
-    pytest.importorskip("starlette", reason="watching needs starlette: pip install 'fedblocks[dashboard]'")
+    pytest.importorskip(
+        "starlette", reason="watching needs starlette: pip install 'fedblocks[dashboard]'"
+    )
     assert "report.html" in command("report", "runs/trucks", folder=trucks)
     words = [sys.executable, "-u", "-m", "fedblocks", "watch", "runs/trucks"]
     with subprocess.Popen(words, cwd=trucks, stdout=subprocess.PIPE, text=True) as watching:
@@ -181,17 +188,34 @@ def test_a_client_s_model_is_exported_and_asked_with_the_script_s_help(trucks: P
     np.savez(trucks / "in.npz", x=np.zeros((3, 6), "float32"))
     command("export", "runs/trucks", "--client", "1", "--code", "trucks.py", folder=trucks)
     shown = command(
-        "predict", "client-1.safetensors", "--input", "in.npz", "--code", "trucks.py", "--json", folder=trucks
+        "predict",
+        "client-1.safetensors",
+        "--input",
+        "in.npz",
+        "--code",
+        "trucks.py",
+        "--json",
+        folder=trucks,
     )
-    alone = process("-m", "fedblocks", "predict", "client-1.safetensors", "--input", "in.npz", folder=trucks)
+    alone = process(
+        "-m", "fedblocks", "predict", "client-1.safetensors", "--input", "in.npz", folder=trucks
+    )
     assert len(json.loads(shown)["labels"]) == 3
-    assert alone.returncode == 2 and "add --code trucks.py (the program that started the run" in alone.stderr
+    assert (
+        alone.returncode == 2
+        and "add --code trucks.py (the program that started the run" in alone.stderr
+    )
 
 
 def test_the_folder_records_method_net_data_and_code(trucks: Path) -> None:
     config = fb.load_run(trucks / "runs/trucks").config
     assert config.method.table["name"] == "fedper" and config.method.table["lr"] == 0.1
-    assert config.net.table["tensors"] == ["body.weight 8 x 6", "body.bias 8", "fc.weight 3 x 8", "fc.bias 3"]
+    assert config.net.table["tensors"] == [
+        "body.weight 8 x 6",
+        "body.bias 8",
+        "fc.weight 3 x 8",
+        "fc.bias 3",
+    ]
     assert len(config.data.options["hash"]) == 64
     (code,) = json.loads((trucks / "runs/trucks/code.json").read_text())
     assert code["file"] == "trucks.py" and len(code["sha256"]) == 64
@@ -204,7 +228,11 @@ def test_another_script_is_refused_with_what_differs(
     for old, new, words in [
         ("lr=0.1", "lr=0.2", "method.lr was 0.1 and is 0.2"),
         ("fb.FedPer", "fb.FedAvg", "method.name was fedper and is fedavg"),
-        ("nn.Linear(6, 8), nn.Linear(8,", "nn.Linear(6, 9), nn.Linear(9,", "net.tensors was body.weight 8 x 6"),
+        (
+            "nn.Linear(6, 8), nn.Linear(8,",
+            "nn.Linear(6, 9), nn.Linear(9,",
+            "net.tensors was body.weight 8 x 6",
+        ),
         ("default_rng(0)", "default_rng(1)", "data.hash was"),
     ]:
         Path("trucks.py").with_name("other.py").write_text(EIGHT_LINES.replace(old, new))
@@ -245,7 +273,10 @@ def test_a_report_of_unknown_names_is_written_and_other_commands_say_what_to_add
     assert said(capsys, "report", "runs/a")[0] == 0
     code, shown = said(capsys, "export", "runs/a", "--client", "0")
     assert code == 2 and 'needs the data set "trucks"' in shown
-    assert 'add --code my_code.py (the file that defines data set "trucks", recorded with SHA-256 ' in shown
+    assert (
+        'add --code my_code.py (the file that defines data set "trucks", recorded with SHA-256 '
+        in shown
+    )
     assert said(capsys, "run", "a.toml")[0] == 2
     assert said(capsys, "export", "runs/a", "--client", "0", "--code", "my_code.py")[0] == 0
     np.savez("in.npz", x=np.zeros((2, 6), "float32"))
@@ -257,7 +288,17 @@ def test_own_names_are_compared_planned_checked_and_previewed(
 ) -> None:
     monkeypatch.chdir(named)
     own = ["--code", "my_code.py"]
-    grid = ["compare", "a.toml", "--methods", "mine", "--seeds", "1", "--out", "runs/grid", "--quiet"]
+    grid = [
+        "compare",
+        "a.toml",
+        "--methods",
+        "mine",
+        "--seeds",
+        "1",
+        "--out",
+        "runs/grid",
+        "--quiet",
+    ]
     assert said(capsys, *grid, "--set", "rounds=1", *own)[0] == 0
     code, shown = said(capsys, "plan", "mine", *own)
     assert code == 0 and "server" in shown
@@ -271,13 +312,27 @@ def test_own_names_are_searched_for_their_best_options(
 ) -> None:
     pytest.importorskip("optuna", reason="a search needs optuna: pip install 'fedblocks[tune]'")
     monkeypatch.chdir(named)
-    words = ["tune", "a.toml", "--set", "method.lr=0.1..1", "--set", "rounds=1", "--trials", "1", "--out", "runs/t"]
+    words = [
+        "tune",
+        "a.toml",
+        "--set",
+        "method.lr=0.1..1",
+        "--set",
+        "rounds=1",
+        "--trials",
+        "1",
+        "--out",
+        "runs/t",
+    ]
     code, shown = said(capsys, *words, "--code", "my_code.py")
     assert code == 0 and "--code my_code.py" in shown.splitlines()[-1]
 
 
 def test_processes_that_a_command_starts_read_the_same_code(named: Path) -> None:
-    look = "from fedblocks.config.registry import kinds; print('small' in kinds()['net'], 'trucks' in kinds()['data'])"
+    look = (
+        "from fedblocks.config.registry import kinds; print('small' in kinds()['net'], "
+        "'trucks' in kinds()['data'])"
+    )
     start = "import subprocess, sys; from fedblocks.config.code.loading import tell_children; "
     start += "tell_children(['my_code.py']); "
     start += f"subprocess.run([sys.executable, '-c', {look!r}], cwd='/')"
@@ -287,7 +342,10 @@ def test_processes_that_a_command_starts_read_the_same_code(named: Path) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("1 / 0", "--code bad.py cannot be read: ZeroDivisionError: division by zero (bad.py, line 1)"),
+        (
+            "1 / 0",
+            "--code bad.py cannot be read: ZeroDivisionError: division by zero (bad.py, line 1)",
+        ),
         ("import nowhere_at_all", "No module named 'nowhere_at_all'"),
         ("raise SystemExit(3)", "SystemExit"),
     ],

@@ -1,4 +1,6 @@
-"""What people bring: arrays, tables, folders and modules; what is wrong with them is told by row, column and name."""
+"""What people bring: arrays, tables, folders and modules; what is wrong with them is
+told by row, column and name.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,14 @@ BAD_DATA: list[tuple[Any, str]] = [
     (lambda: fb.Federation.from_users(NAN, Y, USERS), "row 7, column 2 is nan"),
     (lambda: fb.Federation.from_users(X, Y + 5, USERS, classes=3), "row 0 has label 5"),
     (lambda: fb.Federation.from_arrays(X, Y, 5), "the partition is a int"),  # type: ignore[arg-type]
-    (lambda: fb.Federation.from_arrays(X, Y, [[0, 1], [0.5]]), "client 1 of the partition is not a list of row"),
-    (lambda: fb.Federation.from_arrays(X, Y, [[0, 1], [-1]]), "client 1 of the partition has row -1"),
+    (
+        lambda: fb.Federation.from_arrays(X, Y, [[0, 1], [0.5]]),
+        "client 1 of the partition is not a list of row",
+    ),
+    (
+        lambda: fb.Federation.from_arrays(X, Y, [[0, 1], [-1]]),
+        "client 1 of the partition has row -1",
+    ),
     (lambda: fb.Federation.from_arrays(X, Y, [[0, 1], [99]]), "names row 99, the pool has 20 rows"),
 ]
 
@@ -44,19 +52,29 @@ def test_a_partition_may_be_a_list_of_row_numbers_or_a_mapping_by_name() -> None
     rows = [list(range(10)), np.arange(10, 20)]
     listed = fb.Federation.from_arrays(X, Y, rows)
     called = fb.Federation.from_arrays(X, Y, {"a": rows[0], "b": rows[1]})
-    assert listed.clients == 2 and listed.hash() == called.hash() and list(called.names) == ["a", "b"]
+    assert (
+        listed.clients == 2 and listed.hash() == called.hash() and list(called.names) == ["a", "b"]
+    )
 
 
-def test_a_table_with_words_as_labels_becomes_a_federation_and_predictions_are_words(tmp_path: Path) -> None:
+def test_a_table_with_words_as_labels_becomes_a_federation_and_predictions_are_words(
+    tmp_path: Path,
+) -> None:
     lines = [f"{n % 7 / 7},{n % 3},{'ab'[n % 2]},{'fall' if n % 2 else 'walk'}" for n in range(80)]
     table = tmp_path / "t.csv"
     table.write_text("speed,height,device,activity\n" + "\n".join(lines) + "\n")
     data = fb.Federation.from_csv(table, label="activity", user="device")
-    assert data.clients == 2 and data.x.shape == (80, 2) and data.about["class_names"] == ["fall", "walk"]
+    assert (
+        data.clients == 2
+        and data.x.shape == (80, 2)
+        and data.about["class_names"] == ["fall", "walk"]
+    )
     net = fb.Net.of(lambda: nn.Linear(2, 2))
     method = fb.Local(net, lr=0.5, batch_size=8)
     fb.run(method, data, rounds=3, out=tmp_path / "r")
-    model = fb.export_model(tmp_path / "r", 0, "safetensors", tmp_path / "m.safetensors", method, data)
+    model = fb.export_model(
+        tmp_path / "r", 0, "safetensors", tmp_path / "m.safetensors", method, data
+    )
     found = fb.predict(model, table, method)  # the very table, with its words
     assert set(found.named()) <= {"fall", "walk"} and len(found.named()) == 80
 
@@ -79,7 +97,9 @@ def test_a_wrong_table_is_told_by_line_and_column(tmp_path: Path, text: str, wor
 
 
 def test_folders_of_images_become_clients_by_user_or_by_partition(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image", reason="images need Pillow: pip install 'fedblocks[images]'")
+    image = pytest.importorskip(
+        "PIL.Image", reason="images need Pillow: pip install 'fedblocks[images]'"
+    )
     for number in range(24):
         for folder in (tmp_path / "u" / "ab"[number % 2], tmp_path / "c"):
             place = folder / ("cat" if number % 3 else "dog")
@@ -87,7 +107,9 @@ def test_folders_of_images_become_clients_by_user_or_by_partition(tmp_path: Path
             image.new("RGB", (4, 4), (number, 0, 0)).save(place / f"{number}.png")
     by_user = fb.Federation.from_folder(tmp_path / "u")
     assert list(by_user.names) == ["a", "b"] and by_user.about["class_names"] == ["cat", "dog"]
-    divided = fb.Federation.from_folder(tmp_path / "c", partition=lambda y: fb.partitions.iid(y, clients=3))
+    divided = fb.Federation.from_folder(
+        tmp_path / "c", partition=lambda y: fb.partitions.iid(y, clients=3)
+    )
     assert divided.clients == 3 and divided.x.shape == (24, 3, 4, 4)
     with pytest.raises(DataError, match="nothing says whose each row is"):
         fb.Federation.from_folder(tmp_path / "c")
@@ -124,10 +146,21 @@ def test_logits_in_something_are_taken_out_by_output(
     tmp_path: Path, wrap: Any, output: Any, words: str, same_bits: Any
 ) -> None:
     with pytest.raises(UserError) as error:
-        fb.run(fb.FedAvg(fb.Net.of(lambda: Wrapped(wrap)), batch_size=8), DATA, rounds=1, out=tmp_path / "r")
+        fb.run(
+            fb.FedAvg(fb.Net.of(lambda: Wrapped(wrap)), batch_size=8),
+            DATA,
+            rounds=1,
+            out=tmp_path / "r",
+        )
     assert words in error.value.message and "output=" in error.value.fix
-    nets = {"plain": fb.Net.of(lambda: Wrapped(lambda z: z)), "out": fb.Net.of(lambda: Wrapped(wrap), output=output)}
-    results = [fb.run(fb.FedAvg(n, batch_size=8), DATA, rounds=1, out=tmp_path / k) for k, n in nets.items()]
+    nets = {
+        "plain": fb.Net.of(lambda: Wrapped(lambda z: z)),
+        "out": fb.Net.of(lambda: Wrapped(wrap), output=output),
+    }
+    results = [
+        fb.run(fb.FedAvg(n, batch_size=8), DATA, rounds=1, out=tmp_path / k)
+        for k, n in nets.items()
+    ]
     assert same_bits(results[0].state(), results[1].state())
 
 

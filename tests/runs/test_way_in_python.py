@@ -53,7 +53,15 @@ def test_a_run_resumed_in_python_ends_with_the_same_bits(tmp_path: Path, same_bi
     method, data = Own(some_net(), lr=0.1, batch_size=8), some_data()
     whole = fb.run(method, data, rounds=4, out=tmp_path / "whole", seed=2, cohort=2)
     with pytest.raises(fb.Interrupted):
-        fb.run(method, data, rounds=4, out=tmp_path / "cut", seed=2, cohort=2, on_round=stopped_after(2))
+        fb.run(
+            method,
+            data,
+            rounds=4,
+            out=tmp_path / "cut",
+            seed=2,
+            cohort=2,
+            on_round=stopped_after(2),
+        )
     resumed = fb.resume(tmp_path / "cut", Own(some_net(), lr=0.1, batch_size=8), some_data())
     assert whole.config.method.name == "Own" and whole.config.method.table["strength"] == 0.5
     assert same_bits(whole.state(), resumed.state()) and resumed.rounds == 4
@@ -63,13 +71,23 @@ def test_a_run_resumed_in_python_ends_with_the_same_bits(tmp_path: Path, same_bi
     ("method", "data", "words"),
     [
         (Own(some_net(), lr=0.2, batch_size=8), some_data(), "method.lr was 0.1 and is 0.2"),
-        (Own(some_net(9), lr=0.1, batch_size=8), some_data(), "net.tensors was body.weight 8 x 6, body.bias 8"),
+        (
+            Own(some_net(9), lr=0.1, batch_size=8),
+            some_data(),
+            "net.tensors was body.weight 8 x 6, body.bias 8",
+        ),
         (Own(some_net(), lr=0.1, batch_size=8), some_data(1), "data.hash was "),
-        (fb.FedPer(some_net(), lr=0.1, batch_size=8), some_data(), "method.name was Own and is fedper"),
+        (
+            fb.FedPer(some_net(), lr=0.1, batch_size=8),
+            some_data(),
+            "method.name was Own and is fedper",
+        ),
         (None, None, "was started by a Python program"),
     ],
 )
-def test_resuming_with_anything_else_names_what_differs(tmp_path: Path, method: Any, data: Any, words: str) -> None:
+def test_resuming_with_anything_else_names_what_differs(
+    tmp_path: Path, method: Any, data: Any, words: str
+) -> None:
     own = Own(some_net(), lr=0.1, batch_size=8)
     with pytest.raises(fb.Interrupted):
         fb.run(own, some_data(), rounds=2, out=tmp_path / "r", on_round=stopped_after(1))
@@ -102,34 +120,65 @@ def test_every_setting_of_a_configuration_can_be_said(tmp_path: Path) -> None:
         on_round=lambda done: message.append(done.round),
     )
     config = result.config
-    assert (config.seed, config.cohort.size, config.evaluation.every, config.checkpoint.keep) == (5, 0.5, 2, 3)
-    assert (config.engine, config.chunk, config.data.unseen, config.memory) == ("sequential", 7, 0.25, "1GiB")
+    assert (config.seed, config.cohort.size, config.evaluation.every, config.checkpoint.keep) == (
+        5,
+        0.5,
+        2,
+        3,
+    )
+    assert (config.engine, config.chunk, config.data.unseen, config.memory) == (
+        "sequential",
+        7,
+        0.25,
+        "1GiB",
+    )
     assert message == [1, 2] and [row["round"] for row in result.curves()] == [2]
     assert {"test", "train", "unseen"} <= {part for row in result.clients() for part in row}
 
 
 def test_clients_of_a_group_have_another_net(tmp_path: Path) -> None:
-    methods = {"all": fb.Local(some_net(), batch_size=8), "small": fb.Local(some_net(4), batch_size=8)}
+    methods = {
+        "all": fb.Local(some_net(), batch_size=8),
+        "small": fb.Local(some_net(4), batch_size=8),
+    }
     result = fb.run(methods, some_data(), rounds=1, out=tmp_path / "r", groups={"small": [1, 3]})
-    shapes = {client: tuple(state["model"]["fc.weight"].shape) for client, state in result.state().private.items()}
+    shapes = {
+        client: tuple(state["model"]["fc.weight"].shape)
+        for client, state in result.state().private.items()
+    }
     assert shapes == {0: (3, 8), 1: (3, 4), 2: (3, 8), 3: (3, 4)}
     assert fb.resume(tmp_path / "r", methods, some_data()).status == "finished"
 
 
 def test_a_comparison_of_methods_is_a_folder_that_goes_on_and_has_a_report(tmp_path: Path) -> None:
     pytest.importorskip("plotly", reason="a report needs plotly: pip install 'fedblocks[report]'")
-    methods = [fb.Local(some_net(), batch_size=8), fb.FedAvg(some_net(), batch_size=8), Own(some_net(), batch_size=8)]
+    methods = [
+        fb.Local(some_net(), batch_size=8),
+        fb.FedAvg(some_net(), batch_size=8),
+        Own(some_net(), batch_size=8),
+    ]
     actual = fb.compare(methods, some_data(), rounds=2, seeds=2, out=tmp_path / "c")
-    assert {row["name"] for row in actual.rows} == {"local", "fedavg", "Own"} and actual.rows[0]["seeds"] == 2
+    assert {row["name"] for row in actual.rows} == {"local", "fedavg", "Own"} and actual.rows[0][
+        "seeds"
+    ] == 2
     again = fb.compare(methods, some_data(), rounds=2, seeds=3, out=tmp_path / "c")
     assert again.rows[0]["seeds"] == 3 and "Own" in str(again)
     assert "Own" in actual.report().read_text()
 
 
-def test_two_settings_of_one_method_are_compared_under_names_and_data_may_depend_on_the_seed(tmp_path: Path) -> None:
-    methods = {"slow": fb.FedAvg(some_net(), lr=0.01, batch_size=8), "fast": fb.FedAvg(some_net(), batch_size=8)}
+def test_two_settings_of_one_method_are_compared_under_names_and_data_may_depend_on_the_seed(
+    tmp_path: Path,
+) -> None:
+    methods = {
+        "slow": fb.FedAvg(some_net(), lr=0.01, batch_size=8),
+        "fast": fb.FedAvg(some_net(), batch_size=8),
+    }
     actual = fb.compare(methods, some_data, rounds=1, seeds=2, out=tmp_path / "c")
-    hashes = {run.config.data.options["hash"] for by_seed in actual.runs.values() for run in by_seed.values()}
+    hashes = {
+        run.config.data.options["hash"]
+        for by_seed in actual.runs.values()
+        for run in by_seed.values()
+    }
     assert set(actual.runs) == {"slow", "fast"} and len(hashes) == 2
     with pytest.raises(UserError, match="two methods are called fedavg"):
         fb.compare(list(methods.values()), some_data(), rounds=1, out=tmp_path / "d")
@@ -139,7 +188,11 @@ def test_results_are_tables_that_print_well(tmp_path: Path) -> None:
     result = fb.run(fb.FedPer(some_net(), batch_size=8), some_data(), rounds=2, out=tmp_path / "r")
     summary = result.summary()
     assert summary["mean"] == pytest.approx(np.mean(list(result.accuracies().values())))
-    assert "worst decile" in str(summary) and "validation" in str(summary) and "<table>" in summary._repr_html_()
+    assert (
+        "worst decile" in str(summary)
+        and "validation" in str(summary)
+        and "<table>" in summary._repr_html_()
+    )
     first = result.clients()[0]
     assert (first["client"], first["name"], first["size"]) == (0, "truck-0", 28)
     assert first["test"] == result.accuracies()[0] and len(result.clients()) == 4
@@ -159,17 +212,27 @@ BAD_RUNS: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((FIRST, DATA), {"rounds": 0}, "rounds: 0 is below 1"),
     ((FIRST, DATA), {"rounds": 1, "sed": 1}, "sed: there is no such field"),
     ((FIRST, DATA), {"rounds": 1, "cohort": 9}, "9 clients a round, but there are 4"),
-    ((FIRST, DATA), {"rounds": 1, "evaluation": {"evry": 1}}, "evaluation.evry: there is no such field"),
+    (
+        (FIRST, DATA),
+        {"rounds": 1, "evaluation": {"evry": 1}},
+        "evaluation.evry: there is no such field",
+    ),
     ((FIRST, DATA), {"rounds": 1, "groups": {"b": [1]}}, 'the group "b" has no method'),
     (({"all": FIRST, "b": FIRST}, DATA), {"rounds": 1}, 'which clients use the method "b"?'),
     (({"b": FIRST}, DATA), {"rounds": 1, "groups": {"b": [1]}}, "client 0 is in no group"),
-    (({"all": FIRST, "b": FIRST}, DATA), {"rounds": 1, "groups": {"b": [7]}}, "there is no client 7"),
+    (
+        ({"all": FIRST, "b": FIRST}, DATA),
+        {"rounds": 1, "groups": {"b": [7]}},
+        "there is no client 7",
+    ),
     ((fb.read_config("digits-fedavg"),), {"rounds": 1}, "rounds beside a configuration"),
     ((fb.read_config("digits-fedavg"), DATA), {}, "data beside a configuration"),
 ]
 
 
-@pytest.mark.parametrize(("given", "settings", "words"), BAD_RUNS, ids=[words for _, _, words in BAD_RUNS])
+@pytest.mark.parametrize(
+    ("given", "settings", "words"), BAD_RUNS, ids=[words for _, _, words in BAD_RUNS]
+)
 def test_a_wrong_call_gets_one_clear_error(
     tmp_path: Path, given: tuple[Any, ...], settings: dict[str, Any], words: str
 ) -> None:
@@ -179,7 +242,9 @@ def test_a_wrong_call_gets_one_clear_error(
     assert not (tmp_path / "r").exists()
 
 
-def test_a_run_of_a_notebook_says_where_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_a_notebook_says_where_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr("__main__.__file__", raising=False)  # as in a notebook
     with pytest.raises(fb.Interrupted) as stop:
         fb.run(FIRST, DATA, rounds=2, out=tmp_path / "r", on_round=stopped_after(1))

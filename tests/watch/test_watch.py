@@ -1,4 +1,6 @@
-"""Watching: who may see the page, what it says of every kind of folder, and the view on a terminal."""
+"""Watching: who may see the page, what it says of every kind of folder, and the view on
+a terminal.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ from fedblocks.watch.terminal import lines, view_of
 
 def record(round: int) -> RoundRecord:
     parts: tuple[Part, ...] = ("validation", "test")
-    metrics = [ClientMetric(part, "personal", c, float(round + c), 10.0, 1.0) for part in parts for c in range(2)]
+    metrics = [
+        ClientMetric(part, "personal", c, float(round + c), 10.0, 1.0)
+        for part in parts
+        for c in range(2)
+    ]
     return RoundRecord(round, 0.5, 2, metrics, [Traffic(0, "model", "up", 1_000_000)])
 
 
@@ -37,7 +43,9 @@ def begun(path: Path, rounds: int = 0) -> RunFolder:
     return folder
 
 
-def test_a_folder_is_read_anew_only_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_read_anew_only_when_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fedblocks.watch.look.REST", 0)
     with begun(tmp_path / "r", 1) as folder:
         data = federation_of(read_config("digits-pfedmb", ["data.clients=4"]))
@@ -59,14 +67,20 @@ def test_a_run_whose_process_is_gone_counts_as_interrupted(tmp_path: Path) -> No
 
 
 def test_folders_that_are_no_runs_are_refused_before_anything_is_served(tmp_path: Path) -> None:
-    pytest.importorskip("starlette", reason="watching needs starlette: pip install 'fedblocks[dashboard]'")
+    pytest.importorskip(
+        "starlette", reason="watching needs starlette: pip install 'fedblocks[dashboard]'"
+    )
     pytest.importorskip("plotly", reason="the page needs plotly: pip install 'fedblocks[report]'")
     from fedblocks.watch.server import Live
 
     (tmp_path / "empty").mkdir()
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "letter.txt").write_text("dear")
-    for name, said in {"missing": "does not exist", "empty": "is empty", "foreign": "is not a run"}.items():
+    for name, said in {
+        "missing": "does not exist",
+        "empty": "is empty",
+        "foreign": "is not a run",
+    }.items():
         with pytest.raises(RunFolderError, match=said):
             Live(tmp_path / name)
         with pytest.raises(RunFolderError, match=said):
@@ -74,7 +88,9 @@ def test_folders_that_are_no_runs_are_refused_before_anything_is_served(tmp_path
 
 
 def test_a_page_comes_with_strict_headers_and_only_by_its_own_address(tmp_path: Path) -> None:
-    pytest.importorskip("starlette", reason="watching needs starlette: pip install 'fedblocks[dashboard]'")
+    pytest.importorskip(
+        "starlette", reason="watching needs starlette: pip install 'fedblocks[dashboard]'"
+    )
     pytest.importorskip("plotly", reason="the page needs plotly: pip install 'fedblocks[report]'")
     from fedblocks.watch.server import Live
 
@@ -87,8 +103,16 @@ def test_a_page_comes_with_strict_headers_and_only_by_its_own_address(tmp_path: 
     assert actual.status == 200 and "curve-round" in text
     rules = actual.headers["content-security-policy"]
     assert rules.startswith("default-src 'none'") and "frame-ancestors 'none'" in rules
-    assert actual.headers["x-frame-options"] == "DENY" and actual.headers["cache-control"] == "no-store"
-    wrong = [("GET", "/guess/"), ("POST", f"/{live.token}/"), ("GET", "/"), ("GET", f"/{live.token}")]
+    assert (
+        actual.headers["x-frame-options"] == "DENY"
+        and actual.headers["cache-control"] == "no-store"
+    )
+    wrong = [
+        ("GET", "/guess/"),
+        ("POST", f"/{live.token}/"),
+        ("GET", "/"),
+        ("GET", f"/{live.token}"),
+    ]
     assert [asked(live.port, *words)[0].status for words in wrong] == [404] * 4
     assert asked(live.port, "GET", f"/{live.token}/", host="evil.example")[0].status == 404
     server.should_exit = True
@@ -103,7 +127,9 @@ def asked(port: int, verb: str, path: str, host: str = "") -> tuple[HTTPResponse
     return actual, actual.read().decode()
 
 
-def test_a_missing_extra_and_a_taken_port_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_and_a_taken_port_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fedblocks.watch import server
 
     taken = server._listen(0)
@@ -133,7 +159,9 @@ def test_the_terminal_shows_a_run_until_it_ends(tmp_path: Path) -> None:
         ["status running", "rounds 2 of 4"],
         ["status finished", "rounds 3 of 4"],
     ]
-    assert "accuracy 35.0% (validation, mean over clients)" in shown[2] and "sent 3.00 MB" in shown[2]
+    assert (
+        "accuracy 35.0% (validation, mean over clients)" in shown[2] and "sent 3.00 MB" in shown[2]
+    )
 
 
 def test_the_terminal_tells_how_long_it_takes_yet(tmp_path: Path) -> None:
@@ -154,7 +182,9 @@ def test_the_command_writes_lines_where_there_is_no_terminal(
     assert capsys.readouterr().out.startswith("status interrupted  rounds 2 of 4")
 
 
-def test_nothing_of_the_web_is_imported_for_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_the_web_is_imported_for_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "starlette", None)
     begun(tmp_path / "r", 1).close()
     assert list(lines(tmp_path / "r"))
@@ -180,7 +210,9 @@ def test_watching_waits_for_a_run_that_begins_later_and_says_so(
     assert shown == f"no run has begun in {path} yet; waiting for it (Ctrl-C ends)\n"
 
 
-def test_watching_does_not_wait_for_what_can_never_be_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watching_does_not_wait_for_what_can_never_be_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "thesis.tex").touch()
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,6 @@
-"""The jobs that are timed, as data. Their inputs are noise of the right shape: nothing is to be learned from it."""
+"""The jobs that are timed, as data. Their inputs are noise of the right shape: nothing
+is to be learned from it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ COLOUR, GREY = (3, 32, 32), (1, 28, 28)
 class BenchJob:
     """One round of one method, the same again and again."""
 
-    name: str  # with the method or the size after a slash where a job has several: J2/pfedmb, J8/1000
+    # with the method or the size after a slash where a job has several: J2/pfedmb, J8/1000
+    name: str
     about: str
     net: str  # a name in NETS
     shape: tuple[int, ...]  # of one input; [steps] for tokens
@@ -28,7 +31,8 @@ class BenchJob:
     options: dict[str, Any] = field(default_factory=dict)  # of the method
     net_options: dict[str, Any] = field(default_factory=dict)
     tests: int = 0  # test examples of one client, all evaluated in every round if there are any
-    cpu_cohort: int | None = None  # where the whole cohort would take minutes on a CPU; all figures are per example
+    # where the whole cohort would take minutes on a CPU; all figures are per example
+    cpu_cohort: int | None = None
 
     @property
     def tokens(self) -> bool:
@@ -41,12 +45,17 @@ class BenchJob:
 
     def on(self, device: str) -> BenchJob:
         """The same job with the cohort that suits a device."""
-        return self if device != "cpu" or self.cpu_cohort is None else replace(self, cohort=self.cpu_cohort)
+        return (
+            self
+            if device != "cpu" or self.cpu_cohort is None
+            else replace(self, cohort=self.cpu_cohort)
+        )
 
 
 J1 = BenchJob("J1", "LeNet, 50 clients x 768, batch 64", "lenet", COLOUR, 10, 50, 50, 768, 64)
 
-_PAPER: dict[str, dict[str, Any]] = {  # the sizes that the papers use, where they are not the defaults
+# the sizes that the papers use, where they are not the defaults
+_PAPER: dict[str, dict[str, Any]] = {
     "pfedmb": {"branches": 5},
     "fedem": {"components": 3},
     "ifca": {"clusters": 3},
@@ -57,33 +66,86 @@ _PAPER: dict[str, dict[str, Any]] = {  # the sizes that the papers use, where th
 def _methods() -> list[BenchJob]:
     about = "J1 with another method"
     return [
-        replace(J1, name=f"J2/{name}", about=about, method=name, options=_PAPER.get(name, {}), cpu_cohort=2)
+        replace(
+            J1,
+            name=f"J2/{name}",
+            about=about,
+            method=name,
+            options=_PAPER.get(name, {}),
+            cpu_cohort=2,
+        )
         for name in METHODS
     ]
 
 
 J3 = BenchJob(
-    "J3", "MobileNet-v2 with BatchNorm, 40 clients, batch 128", "mobilenet_v2", COLOUR, 10, 40, 40, 512, 128,
+    "J3",
+    "MobileNet-v2 with BatchNorm, 40 clients, batch 128",
+    "mobilenet_v2",
+    COLOUR,
+    10,
+    40,
+    40,
+    512,
+    128,
     cpu_cohort=1,
-)  # fmt: skip
-J4 = BenchJob(
-    "J4", "next-word LSTM, 50 clients, batch 16, 20 steps", "next_word", (20,), 10_004, 50, 50, 128, 16, cpu_cohort=1
 )
-J5 = BenchJob("J5", "pfl's CIFAR-10 job: 1000 users x 50, batch 10", "pfl_cnn", COLOUR, 10, 1000, 50, 50, 10)
+J4 = BenchJob(
+    "J4",
+    "next-word LSTM, 50 clients, batch 16, 20 steps",
+    "next_word",
+    (20,),
+    10_004,
+    50,
+    50,
+    128,
+    16,
+    cpu_cohort=1,
+)
+J5 = BenchJob(
+    "J5", "pfl's CIFAR-10 job: 1000 users x 50, batch 10", "pfl_cnn", COLOUR, 10, 1000, 50, 50, 10
+)
 J6 = BenchJob(
-    "J6", "PFLlib's quick start: 20 clients, all evaluated in every round", "femnist_cnn", GREY, 10, 20, 20, 600, 10,
-    tests=200, cpu_cohort=4,
-)  # fmt: skip
+    "J6",
+    "PFLlib's quick start: 20 clients, all evaluated in every round",
+    "femnist_cnn",
+    GREY,
+    10,
+    20,
+    20,
+    600,
+    10,
+    tests=200,
+    cpu_cohort=4,
+)
 J7 = BenchJob(
-    "J7", "MLP 784-200-200-10, 64 clients, batch 16", "mlp", GREY, 10, 64, 64, 160, 16,
+    "J7",
+    "MLP 784-200-200-10, 64 clients, batch 16",
+    "mlp",
+    GREY,
+    10,
+    64,
+    64,
+    160,
+    16,
     net_options={"hidden": (200, 200)},
-)  # fmt: skip
+)
 
 
 def _population(clients: int) -> BenchJob:
     about = f"{clients:,} clients that keep a head of their own, 100 a round"
     return BenchJob(
-        f"J8/{clients}", about, "mlp", (1, 8, 8), 10, clients, 100, 20, 10, "fedper", net_options={"hidden": (64,)}
+        f"J8/{clients}",
+        about,
+        "mlp",
+        (1, 8, 8),
+        10,
+        clients,
+        100,
+        20,
+        10,
+        "fedper",
+        net_options={"hidden": (64,)},
     )
 
 
@@ -91,13 +153,24 @@ LARGE = _population(10**6)  # left out unless asked for: gigabytes of client tab
 
 JOBS: dict[str, BenchJob] = {
     job.name: job
-    for job in (J1, *_methods(), J3, J4, replace(J4, name="J4/flow", about="Flow on J4", method="flow"), J5, J6, J7,
-                *(_population(10**power) for power in (3, 4, 5)))
-}  # fmt: skip
+    for job in (
+        J1,
+        *_methods(),
+        J3,
+        J4,
+        replace(J4, name="J4/flow", about="Flow on J4", method="flow"),
+        J5,
+        J6,
+        J7,
+        *(_population(10**power) for power in (3, 4, 5)),
+    )
+}
 
 
 def chosen(names: list[str], large: bool) -> list[BenchJob]:
-    """The jobs of these names; `J2` stands for all of its methods, no name for all jobs but those."""
+    """The jobs of these names; `J2` stands for all of its methods, no name for all jobs
+    but those.
+    """
     known = {**JOBS, **({LARGE.name: LARGE} if large else {})}
     jobs: dict[str, BenchJob] = {}
     for name in names or [key for key in known if not key.startswith("J2/")]:

@@ -1,4 +1,6 @@
-"""J9: three seeds and four learning rates of J1 with a cohort of 10, as lanes of one run and one lane alone."""
+"""J9: three seeds and four learning rates of J1 with a cohort of 10, as lanes of one
+run and one lane alone.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +37,22 @@ def measure_lanes(device: str, repeat: int) -> dict[str, object]:
     """Both in turn, in one process, after one round of each to warm up."""
     ready = materials(replace(J1, cohort=10), device)
     settings = [
-        Experiment.of(replace(ready.method, lr=lr), ready.setting.data, seed) for seed in range(SEEDS) for lr in RATES
+        Experiment.of(replace(ready.method, lr=lr), ready.setting.data, seed)
+        for seed in range(SEEDS)
+        for lr in RATES
     ]
     rounds = {"one": _one(settings[0], ready.cohort), "all": _all(settings, ready.cohort)}
     sides = taken_in_turn(rounds, repeat, torch.device(device))
     one, every = (statistics.median(sides[who].seconds) for who in rounds)
     result = LanesResult(
-        device, len(settings), len(ready.cohort), sides["one"].seconds, sides["all"].seconds, every / one,
+        device,
+        len(settings),
+        len(ready.cohort),
+        sides["one"].seconds,
+        sides["all"].seconds,
+        every / one,
         len(settings) * one / every,
-    )  # fmt: skip
+    )
     return asdict(result)
 
 

@@ -42,7 +42,9 @@ class Materials:
 
     @cached_property
     def start(self) -> State:
-        """The state before the first timed round; where clients keep something, all of them have done so already."""
+        """The state before the first timed round; where clients keep something, all of
+        them have done so already.
+        """
         state = self.setting.start()
         if not self.job.name.startswith("J8/"):
             return state
@@ -72,7 +74,9 @@ def federation(job: BenchJob) -> Federation:
     x, y = _pool(job, rows)
     table = np.arange(job.clients * each, dtype=np.int64).reshape(job.clients, each) % rows
     cuts = np.split(table, [job.examples, job.examples + validation], axis=1)
-    train, held, test = (Rows(cut.reshape(-1), np.arange(job.clients + 1) * cut.shape[1]) for cut in cuts)
+    train, held, test = (
+        Rows(cut.reshape(-1), np.arange(job.clients + 1) * cut.shape[1]) for cut in cuts
+    )
     tags = {name: np.arange(job.clients, dtype=np.int64) % 2 for name in METHODS[job.method].tags}
     return Federation(x, y, train, held, test, job.classes, tags=tags)
 
@@ -91,6 +95,9 @@ def everybody(method: Method, clients: int, seed: int) -> ShardedState:
     shards = {}
     for first in range(0, clients, CLIENTS_PER_SHARD):
         ids = tuple(range(first, min(clients, first + CLIENTS_PER_SHARD)))
-        blocks = {n: {k: v.expand(len(ids), *v.shape).clone() for k, v in block.items()} for n, block in own.items()}
+        blocks = {
+            n: {k: v.expand(len(ids), *v.shape).clone() for k, v in block.items()}
+            for n, block in own.items()
+        }
         shards[first // CLIENTS_PER_SHARD] = (Pack(ids, blocks),)
     return ShardedState(shards)

@@ -1,4 +1,6 @@
-"""Timing: our rounds and the hand-written loop's in turn, in one process, after one of each to warm up."""
+"""Timing: our rounds and the hand-written loop's in turn, in one process, after one of
+each to warm up.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class Contender:
     examples: int  # trained on in one round
     seconds: list[float]  # wall clock of each round
     cpu_seconds: list[float]  # processor time of this process and its workers, all threads together
-    peak_bytes: int  # of GPU memory in these rounds; on a CPU of the process since its start, and of its workers now
+    # of GPU memory in these rounds; on a CPU of the process since its start, and of its workers now
+    peak_bytes: int
     median_seconds: float = field(init=False)
     examples_per_second: float = field(init=False)
 
@@ -45,7 +48,9 @@ class Contender:
 
 @dataclass(frozen=True)
 class Result:
-    """One job on one engine, beside the plain loop of federated averaging on the same net and data."""
+    """One job on one engine, beside the plain loop of federated averaging on the same
+    net and data.
+    """
 
     job: str
     about: str
@@ -63,22 +68,30 @@ class Result:
     plain_flops_per_example: float  # of the plain loop's
     floor_seconds: float  # our round's operations at the measured rate of one large matrix product
     share_of_floor: float  # floor_seconds / seconds: 1 would be the speed of that product
-    per_operation: float  # seconds per operation beside the plain loop's: 1 = the same, less is better
+    # seconds per operation beside the plain loop's: 1 = the same, less is better
+    per_operation: float
 
     def table(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self)
 
 
-def measure(materials: Materials, engines: Sequence[Engine], repeat: int, start_seconds: float) -> list[Result]:
-    """One result for each engine; all of them and the loop take turns, so that a busy machine disturbs all alike."""
+def measure(
+    materials: Materials, engines: Sequence[Engine], repeat: int, start_seconds: float
+) -> list[Result]:
+    """One result for each engine; all of them and the loop take turns, so that a busy
+    machine disturbs all alike.
+    """
     device = materials.setting.data.x.device
     plain = PlainLoop(materials)
     rounds: dict[str, Round] = {PLAIN: plain.round}
     rounds |= {engine.name: our_round(materials, engine) for engine in engines}
     sides = taken_in_turn(rounds, repeat, device)
     rate, flops, plain_flops = matmul_rate(device), our_flops(materials), loop_flops(plain)
-    return [_result(materials, sides[e.name], sides[PLAIN], start_seconds, rate, flops, plain_flops) for e in engines]
+    return [
+        _result(materials, sides[e.name], sides[PLAIN], start_seconds, rate, flops, plain_flops)
+        for e in engines
+    ]
 
 
 def our_round(materials: Materials, engine: Engine) -> Round:
@@ -87,7 +100,9 @@ def our_round(materials: Materials, engine: Engine) -> Round:
 
     def round() -> int:
         nonlocal state
-        state, report = run_round(materials.setting, state, materials.cohort, engine, coming=materials.cohort)
+        state, report = run_round(
+            materials.setting, state, materials.cohort, engine, coming=materials.cohort
+        )
         if materials.job.tests:
             evaluate(materials.setting, state, materials.cohort, engine)
         return sum(len(materials.setting.data.train[client]) for client in report.clients)
@@ -95,8 +110,12 @@ def our_round(materials: Materials, engine: Engine) -> Round:
     return round
 
 
-def taken_in_turn(rounds: dict[str, Round], repeat: int, device: torch.device) -> dict[str, Contender]:
-    """Each way to do a job once for warming up, ours three times on a GPU; then all of them again and again."""
+def taken_in_turn(
+    rounds: dict[str, Round], repeat: int, device: torch.device
+) -> dict[str, Contender]:
+    """Each way to do a job once for warming up, ours three times on a GPU; then all of
+    them again and again.
+    """
     examples = {who: round() for who, round in rounds.items()}
     for who in rounds if device.type == "cuda" else ():
         for _ in range(0 if who == PLAIN else 2):  # the first rounds record graphs
@@ -106,7 +125,9 @@ def taken_in_turn(rounds: dict[str, Round], repeat: int, device: torch.device) -
         for who, round in rounds.items():
             timings[who].append(_time(round, device))
     return {
-        who: Contender(who, examples[who], [w for w, _, _ in f], [c for _, c, _ in f], max(b for _, _, b in f))
+        who: Contender(
+            who, examples[who], [w for w, _, _ in f], [c for _, c, _ in f], max(b for _, _, b in f)
+        )
         for who, f in timings.items()
     }
 
@@ -119,9 +140,13 @@ def matmul_rate(device: torch.device, size: int = 1024) -> float:
 
 
 def our_flops(materials: Materials) -> float:
-    """Operations of local training on each example, one client after another; some methods read other clients."""
+    """Operations of local training on each example, one client after another; some
+    methods read other clients.
+    """
     ((group, ids),) = materials.setting.members(materials.cohort[:SOME]).items()
-    job = materials.setting.job(group, ids, materials.setting.start(), materials.method.phases(), True, "train")
+    job = materials.setting.job(
+        group, ids, materials.setting.start(), materials.method.phases(), True, "train"
+    )
     with FlopCounterMode(display=False) as counter:
         Sequential(replay=False).train(job)
     return float(counter.get_total_flops() / (len(ids) * materials.job.examples))
@@ -148,8 +173,13 @@ def _time(round: Round, device: torch.device) -> tuple[float, float, int]:
 
 def _processor_seconds() -> float:
     """Of this process and of the workers that it has."""
-    ticks = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for pid in _workers()]
-    return time.process_time() + sum(int(tick) for both in ticks for tick in both) / os.sysconf("SC_CLK_TCK")
+    ticks = [
+        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        for pid in _workers()
+    ]
+    return time.process_time() + sum(int(tick) for both in ticks for tick in both) / os.sysconf(
+        "SC_CLK_TCK"
+    )
 
 
 def _workers() -> list[int]:
@@ -161,7 +191,9 @@ def _peak(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit + sum(_own_bytes(pid) for pid in _workers())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit + sum(
+        _own_bytes(pid) for pid in _workers()
+    )
 
 
 def _own_bytes(pid: int) -> int:
@@ -181,9 +213,25 @@ def _result(
 ) -> Result:
     job, floor = materials.job, flops * ours.examples / rate
     speedup = plain.median_seconds / ours.median_seconds
-    processor = statistics.median(plain.cpu_seconds) / max(statistics.median(ours.cpu_seconds), 1e-9)
+    processor = statistics.median(plain.cpu_seconds) / max(
+        statistics.median(ours.cpu_seconds), 1e-9
+    )
     return Result(
-        job.name, job.about, job.method, materials.setting.data.x.device.type, job.clients, job.cohort, job.batch,
-        start_seconds, ours, plain, speedup, processor, flops, plain_flops, floor, floor / ours.median_seconds,
+        job.name,
+        job.about,
+        job.method,
+        materials.setting.data.x.device.type,
+        job.clients,
+        job.cohort,
+        job.batch,
+        start_seconds,
+        ours,
+        plain,
+        speedup,
+        processor,
+        flops,
+        plain_flops,
+        floor,
+        floor / ours.median_seconds,
         (ours.median_seconds / flops) / (plain.median_seconds / plain_flops),
-    )  # fmt: skip
+    )

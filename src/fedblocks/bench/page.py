@@ -9,19 +9,41 @@ from statistics import median
 from typing import Any
 
 _PLACE = re.compile(r"<!-- bench:([\w-]+) -->\n.*?<!-- /bench -->", re.DOTALL)
-COLUMNS = ["job", "engine", "clients", "s a round", "plain loop, s", "times the loop", "in CPU time", "examples/s"]
+COLUMNS = [
+    "job",
+    "engine",
+    "clients",
+    "s a round",
+    "plain loop, s",
+    "times the loop",
+    "in CPU time",
+    "examples/s",
+]
 PEER_COLUMNS = [
-    "job", "clients", "peer", "s a round", "plain loop, s", "sequential, s", "processes, s",
-    "peer / sequential", "peer / processes", "peer / sequential in CPU time", "load",
-]  # fmt: skip
-WORK = "time for its arithmetic"  # beside FedAvg's: 1 = as long as FedAvg takes for as many operations
+    "job",
+    "clients",
+    "peer",
+    "s a round",
+    "plain loop, s",
+    "sequential, s",
+    "processes, s",
+    "peer / sequential",
+    "peer / processes",
+    "peer / sequential in CPU time",
+    "load",
+]
+# beside FedAvg's: 1 = as long as FedAvg takes for as many operations
+WORK = "time for its arithmetic"
 
 
 def with_results(text: str, folder: Path) -> str:
     """A page with a table at each place `<!-- bench:NAME -->`, from FOLDER/bench-NAME.json."""
 
     def filled(place: re.Match[str]) -> str:
-        return f"<!-- bench:{place[1]} -->\n{section(folder / f'bench-{place[1]}.json')}\n<!-- /bench -->"
+        return (
+            f"<!-- bench:{place[1]} -->\n{section(folder / f'bench-{place[1]}.json')}\n<!-- "
+            f"/bench -->"
+        )
 
     return _PLACE.sub(filled, text)
 
@@ -33,28 +55,41 @@ def section(path: Path) -> str:
     stored = json.loads(path.read_text())
     if "missing" in stored:
         return peers(stored, path.name)
-    lines = [about(stored, path.name), *(["", *table(stored["results"])] if stored["results"] else [])]
+    lines = [
+        about(stored, path.name),
+        *(["", *table(stored["results"])] if stored["results"] else []),
+    ]
     if "lanes" in stored:
         lines += ["", lanes(stored["lanes"])]
-    return "\n".join([*lines, *(f"\n{job} left out: {reason}" for job, reason in stored["skipped"].items())])
+    return "\n".join(
+        [*lines, *(f"\n{job} left out: {reason}" for job, reason in stored["skipped"].items())]
+    )
 
 
 def about(stored: dict[str, Any], name: str) -> str:
     """Machine, versions and command, in one paragraph."""
     env = stored["env"]
-    machine = ", ".join(name for name in env["devices"] if name != "cpu") or f"{env['cpu']}, {env['cpu_count']} cores"
+    machine = (
+        ", ".join(name for name in env["devices"] if name != "cpu")
+        or f"{env['cpu']}, {env['cpu_count']} cores"
+    )
     versions = f"torch {env['versions']['torch']}, Python {env['python']}, {env['platform']}"
     load = f", load average {stored['load']:.1f} at the end" if "load" in stored else ""
     command = " ".join(["fedblocks", *env["command"][1:]])
-    return f"{machine}; {versions}; {env['threads']} threads{load}. `{command}`, stored in `results/{name}`."
+    return (
+        f"{machine}; {versions}; {env['threads']} threads{load}. `{command}`, stored in "
+        f"`results/{name}`."
+    )
 
 
 def lanes(result: dict[str, Any]) -> str:
     """One sentence on J9."""
     one, every = (1000 * median(result[who]) for who in ("one_seconds", "all_seconds"))
     return (
-        f"J9: {result['lanes']} lanes of {result['clients']} clients take {every:.1f} ms a round, one {one:.1f} ms: "
-        f"{result['times_one']:.2f} times as long, and {result['gain']:.2f} times as fast as one after another."
+        f"J9: {result['lanes']} lanes of {result['clients']} clients take {every:.1f} ms a "
+        f"round, one {one:.1f} ms: "
+        f"{result['times_one']:.2f} times as long, and {result['gain']:.2f} times as fast as one "
+        f"after another."
     )
 
 
@@ -62,7 +97,10 @@ def table(results: list[dict[str, Any]]) -> list[str]:
     """One line for each result; methods are also put beside FedAvg, if it is among them."""
     fedavg = next((result for result in results if result["job"] == "J2/fedavg"), None)
     columns = [*COLUMNS, "share of floor", "peak MiB", *([WORK] if fedavg else [])]
-    lines = [f"| {' | '.join([*cells(r), *([f'{for_its_work(r, fedavg):.2f}'] if fedavg else [])])} |" for r in results]
+    lines = [
+        f"| {' | '.join([*cells(r), *([f'{for_its_work(r, fedavg):.2f}'] if fedavg else [])])} |"
+        for r in results
+    ]
     return [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *lines]
 
 
@@ -92,11 +130,22 @@ def cells(result: dict[str, Any]) -> list[str]:
 def peers(stored: dict[str, Any], name: str) -> str:
     """Other libraries beside ours, and what could not be measured."""
     head = f"| {' | '.join(PEER_COLUMNS)} |\n|{'---|' * len(PEER_COLUMNS)}"
-    lines = [about(stored, name), "", head, *(f"| {' | '.join(peer_cells(result))} |" for result in stored["results"])]
-    notes = {result["peer"]: result["hello"]["note"] for result in stored["results"] if result["hello"]["note"]}
+    lines = [
+        about(stored, name),
+        "",
+        head,
+        *(f"| {' | '.join(peer_cells(result))} |" for result in stored["results"]),
+    ]
+    notes = {
+        result["peer"]: result["hello"]["note"]
+        for result in stored["results"]
+        if result["hello"]["note"]
+    }
     lost = {**stored["failed"], **dict.fromkeys(stored["missing"], "not installed")}
     lines += [f"\n{peer}: {note}." for peer, note in notes.items()]
-    return "\n".join([*lines, *(f"\n{what} not measured: {reason}" for what, reason in lost.items())])
+    return "\n".join(
+        [*lines, *(f"\n{what} not measured: {reason}" for what, reason in lost.items())]
+    )
 
 
 def peer_cells(result: dict[str, Any]) -> list[str]:
@@ -107,4 +156,11 @@ def peer_cells(result: dict[str, Any]) -> list[str]:
     faster = [f"{result['times_peer'][who]:.2f}" for who in ("sequential", "processes")]
     ending = [f"{result['times_peer_in_cpu']['sequential']:.2f}", f"{result['load']:.1f}"]
     named = f"{hello['package']} {hello['version']}"
-    return [result["job"], f"{result['cohort']} of {result['clients']}", named, *seconds, *faster, *ending]
+    return [
+        result["job"],
+        f"{result['cohort']} of {result['clients']}",
+        named,
+        *seconds,
+        *faster,
+        *ending,
+    ]

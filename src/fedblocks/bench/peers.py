@@ -1,4 +1,6 @@
-"""Our rounds beside those of other libraries, each in an environment of its own, taking turns round by round."""
+"""Our rounds beside those of other libraries, each in an environment of its own, taking
+turns round by round.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.sequential import Sequential
 from fedblocks.runs.storage.environment import environment, now
 
-SCRIPTS = Path(__file__).parents[3] / "benchmarks" / "peers"  # of a checkout; the package does not carry them
+# of a checkout; the package does not carry them
+SCRIPTS = Path(__file__).parents[3] / "benchmarks" / "peers"
 PEERS = {"fluke": "fluke-fl==0.8.1", "flower": "flwr[simulation]==1.41.0", "pfl": "pfl==0.6.0"}
 JOBS = ["J1", "J5", "J7"]
-FEWER = {"J1": 10, "J5": 20}  # clients a round, where all of them would take too long with every peer
+# clients a round, where all of them would take too long with every peer
+FEWER = {"J1": 10, "J5": 20}
 
 
 def home() -> Path:
@@ -42,7 +46,9 @@ def how_to_install(name: str) -> str:
 
 @dataclass(eq=False)
 class PeerProcess:
-    """A peer at work on one job: it waits until it is told to begin a round, and says when it is over."""
+    """A peer at work on one job: it waits until it is told to begin a round, and says
+    when it is over.
+    """
 
     job: BenchJob
     process: subprocess.Popen[str]
@@ -59,7 +65,9 @@ class PeerProcess:
         command = [str(home() / name / "bin" / "python"), str(SCRIPTS / f"with_{name}.py")]
         pipe = subprocess.PIPE
         with errors.open("w") as log:
-            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=environ)
+            process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=environ
+            )
         peer = cls(job, process, errors)
         peer.hello = peer._read_message()
         return peer
@@ -73,7 +81,10 @@ class PeerProcess:
         self.noted = self._read_message()
         self.cpu_seconds.append(tree_seconds(self.process.pid) - before)
         if self.noted["clients"] != self.job.cohort:
-            raise UserError(f"it trained {self.noted['clients']} clients, not {self.job.cohort}", "correct its script")
+            raise UserError(
+                f"it trained {self.noted['clients']} clients, not {self.job.cohort}",
+                "correct its script",
+            )
         return self.job.cohort * self.job.examples
 
     def close(self) -> None:
@@ -90,7 +101,9 @@ class PeerProcess:
         line = self.process.stdout.readline()
         if not line:
             last = [text for text in self.errors.read_text().splitlines() if text.strip()][-1:]
-            raise UserError(f"it ended early: {' '.join(last) or 'without a word'}", "run its script by hand")
+            raise UserError(
+                f"it ended early: {' '.join(last) or 'without a word'}", "run its script by hand"
+            )
         message: dict[str, Any] = json.loads(line)
         return message
 
@@ -111,11 +124,25 @@ def tree_seconds(root: int) -> float:
     return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
-def run_peers(names: Sequence[str], repeat: int, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Every job with every peer that is installed; `tell` hears of all results so far after each of them."""
+def run_peers(
+    names: Sequence[str], repeat: int, tell: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """Every job with every peer that is installed; `tell` hears of all results so far
+    after each of them.
+    """
     jobs = _jobs_for_peers(names)
-    missing = {name: how_to_install(name) for name in PEERS if not (home() / name / "bin" / "python").exists()}
-    results: dict[str, Any] = {"at": now(), "env": environment(), "results": [], "failed": {}, "missing": missing}
+    missing = {
+        name: how_to_install(name)
+        for name in PEERS
+        if not (home() / name / "bin" / "python").exists()
+    }
+    results: dict[str, Any] = {
+        "at": now(),
+        "env": environment(),
+        "results": [],
+        "failed": {},
+        "missing": missing,
+    }
     for job in jobs:
         for name in (name for name in PEERS if name not in missing):
             try:
@@ -128,11 +155,16 @@ def run_peers(names: Sequence[str], repeat: int, tell: Callable[[dict[str, Any]]
 
 def _jobs_for_peers(names: Sequence[str]) -> list[BenchJob]:
     if not SCRIPTS.is_dir():
-        raise UserError("the scripts of the peers are not here", "run this from a checkout, installed with pip -e")
+        raise UserError(
+            "the scripts of the peers are not here",
+            "run this from a checkout, installed with pip -e",
+        )
     jobs = chosen(list(names) or JOBS, large=False)
     for job in jobs:
         if job.name not in JOBS:
-            raise UserError(f"{job.name} is not written for peers", f"choose among {', '.join(JOBS)}")
+            raise UserError(
+                f"{job.name} is not written for peers", f"choose among {', '.join(JOBS)}"
+            )
     return [replace(job, cohort=FEWER.get(job.name, job.cohort)) for job in jobs]
 
 
@@ -150,17 +182,29 @@ def beside(name: str, job: BenchJob, repeat: int) -> dict[str, Any]:
             workers.close()  # first: forked workers hold the peer's input open
             peer.close()
     sides[name] = replace(sides[name], cpu_seconds=peer.cpu_seconds[1:])  # the first was to warm up
-    return compared(job, name, sides) | {"hello": peer.hello, "noted": peer.noted, "load": os.getloadavg()[0]}
+    return compared(job, name, sides) | {
+        "hello": peer.hello,
+        "noted": peer.noted,
+        "load": os.getloadavg()[0],
+    }
 
 
 def compared(job: BenchJob, peer: str, sides: dict[str, Contender]) -> dict[str, Any]:
     """Medians, and how many times as fast as the peer the others are."""
     theirs, others = sides[peer], [side for who, side in sides.items() if who != peer]
-    processor = {side.who: _median(theirs.cpu_seconds) / max(_median(side.cpu_seconds), 1e-9) for side in others}
+    processor = {
+        side.who: _median(theirs.cpu_seconds) / max(_median(side.cpu_seconds), 1e-9)
+        for side in others
+    }
     keep = ("seconds", "cpu_seconds", "median_seconds", "examples_per_second")
     return {
-        "job": job.name, "about": job.about, "clients": job.clients, "cohort": job.cohort, "batch": job.batch,
-        "peer": peer, "sides": {who: {key: getattr(side, key) for key in keep} for who, side in sides.items()},
+        "job": job.name,
+        "about": job.about,
+        "clients": job.clients,
+        "cohort": job.cohort,
+        "batch": job.batch,
+        "peer": peer,
+        "sides": {who: {key: getattr(side, key) for key in keep} for who, side in sides.items()},
         "times_peer": {side.who: theirs.median_seconds / side.median_seconds for side in others},
         "times_peer_in_cpu": processor,
-    }  # fmt: skip
+    }

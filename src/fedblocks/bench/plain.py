@@ -1,4 +1,6 @@
-"""The yardstick: federated averaging as one would write it by hand in PyTorch, a loop over clients, nothing of ours."""
+"""The yardstick: federated averaging as one would write it by hand in PyTorch, a loop
+over clients, nothing of ours.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from fedblocks.bench.materials import LR, Materials
 
 
 class PlainLoop:
-    """One model that visits every client of the cohort in turn; the data are on the device already."""
+    """One model that visits every client of the cohort in turn; the data are on the
+    device already.
+    """
 
     def __init__(self, materials: Materials) -> None:
         data = materials.setting.data
@@ -19,7 +23,11 @@ class PlainLoop:
         self.model: nn.Module = materials.net.make().to(device)
         self.state = {k: v.clone() for k, v in self.model.state_dict().items()}
         self.train = [torch.from_numpy(data.train[i]).to(device) for i in materials.cohort]
-        self.test = [torch.from_numpy(data.test[i]).to(device) for i in materials.cohort] if materials.job.tests else []
+        self.test = (
+            [torch.from_numpy(data.test[i]).to(device) for i in materials.cohort]
+            if materials.job.tests
+            else []
+        )
 
     def round(self) -> int:
         """Train every client, average; the number of examples trained on."""
@@ -52,4 +60,6 @@ class PlainLoop:
             return
         self.model.load_state_dict(self.state)
         self.model.eval()
-        self.correct = [(self.model(self.x[rows]).argmax(-1) == self.y[rows]).sum() for rows in self.test]
+        self.correct = [
+            (self.model(self.x[rows]).argmax(-1) == self.y[rows]).sum() for rows in self.test
+        ]

@@ -24,15 +24,24 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.storage.environment import environment, now
 
-ENGINES: dict[str, Callable[[], Engine]] = {"sequential": Sequential, "vectorised": Vectorised, "processes": Processes}
+ENGINES: dict[str, Callable[[], Engine]] = {
+    "sequential": Sequential,
+    "vectorised": Vectorised,
+    "processes": Processes,
+}
 AUTO = "auto"
 
 
-Tell = Callable[[Sequence[Result], dict[str, Any]], None]  # what a job gave, and all that is known so far, for JSON
+# what a job gave, and all that is known so far, for JSON
+Tell = Callable[[Sequence[Result], dict[str, Any]], None]
 
 
-def run_jobs(jobs: Sequence[BenchJob], device: str, repeat: int, engines: Sequence[str], tell: Tell) -> dict[str, Any]:
-    """Time every job; `tell` hears of each at once. What a method refuses is listed under "skipped"."""
+def run_jobs(
+    jobs: Sequence[BenchJob], device: str, repeat: int, engines: Sequence[str], tell: Tell
+) -> dict[str, Any]:
+    """Time every job; `tell` hears of each at once. What a method refuses is listed
+    under "skipped".
+    """
     for name in engines:
         if name not in (AUTO, *ENGINES):
             raise UserError(f'there is no engine "{name}"', f"use {', '.join([AUTO, *ENGINES])}")
@@ -50,7 +59,8 @@ def run_jobs(jobs: Sequence[BenchJob], device: str, repeat: int, engines: Sequen
 
 
 def _table(results: Sequence[Result], skipped: dict[str, str]) -> dict[str, Any]:
-    about = {"at": now(), "env": environment(), "load": os.getloadavg()[0]}  # of the last minute: others disturb
+    # of the last minute: others disturb
+    about = {"at": now(), "env": environment(), "load": os.getloadavg()[0]}
     return {**about, "results": [r.table() for r in results], "skipped": skipped}
 
 
@@ -84,7 +94,9 @@ def write(path: Path, results: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(results, indent=2) + "\n")
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}", "choose another file for --out") from error
+        raise UserError(
+            f"cannot write {path}: {error.strerror}", "choose another file for --out"
+        ) from error
 
 
 def _engines(ready: Materials, names: Sequence[str]) -> list[Engine]:
@@ -101,5 +113,7 @@ def _engine(ready: Materials, name: str) -> Engine:
     device, cohort = ready.setting.data.x.device, len(ready.cohort)
     if device.type != "cpu":
         return choose(ready.method.net, device, cohort)[0]
-    plan = TrialPlan(ready.setting, ready.cohort, cohort, processes=cores(), threads=torch.get_num_threads())
+    plan = TrialPlan(
+        ready.setting, ready.cohort, cohort, processes=cores(), threads=torch.get_num_threads()
+    )
     return planned(plan)[0]

@@ -1,4 +1,6 @@
-"""The command `fedblocks`. Nothing heavy is imported before a command needs it: the help appears at once."""
+"""The command `fedblocks`. Nothing heavy is imported before a command needs it: the
+help appears at once.
+"""
 
 from fedblocks.cli.app import main
 

@@ -79,7 +79,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors; may stand anywhere.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks of errors; may stand anywhere.")
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -104,5 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
-        show_error(f"unexpected {type(error).__name__}: {error}", "this is a bug; run again with --debug and report it")
+        show_error(
+            f"unexpected {type(error).__name__}: {error}",
+            "this is a bug; run again with --debug and report it",
+        )
         sys.exit(UNEXPECTED)

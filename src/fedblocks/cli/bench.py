@@ -14,16 +14,29 @@ if TYPE_CHECKING:
     from fedblocks.bench.measure import Result
 
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs, e.g. J1 or J2/pfedmb; default: all but J2 and J9.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[JOB]...", help="Jobs, e.g. J1 or J2/pfedmb; default: all but J2 and J9."
+    ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the results to a JSON file.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Also write the results to a JSON file."),
+]
 Device = Annotated[str, typer.Option("--device", help="Device: cpu or cuda.")]
-Repeat = Annotated[int, typer.Option("--repeat", min=1, help="Timed rounds of each job, after one to warm up.")]
+Repeat = Annotated[
+    int, typer.Option("--repeat", min=1, help="Timed rounds of each job, after one to warm up.")
+]
 Engine = Annotated[
-    list[str] | None, typer.Option("--engine", help="Engine: auto, sequential, vectorised, processes; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--engine", help="Engine: auto, sequential, vectorised, processes; may be repeated."
+    ),
 ]
 Large = Annotated[bool, typer.Option("--large", help="Include J8 with a million clients.")]
-Peers = Annotated[bool, typer.Option("--peers", help="Time J1, J5, J7 against other libraries, in a checkout.")]
+Peers = Annotated[
+    bool, typer.Option("--peers", help="Time J1, J5, J7 against other libraries, in a checkout.")
+]
 
 
 def bench(
@@ -54,7 +67,13 @@ def bench(
 
 
 def _time_jobs(
-    jobs: list[str], device: str, repeat: int, engines: list[str], large: bool, out: Path | None, as_json: bool
+    jobs: list[str],
+    device: str,
+    repeat: int,
+    engines: list[str],
+    large: bool,
+    out: Path | None,
+    as_json: bool,
 ) -> dict[str, Any]:
     """All results; each is told, and stored, as soon as it is there."""
     from fedblocks.bench.jobs import chosen
@@ -95,7 +114,9 @@ def _beside_peers(jobs: list[str], repeat: int, out: Path | None, as_json: bool)
     if as_json:
         return show_json(results)
     headings = {name: name for name in PEER_COLUMNS}
-    show_table(headings, [dict(zip(PEER_COLUMNS, peer_cells(result))) for result in results["results"]])
+    show_table(
+        headings, [dict(zip(PEER_COLUMNS, peer_cells(result))) for result in results["results"]]
+    )
     for what, reason in results["failed"].items():
         say(f"{what} not measured: {reason}")
     for command in results["missing"].values():
@@ -114,13 +135,31 @@ def _show(timings: dict[str, Any]) -> None:
         }
         for result in timings["results"]
     ]
-    headings = {"job": "job", "method": "method", "engine": "engine", "cohort": "clients", "rate": "examples/s"}
-    times = {"seconds": "s/round", "loop": "plain loop", "speedup": "times the loop", "cpu_speedup": "in CPU time"}
-    floor = {"per_operation": "time/operation", "share_of_floor": "share of floor", "peak": "peak MiB"}
+    headings = {
+        "job": "job",
+        "method": "method",
+        "engine": "engine",
+        "cohort": "clients",
+        "rate": "examples/s",
+    }
+    times = {
+        "seconds": "s/round",
+        "loop": "plain loop",
+        "speedup": "times the loop",
+        "cpu_speedup": "in CPU time",
+    }
+    floor = {
+        "per_operation": "time/operation",
+        "share_of_floor": "share of floor",
+        "peak": "peak MiB",
+    }
     show_table({**headings, **times, **floor}, rows)
     if "lanes" in timings:
         lanes = timings["lanes"]
-        say(f"J9: {lanes['lanes']} lanes take {lanes['times_one']:.2f} times as long as one of them alone, and are")
+        say(
+            f"J9: {lanes['lanes']} lanes take {lanes['times_one']:.2f} times as long as one of "
+            f"them alone, and are"
+        )
         say(f"{lanes['gain']:.2f} times as fast as one after another.")
     for job, reason in timings["skipped"].items():
         say(f"{job} left out: {reason}")

@@ -11,13 +11,21 @@ from fedblocks.cli.output import AsJson, say, show_json, stoppable
 
 CHECK_FAILED = 6  # exit code
 
-Name = Annotated[str, typer.Argument(metavar="NET", help="A net: one of ours, or one that --code defines.")]
-Shape = Annotated[str, typer.Option("--shape", metavar="SIZES", help="The shape of one example, e.g. 3,32,32.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NET", help="A net: one of ours, or one that --code defines.")
+]
+Shape = Annotated[
+    str, typer.Option("--shape", metavar="SIZES", help="The shape of one example, e.g. 3,32,32.")
+]
 Classes = Annotated[int, typer.Option("--classes", min=2, help="How many classes.")]
 
 
 def check_net(
-    net: Name, shape: Shape = "1,8,8", classes: Classes = 10, code: CodeFiles = None, as_json: AsJson = False
+    net: Name,
+    shape: Shape = "1,8,8",
+    classes: Classes = 10,
+    code: CodeFiles = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check that a net trains here as in plain PyTorch."""
 
@@ -32,7 +40,12 @@ def check_net(
         report = check(candidate, examples_for(candidate, sizes))
         if as_json:
             findings = [{"says": one.says, "wrong": dict(one.wrong)} for one in report.findings]
-            whole = {"findings": findings, "engines": report.engines, "refusal": report.refusal, "fix": report.fix}
+            whole = {
+                "findings": findings,
+                "engines": report.engines,
+                "refusal": report.refusal,
+                "fix": report.fix,
+            }
             show_json({"name": net, **whole, "unclear": report.unclear})
         else:
             say(str(report))
@@ -47,5 +60,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
     parts = text.replace("x", ",").split(",")
     if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        raise UserError(f'"{text}" is no shape', "write the sizes of one example, e.g. --shape 3,32,32")
+        raise UserError(
+            f'"{text}" is no shape', "write the sizes of one example, e.g. --shape 3,32,32"
+        )
     return tuple(int(part) for part in parts)

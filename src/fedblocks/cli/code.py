@@ -1,4 +1,6 @@
-"""`--code`: the user's own nets, methods and data sets for a command; and the program behind a run made in Python."""
+"""`--code`: the user's own nets, methods and data sets for a command; and the program
+behind a run made in Python.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ CodeFiles = Annotated[
     typer.Option(
         "--code",
         metavar="FILE",
-        help="Python file or module that defines your nets, methods or data sets, or that started the run; "
+        help="Python file or module that defines your nets, methods or data sets, or that "
+        "started the run; "
         "may be repeated.",
     ),
 ]
@@ -44,7 +47,9 @@ def share_code(sources: Sequence[str] | None) -> None:
 
 
 def ingredients_of(folder: Path, code: Code) -> Ingredients | None:
-    """Method and data of a run that was made in Python, from the program that made it; None: it has names only."""
+    """Method and data of a run that was made in Python, from the program that made it;
+    None: it has names only.
+    """
     from fedblocks.runs.result import load_run
     from fedblocks.runs.storage.code_record import warnings
 
@@ -54,7 +59,9 @@ def ingredients_of(folder: Path, code: Code) -> Ingredients | None:
 
 
 def with_ingredients(config: Config, code: Code) -> Config:
-    """A configuration that a Python program wrote, with the program's own objects; any other as it is."""
+    """A configuration that a Python program wrote, with the program's own objects; any
+    other as it is.
+    """
     ingredients = code.ingredients_for(config)
     return config if ingredients is None else config.of_objects(ingredients)
 

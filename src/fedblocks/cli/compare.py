@@ -33,7 +33,10 @@ HEADINGS = {
 Methods = Annotated[
     str | None,
     typer.Option(
-        "--methods", metavar="A,B,...", help="Methods to compare with the baselines.", autocompletion=some_methods
+        "--methods",
+        metavar="A,B,...",
+        help="Methods to compare with the baselines.",
+        autocompletion=some_methods,
     ),
 ]
 
@@ -41,11 +44,17 @@ Methods = Annotated[
 def compare(
     config: Preset,
     methods: Methods = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="Seeds of each method; a verdict needs 6.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to begin or to continue.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="Seeds of each method; a verdict needs 6.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to begin or to continue.")
+    ] = None,
     changes: Changes = None,
     code: CodeFiles = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show only warnings and the result.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Show only warnings and the result.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare methods over several seeds.
@@ -57,12 +66,18 @@ def compare(
         from fedblocks.reports.compare import compare as compared
 
         read_code(code)
-        names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+        names = (
+            None
+            if methods is None
+            else [name.strip() for name in methods.split(",") if name.strip()]
+        )
         progress = _Progress(quiet, sys.stderr if as_json else None)
         try:
             comparison = compared(config, names, seeds, out, changes or [], progress.on_run)
         except (KeyboardInterrupt, Interrupted) as error:
-            raise Interrupted("stopped; every whole round is stored", "the same command goes on from there") from error
+            raise Interrupted(
+                "stopped; every whole round is stored", "the same command goes on from there"
+            ) from error
         finally:
             progress.close()
         if as_json:
@@ -70,7 +85,10 @@ def compare(
             return
         show_table(HEADINGS, [_cells(row) for row in comparison.rows])
         say(f"{comparison.verdict}.")
-        say("Test data after the last round, every client counts the same; differences with their 95 % intervals,")
+        say(
+            "Test data after the last round, every client counts the same; differences with "
+            "their 95 % intervals,"
+        )
         say("from a paired bootstrap over seeds and then clients.")
         say(f"Everything is in {comparison.folder}. Next: fedblocks report {comparison.folder}")
 
@@ -78,7 +96,13 @@ def compare(
 
 
 def _cells(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, **{other: _difference(row[f"to_{other}"], row[f"against_{other}"]) for other in ("local", "fedavg")}}
+    return {
+        **row,
+        **{
+            other: _difference(row[f"to_{other}"], row[f"against_{other}"])
+            for other in ("local", "fedavg")
+        },
+    }
 
 
 def _difference(interval: dict[str, float] | None, verdict: str | None) -> str:

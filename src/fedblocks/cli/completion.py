@@ -1,4 +1,6 @@
-"""Shell completion: of commands and options, of the names of methods and presets; without importing torch."""
+"""Shell completion: of commands and options, of the names of methods and presets;
+without importing torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`fedblocks data`: what data there are, how a configuration divides them, and the result as a file."""
+"""`fedblocks data`: what data there are, how a configuration divides them, and the
+result as a file.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, st
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Config = Annotated[str, typer.Argument(metavar="CONFIG", help="TOML file, or preset such as digits-pfedmb.")]
+Config = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="TOML file, or preset such as digits-pfedmb.")
+]
 
 
 Most = Annotated[int, typer.Option("--most", min=1, help="Clients to show at most.")]
@@ -35,7 +39,9 @@ def show_all(code: CodeFiles = None, as_json: AsJson = False) -> None:
             show_json(entries)
         else:
             rows = [{**entry, "files": files_of(entry)} for entry in entries]
-            show_table({"what": "what", "name": "name", "about": "what it is", "files": "files"}, rows)
+            show_table(
+                {"what": "what", "name": "name", "about": "what it is", "files": "files"}, rows
+            )
 
     stoppable(action)
 
@@ -44,12 +50,20 @@ def files_of(entry: dict[str, Any]) -> str:
     """Where the files of a data set are, or would go; empty for what needs none."""
     if "where" not in entry:
         return ""
-    return f"{entry['form']} in {entry['where']}" if entry["found"] else f"missing: would go to {entry['where']}"
+    return (
+        f"{entry['form']} in {entry['where']}"
+        if entry["found"]
+        else f"missing: would go to {entry['where']}"
+    )
 
 
 @app.command("preview", cls=Command)
 def preview(
-    config: Config, changes: Changes = None, code: CodeFiles = None, most: Most = 50, as_json: AsJson = False
+    config: Config,
+    changes: Changes = None,
+    code: CodeFiles = None,
+    most: Most = 50,
+    as_json: AsJson = False,
 ) -> None:
     """Show which client holds which data, without training."""
 
@@ -61,7 +75,11 @@ def preview(
         federation = federation_of(read_config(config, changes or []))
         rows = [{"name": row.pop("client"), **row} for row in federation.preview(most)]
         if as_json:
-            about = {"hash": federation.hash(), **federation.describe(), "warnings": federation.warnings()}
+            about = {
+                "hash": federation.hash(),
+                **federation.describe(),
+                "warnings": federation.warnings(),
+            }
             show_json({"clients": rows, "federation": about})
             return
         show_table({key: key.replace("_", " ") for key in rows[0]}, rows)
@@ -95,7 +113,14 @@ def save(
         federation = federation_of(read_config(config, changes or []))
         federation.save(out)
         if as_json:
-            show_json({"name": out.name, "file": str(out), "hash": federation.hash(), "clients": federation.clients})
+            show_json(
+                {
+                    "name": out.name,
+                    "file": str(out),
+                    "hash": federation.hash(),
+                    "clients": federation.clients,
+                }
+            )
         else:
             say(f"{out}: {federation.clients} clients, SHA-256 {federation.hash()}")
 

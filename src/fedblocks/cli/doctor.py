@@ -21,7 +21,12 @@ def doctor(as_json: AsJson = False) -> None:
     results = list(findings(Path("runs")))
     problems = sum(one.state == "problem" for one in results)
     if as_json:
-        show_json([{"name": one.check, "state": one.state, "detail": one.detail, "fix": one.fix} for one in results])
+        show_json(
+            [
+                {"name": one.check, "state": one.state, "detail": one.detail, "fix": one.fix}
+                for one in results
+            ]
+        )
     else:
         rows = [vars(one) for one in results]
         show_table({"check": "check", "state": "", "detail": "found", "fix": "fix"}, rows)

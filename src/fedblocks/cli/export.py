@@ -1,4 +1,6 @@
-"""`fedblocks export` and `fedblocks predict`: write a client's model to a file, and predict with it."""
+"""`fedblocks export` and `fedblocks predict`: write a client's model to a file, and
+predict with it.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,15 @@ SHOWN = 20  # predictions that are printed
 
 def export(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    client: Annotated[int, typer.Option("--client", metavar="NUMBER", help="Client, counted from 0.")],
-    format: Annotated[str, typer.Option("--format", help="Format: safetensors, pt2 or onnx.")] = "safetensors",
+    client: Annotated[
+        int, typer.Option("--client", metavar="NUMBER", help="Client, counted from 0.")
+    ],
+    format: Annotated[
+        str, typer.Option("--format", help="Format: safetensors, pt2 or onnx.")
+    ] = "safetensors",
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Model file; default: client-NUMBER.FORMAT.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Model file; default: client-NUMBER.FORMAT."),
     ] = None,
     code: CodeFiles = None,
     as_json: AsJson = False,
@@ -37,20 +44,39 @@ def export(
         path = export_model(folder, client, format_of(format), out, method, data)
         card, size = (read_card(path) or read(path).card), path.stat().st_size
         if as_json:
-            show_json({"name": path.name, "file": str(path), "bytes": size, **card.model_dump(mode="json")})
+            show_json(
+                {
+                    "name": path.name,
+                    "file": str(path),
+                    "bytes": size,
+                    **card.model_dump(mode="json"),
+                }
+            )
         else:
-            before = f" (folded from {card.numbers_before:,})" if card.numbers < card.numbers_before else ""
-            say(f"{path}: {card.method}, client {client}, {card.numbers:,} numbers{before}, {size:,} bytes")
+            before = (
+                f" (folded from {card.numbers_before:,})"
+                if card.numbers < card.numbers_before
+                else ""
+            )
+            say(
+                f"{path}: {card.method}, client {client}, {card.numbers:,} numbers{before}, "
+                f"{size:,} bytes"
+            )
             say(f"{path}.md: the card")
 
     stoppable(action)
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file, written by `fedblocks export`.")],
-    inputs: Annotated[Path, typer.Option("--input", metavar="FILE", help="Inputs: csv, or npz with an array x.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Model file, written by `fedblocks export`.")
+    ],
+    inputs: Annotated[
+        Path, typer.Option("--input", metavar="FILE", help="Inputs: csv, or npz with an array x.")
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="File for all predictions: npz or csv.")
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="File for all predictions: npz or csv."),
     ] = None,
     code: CodeFiles = None,
     as_json: AsJson = False,
@@ -66,14 +92,28 @@ def predict(
             write_predictions(predictions, output)
         labels, highest = predictions.named(), predictions.probabilities.max(-1).tolist()
         if as_json:
-            show_json({"model": str(model), "inputs": len(labels), "labels": labels, "probabilities": highest})
+            show_json(
+                {
+                    "model": str(model),
+                    "inputs": len(labels),
+                    "labels": labels,
+                    "probabilities": highest,
+                }
+            )
             return
         rows: list[dict[str, Any]] = [
-            {"input": number, "label": label, "probability": chance if isinstance(chance, float) else str(chance)}
+            {
+                "input": number,
+                "label": label,
+                "probability": chance if isinstance(chance, float) else str(chance),
+            }
             for number, (label, chance) in enumerate(zip(labels[:SHOWN], highest[:SHOWN]))
         ]
         show_table({"input": "input", "label": "label", "probability": "probability"}, rows)
         if len(labels) > SHOWN:
-            say(f"and {len(labels) - SHOWN} more" + ("" if output is not None else "; --output FILE writes all"))
+            say(
+                f"and {len(labels) - SHOWN} more"
+                + ("" if output is not None else "; --output FILE writes all")
+            )
 
     stoppable(action)

@@ -19,30 +19,50 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder; default: runs/METHOD-DATA-001, ...")
+    Path | None,
+    typer.Option("--out", metavar="FOLDER", help="Run folder; default: runs/METHOD-DATA-001, ..."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show only warnings and the result.")]
 Deadline = Annotated[float, typer.Option("--deadline", help="Seconds that a round may take.")]
 Patience = Annotated[float, typer.Option("--patience", help="Seconds to wait for missing clients.")]
-Minimum = Annotated[float, typer.Option("--minimum", help="Share of updates below which a round is repeated.")]
+Minimum = Annotated[
+    float, typer.Option("--minimum", help="Share of updates below which a round is repeated.")
+]
 More = Annotated[float, typer.Option("--ask", help="Clients to ask for each one needed, e.g. 1.3.")]
-Share = Annotated[float, typer.Option("--largest-share", help="Largest share of an average that one client may have.")]
+Share = Annotated[
+    float,
+    typer.Option("--largest-share", help="Largest share of an average that one client may have."),
+]
 Largest = Annotated[
     int | None,
-    typer.Option("--largest-examples", min=1, help="Most examples that a client may claim; default: 5 x the median."),
+    typer.Option(
+        "--largest-examples",
+        min=1,
+        help="Most examples that a client may claim; default: 5 x the median.",
+    ),
 ]
-Server = Annotated[Path, typer.Option("--server", metavar="FOLDER", help="Server folder, created by `init`.")]
+Server = Annotated[
+    Path, typer.Option("--server", metavar="FOLDER", help="Server folder, created by `init`.")
+]
 
 
 @app.command(cls=Command)
 def local(
-    config: Annotated[str | None, typer.Argument(metavar="[CONFIG]", help="TOML file, or preset.")] = None,
-    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are divided among them.")] = 2,
-    preset: Annotated[str | None, typer.Option("--preset", help="Preset, e.g. digits-pfedmb.")] = None,
+    config: Annotated[
+        str | None, typer.Argument(metavar="[CONFIG]", help="TOML file, or preset.")
+    ] = None,
+    nodes: Annotated[
+        int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are divided among them.")
+    ] = 2,
+    preset: Annotated[
+        str | None, typer.Option("--preset", help="Preset, e.g. digits-pfedmb.")
+    ] = None,
     changes: Changes = None,
     code: CodeFiles = None,
     out: Out = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port of the server; default: a free one.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", help="Port of the server; default: a free one.")
+    ] = None,
     deadline: Deadline = 300.0,
     patience: Patience = 120.0,
     minimum: Minimum = 0.8,
@@ -65,8 +85,16 @@ def local(
 
         note = f"engine flower: {nodes} nodes on this machine, with certificates and keys"
         path = _folder(config or preset or "digits-pfedmb", changes, out, note)
-        terms = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more, "share": share}
-        result = _watch(path.name, quiet, as_json, lambda w: start(path, nodes, terms, w[0], w[1], port))
+        terms = {
+            "seconds": deadline,
+            "patience": patience,
+            "minimum": minimum,
+            "more": more,
+            "share": share,
+        }
+        result = _watch(
+            path.name, quiet, as_json, lambda w: start(path, nodes, terms, w[0], w[1], port)
+        )
         _show(result, as_json)
 
     stoppable(action)
@@ -74,11 +102,19 @@ def local(
 
 @app.command(cls=Command)
 def simulate(
-    what: Annotated[str, typer.Argument(metavar="CONFIG", help="TOML file, preset, or run folder to continue.")],
-    nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are divided among them.")] = 2,
+    what: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="TOML file, preset, or run folder to continue.")
+    ],
+    nodes: Annotated[
+        int, typer.Option("-n", "--nodes", min=1, help="Nodes; clients are divided among them.")
+    ] = 2,
     cpus: Annotated[float, typer.Option("--cpus", min=0.01, help="CPU cores of each node.")] = 1.0,
-    gpus: Annotated[float, typer.Option("--gpus", min=0.0, help="GPUs of each node; with 0.25 four share one.")] = 0.0,
-    address: Annotated[str | None, typer.Option("--address", help="Ray cluster; default: this machine.")] = None,
+    gpus: Annotated[
+        float, typer.Option("--gpus", min=0.0, help="GPUs of each node; with 0.25 four share one.")
+    ] = 0.0,
+    address: Annotated[
+        str | None, typer.Option("--address", help="Ray cluster; default: this machine.")
+    ] = None,
     changes: Changes = None,
     code: CodeFiles = None,
     out: Out = None,
@@ -100,7 +136,9 @@ def simulate(
 
         path = _folder(what, changes, out, f"engine flower: {nodes} nodes on Ray")
         terms = {"seconds": deadline, "patience": 120.0}
-        result = _watch(path.name, quiet, as_json, lambda w: start(path, nodes, cpus, gpus, address, terms, *w))
+        result = _watch(
+            path.name, quiet, as_json, lambda w: start(path, nodes, cpus, gpus, address, terms, *w)
+        )
         _show(result, as_json)
 
     stoppable(action)
@@ -117,7 +155,8 @@ app.command("keys", cls=Command)(keys.table)
 
 @app.command(cls=Command)
 def server(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")], code: CodeFiles = None
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")],
+    code: CodeFiles = None,
 ) -> None:
     """Run the server until Ctrl-C; unfinished jobs are continued."""
     share_code(code)
@@ -128,7 +167,8 @@ def server(
 
 @app.command(cls=Command)
 def client(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Client folder.")], code: CodeFiles = None
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Client folder.")],
+    code: CodeFiles = None,
 ) -> None:
     """Run the clients of this machine until Ctrl-C."""
     share_code(code)
@@ -139,7 +179,9 @@ def client(
 
 @app.command(cls=Command)
 def run(
-    what: Annotated[str, typer.Argument(metavar="CONFIG", help="TOML file, preset, or run folder to continue.")],
+    what: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="TOML file, preset, or run folder to continue.")
+    ],
     server: Server,
     changes: Changes = None,
     code: CodeFiles = None,
@@ -166,9 +208,16 @@ def run(
         from fedblocks.flower.hosts.federation import go_on
 
         path = _folder(what, changes, out, "engine flower: clients on their own machines")
-        terms: dict[str, Any] = {"seconds": deadline, "patience": patience, "minimum": minimum, "more": more}
+        terms: dict[str, Any] = {
+            "seconds": deadline,
+            "patience": patience,
+            "minimum": minimum,
+            "more": more,
+        }
         terms |= {"share": share, "largest_examples": largest}
-        result = _watch(path.name, quiet, as_json, lambda w: go_on(server.resolve(), path, terms, *w))
+        result = _watch(
+            path.name, quiet, as_json, lambda w: go_on(server.resolve(), path, terms, *w)
+        )
         _show(result, as_json)
 
     stoppable(action)
@@ -176,7 +225,8 @@ def run(
 
 @app.command(cls=Command)
 def status(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")], as_json: AsJson = False
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")],
+    as_json: AsJson = False,
 ) -> None:
     """Show connected machines and the status of all jobs."""
 
@@ -195,7 +245,9 @@ def status(
 @app.command(cls=Command)
 def stop(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Server folder.")],
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Run folder, if several are going on.")] = None,
+    run: Annotated[
+        Path | None, typer.Argument(metavar="[RUN]", help="Run folder, if several are going on.")
+    ] = None,
 ) -> None:
     """Stop a run; stored rounds are kept."""
 
@@ -204,7 +256,10 @@ def stop(
 
         for record in stop_jobs(folder.resolve(), None if run is None else run.resolve()):
             if record.job.kind == "train":
-                say(f"stopped; go on with: fedblocks federation run {record.job.folder} --server {folder}")
+                say(
+                    f"stopped; go on with: fedblocks federation run {record.job.folder} --server "
+                    f"{folder}"
+                )
             else:
                 say(f"stopped giving models of {record.job.folder}")
 
@@ -215,7 +270,9 @@ def stop(
 def adapt(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
     server: Server,
-    clients: Annotated[list[int], typer.Option("--client", help="Number of a new client; may be repeated.")],
+    clients: Annotated[
+        list[int], typer.Option("--client", help="Number of a new client; may be repeated.")
+    ],
     code: CodeFiles = None,
     deadline: Deadline = 600.0,
     patience: Patience = 600.0,

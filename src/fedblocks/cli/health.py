@@ -1,4 +1,6 @@
-"""What `fedblocks doctor` looks at. Nothing here imports torch: it must work where torch does not."""
+"""What `fedblocks doctor` looks at. Nothing here imports torch: it must work where
+torch does not.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +61,15 @@ def findings(folder: Path) -> Iterator[HealthFinding]:
 def _python() -> HealthFinding:
     version, said = sys.version_info[:2], sys.version.split()[0]
     if version < (3, 11):
-        return HealthFinding("Python", "problem", f"{said} is too old", "use Python 3.11, 3.12 or 3.13")
+        return HealthFinding(
+            "Python", "problem", f"{said} is too old", "use Python 3.11, 3.12 or 3.13"
+        )
     if sqlite3.sqlite_version_info < (3, 35):
         return HealthFinding(
-            "Python", "problem", f"its SQLite {sqlite3.sqlite_version} is too old", "use a newer Python"
+            "Python",
+            "problem",
+            f"its SQLite {sqlite3.sqlite_version} is too old",
+            "use a newer Python",
         )
     return HealthFinding("Python", "ok", said)
 
@@ -80,10 +87,14 @@ def _torch() -> Iterator[HealthFinding]:
         yield HealthFinding("GPU", state, "no NVIDIA driver found", fix)
     elif cuda is None:
         fix = "install a CUDA build of torch, or go on with the CPU"
-        yield HealthFinding("GPU", "warning", f"the driver can do CUDA {driver}, but this torch is for CPUs", fix)
+        yield HealthFinding(
+            "GPU", "warning", f"the driver can do CUDA {driver}, but this torch is for CPUs", fix
+        )
     elif numbers(cuda)[:1] > numbers(driver)[:1]:
         fix = f"update the driver, or install a torch for CUDA {driver} or older"
-        yield HealthFinding("GPU", "problem", f"torch is for CUDA {cuda}, the driver for {driver}", fix)
+        yield HealthFinding(
+            "GPU", "problem", f"torch is for CUDA {cuda}, the driver for {driver}", fix
+        )
     else:
         yield HealthFinding("GPU", "ok", f"driver for CUDA {driver}")
 
@@ -118,8 +129,15 @@ def _packages() -> Iterator[HealthFinding]:
         wrong = unmet(name)
         fix = "pip install " + " ".join(f'"{wanted}"' for wanted in wrong.values())
         state: State = "problem" if wrong else "ok"
-        clashes = "; ".join(f"{name} needs {wanted}, found {package}" for package, wanted in wrong.items())
-        yield HealthFinding(f"packages of {name}", state, clashes or f"{name} {installed(name)}", fix if wrong else "")
+        clashes = "; ".join(
+            f"{name} needs {wanted}, found {package}" for package, wanted in wrong.items()
+        )
+        yield HealthFinding(
+            f"packages of {name}",
+            state,
+            clashes or f"{name} {installed(name)}",
+            fix if wrong else "",
+        )
 
 
 def _extras() -> Iterator[HealthFinding]:
@@ -133,19 +151,33 @@ def _extras() -> Iterator[HealthFinding]:
 
 
 def _data() -> Iterator[HealthFinding]:
-    named = [Path(part).expanduser() for part in os.environ.get("FEDBLOCKS_DATA", "").split(os.pathsep) if part]
+    named = [
+        Path(part).expanduser()
+        for part in os.environ.get("FEDBLOCKS_DATA", "").split(os.pathsep)
+        if part
+    ]
     for root in named or [Path.home() / "fedblocks-data"]:
         if root.is_dir():
-            sets = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+            sets = sorted(
+                entry.name
+                for entry in root.iterdir()
+                if entry.is_dir() and not entry.name.startswith(".")
+            )
             yield HealthFinding("data sets", "ok", f"{root}: {', '.join(sets) or 'no folders'}")
         elif named:
             yield HealthFinding(
-                "data sets", "problem", f"FEDBLOCKS_DATA names {root}, which is no folder", "set it anew"
+                "data sets",
+                "problem",
+                f"FEDBLOCKS_DATA names {root}, which is no folder",
+                "set it anew",
             )
         else:
             text = "none but those that travel with the library"
             yield HealthFinding(
-                "data sets", "ok", text, "set FEDBLOCKS_DATA to your folder of data sets, if you have one"
+                "data sets",
+                "ok",
+                text,
+                "set FEDBLOCKS_DATA to your folder of data sets, if you have one",
             )
 
 
@@ -153,24 +185,34 @@ def _disk(folder: Path) -> Iterator[HealthFinding]:
     place = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
     if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
         yield HealthFinding(
-            "runs", "problem", f"{place} cannot be written", "work in a folder of your own, or use --out"
+            "runs",
+            "problem",
+            f"{place} cannot be written",
+            "work in a folder of your own, or use --out",
         )
     else:
         yield HealthFinding("runs", "ok", f"{folder} can be written")
     free = shutil.disk_usage(place).free / GIGA
     low: State = "problem" if free < 0.5 else "warning" if free < 5 else "ok"
     yield HealthFinding(
-        "disk", low, f"{free:.1f} GB free", "" if low == "ok" else "make room, or use --out on another disk"
+        "disk",
+        low,
+        f"{free:.1f} GB free",
+        "" if low == "ok" else "make room, or use --out on another disk",
     )
 
 
 def _cores() -> HealthFinding:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads and (not threads.isdigit() or not 1 <= int(threads) <= cores):
         fix = f"set it to a number from 1 to {cores}, or unset it"
         return HealthFinding("cores", "warning", f"{cores}, but OMP_NUM_THREADS = {threads}", fix)
-    return HealthFinding("cores", "ok", f"{cores}" + (f", OMP_NUM_THREADS = {threads}" if threads else ""))
+    return HealthFinding(
+        "cores", "ok", f"{cores}" + (f", OMP_NUM_THREADS = {threads}" if threads else "")
+    )
 
 
 def _memory() -> HealthFinding:
@@ -181,15 +223,22 @@ def _memory() -> HealthFinding:
     match = re.search(r"MemAvailable:\s*(\d+)", text)
     free = int(match[1]) * 1024 / GIGA if match else 0.0
     return HealthFinding(
-        "memory", "ok" if free >= 1 else "warning", f"{free:.1f} GB free", "" if free >= 1 else "free some"
+        "memory",
+        "ok" if free >= 1 else "warning",
+        f"{free:.1f} GB free",
+        "" if free >= 1 else "free some",
     )
 
 
 def _clock() -> HealthFinding:
-    """A clock that stands before the newest of our own files is wrong; certificates then fail, and dates mislead."""
+    """A clock that stands before the newest of our own files is wrong; certificates
+    then fail, and dates mislead.
+    """
     newest = max(path.stat().st_mtime for path in Path(__file__).parent.glob("*.py"))
     if time.time() < newest - 86400:
-        return HealthFinding("clock", "problem", time.strftime("it says %Y-%m-%d"), "set the clock of this machine")
+        return HealthFinding(
+            "clock", "problem", time.strftime("it says %Y-%m-%d"), "set the clock of this machine"
+        )
     return HealthFinding("clock", "ok", time.strftime("%Y-%m-%d %H:%M %Z"))
 
 
@@ -197,7 +246,9 @@ def _terminal() -> HealthFinding:
     encoding = (sys.stdout.encoding or "unknown").lower()
     if encoding.replace("-", "") != "utf8":
         fix = "set LC_ALL=C.UTF-8, or PYTHONUTF8=1"
-        return HealthFinding("terminal", "warning", f"it takes {encoding}: names and bars may be lost", fix)
+        return HealthFinding(
+            "terminal", "warning", f"it takes {encoding}: names and bars may be lost", fix
+        )
     return HealthFinding("terminal", "ok", "UTF-8")
 
 
@@ -210,7 +261,9 @@ def installed(package: str) -> str | None:
 
 
 def requirements(package: str) -> list[tuple[str, str, str]]:
-    """Name, versions wanted and extra ("" for none) of everything that a package asks for on every system."""
+    """Name, versions wanted and extra ("" for none) of everything that a package asks
+    for on every system.
+    """
     needs = []
     for line in metadata.requires(package) or []:
         wanted, _, marker = line.partition(";")
@@ -243,11 +296,18 @@ _COMPARED: dict[str, Callable[[list[int], list[int]], bool]] = {
 
 
 def fits(version: str, wanted: str) -> bool:
-    """Whether a version is one of those wanted, such as `>=0.12,<0.21`; forms that are rare are taken as fitting."""
+    """Whether a version is one of those wanted, such as `>=0.12,<0.21`; forms that are
+    rare are taken as fitting.
+    """
     for one in filter(None, wanted.split(",")):
         sign = re.match(r"[<>=!~]+", one)
         compared = _COMPARED.get(sign[0]) if sign else None
-        if sign and compared and not one.endswith("*") and not compared(*_align(version, one[sign.end() :])):
+        if (
+            sign
+            and compared
+            and not one.endswith("*")
+            and not compared(*_align(version, one[sign.end() :]))
+        ):
             return False
     return True
 

@@ -15,7 +15,9 @@ class Command(TyperCommand):
     """A command whose help explains its arguments, which typer 0.20 leaves out with click 8.5."""
 
     def get_help(self, ctx: Any) -> str:
-        """Return the help text, without the backslashes that typer puts before brackets for rich."""
+        """Return the help text, without the backslashes that typer puts before brackets
+        for rich.
+        """
         explained = _arguments(self.callback) if self.callback is not None else {}
         for parameter in self.params:
             if isinstance(parameter, TyperArgument) and not parameter.help:
@@ -32,7 +34,10 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find a command by its name."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise UserError(f'there is no command "{ctx.command_path} {args[0]}"', nearest(args[0], self.commands))
+            raise UserError(
+                f'there is no command "{ctx.command_path} {args[0]}"',
+                nearest(args[0], self.commands),
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -40,4 +45,9 @@ def _arguments(function: Any) -> dict[str, str | None]:
     """Return what the arguments of a command are, by name, as written in its signature."""
     parameters = inspect.signature(function, eval_str=True).parameters
     marks = {name: getattr(one.annotation, "__metadata__", ()) for name, one in parameters.items()}
-    return {name: mark.help for name, own in marks.items() for mark in own if isinstance(mark, ArgumentInfo)}
+    return {
+        name: mark.help
+        for name, own in marks.items()
+        for mark in own
+        if isinstance(mark, ArgumentInfo)
+    }

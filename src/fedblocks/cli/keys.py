@@ -1,4 +1,6 @@
-"""`fedblocks federation init | join | enrol | revoke | rotate | renew | keys`: who belongs to a federation."""
+"""`fedblocks federation init | join | enrol | revoke | rotate | renew | keys`: who
+belongs to a federation.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,27 @@ from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
 
 Server = Annotated[Path, typer.Argument(metavar="SERVER", help="Server folder, created by `init`.")]
 AuthorityKey = Annotated[
-    Path | None, typer.Option("--ca-key", metavar="PATH", help="Private key of the authority; default: ../authority.")
+    Path | None,
+    typer.Option(
+        "--ca-key", metavar="PATH", help="Private key of the authority; default: ../authority."
+    ),
 ]
-Numbers = Annotated[list[int] | None, typer.Option("--client", min=0, help="Number of a client; may be repeated.")]
+Numbers = Annotated[
+    list[int] | None, typer.Option("--client", min=0, help="Number of a client; may be repeated.")
+]
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder in which to create the server folder.")],
-    address: Annotated[str, typer.Option("--server", metavar="NAME[:PORT]", help="Address that clients connect to.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder in which to create the server folder.")
+    ],
+    address: Annotated[
+        str,
+        typer.Option("--server", metavar="NAME[:PORT]", help="Address that clients connect to."),
+    ],
     ca_key: Annotated[
-        Path | None, typer.Option("--ca-key", metavar="PATH", help="File for the authority's private key.")
+        Path | None,
+        typer.Option("--ca-key", metavar="PATH", help="File for the authority's private key."),
     ] = None,
 ) -> None:
     """Create a server folder with an authority and a certificate."""
@@ -34,23 +47,39 @@ def init(
         from fedblocks.flower.keys import certificates as pki
 
         machine, port = address_of(address, PORT)
-        secret, server = make_server_folder(folder, machine, port, ca_key=_file(ca_key)), folder / "server"
-        authority, own = pki.load_authority(server / "ca.crt"), pki.load_certificate(server / "server.crt")
+        secret, server = (
+            make_server_folder(folder, machine, port, ca_key=_file(ca_key)),
+            folder / "server",
+        )
+        authority, own = (
+            pki.load_authority(server / "ca.crt"),
+            pki.load_certificate(server / "server.crt"),
+        )
         say(f"made {server}; its certificate for {machine} is {pki.term_of(own)}")
-        say(f"the authority's private key: {secret}; the server runs without it, so keep it elsewhere")
+        say(
+            f"the authority's private key: {secret}; the server runs without it, so keep it "
+            f"elsewhere"
+        )
         say(f"clients need one file, which is public: {server / 'ca.crt'}")
         say(f"its SHA-256 fingerprint: {pki.fingerprint_of(authority)}")
         say(f"next: fedblocks federation server {server}")
-        say(f"on a client's machine: fedblocks federation join FOLDER --server {machine}:{port} --ca ca.crt")
+        say(
+            f"on a client's machine: fedblocks federation join FOLDER --server {machine}:{port} "
+            f"--ca ca.crt"
+        )
 
     stoppable(action)
 
 
 def join(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Client folder to create.")],
-    server: Annotated[str, typer.Option("--server", metavar="NAME:PORT", help="Address of the server.")],
+    server: Annotated[
+        str, typer.Option("--server", metavar="NAME:PORT", help="Address of the server.")
+    ],
     ca: Annotated[Path, typer.Option("--ca", metavar="FILE", help="ca.crt of the server folder.")],
-    name: Annotated[str | None, typer.Option("--name", help="Name of the key; default: the folder's name.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the key; default: the folder's name.")
+    ] = None,
     numbers: Numbers = None,
 ) -> None:
     """Create a client folder and a key, on the client's machine."""
@@ -62,7 +91,10 @@ def join(
         own, held = name or folder.resolve().name, numbers or [0]
         setup.join(folder, server, ca, own, held)
         _show_joined(folder, own, held)
-        say(f"next: set [data] in {folder / 'client.toml'}, then: fedblocks federation client {folder}")
+        say(
+            f"next: set [data] in {folder / 'client.toml'}, then: fedblocks federation client "
+            f"{folder}"
+        )
 
     stoppable(action)
 
@@ -73,25 +105,37 @@ def _show_joined(folder: Path, name: str, numbers: list[int]) -> None:
     from fedblocks.flower.keys import public_keys as keys
 
     public = folder / f"{name}.pub"
-    authority, key = pki.load_authority(folder / "ca.crt"), keys.read_public(keys.content_of(public), public)
+    authority, key = (
+        pki.load_authority(folder / "ca.crt"),
+        keys.read_public(keys.content_of(public), public),
+    )
     say(f"made {folder}; client.key is this client's own and stays here")
     say(f"fingerprint of the authority in ca.crt: {pki.fingerprint_of(authority)}")
     say(f"fingerprint of this client's key: {keys.fingerprint(key)}")
     say("compare both with the server's operator by telephone or in person")
     say(f"send {public} to the operator, who runs:")
-    say(f"  fedblocks federation enrol SERVER {public.name} {' '.join(f'--client {n}' for n in sorted(numbers))}")
+    say(
+        f"  fedblocks federation enrol SERVER {public.name} "
+        f"{' '.join(f'--client {n}' for n in sorted(numbers))}"
+    )
     say("if the operator gives another number, write it into client.toml (clients)")
 
 
 def enrol(
     server: Server,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="NAME.pub of `join`, or NAME.json of `rotate`.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="NAME.pub of `join`, or NAME.json of `rotate`.")
+    ],
     numbers: Numbers = None,
     examples: Annotated[
-        int | None, typer.Option("--examples", min=1, help="Number of training examples of the client.")
+        int | None,
+        typer.Option("--examples", min=1, help="Number of training examples of the client."),
     ] = None,
     replace: Annotated[
-        str | None, typer.Option("--replace", metavar="NAME", help="Name of a lost key, which this one replaces.")
+        str | None,
+        typer.Option(
+            "--replace", metavar="NAME", help="Name of a lost key, which this one replaces."
+        ),
     ] = None,
 ) -> None:
     """Enrol a client by its public key; the server may be running."""
@@ -106,22 +150,35 @@ def enrol(
         rotates = file.suffix == ".json"
         if (rotates or replace) and (numbers or examples):
             fix = "leave --client and --examples out; enrol NAME.pub again to change them"
-            raise UserError("a new key takes over the client numbers and examples of the old one", fix)
+            raise UserError(
+                "a new key takes over the client numbers and examples of the old one", fix
+            )
         if replace:
             name = registry.replace(server, replace, file)
         else:
-            name = registry.rotate(server, file) if rotates else registry.enrol(server, file, numbers or [], examples)
+            name = (
+                registry.rotate(server, file)
+                if rotates
+                else registry.enrol(server, file, numbers or [], examples)
+            )
         row = next(row for row in registry.table(server) if row["name"] == name)
-        say(f"enrolled {name} for client {row['clients']}; the fingerprint of its key: {row['fingerprint']}")
+        say(
+            f"enrolled {name} for client {row['clients']}; the fingerprint of its key: "
+            f"{row['fingerprint']}"
+        )
         if rotates or replace:
-            say("the old key is no longer let in; the client runs: fedblocks federation rotate FOLDER --finish")
+            say(
+                "the old key is no longer let in; the client runs: fedblocks federation rotate "
+                "FOLDER --finish"
+            )
         _tell_running(server)
 
     stoppable(action)
 
 
 def revoke(
-    server: Server, name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key; `keys` lists all.")]
+    server: Server,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key; `keys` lists all.")],
 ) -> None:
     """Revoke a client's key at once; it can never be enrolled again."""
 
@@ -151,7 +208,9 @@ def _tell_running(server: Path) -> None:
 
 def rotate(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Client folder.")],
-    ends: Annotated[bool, typer.Option("--finish", help="Use the new key, which was enrolled.")] = False,
+    ends: Annotated[
+        bool, typer.Option("--finish", help="Use the new key, which was enrolled.")
+    ] = False,
 ) -> None:
     """Create a new key, and a request signed by the old one."""
 
@@ -168,12 +227,21 @@ def rotate(
         fingerprint, request = rotation.begin(folder)
         say(f"made a new key with the fingerprint {fingerprint}")
         if request is None:
-            say(f"there was no old key to sign with; send {rotation.public_file(folder)} to the operator, who runs:")
+            say(
+                f"there was no old key to sign with; send {rotation.public_file(folder)} to the "
+                f"operator, who runs:"
+            )
             name = rotation.public_file(folder).stem
             say(f"  fedblocks federation enrol SERVER {name}.pub --replace {name}")
             return
-        say(f"send {request} to the server's operator, who runs: fedblocks federation enrol SERVER {request.name}")
-        say(f"then here: fedblocks federation rotate {folder} --finish (until then the old key is used)")
+        say(
+            f"send {request} to the server's operator, who runs: fedblocks federation enrol "
+            f"SERVER {request.name}"
+        )
+        say(
+            f"then here: fedblocks federation rotate {folder} --finish (until then the old key "
+            f"is used)"
+        )
 
     stoppable(action)
 
@@ -181,12 +249,21 @@ def rotate(
 def renew(
     server: Server,
     ca_key: AuthorityKey = None,
-    years: Annotated[int, typer.Option("--years", min=1, max=10, help="Years that it is valid.")] = 1,
+    years: Annotated[
+        int, typer.Option("--years", min=1, max=10, help="Years that it is valid.")
+    ] = 1,
     names: Annotated[
-        list[str] | None, typer.Option("--server", metavar="NAME", help="Another name of the server; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--server", metavar="NAME", help="Another name of the server; may be repeated."
+        ),
     ] = None,
-    authority: Annotated[bool, typer.Option("--authority", help="Also renew the authority's certificate.")] = False,
-    new_key: Annotated[bool, typer.Option("--new-key", help="With --authority: a new key, as after a theft.")] = False,
+    authority: Annotated[
+        bool, typer.Option("--authority", help="Also renew the authority's certificate.")
+    ] = False,
+    new_key: Annotated[
+        bool, typer.Option("--new-key", help="With --authority: a new key, as after a theft.")
+    ] = False,
 ) -> None:
     """Renew the server's certificate before it expires."""
 
@@ -198,7 +275,10 @@ def renew(
         from fedblocks.flower.keys import renewal
 
         if new_key and not authority:
-            raise UserError("--new-key is for --authority", "add it; a server's key is new with every renewal anyway")
+            raise UserError(
+                "--new-key is for --authority",
+                "add it; a server's key is new with every renewal anyway",
+            )
         secret = _file(ca_key) or server.resolve().parent / "authority" / "ca.key"
         for line in renewal.renew(server, secret, names or [], years, authority, new_key):
             say(line)

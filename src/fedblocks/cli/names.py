@@ -1,4 +1,6 @@
-"""Names of methods and presets without importing torch: read from the source, where each list is written out."""
+"""Names of methods and presets without importing torch: read from the source, where
+each list is written out.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def preset_names() -> list[str]:
 
 
 def _keys(file: str, variable: str) -> Iterator[str]:
-    """The keys of the dictionaries that are given to a variable, or added to it, in a file of the library."""
+    """The keys of the dictionaries that are given to a variable, or added to it, in a
+    file of the library.
+    """
     import ast  # inside functions, as the help of the command needs none of this
     from importlib.resources import files
 
@@ -27,5 +31,11 @@ def _keys(file: str, variable: str) -> Iterator[str]:
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
-        if isinstance(value, ast.Dict) and any(isinstance(t, ast.Name) and t.id == variable for t in targets):
-            yield from (key.value for key in value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
+        if isinstance(value, ast.Dict) and any(
+            isinstance(t, ast.Name) and t.id == variable for t in targets
+        ):
+            yield from (
+                key.value
+                for key in value.keys
+                if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            )

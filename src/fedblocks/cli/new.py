@@ -1,4 +1,6 @@
-"""`fedblocks new`: a method, a net or a data set of one's own, as a package that works before anything is changed."""
+"""`fedblocks new`: a method, a net or a data set of one's own, as a package that works
+before anything is changed.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,18 @@ from fedblocks.core.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of small letters, digits and _, e.g. my_idea.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to create; default: NAME.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of small letters, digits and _, e.g. my_idea.")
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to create; default: NAME.")
+]
 
-COMMON = {"pyproject.toml": "pyproject.toml", "README.md": "README.md", "__init__.py": "src/$package/__init__.py"}
+COMMON = {
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+    "__init__.py": "src/$package/__init__.py",
+}
 FILES = {  # template -> file of the new package
     "method": {**COMMON, "method.py": "src/$package/method.py", "test.py": "tests/test_$name.py"},
     "net": {
@@ -46,7 +56,8 @@ def method(name: Name, out: Out = None, as_json: AsJson = False) -> None:
     """
     if name in method_names():
         raise UserError(
-            f'there is a method "{name}" already', "choose another name; `fedblocks methods` lists those taken"
+            f'there is a method "{name}" already',
+            "choose another name; `fedblocks methods` lists those taken",
         )
     folder = _make_package("method", name, out)
     _show_files(folder, name, as_json, f"fedblocks compare digits-fedavg --methods {name}")
@@ -78,15 +89,26 @@ def _make_package(what: str, name: str, out: Path | None) -> Path:
 
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         plain = re.sub(r"\W+", "_", name).strip("_").lower()
-        hint = plain if re.fullmatch(r"[a-z][a-z0-9_]*", plain) and not keyword.iskeyword(plain) else "my_idea"
-        raise UserError(f'"{name}" cannot be the name of a Python module', f"use small letters, digits and _: {hint}")
+        hint = (
+            plain
+            if re.fullmatch(r"[a-z][a-z0-9_]*", plain) and not keyword.iskeyword(plain)
+            else "my_idea"
+        )
+        raise UserError(
+            f'"{name}" cannot be the name of a Python module',
+            f"use small letters, digits and _: {hint}",
+        )
     folder = out if out is not None else Path(name)
     if folder.exists():
-        raise UserError(f"{folder} exists already", "choose another name, or another folder with --out")
+        raise UserError(
+            f"{folder} exists already", "choose another name, or another folder with --out"
+        )
     class_name = "".join(part.capitalize() for part in name.split("_"))
     words = {"name": name, "package": f"fedblocks_{name}", "class_name": class_name}
     for template, target in FILES[what].items():
-        text = (files("fedblocks") / "templates" / what / f"{template}.txt").read_text(encoding="utf-8")
+        text = (files("fedblocks") / "templates" / what / f"{template}.txt").read_text(
+            encoding="utf-8"
+        )
         _write(folder / Template(target).substitute(words), Template(text).substitute(words))
     return folder
 

@@ -21,22 +21,34 @@ R = TypeVar("R")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Change a field, e.g. method.lr=0.05; may be repeated."),
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Change a field, e.g. method.lr=0.05; may be repeated."
+    ),
 ]
 
 PLAIN_WIDTH = 160  # columns of a table that is not shown on a terminal
 
 
 def console(file: Any = None) -> Console:
-    """Where text goes; rich honours NO_COLOR and leaves out all control characters when it is not a terminal."""
+    """Where text goes; rich honours NO_COLOR and leaves out all control characters when
+    it is not a terminal.
+    """
     from rich.console import Console
 
     file = file or sys.stdout
-    return Console(file=file, highlight=False, markup=False, emoji=False, width=None if file.isatty() else PLAIN_WIDTH)
+    return Console(
+        file=file,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if file.isatty() else PLAIN_WIDTH,
+    )
 
 
 def clean(text: object) -> str:
-    """Text without control characters, which foreign names could use to play tricks on a terminal."""
+    """Text without control characters, which foreign names could use to play tricks on
+    a terminal.
+    """
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(text))
 
 
@@ -50,7 +62,9 @@ def show_json(value: Any) -> None:
     print(json.dumps(_finite(value), indent=2, allow_nan=False))
 
 
-def show_table(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
+def show_table(
+    columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], title: str = ""
+) -> None:
     """A table: columns by key with their heading, numbers to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table

@@ -24,7 +24,11 @@ class Watch:
         self._console = console(file or sys.stdout)
         live = self._console.is_terminal and not quiet and os.environ.get("TERM") != "dumb"
         self._bar = _bar(self._console) if live else None
-        self._task = self._bar.add_task(clean(title), total=None, details="") if self._bar is not None else None
+        self._task = (
+            self._bar.add_task(clean(title), total=None, details="")
+            if self._bar is not None
+            else None
+        )
         self._curve: list[float] = []
 
     def __enter__(self) -> Watch:
@@ -32,7 +36,12 @@ class Watch:
             self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -68,8 +77,16 @@ def _brief(done: RoundDone) -> str:
 
 
 def _bar(where: Any) -> Any:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     text = TextColumn("{task.description}", markup=False)
     details = TextColumn("{task.fields[details]}", markup=False)
-    return Progress(text, BarColumn(20), MofNCompleteColumn(), details, TimeRemainingColumn(), console=where)
+    return Progress(
+        text, BarColumn(20), MofNCompleteColumn(), details, TimeRemainingColumn(), console=where
+    )

@@ -17,7 +17,8 @@ import typer
 from fedblocks.cli.output import AsJson, clean, console, say, show_json, show_table, stoppable
 from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 
-# Local lets the first line appear at once; then the slowest first, so that both processes end at about the same time.
+# Local lets the first line appear at once; then the slowest first, so that both processes end at
+# about the same time.
 METHODS = ("local", "flow", "fedmn", "modfl", "fedem", "pfedmb", "fedper", "fedavg_ft", "fedavg")
 HEADINGS = {
     "name": "method",
@@ -29,18 +30,22 @@ HEADINGS = {
     "seconds": "seconds",
 }
 INTRODUCTION = """\
-20 clients share 1,797 handwritten digits. They belong to 4 hidden groups: each group has its own label frequencies,
-its own camera angle, and its own meaning of the labels. Nine methods learn from them, two at a time."""
+20 clients share 1,797 handwritten digits. They belong to 4 hidden groups: each group has its own
+label frequencies, its own camera angle, and its own meaning of the labels. Nine methods learn from
+them, two at a time."""
 REMARKS = """\
-Accuracy on test data after the last round; each client counts the same. fedavg_ft is FedAvg+. Flow has a small
-convolutional net, ModFL two generations of devices of which one has that net, and all others a perceptron."""
+Accuracy on test data after the last round; each client counts the same. fedavg_ft is FedAvg+. Flow
+has a small convolutional net, ModFL two generations of devices of which one has that net, and all
+others a perceptron."""
 
 _queue: Any = None  # the queue of a process that trains, for what it tells of rounds
 _stopped = False  # whether Ctrl-C was pressed in such a process
 
 
 class RoundNews(NamedTuple):
-    """A round of one method, in plain values: torch need not be imported to show it, which takes seconds."""
+    """A round of one method, in plain values: torch need not be imported to show it,
+    which takes seconds.
+    """
 
     name: str
     round: int
@@ -51,10 +56,16 @@ class RoundNews(NamedTuple):
 def quickstart(
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Folder for the runs; default: runs/quickstart-001, ..."),
+        typer.Option(
+            "--out", metavar="FOLDER", help="Folder for the runs; default: runs/quickstart-001, ..."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of models, data and batches.")] = 3,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of each method; fewer are faster.")] = 40,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of models, data and batches.")
+    ] = 3,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="Rounds of each method; fewer are faster.")
+    ] = 40,
     as_json: AsJson = False,
 ) -> None:
     """Train nine methods on handwritten digits and compare them.
@@ -70,11 +81,21 @@ def quickstart(
             _train(folder, seed, rounds, bars.tell)
         rows, page, why_not = _leaderboard(folder), *_report(folder)
         if as_json:
-            show_json({"name": folder.name, "folder": str(folder), "report": page and str(page), "methods": rows})
+            show_json(
+                {
+                    "name": folder.name,
+                    "folder": str(folder),
+                    "report": page and str(page),
+                    "methods": rows,
+                }
+            )
             return
         show_table(HEADINGS, rows)
         say(REMARKS)
-        say(f"Everything is in {folder}. Next: fedblocks methods, fedblocks plan pfedmb, fedblocks run digits-ifca")
+        say(
+            f"Everything is in {folder}. Next: fedblocks methods, fedblocks plan pfedmb, "
+            f"fedblocks run digits-ifca"
+        )
         say(f"Open the report in a browser: {page.resolve()}" if page else why_not)
 
     stoppable(action)
@@ -83,7 +104,9 @@ def quickstart(
 def _new_folder(out: Path | None) -> Path:
     """A folder without runs: old ones are never mixed with new ones."""
     if out is None:
-        return next(path for n in count(1) if not (path := Path("runs") / f"quickstart-{n:03d}").exists())
+        return next(
+            path for n in count(1) if not (path := Path("runs") / f"quickstart-{n:03d}").exists()
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunFolderError(f"{out} is not an empty folder", "choose another folder with --out")
     return out
@@ -99,7 +122,9 @@ def _train(folder: Path, seed: int, rounds: int, tell: Callable[[RoundNews], Non
     queue = context.Queue()
     workers = min(2, os.cpu_count() or 1, len(METHODS))
     with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(queue,)) as pool:
-        waiting = [pool.submit(_train_method, name, folder / name, seed, rounds) for name in METHODS]
+        waiting = [
+            pool.submit(_train_method, name, folder / name, seed, rounds) for name in METHODS
+        ]
         try:
             while not all(one.done() for one in waiting):
                 with suppress(Empty):
@@ -108,9 +133,14 @@ def _train(folder: Path, seed: int, rounds: int, tell: Callable[[RoundNews], Non
                 one.result()
         except KeyboardInterrupt as error:
             pool.shutdown(cancel_futures=True)
-            raise Interrupted(f"stopped; what was trained is in {folder}", "start the command again") from error
+            raise Interrupted(
+                f"stopped; what was trained is in {folder}", "start the command again"
+            ) from error
         except BrokenProcessPool as error:
-            fix = "see that there is memory (fedblocks doctor), or train one: fedblocks run quickstart-fedper"
+            fix = (
+                "see that there is memory (fedblocks doctor), or train one: fedblocks run "
+                "quickstart-fedper"
+            )
             raise UserError("a process that trained was ended from outside", fix) from error
         except UserError:
             pool.shutdown(cancel_futures=True)
@@ -120,7 +150,9 @@ def _train(folder: Path, seed: int, rounds: int, tell: Callable[[RoundNews], Non
 
 
 def _begin(queue: Any) -> None:
-    """In a process that trains: whom to tell, and what Ctrl-C does between two runs; a run ends its round by itself."""
+    """In a process that trains: whom to tell, and what Ctrl-C does between two runs; a
+    run ends its round by itself.
+    """
     global _queue
     _queue = queue
     signal.signal(signal.SIGINT, _stop)
@@ -164,7 +196,11 @@ def _report(folder: Path) -> tuple[Path | None, str]:
     from fedblocks.reports.html import write_report
 
     if find_spec("plotly") is None:
-        return None, f'For a report with charts: pip install "fedblocks[report]", then fedblocks report {folder}'
+        return (
+            None,
+            f'For a report with charts: pip install "fedblocks[report]", then fedblocks report '
+            f"{folder}",
+        )
     return write_report(folder), ""
 
 
@@ -174,7 +210,9 @@ class Bars:
     def __init__(self, rounds: int, file: Any) -> None:
         self._rounds = rounds
         self._console = console(file)
-        self._bars = self._all() if self._console.is_terminal and os.environ.get("TERM") != "dumb" else None
+        self._bars = (
+            self._all() if self._console.is_terminal and os.environ.get("TERM") != "dumb" else None
+        )
         self._started = False
 
     def __enter__(self) -> Bars:
@@ -189,7 +227,11 @@ class Bars:
     def tell(self, progress: RoundNews) -> None:
         """One round more of one method."""
         if self._bars is not None:
-            more = {} if progress.validation is None else {"details": f"validation {progress.validation:.1%}"}
+            more = (
+                {}
+                if progress.validation is None
+                else {"details": f"validation {progress.validation:.1%}"}
+            )
             self._bars.update(METHODS.index(progress.name), completed=progress.round, **more)
         elif not self._started or progress.round % 10 == 0 or progress.round == self._rounds:
             self._console.print(clean(f"{progress.name}  {progress.line}"), soft_wrap=True)

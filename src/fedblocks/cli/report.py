@@ -11,12 +11,19 @@ from fedblocks.cli.output import AsJson, say, show_json, stoppable
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run, a comparison or several runs.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="Folder of a run, a comparison or several runs."),
+    ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="HTML file; default: FOLDER/report.html.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="HTML file; default: FOLDER/report.html."),
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option("--figures", metavar="FOLDER", help="Also write every chart there, as PDF and SVG.")
+        Path | None,
+        typer.Option(
+            "--figures", metavar="FOLDER", help="Also write every chart there, as PDF and SVG."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

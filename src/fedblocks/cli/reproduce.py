@@ -21,27 +21,49 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME", help="Table or figure, e.g. pfedmb-table2; with --merge: result files."),
+    typer.Argument(
+        metavar="NAME", help="Table or figure, e.g. pfedmb-table2; with --merge: result files."
+    ),
 ]
 Cells = Annotated[
-    str | None, typer.Option("--cells", metavar="PATTERN", help='Only cells that match, e.g. "c10-2class-50/*".')
+    str | None,
+    typer.Option(
+        "--cells", metavar="PATTERN", help='Only cells that match, e.g. "c10-2class-50/*".'
+    ),
 ]
 Seeds = Annotated[
-    int | None, typer.Option("--seeds", min=1, help="Seeds of each cell; default: 3, with --quick 1 to 3.")
+    int | None,
+    typer.Option("--seeds", min=1, help="Seeds of each cell; default: 3, with --quick 1 to 3."),
 ]
 Budget = Annotated[
-    str | None, typer.Option("--budget", metavar="TIME", help="Stop after this time, e.g. 540s, 9m or 1h.")
+    str | None,
+    typer.Option("--budget", metavar="TIME", help="Stop after this time, e.g. 540s, 9m or 1h."),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Run a scaled-down variant: minutes on 2 CPU cores.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Run a scaled-down variant: minutes on 2 CPU cores.")
+]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core or GPU.")
+    int | None,
+    typer.Option("--jobs", min=1, help="Worker processes; default: one for each core or GPU."),
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of runs/ and results/.")]
-FullGrid = Annotated[bool, typer.Option("--full-grid", help="Train all candidates in full, not only the best.")]
-Merge = Annotated[bool, typer.Option("--merge", help="Merge result files of other machines into results/.")]
-Listed = Annotated[bool, typer.Option("--list", help="List tables and figures with data sets and estimated cost.")]
+FullGrid = Annotated[
+    bool, typer.Option("--full-grid", help="Train all candidates in full, not only the best.")
+]
+Merge = Annotated[
+    bool, typer.Option("--merge", help="Merge result files of other machines into results/.")
+]
+Listed = Annotated[
+    bool, typer.Option("--list", help="List tables and figures with data sets and estimated cost.")
+]
 
-HEADINGS = {"name": "cell", "published": "published", "ours": "ours", "difference": "difference", "verdict": "verdict"}
+HEADINGS = {
+    "name": "cell",
+    "published": "published",
+    "ours": "ours",
+    "difference": "difference",
+    "verdict": "verdict",
+}
 SEEDS = 3
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -72,7 +94,9 @@ def reproduce(
             _merge([Path(name) for name in names or []], out, as_json)
             return
         if not names or len(names) > 1:
-            raise UserError("say which table or figure, one at a time", "fedblocks reproduce --list shows all")
+            raise UserError(
+                "say which table or figure, one at a time", "fedblocks reproduce --list shows all"
+            )
         deadline = time.monotonic() + seconds_of(budget) if budget is not None else None
         asked = _Asked(cells, seeds, quick, jobs or _jobs(), out, deadline, full_grid)
         tables = _carry_out(names[0], asked, as_json)
@@ -119,7 +143,9 @@ class _Asked:
 
 
 def _carry_out(name: str, asked: _Asked, as_json: bool) -> list[dict[str, Any]]:
-    """The recipe and, with --quick, those that stand in for cells whose data are missing; each under its own name."""
+    """The recipe and, with --quick, those that stand in for cells whose data are
+    missing; each under its own name.
+    """
     from fedblocks.recipes import RECIPES, recipe_named
     from fedblocks.recipes.presence import missing, stand_ins
     from fedblocks.recipes.running.reproduce import chosen_cells
@@ -131,7 +157,9 @@ def _carry_out(name: str, asked: _Asked, as_json: bool) -> list[dict[str, Any]]:
     _refuse_nothing(recipe, cells, absent, [other.name for other in others], asked.quick)
     tables = [_table(recipe, cells, others, asked, as_json)]
     if asked.quick:
-        tables += [_table(other, chosen_cells(other, None, True), [], asked, as_json) for other in others]
+        tables += [
+            _table(other, chosen_cells(other, None, True), [], asked, as_json) for other in others
+        ]
     return tables
 
 
@@ -143,19 +171,33 @@ def _table(
     from fedblocks.recipes.running.results import Results
     from fedblocks.recipes.show import rows_of
 
-    results, seeds = Results.open(asked.out / "results", recipe, asked.quick), asked.seeds_of(recipe)
+    results, seeds = (
+        Results.open(asked.out / "results", recipe, asked.quick),
+        asked.seeds_of(recipe),
+    )
     runs, lanes = asked.out / "runs" / "reproduce", _has_gpu()
-    todo = Reproduction(cells, results, seeds, runs, asked.jobs, asked.deadline, asked.full_grid, lanes)
+    todo = Reproduction(
+        cells, results, seeds, runs, asked.jobs, asked.deadline, asked.full_grid, lanes
+    )
     done = carry_out(todo, lambda text: console(sys.stderr).print(clean(text), soft_wrap=True))
     rows = rows_of(results, cells, seeds, others)
     if not as_json:
         _show(recipe, rows, results.path, done, asked.quick)
-    about = {"name": recipe.name, "stand_in_for": recipe.stand_in_for, "finished": done, "file": str(results.path)}
+    about = {
+        "name": recipe.name,
+        "stand_in_for": recipe.stand_in_for,
+        "finished": done,
+        "file": str(results.path),
+    }
     return {**about, "cells": rows}
 
 
 def _refuse_nothing(
-    recipe: Recipe, cells: Sequence[Cell], absent: dict[str, str], others: Sequence[str], quick: bool
+    recipe: Recipe,
+    cells: Sequence[Cell],
+    absent: dict[str, str],
+    others: Sequence[str],
+    quick: bool,
 ) -> None:
     """Say which files to put where if no cell can be run."""
     if any(not set(cell.data_sets) & set(absent) for cell in cells) or (quick and others):
@@ -182,7 +224,12 @@ def _cells(row: dict[str, Any]) -> dict[str, Any]:
     published = "-" if row["published"] is None else f"{row['published']:.2f}"
     gap = "-" if row["difference"] is None else f"{row['difference']:+.2f}"
     verdict = row["verdict"] if row["state"] == "done" else row["state"]
-    texts = {"published": published, "difference": gap, "verdict": verdict, "curve": _curve(row["curve"])}
+    texts = {
+        "published": published,
+        "difference": gap,
+        "verdict": verdict,
+        "curve": _curve(row["curve"]),
+    }
     return {**row, "ours": _ours(row), **texts}
 
 
@@ -191,14 +238,22 @@ def _curve(curve: dict[str, list[Any]]) -> str:
     from fedblocks.cli.progress import sparkline
 
     heights = curve.get("accuracy") or curve.get("mean_largest_alpha") or []
-    sent = f"  {curve['parameters'][-1] / 1e6:.1f} M parameters sent" if curve.get("parameters") else ""
+    sent = (
+        f"  {curve['parameters'][-1] / 1e6:.1f} M parameters sent"
+        if curve.get("parameters")
+        else ""
+    )
     return f"{sparkline(heights)}{sent}"
 
 
 def _ours(row: dict[str, Any]) -> str:
     if row["ours"] is None:
         return "-"
-    spread = f" ± {row['half_width']:.2f}" if row["half_width"] is not None else f" ({row['seeds']} seed)"
+    spread = (
+        f" ± {row['half_width']:.2f}"
+        if row["half_width"] is not None
+        else f" ({row['seeds']} seed)"
+    )
     return f"{row['ours']:.2f}{spread}"
 
 
@@ -209,7 +264,9 @@ def _merge(files: list[Path], out: Path, as_json: bool) -> None:
         raise UserError("say which files to merge", "fedblocks reproduce --merge FILE FILE")
     results = merge(files, out / "results")
     if as_json:
-        show_json({"name": results.recipe.name, "file": str(results.path), "cells": len(results.cells)})
+        show_json(
+            {"name": results.recipe.name, "file": str(results.path), "cells": len(results.cells)}
+        )
     else:
         say(f"{len(results.cells)} cells of {results.recipe.name} are in {results.path}.")
 
@@ -218,17 +275,31 @@ def _list(quick: bool, seeds: int | None, as_json: bool) -> None:
     from fedblocks.recipes import RECIPES
     from fedblocks.recipes.listing import listed
 
-    rows = [listed(recipe, quick, seeds or (recipe.quick_seeds if quick else SEEDS)) for recipe in _all(RECIPES)]
+    rows = [
+        listed(recipe, quick, seeds or (recipe.quick_seeds if quick else SEEDS))
+        for recipe in _all(RECIPES)
+    ]
     if as_json:
         show_json(rows)
         return
     for row in rows:
-        row["data"] = ", ".join(f"{name}{'' if there else ' (missing)'}" for name, there in row["data"].items())
+        row["data"] = ", ".join(
+            f"{name}{'' if there else ' (missing)'}" for name, there in row["data"].items()
+        )
         row["number"], row["hours"] = len(row["cells"]), _hours(row["seconds"])
         row["stand_in_for"] = row["stand_in_for"] or ""
-    headings = {"name": "name", "title": "what", "number": "cells", "data": "data sets", "stand_in_for": "stand-in for"}
+    headings = {
+        "name": "name",
+        "title": "what",
+        "number": "cells",
+        "data": "data sets",
+        "stand_in_for": "stand-in for",
+    }
     show_table({**headings, "hours": "estimated on one worker"}, rows)
-    say("Costs are estimates: examples x rounds x runs x a quick measurement of each net on this device.")
+    say(
+        "Costs are estimates: examples x rounds x runs x a quick measurement of each net on this "
+        "device."
+    )
     say("With --json: every cell with its data sets and cost.")
 
 

@@ -10,30 +10,48 @@ import typer
 
 from fedblocks.cli.code import CodeFiles, ingredients_of, read_code, with_ingredients
 from fedblocks.cli.completion import some_config
-from fedblocks.cli.output import AsJson, Changes, clean, console, say, show_json, show_table, stoppable
+from fedblocks.cli.output import (
+    AsJson,
+    Changes,
+    clean,
+    console,
+    say,
+    show_json,
+    show_table,
+    stoppable,
+)
 
 if TYPE_CHECKING:
     from fedblocks.runs.progress import OnRound, RoundDone
     from fedblocks.runs.result import EvaluatedRound, Refused, RunResult
 
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Run folder; default: runs/METHOD-DATA-001, ...")
+    Path | None,
+    typer.Option("--out", metavar="FOLDER", help="Run folder; default: runs/METHOD-DATA-001, ..."),
 ]
 Reference = Annotated[
     Path | None,
-    typer.Option("--reference", metavar="FOLDER", help="Reference run; count clients that do worse than there."),
+    typer.Option(
+        "--reference",
+        metavar="FOLDER",
+        help="Reference run; count clients that do worse than there.",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show only warnings and the result.")]
 Preset = Annotated[
     str,
     typer.Argument(
-        metavar="CONFIG", help="TOML file, or preset such as digits-pfedmb.", autocompletion=some_config
+        metavar="CONFIG",
+        help="TOML file, or preset such as digits-pfedmb.",
+        autocompletion=some_config,
     ),
 ]
 Track = Annotated[
     list[str] | None,
     typer.Option(
-        "--track", metavar="TOOL", help="Mirror the run in tensorboard, wandb, trackio or mlflow; may be repeated."
+        "--track",
+        metavar="TOOL",
+        help="Mirror the run in tensorboard, wandb, trackio or mlflow; may be repeated.",
     ),
 ]
 
@@ -93,7 +111,9 @@ def resume(
         against = load_run(reference) if reference is not None else None
         shown = Watch(before.config.method.name, quiet, sys.stderr if as_json else None)
         with shown as watch, Mirrors(track or [], folder, before.config, watch.on_note) as mirrors:
-            result = go_on(folder, _both(watch.on_round, mirrors.on_round), watch.on_note, ingredients)
+            result = go_on(
+                folder, _both(watch.on_round, mirrors.on_round), watch.on_note, ingredients
+            )
         if before.status == "finished" and not as_json:
             say(f"{folder} was finished already, after {result.rounds} rounds")
         show_run(result, against, as_json)
@@ -116,30 +136,49 @@ def show_run(result: RunResult, reference: RunResult | None, as_json: bool) -> N
     _show_numbers(result, reference, as_json)
     refused = result.refused()
     if refused.updates:
-        console(sys.stderr).print(f"warning: {clean(_refusal_text(result, refused))}", soft_wrap=True)
+        console(sys.stderr).print(
+            f"warning: {clean(_refusal_text(result, refused))}", soft_wrap=True
+        )
 
 
 def _refusal_text(result: RunResult, refused: Refused) -> str:
     if 0 < refused.in_last_round == refused.of_last_round:
-        start = f"every update of the last round was refused ({refused.reason}), so its models learned nothing"
+        start = (
+            f"every update of the last round was refused ({refused.reason}), so its models "
+            f"learned nothing"
+        )
     else:
-        start = f"{refused.updates} of {refused.of} updates were refused (the latest: {refused.reason})"
+        start = (
+            f"{refused.updates} of {refused.of} updates were refused (the latest: {refused.reason})"
+        )
     advice = "if training diverges, try a lower learning rate: --set method.lr=..."
     return f"{start}; {advice} `fedblocks report {result.folder}` lists them"
 
 
 def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
-    below = result.summary(reference=reference)["share_below_reference"] if reference is not None else None
+    below = (
+        result.summary(reference=reference)["share_below_reference"]
+        if reference is not None
+        else None
+    )
     if as_json:
         more = {} if reference is None else {"share_below_reference": below}
         show_json({**result.as_json(), **more})
         return
     rows = _rows("last", result.last) + _rows("best by validation", result.best)
     headings = {"name": "", "round": "round", "part": "part", "view": "model", "mean": "mean"}
-    headings |= {"weighted": "by examples", "bottom_decile": "bottom decile", "worst": "worst", "std": "std"}
+    headings |= {
+        "weighted": "by examples",
+        "bottom_decile": "bottom decile",
+        "worst": "worst",
+        "std": "std",
+    }
     show_table(headings, rows)
     traffic = (result.bytes_down + result.bytes_up) / 1e6
-    say(f"{result.status}: {result.rounds} rounds, {traffic:.1f} MB, {result.seconds:.1f} s, in {result.folder}")
+    say(
+        f"{result.status}: {result.rounds} rounds, {traffic:.1f} MB, {result.seconds:.1f} s, in "
+        f"{result.folder}"
+    )
     if below is not None:
         say(f"{below:.1%} of the clients do worse than in the reference")
 

@@ -13,7 +13,9 @@ from fedblocks.core.errors import UserError
 
 
 def schema(
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the schema to a file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the schema to a file.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the JSON Schema of configurations.
@@ -29,7 +31,9 @@ def schema(
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror or error}", "choose another file") from error
+        raise UserError(
+            f"cannot write {out}: {error.strerror or error}", "choose another file"
+        ) from error
     if as_json:
         show_json({"name": out.name, "file": str(out), "bytes": out.stat().st_size})
     else:

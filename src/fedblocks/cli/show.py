@@ -1,4 +1,6 @@
-"""`fedblocks methods`, `plan` and `check`: what there is, what it does, whether it keeps the contract."""
+"""`fedblocks methods`, `plan` and `check`: what there is, what it does, whether it
+keeps the contract.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, st
 CHECK_FAILED = 6  # exit code
 
 Name = Annotated[
-    str, typer.Argument(metavar="METHOD", help="Method; `fedblocks methods` lists all.", autocompletion=some_method)
+    str,
+    typer.Argument(
+        metavar="METHOD", help="Method; `fedblocks methods` lists all.", autocompletion=some_method
+    ),
 ]
 
 
@@ -29,13 +34,19 @@ def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
             show_json(entries)
             return
         rows = [{**entry, "about": entry.get("error") or entry["about"]} for entry in entries]
-        headings = {"name": "method", "personal_by": "personal by", "stateful": "clients keep state"}
+        headings = {
+            "name": "method",
+            "personal_by": "personal by",
+            "stateful": "clients keep state",
+        }
         show_table({**headings, "year": "year", "about": "what it is"}, rows)
 
     stoppable(action)
 
 
-def plan(method: Name, changes: Changes = None, code: CodeFiles = None, as_json: AsJson = False) -> None:
+def plan(
+    method: Name, changes: Changes = None, code: CodeFiles = None, as_json: AsJson = False
+) -> None:
     """Show what a method does with each block.
 
     The table says where a block lives, what clients see and write, and when it trains.
@@ -52,7 +63,12 @@ def plan(method: Name, changes: Changes = None, code: CodeFiles = None, as_json:
             blocks = [{"name": row["block"], **row} for row in table.rows]
             show_json({"name": method, "blocks": blocks, **steps, "views": table.views})
             return
-        headings = {"block": "block", "home": "home", "sees": "client sees", "writes": "client writes"}
+        headings = {
+            "block": "block",
+            "home": "home",
+            "sees": "client sees",
+            "writes": "client writes",
+        }
         show_table({**headings, "phases": "phases"}, table.rows)
         for title, lines in steps.items():
             for number, line in enumerate(lines or ["nothing"], 1):
@@ -77,7 +93,10 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
         for verdict in check_method(example):
             verdicts.append(verdict)
             if not as_json:
-                say(f"{verdict.number:2}  {'ok    ' if verdict.passed else 'FAILED'}  {verdict.says}")
+                say(
+                    f"{verdict.number:2}  {'ok    ' if verdict.passed else 'FAILED'}  "
+                    f"{verdict.says}"
+                )
                 if verdict.detail:
                     say("      " + verdict.detail.replace("\n", "\n      "))
         failed = sum(not verdict.passed for verdict in verdicts)

@@ -21,7 +21,8 @@ Search = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUES",
-        help="Range (method.lr=0.01..1:log, method.branches=2..8), choice (method.epochs=1|3|5) or fixed value "
+        help="Range (method.lr=0.01..1:log, method.branches=2..8), choice (method.epochs=1|3|5) "
+        "or fixed value "
         "(rounds=20); may be repeated.",
     ),
 ]
@@ -30,8 +31,12 @@ Search = Annotated[
 def tune(
     config: Preset,
     changes: Search = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Trials in all, with earlier calls.")] = 20,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to begin or to continue.")] = None,
+    trials: Annotated[
+        int, typer.Option("--trials", min=1, help="Trials in all, with earlier calls.")
+    ] = 20,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to begin or to continue.")
+    ] = None,
     code: CodeFiles = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
     as_json: AsJson = False,
@@ -57,14 +62,21 @@ def tune(
             show_json(_as_json(tuned))
             return
         say(f"best of {len(tuned.trials)}: {_line(tuned.best)}")
-        say(f"Validation accuracy, every client counts the same. Everything is in {tuned.folder}. Run the best:")
+        say(
+            f"Validation accuracy, every client counts the same. Everything is in "
+            f"{tuned.folder}. Run the best:"
+        )
         say(" ".join([tuned.command, *(f"--code {source}" for source in code or [])]))
 
     stoppable(action)
 
 
 def _as_json(tuned: Tuned) -> dict[str, Any]:
-    best = {"trial": tuned.best.number, "accuracy": tuned.best.accuracy, "options": dict(tuned.best.options)}
+    best = {
+        "trial": tuned.best.number,
+        "accuracy": tuned.best.accuracy,
+        "options": dict(tuned.best.options),
+    }
     rows = [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in tuned.trials]
     summary = {"name": tuned.folder.name, "folder": str(tuned.folder), "best": best}
     return {**summary, "trials": rows, "command": tuned.command}

@@ -13,10 +13,19 @@ from fedblocks.cli.output import clean, console, say
 
 
 def watch(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a run, a comparison or several runs.")],
-    terminal: Annotated[bool, typer.Option("--terminal", help="Show one run here instead of in a browser.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0 takes a free one.")] = 0,
-    open_it: Annotated[bool, typer.Option("--open", help="Also open the page in the browser.")] = False,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="Folder of a run, a comparison or several runs."),
+    ],
+    terminal: Annotated[
+        bool, typer.Option("--terminal", help="Show one run here instead of in a browser.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0 takes a free one.")
+    ] = 0,
+    open_it: Annotated[
+        bool, typer.Option("--open", help="Also open the page in the browser.")
+    ] = False,
 ) -> None:
     """Show a run live, in the browser or on the terminal.
 
@@ -43,7 +52,9 @@ def _in_the_browser(folder: Path, port: int, open_it: bool) -> None:
     from fedblocks.watch.server import Live
 
     live = Live(folder, port)
-    say(f"{live.url}\nThe page can be seen on this machine only. Ctrl-C ends watching, not the run.")
+    say(
+        f"{live.url}\nThe page can be seen on this machine only. Ctrl-C ends watching, not the run."
+    )
     if open_it:
         import webbrowser
 

@@ -1,4 +1,6 @@
-"""What there is to choose from, as plain values: methods with their options, data sets, partitions, shifts, nets."""
+"""What there is to choose from, as plain values: methods with their options, data sets,
+partitions, shifts, nets.
+"""
 
 from __future__ import annotations
 
@@ -65,13 +67,17 @@ def _method(name: str) -> Entry:
     except UserError as error:
         return {"name": name, "error": error.message}
     paper = getattr(kind, "paper", None)
-    about = {key: getattr(paper, key, None) or None for key in ("title", "authors", "year", "venue")}
+    about = {
+        key: getattr(paper, key, None) or None for key in ("title", "authors", "year", "venue")
+    }
     entry = {"name": name, "about": first_line(kind), **about, "personal_by": kind.personal_by}
     return {**entry, "stateful": _stateful(kind), "options": described("method", name)}
 
 
 def _stateful(kind: type[Method]) -> bool | None:
-    """Whether clients keep something between rounds; unknown where a method needs a net of its own."""
+    """Whether clients keep something between rounds; unknown where a method needs a net
+    of its own.
+    """
     try:
         return kind(net=any_net()).stateful
     except Exception:  # whatever other people's code does

@@ -1,4 +1,6 @@
-"""The tables of a configuration that name something (method, net, data set, ...): checked and completed."""
+"""The tables of a configuration that name something (method, net, data set, ...):
+checked and completed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from fedblocks.core.errors import NetError, UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 
-WORDS = {"method": "method", "net": "net", "data": "data set", "partition": "partition", "shift": "shift"}
+WORDS = {
+    "method": "method",
+    "net": "net",
+    "data": "data set",
+    "partition": "partition",
+    "shift": "shift",
+}
 WORDS["testbed"] = "test-bed"
 MEANT = "choose another value, or say that you mean it: allow_degenerate = true"
 WHERE: dict[str, Path] = {
@@ -40,7 +48,9 @@ def completed(table: Table, problems: list[Problem]) -> Table:
         table[kind] = _choice(kind, table.get(kind), WHERE[kind], problems)
     groups = table.get("groups")
     if isinstance(groups, dict):
-        table["groups"] = {name: _group(name, group, table, problems) for name, group in groups.items()}
+        table["groups"] = {
+            name: _group(name, group, table, problems) for name, group in groups.items()
+        }
     return table
 
 
@@ -68,17 +78,27 @@ def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Pr
     except NetError:
         return []  # with the real net it may be right
     except OptionError as error:
-        return [Problem((*path, error.option), error.why, error.fix, shown(table.get(error.option)))]
+        return [
+            Problem((*path, error.option), error.why, error.fix, shown(table.get(error.option)))
+        ]
     except UserError as error:
         return [Problem((*path, *named(error.message, table)), error.message, error.fix)]
     except Exception:
-        return []  # a method that needs the real net: it is made, and says what is wrong, before the run starts
-    sentences = [] if allow_degenerate else [said for said in method.degenerate() if said in _with_another_net(table)]
+        # a method that needs the real net: it is made, and says what is wrong, before the run
+        # starts
+        return []
+    sentences = (
+        []
+        if allow_degenerate
+        else [said for said in method.degenerate() if said in _with_another_net(table)]
+    )
     return [Problem((*path, *named(sentence, table)), sentence, MEANT) for sentence in sentences]
 
 
 def _with_another_net(table: Table) -> list[str]:
-    """What a method also says with an unlike net; the rest depends on the net and is asked when that is known."""
+    """What a method also says with an unlike net; the rest depends on the net and is
+    asked when that is known.
+    """
     try:
         method: Method = make("method", table, net=another_net())
     except Exception:
@@ -108,11 +128,19 @@ def _choice(kind: str, entry: Any, path: Path, problems: list[Problem], below: P
     table = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(table, dict):
         known = ", ".join(sorted(kinds()[kind]))
-        problems.append(Problem(path, f"name a {WORDS[kind]}", f'write {path[-1]} = {{name = "..."}}. Known: {known}'))
+        problems.append(
+            Problem(
+                path,
+                f"name a {WORDS[kind]}",
+                f'write {path[-1]} = {{name = "..."}}. Known: {known}',
+            )
+        )
         return entry
     name, known_names = table.get("name"), kinds()[kind]
     if not isinstance(name, str) or name not in known_names:
-        message = f"name a {WORDS[kind]}" if name is None else f"there is no {WORDS[kind]} {shown(name)}"
+        message = (
+            f"name a {WORDS[kind]}" if name is None else f"there is no {WORDS[kind]} {shown(name)}"
+        )
         problems.append(Problem((*path, "name"), message, nearest(str(name), known_names)))
         return table
     rest = {k: v for k, v in table.items() if k != "name"}
@@ -131,13 +159,22 @@ def _group(name: str, group: Any, table: Table, problems: list[Problem]) -> Any:
         own = group.get(kind, {})
         own = {"name": own} if isinstance(own, str) else own
         if isinstance(own, dict):
-            base = renamed(kind, common, own["name"]) if own.get("name", common["name"]) != common["name"] else common
-            group = {**group, kind: _choice(kind, {**base, **own}, ("groups", name, kind), problems)}
+            base = (
+                renamed(kind, common, own["name"])
+                if own.get("name", common["name"]) != common["name"]
+                else common
+            )
+            group = {
+                **group,
+                kind: _choice(kind, {**base, **own}, ("groups", name, kind), problems),
+            }
     return group
 
 
 def named(sentence: str, table: Any) -> Path:
-    """The option that a sentence such as `strength = 0 makes ...` or `FedALA.top = 9: ...` begins with."""
+    """The option that a sentence such as `strength = 0 makes ...` or `FedALA.top = 9:
+    ...` begins with.
+    """
     name = sentence.partition(" ")[0].rpartition(".")[2]
     return (name,) if isinstance(table, dict) and name in table else ()
 
@@ -151,4 +188,8 @@ def any_net() -> Net:
 @cache
 def another_net() -> Net:
     """A net of another depth, with a norm."""
-    return Net.of(lambda: nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)))
+    return Net.of(
+        lambda: nn.Sequential(
+            nn.Linear(2, 2), nn.LayerNorm(2), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)
+        )
+    )

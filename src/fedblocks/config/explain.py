@@ -1,4 +1,6 @@
-"""What pydantic found wrong with a configuration, in plain words: the field, what is wrong, what to write instead."""
+"""What pydantic found wrong with a configuration, in plain words: the field, what is
+wrong, what to write instead.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ _TYPES: dict[str, str] = {  # pydantic's name of an error -> what the value is n
     "tuple_type": "a list",
 }
 _LIMITS = {"ge": "is below", "gt": "is not above", "le": "is above", "lt": "is not below"}
-_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+}
 
 
 def problems_of(error: ValidationError, reported: set[Path], root: Model) -> list[Problem]:
@@ -41,7 +48,9 @@ def problems_of(error: ValidationError, reported: set[Path], root: Model) -> lis
 
 def _place(error: Details) -> tuple[Path, Details]:
     """The key of an error; our own checks say it themselves: "field: what is wrong"."""
-    path = tuple(str(part) for part in error["loc"] if isinstance(part, str) and part not in ("int", "float"))
+    path = tuple(
+        str(part) for part in error["loc"] if isinstance(part, str) and part not in ("int", "float")
+    )
     if error["type"] != "value_error":
         return path, error
     name, _, message = str(error["msg"]).removeprefix("Value error, ").partition(": ")
@@ -87,7 +96,11 @@ def _wrong(errors: list[Details]) -> str:
 def _to_write(annotation: Any, about: str) -> str:
     """What a field takes, e.g. `write a whole number: rounds of training, at least 1`."""
     is_union = get_origin(annotation) is Union or isinstance(annotation, type(int | None))
-    kinds = [kind for kind in (get_args(annotation) if is_union else (annotation,)) if kind is not type(None)]
+    kinds = [
+        kind
+        for kind in (get_args(annotation) if is_union else (annotation,))
+        if kind is not type(None)
+    ]
     if get_origin(kinds[0]) is Literal or annotation is str:
         return f"write {about}"
     words = _WORDS.get(float if float in kinds else kinds[0])
@@ -99,10 +112,18 @@ def _to_write(annotation: Any, about: str) -> str:
 def _belongs(name: str, root: Model, is_table: bool) -> str:
     """Where a field of this name is at home, if it was only written in the wrong table."""
     models = {key: field.annotation for key, field in root.model_fields.items()}
-    tables = [key for key, model in models.items() if name in getattr(model, "model_fields", {}) and name != "name"]
+    tables = [
+        key
+        for key, model in models.items()
+        if name in getattr(model, "model_fields", {}) and name != "name"
+    ]
     if not is_table:
         named: dict[str, Iterable[str]] = {"method": METHODS, "net": NETS}
-        tables += [kind for kind, known in named.items() if any(name in options(kind, one) for one in known)]
+        tables += [
+            kind
+            for kind, known in named.items()
+            if any(name in options(kind, one) for one in known)
+        ]
     places = [f"[{key}]" for key in tables]
     if name in root.model_fields:
         places.append("the top of the file, before all tables")
@@ -110,7 +131,9 @@ def _belongs(name: str, root: Model, is_table: bool) -> str:
 
 
 def _model_at(path: Path, root: Model) -> Model:
-    """The model of the table at a path; tables with names of one's own, such as [groups.old], are all alike."""
+    """The model of the table at a path; tables with names of one's own, such as
+    [groups.old], are all alike.
+    """
     model: Any = root
     for part in path:
         field = model.model_fields.get(part)

@@ -1,4 +1,6 @@
-"""The configuration of a run: everything that decides its result, checked before anything starts."""
+"""The configuration of a run: everything that decides its result, checked before
+anything starts.
+"""
 
 from __future__ import annotations
 
@@ -47,33 +49,52 @@ class DataSection(Section):
     name: str = Field(description="a data set; `fedblocks data list` shows all")
     options: dict[str, Any] = Field(default={}, description="options of the data set")
     clients: int | None = Field(default=None, ge=1, description="how many clients, at least 1")
-    partition: Choice | None = Field(default=None, description='how rows are divided, e.g. {name = "iid"}')
-    testbed: Choice | None = Field(
-        default=None, description='a published federation instead of a partition, e.g. {name = "pfedmb_two_classes"}'
+    partition: Choice | None = Field(
+        default=None, description='how rows are divided, e.g. {name = "iid"}'
     )
-    shift: Choice | None = Field(default=None, description='a shift between clients, e.g. {name = "joint", groups = 4}')
+    testbed: Choice | None = Field(
+        default=None,
+        description="a published federation instead of a partition, e.g. {name = "
+        '"pfedmb_two_classes"}',
+    )
+    shift: Choice | None = Field(
+        default=None, description='a shift between clients, e.g. {name = "joint", groups = 4}'
+    )
     split: tuple[float, float, float] = Field(
         default=SPLIT,
         description="shares of a client's rows for training, validation and test, adding up to 1",
     )
-    stratified: bool = Field(default=False, description="whether all parts of a client keep its label proportions")
+    stratified: bool = Field(
+        default=False, description="whether all parts of a client keep its label proportions"
+    )
     seed: int = Field(default=0, ge=0, description="seed of partition, split and shift, at least 0")
     unseen: float = Field(
-        default=0.0, ge=0, lt=1, description="share of clients never trained on, at least 0 and below 1"
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of clients never trained on, at least 0 and below 1",
     )
 
     @model_validator(mode="after")
     def _fits_together(self) -> DataSection:
         if self.testbed is not None:
             return self._fits_testbed()
-        if self.clients is None and self.name not in (SAVED, PYTHON) and self.partition_name != "by_user":
+        if (
+            self.clients is None
+            and self.name not in (SAVED, PYTHON)
+            and self.partition_name != "by_user"
+        ):
             raise ValueError("clients: say how many clients there are")
         if min(self.split) < 0 or abs(sum(self.split) - 1) > 1e-6 or self.split[0] == 0:
-            raise ValueError(f"split: {list(self.split)} does not add up to 1 with a training share above 0")
+            raise ValueError(
+                f"split: {list(self.split)} does not add up to 1 with a training share above 0"
+            )
         return self
 
     def _fits_testbed(self) -> DataSection:
-        """A test-bed says itself how many clients there are and who holds which rows of which part."""
+        """A test-bed says itself how many clients there are and who holds which rows of
+        which part.
+        """
         choices = {
             "clients": self.clients is not None,
             "partition": self.partition is not None,
@@ -82,7 +103,9 @@ class DataSection(Section):
         }
         for name, said in choices.items():
             if said:
-                raise ValueError(f"{name}: the test-bed decides it; leave it out, or leave out data.testbed")
+                raise ValueError(
+                    f"{name}: the test-bed decides it; leave it out, or leave out data.testbed"
+                )
         if self.name == SAVED:
             raise ValueError("testbed: a saved federation is divided already; leave it out")
         return self
@@ -96,12 +119,16 @@ class DataSection(Section):
 class CohortSection(Section):
     """Who takes part in a round."""
 
-    size: int | float = Field(default=1.0, description="clients a round: a number (10), or a share (0.5; 1.0 is all)")
+    size: int | float = Field(
+        default=1.0, description="clients a round: a number (10), or a share (0.5; 1.0 is all)"
+    )
 
     @model_validator(mode="after")
     def _in_range(self) -> CohortSection:
         if self.size <= 0 or (isinstance(self.size, float) and self.size > 1):
-            raise ValueError(f"size: {self.size} is neither a number of clients nor a share in 0..1")
+            raise ValueError(
+                f"size: {self.size} is neither a number of clients nor a share in 0..1"
+            )
         return self
 
 
@@ -110,30 +137,42 @@ class EvaluationSection(Section):
 
     every: int = Field(default=1, ge=1, description="rounds between evaluations, at least 1")
     parts: tuple[EvaluatedPart, ...] = Field(
-        default=("validation", "test"), min_length=1, description="parts of the data: train, validation, test"
+        default=("validation", "test"),
+        min_length=1,
+        description="parts of the data: train, validation, test",
     )
-    local: bool = Field(default=False, description="whether to try the models right after local training, too")
+    local: bool = Field(
+        default=False, description="whether to try the models right after local training, too"
+    )
 
 
 class CheckpointSection(Section):
     """What is kept to go on from after a kill."""
 
-    every: int | None = Field(default=None, ge=1, description="rounds between checkpoints, at least 1")
-    keep: int = Field(default=2, ge=2, description="checkpoints to keep, at least 2: one may be damaged")
+    every: int | None = Field(
+        default=None, ge=1, description="rounds between checkpoints, at least 1"
+    )
+    keep: int = Field(
+        default=2, ge=2, description="checkpoints to keep, at least 2: one may be damaged"
+    )
 
 
 class GroupSection(Section):
     """Clients that differ from the others in net or method."""
 
     clients: tuple[int, ...] = Field(default=(), description="client numbers")
-    tag: str | None = Field(default=None, description="a tag of the data, with `value`, instead of client numbers")
+    tag: str | None = Field(
+        default=None, description="a tag of the data, with `value`, instead of client numbers"
+    )
     value: int | None = Field(default=None, description="the value of the tag")
     net: Choice
     method: Choice
 
     @model_validator(mode="after")
     def _says_who(self) -> GroupSection:
-        if bool(self.clients) == (self.tag is not None) or (self.tag is None) != (self.value is None):
+        if bool(self.clients) == (self.tag is not None) or (self.tag is None) != (
+            self.value is None
+        ):
             raise ValueError("clients: give client numbers, or a tag and its value")
         return self
 
@@ -141,7 +180,9 @@ class GroupSection(Section):
 class Config(Section):
     """Everything that decides the result of a run."""
 
-    seed: int = Field(default=0, ge=0, description="seed of initial models, cohorts and batches, at least 0")
+    seed: int = Field(
+        default=0, ge=0, description="seed of initial models, cohorts and batches, at least 0"
+    )
     rounds: int = Field(ge=1, description="rounds of training, at least 1")
     device: str = Field(
         default="auto",
@@ -152,15 +193,28 @@ class Config(Section):
         default="auto", description="auto, sequential, vectorised or processes"
     )
     processes: int | None = Field(
-        default=None, ge=1, description="worker processes, at least 1; default: a process for each thread"
+        default=None,
+        ge=1,
+        description="worker processes, at least 1; default: a process for each thread",
     )
-    memory: str | None = Field(default=None, description='memory for clients that are trained at once, e.g. "8GiB"')
-    threads: int | None = Field(default=None, ge=1, description="CPU threads, at least 1; default: torch's own choice")
+    memory: str | None = Field(
+        default=None, description='memory for clients that are trained at once, e.g. "8GiB"'
+    )
+    threads: int | None = Field(
+        default=None, ge=1, description="CPU threads, at least 1; default: torch's own choice"
+    )
     precision: Literal["float32", "tf32"] = Field(
-        default="float32", description="of products on a GPU: float32, or tf32 (faster, 10 bits of mantissa)"
+        default="float32",
+        description="of products on a GPU: float32, or tf32 (faster, 10 bits of mantissa)",
     )
-    chunk: int = Field(default=64, ge=1, description="clients that the vectorised engine trains at once, at least 1")
-    allow_degenerate: bool = Field(default=False, description="allow settings that make a method another one")
+    chunk: int = Field(
+        default=64,
+        ge=1,
+        description="clients that the vectorised engine trains at once, at least 1",
+    )
+    allow_degenerate: bool = Field(
+        default=False, description="allow settings that make a method another one"
+    )
     data: DataSection
     net: Choice
     method: Choice
@@ -176,7 +230,9 @@ class Config(Section):
 
     @staticmethod
     def of(table: Table, source: Source | None = None) -> Config:
-        """A checked configuration with no default left open, or ConfigError with everything that is wrong."""
+        """A checked configuration with no default left open, or ConfigError with
+        everything that is wrong.
+        """
         if _is_of_objects(table):
             return Config.stored(table, source)
         problems = list[Problem]()
@@ -211,10 +267,14 @@ class Config(Section):
         return self._source
 
     def resolved(self) -> Table:
-        """All values, as they are written to config.toml; reading them gives the same configuration."""
+        """All values, as they are written to config.toml; reading them gives the same
+        configuration.
+        """
         table = self.model_dump(mode="json", exclude_none=True)
         if self.is_of_objects:  # divided already: these decided nothing
-            table["data"] = {k: v for k, v in table["data"].items() if k not in ("split", "stratified")}
+            table["data"] = {
+                k: v for k, v in table["data"].items() if k not in ("split", "stratified")
+            }
         return table
 
     def __eq__(self, other: object) -> bool:
@@ -230,7 +290,9 @@ def _is_of_objects(table: Table) -> bool:
 
 def _validate(table: Table, source: Source, problems: list[Problem]) -> Config:
     try:
-        config = Config.model_validate_json(json.dumps(_with_defaults(table), default=str), strict=True)
+        config = Config.model_validate_json(
+            json.dumps(_with_defaults(table), default=str), strict=True
+        )
     except ValidationError as error:
         problems = problems + problems_of(error, {problem.path for problem in problems}, Config)
     if problems:
@@ -252,7 +314,20 @@ def _method_problems(table: Table, reported: list[Problem]) -> list[Problem]:
     groups = table.get("groups")
     tables: dict[Path, Any] = {("method",): table["method"]}
     if isinstance(groups, dict):
-        tables |= {("groups", name, "method"): g.get("method") for name, g in groups.items() if isinstance(g, dict)}
-    sound = {path: t for path, t in tables.items() if not any(p.path[: len(path)] == path for p in reported)}
+        tables |= {
+            ("groups", name, "method"): g.get("method")
+            for name, g in groups.items()
+            if isinstance(g, dict)
+        }
+    sound = {
+        path: t
+        for path, t in tables.items()
+        if not any(p.path[: len(path)] == path for p in reported)
+    }
     allow = table.get("allow_degenerate") is True
-    return [p for path, one in sound.items() if isinstance(one, dict) for p in method_problems(one, path, allow)]
+    return [
+        p
+        for path, one in sound.items()
+        if isinstance(one, dict)
+        for p in method_problems(one, path, allow)
+    ]

@@ -1,4 +1,6 @@
-"""The options of methods, nets, partitions, ... as a configuration has them: plain values, checked and completed."""
+"""The options of methods, nets, partitions, ... as a configuration has them: plain
+values, checked and completed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _SYNONYMS = {  # what other libraries call an option
 
 def options_of(target: Callable[..., Any], filled_in: Collection[str] = ()) -> dict[str, Option]:
     """The options of something that can be named, but for those that a run fills in itself."""
-    return {name: option for name, option in checks.options_of(target).items() if name not in filled_in}
+    return {
+        name: option for name, option in checks.options_of(target).items() if name not in filled_in
+    }
 
 
 def tables_of(option: Option) -> Mapping[str, Callable[..., Any]]:
@@ -37,7 +41,9 @@ def tables_of(option: Option) -> Mapping[str, Callable[..., Any]]:
     return next((TABLES[kind] for kind in members(option.kind) if kind in TABLES), {})
 
 
-def complete(options: Mapping[str, Option], values: Table, path: Path, whose: str, problems: list[Problem]) -> Table:
+def complete(
+    options: Mapping[str, Option], values: Table, path: Path, whose: str, problems: list[Problem]
+) -> Table:
     """The given values, checked, and defaults for all others; what is wrong goes to `problems`."""
     for name in values.keys() - options.keys():
         elsewhere = _SYNONYMS.get(name)
@@ -49,7 +55,9 @@ def complete(options: Mapping[str, Option], values: Table, path: Path, whose: st
         if name in values:
             completed[name] = _check(option, values[name], (*path, name), problems)
         elif option.default is REQUIRED:
-            problems.append(Problem((*path, name), f"{whose} needs it", f"set it to {option.words}"))
+            problems.append(
+                Problem((*path, name), f"{whose} needs it", f"set it to {option.words}")
+            )
         elif option.default is not None:
             completed[name] = plain(option.default)
     return completed

@@ -1,4 +1,6 @@
-"""Configurations by name: functions that return one, and how one is read from a preset or a file and changed."""
+"""Configurations by name: functions that return one, and how one is read from a preset
+or a file and changed.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,16 @@ from fedblocks.config.tracking import wanted
 from fedblocks.core.errors import UserError, nearest
 
 MLP: Table = {"name": "mlp", "hidden": [64]}
-CNN: Table = {"name": "cnn", "channels": [8, 16], "hidden": 64}  # its last layer fits the perceptron's
+# its last layer fits the perceptron's
+CNN: Table = {"name": "cnn", "channels": [8, 16], "hidden": 64}
 
 
-def digits(method: str, lr: float = 0.3, *, net: Table = MLP, groups: Table | None = None, **options: Any) -> Config:
-    """Handwritten digits of 20 clients in 4 hidden groups, which differ in labels, angle and meaning of labels."""
+def digits(
+    method: str, lr: float = 0.3, *, net: Table = MLP, groups: Table | None = None, **options: Any
+) -> Config:
+    """Handwritten digits of 20 clients in 4 hidden groups, which differ in labels,
+    angle and meaning of labels.
+    """
     return Config.of(
         {
             "rounds": 40,
@@ -39,8 +46,8 @@ def digits(method: str, lr: float = 0.3, *, net: Table = MLP, groups: Table | No
     )
 
 
-# Chosen by validation accuracy after 40 rounds from lr 0.1, 0.3, 0.6; epochs 1, 3; strength 0.1, 1; alpha_lr 0.3, 1, 3.
-# FedProx and FedAvg+ have the values of FedAvg.
+# Chosen by validation accuracy after 40 rounds from lr 0.1, 0.3, 0.6; epochs 1, 3; strength 0.1, 1;
+# alpha_lr 0.3, 1, 3. FedProx and FedAvg+ have the values of FedAvg.
 PRESETS: dict[str, Callable[[], Config]] = {
     "digits-local": partial(digits, "local", lr=0.6),
     "digits-fedavg": partial(digits, "fedavg", lr=0.6),
@@ -53,15 +60,21 @@ PRESETS: dict[str, Callable[[], Config]] = {
     "digits-pfedmb": partial(digits, "pfedmb", branches=4, alpha_lr=1.0),
 }
 
-# The settings of docs/methods/hidden-groups.md, chosen there by validation accuracy with seeds 0, 1 and 2; the
-# quickstart runs with another seed. With a convolutional net, learning rates have the best validation accuracy
-# after 40 rounds with seed 0: Flow's of 0.3, 0.6 and 1.0, ModFL's of 0.3 and 0.6 (perceptron) x 0.1, 0.3 and 0.6.
-# FedMN has as many epochs as FedAvg, the best of 1, 3 and 5 with seed 0; eight at a lower rate are better still, and
-# take longer.
+# The settings of docs/methods/hidden-groups.md, chosen there by validation accuracy with seeds 0, 1
+# and 2; the quickstart runs with another seed. With a convolutional net, learning rates have the
+# best validation accuracy after 40 rounds with seed 0: Flow's of 0.3, 0.6 and 1.0, ModFL's of 0.3
+# and 0.6 (perceptron) x 0.1, 0.3 and 0.6. FedMN has as many epochs as FedAvg, the best of 1, 3 and
+# 5 with seed 0; eight at a lower rate are better still, and take longer.
 GLOBAL_ONLY: Table = {"global_update_path": "global_only"}
 FOUND: Table = {"operations": 4, "cohorts": "found", "warmup": 5}
 NARROW: Table = {"modules": [2, 2, 2], "widths": [64, 32], "dropout": 0.0, "router_lr": 1.0}
-SECOND: Table = {"new": {"clients": list(range(1, 20, 2)), "net": CNN, "method": {"configuration": "new", "lr": 0.3}}}
+SECOND: Table = {
+    "new": {
+        "clients": list(range(1, 20, 2)),
+        "net": CNN,
+        "method": {"configuration": "new", "lr": 0.3},
+    }
+}
 PRESETS |= {
     "digits-fedmn": partial(digits, "fedmn", **NARROW),
     "digits-flow": partial(digits, "flow", lr=0.6, **GLOBAL_ONLY),
@@ -73,18 +86,23 @@ PRESETS |= {
     "quickstart-fedem": partial(digits, "fedem", lr=1.0, epochs=5, components=4),
     "quickstart-fedmn": partial(digits, "fedmn", epochs=5, **NARROW),
     "quickstart-flow": partial(digits, "flow", net=CNN, **GLOBAL_ONLY),
-    "quickstart-modfl": partial(digits, "modfl", groups=SECOND, **FOUND),  # two generations of devices
+    # two generations of devices
+    "quickstart-modfl": partial(digits, "modfl", groups=SECOND, **FOUND),
     "quickstart-pfedmb": partial(digits, "pfedmb", lr=0.6, branches=4, alpha_lr=3.0),
 }
 
 
 def read_config(what: str, changes: Sequence[str] = ()) -> Config:
-    """A configuration by the name of a preset or of a TOML file, with changes such as `method.branches=4`."""
+    """A configuration by the name of a preset or of a TOML file, with changes such as
+    `method.branches=4`.
+    """
     return change(*read_table(what), changes)
 
 
 def read_trackers(what: str, changes: Sequence[str] = ()) -> list[str]:
-    """The trackers that a TOML file names beside its configuration; they have no part in the result."""
+    """The trackers that a TOML file names beside its configuration; they have no part
+    in the result.
+    """
     table, source = read_table(what)
     return wanted(_apply(table, changes), source)
 
@@ -101,7 +119,10 @@ def read_table(what: str) -> tuple[Table, Source]:
 def change(table: Table, source: Source, changes: Sequence[str]) -> Config:
     """A configuration of plain values with some of them replaced by path."""
     deciding = {key: value for key, value in _apply(table, changes).items() if key != "track"}
-    return Config.of(deciding, Source(source.name, source.text, frozenset(parse_change(text)[0] for text in changes)))
+    return Config.of(
+        deciding,
+        Source(source.name, source.text, frozenset(parse_change(text)[0] for text in changes)),
+    )
 
 
 def _apply(table: Table, changes: Sequence[str]) -> Table:

@@ -1,9 +1,11 @@
-"""What a configuration may name: methods (other people's among them), data sets, partitions, shifts, nets, ...
+"""What a configuration may name: methods (other people's among them), data sets, partitions,
+shifts, nets, ...
 
-To add something from Python, put it into the dictionary that lists its kind: `METHODS["mine"] = Mine`. An installed
-package adds methods, nets (functions of input_shape and classes) and data sets (functions that return a Pool or a
-Federation) under the entry-point groups "fedblocks.methods", "fedblocks.nets" and "fedblocks.datasets". A configuration
-itself never imports code; `--code` on the command line does.
+To add something from Python, put it into the dictionary that lists its kind: `METHODS["mine"] =
+Mine`. An installed package adds methods, nets (functions of input_shape and classes) and data sets
+(functions that return a Pool or a Federation) under the entry-point groups "fedblocks.methods",
+"fedblocks.nets" and "fedblocks.datasets". A configuration itself never imports code; `--code` on
+the command line does.
 """
 
 from __future__ import annotations
@@ -58,11 +60,17 @@ class Named(Mapping[str, Any]):
 
     @property
     def _others(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.group) if point.name not in self.ours}
+        return {
+            point.name: point
+            for point in entry_points(group=self.group)
+            if point.name not in self.ours
+        }
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:
-            raise UnknownName(f'there is no {self.what} "{name}"', f"{nearest(name, self)}; {BY_CODE}")
+            raise UnknownName(
+                f'there is no {self.what} "{name}"', f"{nearest(name, self)}; {BY_CODE}"
+            )
         return self.ours[name] if name in self.ours else self._load(self._others[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -75,9 +83,17 @@ class Named(Mapping[str, Any]):
         return name in self.ours or name in self._others
 
     def package_of(self, name: str) -> str | None:
-        """The installed package that brings a name; None: it is ours, or was only put into a dictionary."""
-        point = next((point for point in entry_points(group=self.group) if point.name == name), None)
-        return None if point is None or point.dist is None else f"{point.dist.name} {point.dist.version}"
+        """The installed package that brings a name; None: it is ours, or was only put
+        into a dictionary.
+        """
+        point = next(
+            (point for point in entry_points(group=self.group) if point.name == name), None
+        )
+        return (
+            None
+            if point is None or point.dist is None
+            else f"{point.dist.name} {point.dist.version}"
+        )
 
     def _load(self, point: EntryPoint) -> Any:
         package = point.dist.name if point.dist is not None else "unknown"
@@ -85,7 +101,8 @@ class Named(Mapping[str, Any]):
             target = point.load()
         except Exception as error:  # whatever other people's code does
             raise UserError(
-                f'{self.what} "{point.name}" of package {package} cannot be imported: {type(error).__name__}: {error}',
+                f'{self.what} "{point.name}" of package {package} cannot be imported: '
+                f"{type(error).__name__}: {error}",
                 f"update or remove the package {package}",
             ) from error
         self._check(target, f'"{point.name}" of package {package}')
@@ -114,7 +131,9 @@ class Nets(Named):
 
     def _check(self, target: Any, called: str) -> None:
         if not callable(target):
-            raise UserError(f"{called} is not a net", "it must be a function of input_shape and classes")
+            raise UserError(
+                f"{called} is not a net", "it must be a function of input_shape and classes"
+            )
 
 
 class DataSets(Named):
@@ -124,18 +143,26 @@ class DataSets(Named):
 
     def __init__(self) -> None:
         files = {SAVED: saved, FILE: npz, REMOTE: remote}
-        loaders = {name: entry.load if isinstance(entry, DataSet) else entry for name, entry in DATASETS.items()}
+        loaders = {
+            name: entry.load if isinstance(entry, DataSet) else entry
+            for name, entry in DATASETS.items()
+        }
         self.ours = {**loaders, **files}
 
     def _check(self, target: Any, called: str) -> None:
         if not callable(target):
-            raise UserError(f"{called} is not a data set", "it must be a function that returns a Pool or a Federation")
+            raise UserError(
+                f"{called} is not a data set",
+                "it must be a function that returns a Pool or a Federation",
+            )
 
 
 def saved(
     path: Annotated[str, Help("the npz file that was saved")],
 ) -> None:
-    """A federation that `fedblocks data save` or `Federation.save` wrote, with its clients and parts."""
+    """A federation that `fedblocks data save` or `Federation.save` wrote, with its
+    clients and parts.
+    """
 
 
 def npz(
@@ -151,10 +178,18 @@ def npz(
     arrays = read_arrays(path)
     missing = [name for name in (x, y) if name not in arrays]
     if missing:
-        raise UserError(f'{path} has no array "{missing[0]}"', f"it holds {', '.join(sorted(arrays))}")
+        raise UserError(
+            f'{path} has no array "{missing[0]}"', f"it holds {', '.join(sorted(arrays))}"
+        )
     targets = as_targets(arrays[y])
     count = classes if classes is not None else int(targets.max()) + 1
-    return DataPool(as_inputs(arrays[x]), targets, count, users=arrays.get(user), about={"name": "npz", "path": path})
+    return DataPool(
+        as_inputs(arrays[x]),
+        targets,
+        count,
+        users=arrays.get(user),
+        about={"name": "npz", "path": path},
+    )
 
 
 def remote(
@@ -165,8 +200,12 @@ def remote(
     ] = (),
     tokens: Annotated[bool, Help("whether inputs are whole numbers, as words are")] = False,
 ) -> DataPool:
-    """Data that stay with the clients of a real federation; its server knows their shape and no more."""
-    raise UserError("the clients of a federation hold these data", "start it with `fedblocks federation run`")
+    """Data that stay with the clients of a real federation; its server knows their
+    shape and no more.
+    """
+    raise UserError(
+        "the clients of a federation hold these data", "start it with `fedblocks federation run`"
+    )
 
 
 def kinds() -> dict[str, Mapping[str, Callable[..., Any]]]:

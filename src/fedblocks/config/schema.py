@@ -1,4 +1,6 @@
-"""The JSON Schema of a configuration, for editors: every table, and every name with its options, from the code."""
+"""The JSON Schema of a configuration, for editors: every table, and every name with its
+options, from the code.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +32,30 @@ def config_schema() -> Schema:
     for kind in ("partition", "shift", "testbed"):
         about = parts["DataSection"]["properties"][kind].get("description", "")
         parts["DataSection"]["properties"][kind] = {**_named(kind), "description": about}
-    parts["DataSection"]["allOf"] = [_options_of_data(name) for name in kinds()["data"] if _is_there("data", name)]
-    for kind in ("method", "net"):  # a group may leave out the name, and all that it has in common with the others
+    parts["DataSection"]["allOf"] = [
+        _options_of_data(name) for name in kinds()["data"] if _is_there("data", name)
+    ]
+    # a group may leave out the name, and all that it has in common with the others
+    for kind in ("method", "net"):
         parts["GroupSection"]["properties"][kind] = {
             "type": ["string", "object"],
             "description": f"its {kind}, where it differs",
         }
     parts["GroupSection"].pop("required", None)
     schema["properties"] |= {"track": _track(), "compare": _compare()}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "fedblocks configuration"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "fedblocks configuration",
+    }
 
 
 def _named(kind: str) -> Schema:
     """A name, or a table with a name and options."""
     known = kinds()[kind]
-    tables = [_table(name, known[name], options(kind, name)) for name in known if _is_there(kind, name)]
+    tables = [
+        _table(name, known[name], options(kind, name)) for name in known if _is_there(kind, name)
+    ]
     return {"description": f"a {WORDS[kind]}", "anyOf": [{"enum": list(known)}, *tables]}
 
 
@@ -62,7 +73,10 @@ def _table(name: str, target: Callable[..., Any], known: Mapping[str, Option]) -
         "type": "object",
         "title": name,
         "description": first_line(target),
-        "properties": {"name": {"const": name}, **{key: _option(option) for key, option in known.items()}},
+        "properties": {
+            "name": {"const": name},
+            **{key: _option(option) for key, option in known.items()},
+        },
         "required": ["name", *(key for key, option in known.items() if option.default is REQUIRED)],
         "additionalProperties": False,
     }
@@ -76,13 +90,19 @@ def _option(option: Option) -> Schema:
 
 
 def _type(kind: Any, limits: Sequence[Limit], length: Length | None) -> Schema:
-    """A type as JSON has it; what is not plain is left open, and the program itself says what it takes."""
+    """A type as JSON has it; what is not plain is left open, and the program itself
+    says what it takes.
+    """
     if kind in (int, float):
         return {"type": _TYPES[kind], **{limit.keyword: limit.bound for limit in limits}}
     if kind in _TYPES:
         return {"type": _TYPES[kind]}
     if kind in TABLES:
-        return {"anyOf": [_table(name, target, options_of(target)) for name, target in TABLES[kind].items()]}
+        return {
+            "anyOf": [
+                _table(name, target, options_of(target)) for name, target in TABLES[kind].items()
+            ]
+        }
     inner = [one for one in get_args(kind) if one not in (Ellipsis, type(None))]
     if get_origin(kind) in (Union, types.UnionType):
         schemas = [_type(one, limits, length) for one in inner]
@@ -116,15 +136,32 @@ def _options_of_data(name: str) -> Schema:
 
 
 def _track() -> Schema:
-    to = {"type": "array", "items": {"enum": list(TRACKERS)}, "description": "tools that mirror the run"}
+    to = {
+        "type": "array",
+        "items": {"enum": list(TRACKERS)},
+        "description": "tools that mirror the run",
+    }
     about = "mirrors of the run; they have no part in its result"
-    return {"type": "object", "description": about, "properties": {"to": to}, "additionalProperties": False}
+    return {
+        "type": "object",
+        "description": about,
+        "properties": {"to": to},
+        "additionalProperties": False,
+    }
 
 
 def _compare() -> Schema:
     names = list(kinds()["method"])
-    methods = {"type": "array", "items": {"enum": names}, "description": "methods besides the baselines"}
+    methods = {
+        "type": "array",
+        "items": {"enum": names},
+        "description": "methods besides the baselines",
+    }
     seeds = {"type": "integer", "minimum": 1, "description": "runs of each method"}
     own = {name: {"type": "object", "description": f"options of {name}"} for name in names}
     about = "what `fedblocks compare` runs"
-    return {"type": "object", "description": about, "properties": {"methods": methods, "seeds": seeds, **own}}
+    return {
+        "type": "object",
+        "description": about,
+        "properties": {"methods": methods, "seeds": seeds, **own},
+    }

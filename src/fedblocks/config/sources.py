@@ -1,4 +1,6 @@
-"""Where the values of a configuration were written: a TOML file, `--set` on the command line, or Python."""
+"""Where the values of a configuration were written: a TOML file, `--set` on the command
+line, or Python.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class Source:
 
     name: str = "config"  # a file's name, or what else to call it
     text: str = ""
-    changed: frozenset[Key] = field(default_factory=frozenset)  # keys that were set on the command line
+    # keys that were set on the command line
+    changed: frozenset[Key] = field(default_factory=frozenset)
 
     def place(self, path: Key) -> str:
         """`file.toml:12` of a key or of the table around it, or `--set a.b`."""
@@ -36,9 +39,13 @@ class Source:
         return f"{self.name}:{line}" if line else self.name
 
     def line(self, path: Key) -> int | None:
-        """The line of a key; where the key is not written, that of the table that should have it."""
+        """The line of a key; where the key is not written, that of the table that
+        should have it.
+        """
         lines = self._lines()
-        return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None)
+        return next(
+            (lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None
+        )
 
     def order(self, path: Key) -> tuple[int, Key]:
         """Problems are told from the top of the file to its end."""
@@ -75,22 +82,33 @@ def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
         line = re.search(r"at line (\d+)", str(error))
         place = f"{path}:{line[1]}" if line else str(path)
         twice = "overwrite" in str(error) or "twice" in str(error)
-        fix = "write each key and each table once" if twice else "quote text, and write true and false small"
+        fix = (
+            "write each key and each table once"
+            if twice
+            else "quote text, and write true and false small"
+        )
         raise UserError(f"{place}: this is not TOML: {error}", fix) from error
 
 
 def parse_change(text: str) -> tuple[Key, Any]:
-    """`method.branches=4` -> (("method", "branches"), 4); the value is TOML, a single word may go without quotes."""
+    """`method.branches=4` -> (("method", "branches"), 4); the value is TOML, a single
+    word may go without quotes.
+    """
     name, equals, value = text.partition("=")
     path = tuple(part.strip() for part in name.split("."))
     if not equals or not all(path):
-        raise UserError(f"--set {text}: this is not NAME=VALUE", "write for example --set method.branches=4")
+        raise UserError(
+            f"--set {text}: this is not NAME=VALUE", "write for example --set method.branches=4"
+        )
     try:
         return path, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError as error:
         if _WORD.fullmatch(value.strip()):
             return path, value.strip()
-        fix = 'write numbers as 4 or 0.5, lists as [1, 2], text as "text", and quote the whole for the shell'
+        fix = (
+            'write numbers as 4 or 0.5, lists as [1, 2], text as "text", and quote the whole '
+            "for the shell"
+        )
         raise UserError(f"--set {text}: {value!r} is not a TOML value", fix) from error
 
 
@@ -98,7 +116,10 @@ def changed(table: Any, path: Key, value: Any, done: Key = ()) -> dict[str, Any]
     """A copy of a table with one value replaced, at any depth."""
     if not isinstance(table, dict):
         above = ".".join(done)
-        raise UserError(f"--set {'.'.join((*done, *path))}: {above} is a value, not a table", f"set {above} itself")
+        raise UserError(
+            f"--set {'.'.join((*done, *path))}: {above} is a value, not a table",
+            f"set {above} itself",
+        )
     first, *rest = path
     new = changed(table.get(first, {}), tuple(rest), value, (*done, first)) if rest else value
     return {**table, first: new}

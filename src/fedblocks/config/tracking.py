@@ -1,4 +1,6 @@
-"""The table [track] of a configuration: the tools that mirror a run (`fedblocks.runs.trackers` has them)."""
+"""The table [track] of a configuration: the tools that mirror a run
+(`fedblocks.runs.trackers` has them).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ def wanted(table: Table, source: Source) -> list[str]:
     place = f"{source.place(('track', 'to'))}: track"
     names = track.get("to", []) if isinstance(track, dict) and track.keys() <= {"to"} else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{place}: it says something else than `to`", 'write [track] and below it to = ["tensorboard"]')
+        raise UserError(
+            f"{place}: it says something else than `to`",
+            'write [track] and below it to = ["tensorboard"]',
+        )
     for name in names:
         if name not in TRACKERS:
             raise UserError(f'{place}.to: there is no tracker "{name}"', nearest(name, TRACKERS))

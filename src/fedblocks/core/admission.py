@@ -1,8 +1,9 @@
 """The one door that every upload passes, in every engine: what is refused, and why.
 
-Cheapest first: names, dtypes and shapes against the server's slots; weights against what clients may ask for; norms,
-which are finite only if every number is. A message from a network is checked for envelope and size before it becomes an
-upload (`fedblocks.flower.wire.admission`); everything else stands here.
+Cheapest first: names, dtypes and shapes against the server's slots; weights against what clients
+may ask for; norms, which are finite only if every number is. A message from a network is checked
+for envelope and size before it becomes an upload (`fedblocks.flower.wire.admission`); everything
+else stands here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Refusal:
     """One client whose update was not used."""
 
     client: int
-    reason: str  # "names", "dtype", "shape", "bad-weight", "not-finite"; more of them where messages travel
+    # "names", "dtype", "shape", "bad-weight", "not-finite"; more of them where messages travel
+    reason: str
     detail: str
 
 
@@ -48,14 +50,18 @@ class Examination:
     @staticmethod
     def of(checks: list[UploadCheck], ids: Tensor) -> Examination:
         everybody = torch.ones(1, len(ids), dtype=torch.bool, device=ids.device)
-        return Examination(checks, ids, torch.stack([c.passed for c in checks]) if checks else everybody)
+        return Examination(
+            checks, ids, torch.stack([c.passed for c in checks]) if checks else everybody
+        )
 
     def is_clean(self) -> bool:
         """Whether everybody passed everything; waits for the device."""
         return bool(self.passed.all())
 
     def judge(self) -> tuple[Tensor, list[Refusal]]:
-        """Who passed everything, [clients], and the first reason for each of the others; a GPU is asked once."""
+        """Who passed everything, [clients], and the first reason for each of the
+        others; a GPU is asked once.
+        """
         admitted = self.passed.all(0)
         if admitted.all():
             return admitted, []
@@ -76,8 +82,9 @@ def admit(
 ) -> tuple[Tensor, list[Refusal]]:
     """Which clients' updates are used, [clients], and the reasons for the others.
 
-    `limits` [clients] are the largest weights that they may ask for, `slots` the blocks that they write. A client
-    with one bad tensor counts as absent in the whole round: nothing of it is averaged or kept.
+    `limits` [clients] are the largest weights that they may ask for, `slots` the blocks that they
+    write. A client with one bad tensor counts as absent in the whole round: nothing of it is
+    averaged or kept.
     """
     return examine(uploads, private, ids, limits, slots).judge()
 
@@ -98,9 +105,15 @@ def examine(
             continue
         checks += weight_checks(name, upload.weights, limits)
         if upload.copies:
-            checks.append(UploadCheck("not-finite", f'block "{name}" {_NOT_FINITE}', _are_finite(upload.copies)))
+            checks.append(
+                UploadCheck(
+                    "not-finite", f'block "{name}" {_NOT_FINITE}', _are_finite(upload.copies)
+                )
+            )
     for name, block in ((name, block) for name, block in private.items() if block):
-        checks.append(UploadCheck("not-finite", f'private block "{name}" {_NOT_FINITE}', _are_finite(block)))
+        checks.append(
+            UploadCheck("not-finite", f'private block "{name}" {_NOT_FINITE}', _are_finite(block))
+        )
     return Examination.of(checks, ids)
 
 
@@ -110,25 +123,37 @@ def fitting(uploads: Uploads, slots: Mapping[str, Params]) -> bool:
 
 
 def misfit(name: str, upload: Upload, slots: Params) -> tuple[str, str] | None:
-    """Reason and detail if copies are not as the slots that they are to replace; nothing is computed."""
+    """Reason and detail if copies are not as the slots that they are to replace;
+    nothing is computed.
+    """
     inner = 2 if upload.per_slot else 1  # dimensions before those of one slot
     if unknown := sorted(upload.copies.keys() - slots.keys()):
         return "names", f'block "{name}" has no tensor "{unknown[0][:80]}"'
     if not upload.own and upload.weights.shape[1:] != (len(next(iter(slots.values()))),):
-        return "shape", f'block "{name}" has other slots than {list(upload.weights.shape[1:])} weights'
+        return (
+            "shape",
+            f'block "{name}" has other slots than {list(upload.weights.shape[1:])} weights',
+        )
     for key, copy in upload.copies.items():
         if copy.dtype != slots[key].dtype:
             return "dtype", f'"{key}" of block "{name}" is {copy.dtype}, not {slots[key].dtype}'
         if copy.shape[inner:] != slots[key].shape[1:] or len(copy) != len(upload.ids):
             wanted = list(slots[key].shape[1:])
-            return "shape", f'"{key}" of block "{name}" has shape {list(copy.shape[inner:])}, not {wanted}'
+            return (
+                "shape",
+                f'"{key}" of block "{name}" has shape {list(copy.shape[inner:])}, not {wanted}',
+            )
     return None
 
 
 def weight_checks(name: str, weights: Tensor, limits: Tensor | None) -> list[UploadCheck]:
-    """Weights [clients, slots] are finite, not negative, and not above what each client may ask for."""
+    """Weights [clients, slots] are finite, not negative, and not above what each client
+    may ask for.
+    """
     sound = torch.isfinite(weights).all(1) & (weights >= 0).all(1)
-    checks = [UploadCheck("bad-weight", f'weights of block "{name}" are negative or not finite', sound)]
+    checks = [
+        UploadCheck("bad-weight", f'weights of block "{name}" are negative or not finite', sound)
+    ]
     if limits is not None:
         modest = (weights <= limits[:, None]).all(1)
         detail = f'block "{name}" asks for more weight than the client has labels'
@@ -137,7 +162,8 @@ def weight_checks(name: str, weights: Tensor, limits: Tensor | None) -> list[Upl
 
 
 def cap_groups(groups: Mapping[str, Uploads], share: float) -> dict[str, Uploads]:
-    """Cut weights so that no client decides more than a share of any slot; a share of 1 changes nothing.
+    """Cut weights so that no client decides more than a share of any slot; a share of 1 changes
+    nothing.
 
     Groups that write the same slots are taken together: the share is one of what all of them write.
     """
@@ -150,7 +176,8 @@ def cap_groups(groups: Mapping[str, Uploads], share: float) -> dict[str, Uploads
         together = [groups[group][block] for group, block in where]
         if together[0].own:
             continue
-        weights = cap_weights(torch.cat([upload.weights for upload in together]), share)  # [clients, slots]
+        # [clients, slots]
+        weights = cap_weights(torch.cat([upload.weights for upload in together]), share)
         parts = torch.split(weights, [len(upload.ids) for upload in together])
         for (group, block), upload, part in zip(where, together, parts, strict=True):
             result[group][block] = replace(upload, weights=part)
@@ -158,14 +185,17 @@ def cap_groups(groups: Mapping[str, Uploads], share: float) -> dict[str, Uploads
 
 
 def cap_weights(weights: Tensor, share: float) -> Tensor:
-    """Cut the largest of the weights, [clients, slots], to a level at which they are the share that is allowed.
+    """Cut the largest of the weights, [clients, slots], to a level at which they are the share that
+    is allowed.
 
-    Where fewer than 1 / share clients write a slot no level will do, and all that write it count the same.
+    Where fewer than 1 / share clients write a slot no level will do, and all that write it count
+    the same.
     """
     ranked = weights.sort(0, descending=True).values  # [clients, slots]
     rest = weights.sum(0) - ranked.cumsum(0)  # [k, slots]: without the k + 1 largest
     cut = torch.arange(1, len(weights) + 1, dtype=weights.dtype, device=weights.device)[:, None]
-    level = share * rest / (1 - cut * share).clamp(min=1e-12)  # k x level = share x (k x level + rest)
+    # k x level = share x (k x level + rest)
+    level = share * rest / (1 - cut * share).clamp(min=1e-12)
     after = torch.cat([ranked[1:], torch.zeros_like(ranked[:1])])
     right = (cut * share < 1) & (rest > 0) & (after <= level)
     least = torch.where(weights > 0, weights, torch.inf).amin(0)
@@ -174,12 +204,17 @@ def cap_weights(weights: Tensor, share: float) -> Tensor:
 
 
 def _are_finite(copies: Params) -> Tensor:
-    """[clients]: whether a client's numbers have a finite norm, which costs a hundredth of looking at each of them.
+    """[clients]: whether a client's numbers have a finite norm, which costs a hundredth of looking
+    at each of them.
 
-    A NaN or an infinity makes the norm one, too, and so do numbers whose squares overflow (in float32 from 2e19 on).
+    A NaN or an infinity makes the norm one, too, and so do numbers whose squares overflow (in
+    float32 from 2e19 on).
     """
-    if all(value.is_cuda and value.dtype == torch.float32 for value in copies.values()):  # one launch for all of them
-        return torch.isfinite(_norms(torch.cat([value.reshape(len(value), -1) for value in copies.values()], 1)))
+    # one launch for all of them
+    if all(value.is_cuda and value.dtype == torch.float32 for value in copies.values()):
+        return torch.isfinite(
+            _norms(torch.cat([value.reshape(len(value), -1) for value in copies.values()], 1))
+        )
     by_tensor = torch.stack([_norms(value) for value in copies.values()], 1)  # [clients, tensors]
     return torch.isfinite(_norms(by_tensor))
 

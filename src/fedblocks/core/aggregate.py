@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedblocks.core.blocks import Federated, Mixture, PerClient, Pool, Private, Read, Selection, server_name
+from fedblocks.core.blocks import (
+    Federated,
+    Mixture,
+    PerClient,
+    Pool,
+    Private,
+    Read,
+    Selection,
+    server_name,
+)
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.rules import Rule
@@ -31,15 +40,22 @@ class Upload:
     per_slot: bool
     rule: Rule
     own: bool = False  # each client writes the slot that has its number
-    lanes: tuple[int, ...] = ()  # clients of each of several federations side by side, which have slots of their own
+    # clients of each of several federations side by side, which have slots of their own
+    lanes: tuple[int, ...] = ()
 
     def keep(self, good: Tensor) -> Upload:
         """Only the uploads of some clients."""
-        return replace(self, ids=self.ids[good], copies=take(self.copies, good), weights=self.weights[good])
+        return replace(
+            self, ids=self.ids[good], copies=take(self.copies, good), weights=self.weights[good]
+        )
 
     def bytes_up(self) -> Tensor:
-        """[clients]: a copy for each slot that is written (one copy if they are the same), and the weights."""
-        one = count_bytes(self.copies, rows=self.weights.numel() if self.per_slot else len(self.weights))
+        """[clients]: a copy for each slot that is written (one copy if they are the
+        same), and the weights.
+        """
+        one = count_bytes(
+            self.copies, rows=self.weights.numel() if self.per_slot else len(self.weights)
+        )
         written = (self.weights != 0).sum(1)
         copies = written if self.per_slot else written.clamp(max=1)
         return copies * one + self.weights.shape[1] * WEIGHT_BYTES
@@ -69,7 +85,9 @@ def uploads_of(
         if side_by_side and isinstance(read, Selection) and asked is None:
             copies = _scatter(copies, read.slots, block.size)
         own = isinstance(block, PerClient)
-        uploads[name] = Upload(server_name(name, block), cohort.ids, copies, row, side_by_side, block.rule, own)
+        uploads[name] = Upload(
+            server_name(name, block), cohort.ids, copies, row, side_by_side, block.rule, own
+        )
     return uploads
 
 
@@ -81,7 +99,9 @@ def _shows_slots(read: Read | None) -> bool:
 def _weights(
     block: Federated, read: Read | None, asked: Tensor | None, wanted: Tensor | None, cohort: Cohort
 ) -> Tensor:
-    """[clients, slots]: what the method said, or the number of examples wherever the client read."""
+    """[clients, slots]: what the method said, or the number of examples wherever the
+    client read.
+    """
     size = cohort.sizes[:, None].double()
     if asked is not None:
         return asked.double().view(len(cohort), -1)
@@ -102,7 +122,10 @@ def _scatter(copies: Params, slots: Tensor, size: int) -> Params:
     if slots.shape[1] == size and slots.stride(0) == 0:
         return copies
     rows = torch.arange(len(slots), device=slots.device)[:, None]
-    return {k: v.new_zeros(len(v), size, *v.shape[2:]).index_put((rows, slots), v) for k, v in copies.items()}
+    return {
+        k: v.new_zeros(len(v), size, *v.shape[2:]).index_put((rows, slots), v)
+        for k, v in copies.items()
+    }
 
 
 def _without_statistics(method: Method, copies: Params) -> Params:
@@ -115,7 +138,11 @@ def private_of(method: Method, blocks: Blocks) -> Blocks:
     for name, block in method.blocks().items():
         if isinstance(block, Private):
             private[name] = blocks[name]
-        elif isinstance(block, Federated) and method.statistics == "local" and not isinstance(block, PerClient):
+        elif (
+            isinstance(block, Federated)
+            and method.statistics == "local"
+            and not isinstance(block, PerClient)
+        ):
             own = {k: v for k, v in blocks[name].items() if is_statistic(k)}
             if own:
                 private[statistics_name(name)] = own
@@ -135,7 +162,9 @@ def reduce_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
     total = upload.weights.sum(0)  # [slots]
     written = total > 0
     share = upload.weights / torch.where(written, total, 1)
-    if not upload.per_slot and all(v.is_cuda and v.dtype == torch.float32 for v in upload.copies.values()):
+    if not upload.per_slot and all(
+        v.is_cuda and v.dtype == torch.float32 for v in upload.copies.values()
+    ):
         return _reduce_at_once(old, upload.copies, share, written), written
     mean = {k: _weighted_sum(share, v, upload.per_slot) for k, v in upload.copies.items()}
     return {k: _where(written, mean[k], v) if k in mean else v for k, v in old.items()}, written
@@ -144,15 +173,22 @@ def reduce_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
 def _reduce_at_once(old: Params, copies: Params, share: Tensor, written: Tensor) -> Params:
     """The same with all tensors side by side: on a GPU the launches cost more than the sums."""
     names = [name for name in old if name in copies]
-    whole = torch.cat([copies[name].reshape(len(share), -1) for name in names], 1)  # [clients, numbers]
-    before = torch.cat([old[name].reshape(len(written), -1) for name in names], 1)  # [slots, numbers]
+    # [clients, numbers]
+    whole = torch.cat([copies[name].reshape(len(share), -1) for name in names], 1)
+    # [slots, numbers]
+    before = torch.cat([old[name].reshape(len(written), -1) for name in names], 1)
     after = torch.where(written[:, None], (share.T @ whole.double()).to(whole.dtype), before)
     pieces = torch.split(after, [old[name][0].numel() for name in names], 1)
-    return {**old, **{name: piece.view_as(old[name]) for name, piece in zip(names, pieces, strict=True)}}
+    return {
+        **old,
+        **{name: piece.view_as(old[name]) for name, piece in zip(names, pieces, strict=True)},
+    }
 
 
 def _reduce_by_lane(old: Params, upload: Upload) -> tuple[Params, Tensor]:
-    """The same for several federations at once: a lane's means hold no number of another's, not even times zero."""
+    """The same for several federations at once: a lane's means hold no number of
+    another's, not even times zero.
+    """
     weights = _by_lane(upload.weights, upload.lanes)  # [lanes, clients, slots]
     total = weights.sum(1)  # [lanes, slots]
     share = weights / torch.where(total > 0, total, 1)[:, None]
@@ -160,17 +196,26 @@ def _reduce_by_lane(old: Params, upload: Upload) -> tuple[Params, Tensor]:
     spec, inner = ("lcs,lcsn->lsn", 2) if upload.per_slot else ("lcs,lcn->lsn", 1)
     new = dict(old)
     for dtype in dict.fromkeys(v.dtype for v in upload.copies.values()):
-        names = [name for name in old if name in upload.copies and upload.copies[name].dtype == dtype]
-        flat = [upload.copies[name].reshape(*upload.copies[name].shape[:inner], -1) for name in names]
+        names = [
+            name for name in old if name in upload.copies and upload.copies[name].dtype == dtype
+        ]
+        flat = [
+            upload.copies[name].reshape(*upload.copies[name].shape[:inner], -1) for name in names
+        ]
         whole = _by_lane(torch.cat(flat, -1), upload.lanes)  # [lanes, clients, (slots,) numbers]
-        mean = torch.einsum(spec, share, whole.double()).to(dtype).flatten(0, 1)  # [slots of all lanes, numbers]
-        for name, piece in zip(names, torch.split(mean, [v.shape[-1] for v in flat], 1), strict=True):
+        # [slots of all lanes, numbers]
+        mean = torch.einsum(spec, share, whole.double()).to(dtype).flatten(0, 1)
+        for name, piece in zip(
+            names, torch.split(mean, [v.shape[-1] for v in flat], 1), strict=True
+        ):
             new[name] = _where(written, piece.view_as(old[name]), old[name])
     return new, written
 
 
 def _by_lane(values: Tensor, lanes: Sequence[int]) -> Tensor:
-    """[clients of all lanes, ...] -> [lanes, clients, ...], with zeros where a lane has fewer than others."""
+    """[clients of all lanes, ...] -> [lanes, clients, ...], with zeros where a lane has
+    fewer than others.
+    """
     most = max(lanes)
     if min(lanes) < most:
         where = [lane * most + i for lane, count in enumerate(lanes) for i in range(count)]
@@ -186,7 +231,8 @@ def _weighted_sum(share: Tensor, copies: Tensor, per_slot: bool) -> Tensor:
         return torch.einsum(spec, share, copies.double()).to(copies.dtype)
     flat = copies.flatten(inner)  # [clients, (slots,) numbers]
     width = max(1, _PIECE * flat.shape[-1] // flat.numel())
-    doubles = flat.new_empty((*flat.shape[:-1], width), dtype=torch.double)  # one for all pieces: it stays in the cache
+    # one for all pieces: it stays in the cache
+    doubles = flat.new_empty((*flat.shape[:-1], width), dtype=torch.double)
     sums = flat.new_empty(share.shape[1], flat.shape[-1])
     for piece, into in zip(torch.split(flat, width, -1), torch.split(sums, width, -1), strict=True):
         values = doubles[..., : piece.shape[-1]].copy_(piece)
@@ -195,17 +241,26 @@ def _weighted_sum(share: Tensor, copies: Tensor, per_slot: bool) -> Tensor:
 
 
 def _own_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
-    """The same reduction where client c alone writes slot c: no [clients, slots] matrix in large federations."""
+    """The same reduction where client c alone writes slot c: no [clients, slots] matrix
+    in large federations.
+    """
     ids, writers = upload.ids, upload.weights[:, 0] > 0
     count = len(next(iter(old.values())))
     written = torch.zeros(count, dtype=torch.bool, device=ids.device).index_copy(0, ids, writers)
-    return {k: v.index_copy(0, ids, _where(writers, upload.copies[k], v[ids])) for k, v in old.items()}, written
+    return {
+        k: v.index_copy(0, ids, _where(writers, upload.copies[k], v[ids])) for k, v in old.items()
+    }, written
 
 
 def aggregate(
-    methods: Mapping[str, Method], state: State, groups: Mapping[str, Uploads], cohorts: Mapping[str, Cohort]
+    methods: Mapping[str, Method],
+    state: State,
+    groups: Mapping[str, Uploads],
+    cohorts: Mapping[str, Cohort],
 ) -> State:
-    """The server's side at the end of a round: reduce every block, apply its rule, let methods conclude."""
+    """The server's side at the end of a round: reduce every block, apply its rule, let
+    methods conclude.
+    """
     return conclude(methods, state, reduce_groups(state, groups), groups, cohorts)
 
 
@@ -215,7 +270,9 @@ def reduce_groups(state: State, groups: Mapping[str, Uploads]) -> State:
     for upload in _merge_groups(groups):
         if len(upload.ids):
             name = upload.name
-            memory[name], server[name] = _apply_rule(upload.rule, state.memory[name], state.server[name], upload)
+            memory[name], server[name] = _apply_rule(
+                upload.rule, state.memory[name], state.server[name], upload
+            )
     return replace(state, round=state.round + 1, server=server, memory=memory)
 
 
@@ -241,7 +298,10 @@ def _apply_rule(rule: Rule, memory: Blocks, old: Params, upload: Upload) -> tupl
     new_memory, new = rule.apply(memory, old, mean)
     if new is mean and not new_memory:
         return new_memory, new
-    kept = {n: {k: _where(written, v, memory[n][k]) for k, v in block.items()} for n, block in new_memory.items()}
+    kept = {
+        n: {k: _where(written, v, memory[n][k]) for k, v in block.items()}
+        for n, block in new_memory.items()
+    }
     return kept, {k: _where(written, v, old[k]) for k, v in new.items()}
 
 
@@ -251,7 +311,9 @@ def _merge_groups(groups: Mapping[str, Uploads]) -> list[Upload]:
     for uploads in groups.values():
         for upload in uploads.values():
             by_name.setdefault(upload.name, []).append(upload)
-    return [uploads[0] if len(uploads) == 1 else _concatenate(uploads) for uploads in by_name.values()]
+    return [
+        uploads[0] if len(uploads) == 1 else _concatenate(uploads) for uploads in by_name.values()
+    ]
 
 
 def _concatenate(uploads: list[Upload]) -> Upload:

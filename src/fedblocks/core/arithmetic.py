@@ -14,7 +14,9 @@ from fedblocks.core.parts import Params
 
 def mix(stack: Params, weights: Tensor) -> Params:
     """One copy, the weighted sum of the copies in a stack: [slots, ...] and [slots] -> [...]."""
-    return {name: torch.tensordot(weights.to(value.dtype), value, 1) for name, value in stack.items()}
+    return {
+        name: torch.tensordot(weights.to(value.dtype), value, 1) for name, value in stack.items()
+    }
 
 
 def each(part: Callable[[Params, Tensor], Tensor], stack: Params, x: Tensor) -> Tensor:
@@ -48,4 +50,7 @@ def flat(stack: Params) -> Tensor:
 def unflat(row: Tensor, like: Params) -> Params:
     """A row of such a matrix as the copy that it was: [parameters] -> [...]."""
     pieces = torch.split(row, [value.numel() for value in like.values()])
-    return {name: piece.view(value.shape) for (name, value), piece in zip(like.items(), pieces, strict=True)}
+    return {
+        name: piece.view(value.shape)
+        for (name, value), piece in zip(like.items(), pieces, strict=True)
+    }

@@ -1,4 +1,6 @@
-"""Options as annotations describe them, and whether a value is right; records and functions that check themselves."""
+"""Options as annotations describe them, and whether a value is right; records and
+functions that check themselves.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache, cached_property, wraps
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from fedblocks.core.errors import NetError, UserError, nearest
 from fedblocks.core.options import Conflict, Help, Length, Limit
@@ -62,12 +74,19 @@ class Option:
     @property
     def choices(self) -> tuple[Any, ...]:
         """The words that it may be, where they are listed."""
-        return tuple(word for kind in members(self.kind) if get_origin(kind) is Literal for word in get_args(kind))
+        return tuple(
+            word
+            for kind in members(self.kind)
+            if get_origin(kind) is Literal
+            for word in get_args(kind)
+        )
 
     @property
     def is_numeric(self) -> bool:
         """Whether it is a number, or numbers, so that limits mean something."""
-        return any(kind in (int, float) for one in members(self.kind) for kind in (one, *get_args(one)))
+        return any(
+            kind in (int, float) for one in members(self.kind) for kind in (one, *get_args(one))
+        )
 
     @property
     def words(self) -> str:
@@ -77,7 +96,9 @@ class Option:
 
     @property
     def _kind(self) -> str:
-        return " or ".join(dict.fromkeys(_in_words(one) for one in members(self.kind) if one is not type(None)))
+        return " or ".join(
+            dict.fromkeys(_in_words(one) for one in members(self.kind) if one is not type(None))
+        )
 
     @property
     def _range(self) -> str:
@@ -90,7 +111,14 @@ class Option:
             return None
         if self.choices and isinstance(value, str):
             return why, nearest(value, map(str, self.choices))
-        usual = next((f", e.g. {mark.usual}" for mark in self.marks if isinstance(mark, Help) and mark.usual), "")
+        usual = next(
+            (
+                f", e.g. {mark.usual}"
+                for mark in self.marks
+                if isinstance(mark, Help) and mark.usual
+            ),
+            "",
+        )
         return why, f"give {self.words}{usual}" + (f" ({self.about})" if self.about else "")
 
     def _why_not(self, value: Any) -> str | None:
@@ -119,8 +147,15 @@ def _read(target: Any) -> Mapping[str, Option]:
         defaults = {f.name: _default_of(f) for f in fields(target) if f.init}
     else:
         variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-        defaults = {p.name: p.default for p in inspect.signature(target).parameters.values() if p.kind not in variable}
-    return {name: Option(name, *_split(hints.get(name, Any)), default) for name, default in defaults.items()}
+        defaults = {
+            p.name: p.default
+            for p in inspect.signature(target).parameters.values()
+            if p.kind not in variable
+        }
+    return {
+        name: Option(name, *_split(hints.get(name, Any)), default)
+        for name, default in defaults.items()
+    }
 
 
 def members(kind: Any) -> tuple[Any, ...]:
@@ -158,7 +193,9 @@ def shown(value: Any) -> str:
 
 
 class Checked:
-    """A frozen dataclass whose options are checked when it is made, whatever `__post_init__` a subclass has."""
+    """A frozen dataclass whose options are checked when it is made, whatever
+    `__post_init__` a subclass has.
+    """
 
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
@@ -206,7 +243,10 @@ def _check_record(record: Checked) -> None:
         value = getattr(record, conflict.option)
         error = NetOptionError if conflict.with_net else OptionError
         raise error(
-            f"{owner}.{conflict.option} = {shown(value)}: {conflict.why}", conflict.fix, conflict.option, conflict.why
+            f"{owner}.{conflict.option} = {shown(value)}: {conflict.why}",
+            conflict.fix,
+            conflict.option,
+            conflict.why,
         )
 
 
@@ -217,7 +257,9 @@ def _check(owner: str, option: Option, value: Any) -> None:
 
 
 def _numbers(value: Any) -> list[Any]:
-    """The numbers that limits hold for: of a schedule, its values at the rounds where it turns, or its first."""
+    """The numbers that limits hold for: of a schedule, its values at the rounds where
+    it turns, or its first.
+    """
     if isinstance(value, list | tuple):
         return [number for one in value for number in _numbers(one)]
     if callable(value):
@@ -266,12 +308,18 @@ def _default_of(field: Field[Any]) -> Any:
 
 
 def _hints(target: Any) -> dict[str, Any]:
-    """Types by name; one that cannot be looked up at run time, as inside a function, is anything."""
+    """Types by name; one that cannot be looked up at run time, as inside a function, is
+    anything.
+    """
     try:
         return get_type_hints(target, include_extras=True)
     except NameError:
         parts = reversed(target.__mro__) if isinstance(target, type) else (target,)
-        return {name: _hint(part, text) for part in parts for name, text in inspect.get_annotations(part).items()}
+        return {
+            name: _hint(part, text)
+            for part in parts
+            for name, text in inspect.get_annotations(part).items()
+        }
 
 
 def _hint(part: Any, text: Any) -> Any:

@@ -14,7 +14,8 @@ from fedblocks.core.method import Method
 from fedblocks.core.phases import summed_losses
 
 Mapped = Callable[..., Any]
-Each = Callable[[Mapped], Mapped]  # turns a function of one client into one of a stack of clients, or leaves it
+# turns a function of one client into one of a stack of clients, or leaves it
+Each = Callable[[Mapped], Mapped]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,9 @@ class Client:
 
     @property
     def x(self) -> Tensor:
-        """[examples, ...]; zero where it is padding, so that nothing of another client shows through."""
+        """[examples, ...]; zero where it is padding, so that nothing of another client
+        shows through.
+        """
         x = self.source.x[self.rows]
         return torch.where(self.mask.view(-1, *[1] * (x.dim() - 1)) > 0, x, 0)
 
@@ -63,7 +66,9 @@ class Client:
     @property
     def mask(self) -> Tensor:
         """[examples], 1 = real."""
-        return (torch.arange(self.rows.shape[-1], device=self.rows.device) < self.size).to(self.size.dtype)
+        return (torch.arange(self.rows.shape[-1], device=self.rows.device) < self.size).to(
+            self.size.dtype
+        )
 
     def total_loss(self, logits: Tensor) -> Tensor:
         """The sum of the losses of a model's answers on all of the client's training data: []."""
@@ -75,11 +80,15 @@ class Client:
         return replace(self, rows=self.validation_rows, size=self.validation_size)
 
     def first(self, count: int) -> Client:
-        """The same client with its first training examples only, where all would take too much memory."""
+        """The same client with its first training examples only, where all would take
+        too much memory.
+        """
         return replace(self, rows=self.rows[:count], size=self.size.clamp(max=count))
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean of something over the training examples: [examples, ...] -> [...]; zero if there are none."""
+        """The mean of something over the training examples: [examples, ...] -> [...];
+        zero if there are none.
+        """
         real = self.mask.view(-1, *[1] * (values.dim() - 1))
         return (values * real).sum(0) / self.size.clamp(min=1)
 
@@ -93,7 +102,8 @@ class Step:
     active: int | None = None  # None: one client
 
 
-Caller = Callable[["ClientStack", Callable[..., Any], tuple[Any, ...]], Any]  # clients, a hook, what it is given
+# clients, a hook, what it is given
+Caller = Callable[["ClientStack", Callable[..., Any], tuple[Any, ...]], Any]
 
 _DEFAULTS = (Method.prepare, Method.finish, Method.portrait, Method.writes, Method.wants)
 
@@ -108,7 +118,8 @@ class ClientStack:
     training: bool
     each: Each  # identity for one client, vmap for a stack
     keep_optimizer: bool = False  # local optimizers go on from what the client kept
-    rates: Mapping[tuple[int, int], Tensor] = field(default_factory=dict)  # phase, place -> [clients], if they differ
+    # phase, place -> [clients], if they differ
+    rates: Mapping[tuple[int, int], Tensor] = field(default_factory=dict)
     caller: Caller | None = None  # an engine's own way to run hooks
 
     @property
@@ -119,7 +130,9 @@ class ClientStack:
         return Client(self.source, **tensors, local=self)
 
     def call(self, hook: Callable[..., Any], *args: Any) -> Any:
-        """A method's hook, given the client as its last argument; a hook that was left as it is costs nothing."""
+        """A method's hook, given the client as its last argument; a hook that was left
+        as it is costs nothing.
+        """
         if getattr(hook, "__func__", None) in _DEFAULTS:
             return hook(*args, None)
         return self.plainly(hook, *args) if self.caller is None else self.caller(self, hook, args)

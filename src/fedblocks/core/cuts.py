@@ -17,9 +17,11 @@ def check_cut(module: nn.Module, what: str, paths: Iterable[str]) -> None:
         outside = [name for name in names if name not in inside]
         if inside and outside:
             raise NetError(
-                f'"{inside[0]}" in the {what} of the net and "{outside[0]}" outside it are one tensor, '
+                f'"{inside[0]}" in the {what} of the net and "{outside[0]}" outside it are one '
+                f"tensor, "
                 "which cannot be in two places",
-                "give each its own tensor, or name a cut that has both on one side: Net.of(..., head=...)",
+                "give each its own tensor, or name a cut that has both on one side: Net.of(..., "
+                "head=...)",
             )
 
 

@@ -1,4 +1,6 @@
-"""What a method says about itself, for plans, reports, exports and warnings. Nothing here changes what is learned."""
+"""What a method says about itself, for plans, reports, exports and warnings. Nothing
+here changes what is learned.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,20 @@ class Described:
 
     paper: ClassVar[Paper]
     personal_by: ClassVar[str] = "client"  # "none", "client", "cohort" or "instance"
-    weight_label: ClassVar[str | Mapping[str, str]] = "n"  # `writes` in words: for pools, or by name of the block
+    # `writes` in words: for pools, or by name of the block
+    weight_label: ClassVar[str | Mapping[str, str]] = "n"
 
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         """Return a few numbers that show how a client's model is put together, such as its gates.
 
-        Called in every evaluation, on the client; reports draw the numbers as maps of clients and rounds.
+        Called in every evaluation, on the client; reports draw the numbers as maps of clients and
+        rounds.
         """
         return {}
 
     def slim(self, blocks: Blocks) -> tuple[Self, Blocks]:
-        """Return the same personal model without what it never uses, such as modules that its gates leave out.
+        """Return the same personal model without what it never uses, such as modules that its gates
+        leave out.
 
         Called by `export` with the blocks of one client.
         """
@@ -70,5 +75,7 @@ class _ByOptions:
 
 
 def by_options(usually: Any, exactly: Callable[[Any], Any]) -> Any:
-    """Return a class attribute that depends on the options: `usually` on the class, `exactly(method)` on a method."""
+    """Return a class attribute that depends on the options: `usually` on the class,
+    `exactly(method)` on a method.
+    """
     return _ByOptions(usually, exactly)

@@ -38,24 +38,39 @@ StepRunner = Callable[[PhaseRun, Sequence[Step]], None]  # a stretch and its ste
 
 
 def local_round(
-    method: Method, phases: Sequence[Phase], blocks: Blocks, local: ClientStack, orders: Orders, runner: StepRunner
+    method: Method,
+    phases: Sequence[Phase],
+    blocks: Blocks,
+    local: ClientStack,
+    orders: Orders,
+    runner: StepRunner,
 ) -> tuple[Blocks, dict[str, Tensor]]:
-    """What one client (or a stack of them) does in one round: its blocks afterwards, and its weights."""
+    """What one client (or a stack of them) does in one round: its blocks afterwards,
+    and its weights.
+    """
     start = local.call(method.prepare, blocks)
     blocks = local.call(method.finish, train(phases, start, local, orders, runner), start)
     return blocks, local.call(method.writes, blocks)
 
 
-def train(phases: Sequence[Phase], start: Blocks, local: ClientStack, orders: Orders, runner: StepRunner) -> Blocks:
+def train(
+    phases: Sequence[Phase], start: Blocks, local: ClientStack, orders: Orders, runner: StepRunner
+) -> Blocks:
     """Run the phases on working copies of the blocks that they move."""
     blocks = start
     for number, (phase, order) in enumerate(zip(phases, orders, strict=True)):
         if phase.begin is not None:
             begun = local.each(phase.begin)(blocks)
             blocks = {**blocks, **{name: begun[name] for name in phase.train}}
-        blocks = {n: {k: v.clone() for k, v in b.items()} if n in phase.train else b for n, b in blocks.items()}
+        blocks = {
+            n: {k: v.clone() for k, v in b.items()} if n in phase.train else b
+            for n, b in blocks.items()
+        }
         names = [f"{OPTIMIZER}{number}/{turn}" for turn in range(len(phase.updates))]
-        memories = [_memory(update, blocks, name, local) for update, name in zip(phase.updates, names, strict=True)]
+        memories = [
+            _memory(update, blocks, name, local)
+            for update, name in zip(phase.updates, names, strict=True)
+        ]
         usual = enumerate(rates_of(phase, local.round))
         rates: list[Rate] = [local.rates.get((number, place), rate) for place, rate in usual]
         runner(PhaseRun(phase, number, blocks, start, local, memories, rates), order)
@@ -65,7 +80,9 @@ def train(phases: Sequence[Phase], start: Blocks, local: ClientStack, orders: Or
 
 
 def rates_of(phase: Phase, round: Any) -> list[Rate]:
-    """The learning rates of a phase's updates, and then the strengths of their pulls, 0 where there is none."""
+    """The learning rates of a phase's updates, and then the strengths of their pulls, 0
+    where there is none.
+    """
     pulls = [0.0 if update.pull is None else update.pull.strength for update in phase.updates]
     return [*(at(update.lr, round) for update in phase.updates), *pulls]
 
@@ -76,7 +93,8 @@ def step_by_step(stretch: PhaseRun, order: Sequence[Step]) -> None:
         return
     key = stretch.local.tensors["key"]
     counts = torch.arange(1, len(order) + 1, device=key.device).view(-1, *[1] * key.dim())
-    keys = step_key(stretch, counts)  # [steps] or [steps, clients]: at once, for they cost as much as a small layer
+    # [steps] or [steps, clients]: at once, for they cost as much as a small layer
+    keys = step_key(stretch, counts)
     for count, (step, key) in enumerate(zip(order, keys.unbind(), strict=True), 1):
         part = active_part(stretch, step.active)
         run_step(part, step, count, key if step.active is None else key[: step.active])
@@ -86,10 +104,15 @@ def active_part(stretch: PhaseRun, active: int | None) -> PhaseRun:
     """The clients of a stack that still have batches, as views."""
     if active is None:
         return stretch
-    memories = [{k: [v[:active] for v in values] for k, values in memory.items()} for memory in stretch.memories]
+    memories = [
+        {k: [v[:active] for v in values] for k, values in memory.items()}
+        for memory in stretch.memories
+    ]
     blocks, start = first(stretch.blocks, active), first(stretch.start, active)
     rates = [r[:active] if isinstance(r, Tensor) and r.dim() else r for r in stretch.rates]
-    return PhaseRun(stretch.phase, stretch.number, blocks, start, stretch.local.first(active), memories, rates)
+    return PhaseRun(
+        stretch.phase, stretch.number, blocks, start, stretch.local.first(active), memories, rates
+    )
 
 
 def step_key(stretch: PhaseRun, count: Count) -> Tensor:
@@ -98,12 +121,22 @@ def step_key(stretch: PhaseRun, count: Count) -> Tensor:
 
 
 def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
-    """One batch: every update of the phase in turn. Steps count from 1; a captured graph counts with a tensor."""
+    """One batch: every update of the phase in turn. Steps count from 1; a captured
+    graph counts with a tensor.
+    """
     batch, updates = _batch(stretch, step, key), stretch.phase.updates
     rates, pulls = stretch.rates[: len(updates)], stretch.rates[len(updates) :]
     for update, memory, rate, pull in zip(updates, stretch.memories, rates, pulls, strict=True):
         for turn in range(update.repeat):
-            _apply(update, stretch, batch, step, memory, (rate, pull), (count - 1) * update.repeat + turn + 1)
+            _apply(
+                update,
+                stretch,
+                batch,
+                step,
+                memory,
+                (rate, pull),
+                (count - 1) * update.repeat + turn + 1,
+            )
 
 
 def _batch(stretch: PhaseRun, step: Step, key: Tensor) -> dict[str, Tensor]:
@@ -111,12 +144,24 @@ def _batch(stretch: PhaseRun, step: Step, key: Tensor) -> dict[str, Tensor]:
     real = index if step.full else index.clamp(min=0)
     rows = tensors["rows"]
     where = _picked(rows, real) if real.dim() == 1 else rows.gather(-1, real)
-    mask = tensors["size"].new_ones(index.shape) if step.full else (index >= 0).to(tensors["size"].dtype)
-    return {"x": _picked(source.x, where), "y": _picked(source.y, where), "mask": mask, "index": real, "key": key}
+    mask = (
+        tensors["size"].new_ones(index.shape)
+        if step.full
+        else (index >= 0).to(tensors["size"].dtype)
+    )
+    return {
+        "x": _picked(source.x, where),
+        "y": _picked(source.y, where),
+        "mask": mask,
+        "index": real,
+        "key": key,
+    }
 
 
 def _picked(values: Tensor, where: Tensor) -> Tensor:
-    """Some rows; for one client by a kernel that copies whole rows, several times as fast on a CPU."""
+    """Some rows; for one client by a kernel that copies whole rows, several times as
+    fast on a CPU.
+    """
     return values.index_select(0, where) if where.dim() == 1 else values[where]
 
 
@@ -137,7 +182,9 @@ def _apply(
     if update.pull is not None:
         _add_pull(update.pull, strength, update, blocks, stretch.start, grads)
     with torch.no_grad():
-        update.optimizer.step([p for _, _, p in params], grads, memory, rate, _counted(memory, count))
+        update.optimizer.step(
+            [p for _, _, p in params], grads, memory, rate, _counted(memory, count)
+        )
         if update.project is not None:
             projected = local.each(update.project)({name: blocks[name] for name in update.train})
             _copy(blocks, {name: projected[name] for name in update.train})
@@ -153,17 +200,28 @@ def _gradients(
     leaves = [p.detach().requires_grad_() for _, _, p in params]
     for (name, key, _), leaf in zip(params, leaves, strict=True):
         live[name][key] = leaf
-    loss, statistics = local.each(_loss_of(update, local, step))({**blocks, **live}, batch, local.tensors)
+    loss, statistics = local.each(_loss_of(update, local, step))(
+        {**blocks, **live}, batch, local.tensors
+    )
     grads = torch.autograd.grad(loss.sum() if loss.dim() else loss, leaves, allow_unused=True)
     _copy(blocks, statistics)
-    return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, grads, strict=True)]
+    return [
+        torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, grads, strict=True)
+    ]
 
 
 def _loss_of(update: Update, local: ClientStack, step: Step) -> Mapped:
-    """The loss and the statistics that the forward pass left behind, as a function of one client."""
+    """The loss and the statistics that the forward pass left behind, as a function of
+    one client.
+    """
 
-    def loss(blocks: Blocks, batch: dict[str, Tensor], client: dict[str, Any]) -> tuple[Tensor, Blocks]:
-        blocks = {n: {k: v.clone() if is_statistic(k) else v for k, v in b.items()} for n, b in blocks.items()}
+    def loss(
+        blocks: Blocks, batch: dict[str, Tensor], client: dict[str, Any]
+    ) -> tuple[Tensor, Blocks]:
+        blocks = {
+            n: {k: v.clone() if is_statistic(k) else v for k, v in b.items()}
+            for n, b in blocks.items()
+        }
         mask = None if step.full else batch["mask"]
         with mode.mode(training=True, mapped=local.mapped, mask=mask, key=batch["key"]):
             value = update.loss(blocks, Batch(**batch, client=local.client(client)))  # type: ignore[misc]
@@ -179,14 +237,19 @@ def _trained(update: Update, blocks: Blocks) -> list[tuple[str, str, Tensor]]:
 
 
 def _memory(update: Update, blocks: Blocks, name: str, local: ClientStack) -> Memory:
-    """What an optimizer remembers at the start of a phase: nothing, or what the client kept, with its own count."""
+    """What an optimizer remembers at the start of a phase: nothing, or what the client
+    kept, with its own count.
+    """
     params = [p for _, _, p in _trained(update, blocks)]
     memory = update.optimizer.memory(params)
     if local.keep_optimizer:
         memory[_COUNT] = [torch.zeros_like(local.tensors["size"])]
         kept = blocks.get(name)
         if kept is not None:
-            memory = {moment: [kept[f"{moment}/{i}"].clone() for i in range(len(v))] for moment, v in memory.items()}
+            memory = {
+                moment: [kept[f"{moment}/{i}"].clone() for i in range(len(v))]
+                for moment, v in memory.items()
+            }
     return memory
 
 
@@ -194,7 +257,11 @@ _COUNT = "count"  # steps that a client has taken in all rounds
 
 
 def _packed(memory: Memory) -> Params:
-    return {f"{moment}/{i}": value for moment, values in memory.items() for i, value in enumerate(values)}
+    return {
+        f"{moment}/{i}": value
+        for moment, values in memory.items()
+        for i, value in enumerate(values)
+    }
 
 
 def _counted(memory: Memory, count: Count) -> Count:
@@ -204,9 +271,13 @@ def _counted(memory: Memory, count: Count) -> Count:
     return memory[_COUNT][0].add_(1).clone()
 
 
-def _add_pull(pull: Pull, strength: Rate, update: Update, blocks: Blocks, start: Blocks, grads: list[Tensor]) -> None:
+def _add_pull(
+    pull: Pull, strength: Rate, update: Update, blocks: Blocks, start: Blocks, grads: list[Tensor]
+) -> None:
     to = blocks[pull.to] if pull.live else start[pull.to]
-    for position, ((name, key, value), grad) in enumerate(zip(_trained(update, blocks), list(grads), strict=True)):
+    for position, ((name, key, value), grad) in enumerate(
+        zip(_trained(update, blocks), list(grads), strict=True)
+    ):
         if name == pull.block:
             grads[position] = grad + each_client(strength, value) * (value - to[key])
 

@@ -28,19 +28,26 @@ View = Callable[[Blocks, Tensor], Tensor]  # (blocks, inputs) -> logits
 
 @dataclass(frozen=True, eq=False)
 class Method(Described, Checked):
-    """Everything that makes one method differ from another. Loop, devices, data, logging: elsewhere.
+    """Everything that makes one method differ from another. Loop, devices, data, logging:
+    elsewhere.
 
-    `blocks`, `predict` and `phases` are all that a method must say. A round calls, in this order: `reads` on the
-    server; `wants`, `prepare`, the phases, `finish` and `writes` on each client; `conclude` on the server.
+    `blocks`, `predict` and `phases` are all that a method must say. A round calls, in this order:
+    `reads` on the server; `wants`, `prepare`, the phases, `finish` and `writes` on each client;
+    `conclude` on the server.
     """
 
     tags: ClassVar[tuple[str, ...]] = ()  # what the data must say of every client, e.g. its cohort
-    needs: ClassVar[tuple[str, ...]] = ()  # parts that every client with training data must have, e.g. "validation"
-    lr_used_in_hooks: ClassVar[bool] = False  # True: hooks use `lr`, too, so runs that differ in it cannot be lanes
-    in_steps_only: ClassVar[tuple[str, ...]] = ()  # other options that are rates of steps, pulls, or the server's alone
+    # parts that every client with training data must have, e.g. "validation"
+    needs: ClassVar[tuple[str, ...]] = ()
+    # True: hooks use `lr`, too, so runs that differ in it cannot be lanes
+    lr_used_in_hooks: ClassVar[bool] = False
+    # other options that are rates of steps, pulls, or the server's alone
+    in_steps_only: ClassVar[tuple[str, ...]] = ()
 
     net: Net
-    lr: Annotated[float | Schedule, Positive(), Help("local learning rate", usual="0.01 to 0.5")] = 0.1
+    lr: Annotated[
+        float | Schedule, Positive(), Help("local learning rate", usual="0.01 to 0.5")
+    ] = 0.1
     epochs: Annotated[int, AtLeast(1), Help("local epochs", usual="1 to 5")] = 1
     batch_size: Annotated[int, AtLeast(1), Help("examples in a batch", usual="10 to 64")] = 32
     optimizer: Annotated[Optimizer, Help("the local optimizer")] = field(default_factory=SGD)
@@ -52,7 +59,9 @@ class Method(Described, Checked):
     ] = False
     statistics: Annotated[
         Literal["average", "local", "refuse"],
-        Help('running statistics of BatchNorm: "average", "local" (stay on the client) or "refuse"'),
+        Help(
+            'running statistics of BatchNorm: "average", "local" (stay on the client) or "refuse"'
+        ),
     ] = "average"
 
     # every method says
@@ -84,7 +93,9 @@ class Method(Described, Checked):
         return blocks
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        """Weights [slots] with which a block is written; default: the number of examples, where it was read."""
+        """Weights [slots] with which a block is written; default: the number of
+        examples, where it was read.
+        """
         return {}
 
     # on the server, in a round
@@ -110,7 +121,8 @@ class Method(Described, Checked):
     def joining(self) -> list[Phase]:
         """What a client that never took part does to get its model; nothing of it is uploaded.
 
-        Where models have no part of a client's own, a new client is like any other; else it trains once, for itself.
+        Where models have no part of a client's own, a new client is like any other; else it trains
+        once, for itself.
         """
         return self.adaptation() or (self.phases() if self.has_personal_state else [])
 
@@ -132,7 +144,13 @@ class Method(Described, Checked):
     ) -> Update:
         """An update of some blocks with the method's own loss, learning rate and optimizer."""
         return Update(
-            train, loss or self.loss, self.lr if lr is None else lr, optimizer or self.optimizer, pull, repeat, project
+            train,
+            loss or self.loss,
+            self.lr if lr is None else lr,
+            optimizer or self.optimizer,
+            pull,
+            repeat,
+            project,
         )
 
     def options(self) -> dict[str, Any]:
@@ -141,13 +159,17 @@ class Method(Described, Checked):
 
     @property
     def has_personal_state(self) -> bool:
-        """Whether a part of the model stays with its client: private blocks, or statistics of its own."""
+        """Whether a part of the model stays with its client: private blocks, or
+        statistics of its own.
+        """
         own_statistics = self.statistics == "local" and any(map(is_statistic, self.net.names))
         return own_statistics or any(isinstance(block, Private) for block in self.blocks().values())
 
     @property
     def stateful(self) -> bool:
-        """Whether a client keeps anything between rounds: a part of its model, or what its optimizer remembers."""
+        """Whether a client keeps anything between rounds: a part of its model, or what
+        its optimizer remembers.
+        """
         return self.has_personal_state or self.keep_optimizer
 
 

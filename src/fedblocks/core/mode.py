@@ -1,4 +1,6 @@
-"""What a layer may know about the call it is in: training or not, which rows are real, where noise comes from."""
+"""What a layer may know about the call it is in: training or not, which rows are real,
+where noise comes from.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def current() -> Mode:
 
 
 @contextmanager
-def mode(training: bool, mapped: bool, mask: Tensor | None = None, key: Tensor | None = None) -> Iterator[None]:
+def mode(
+    training: bool, mapped: bool, mask: Tensor | None = None, key: Tensor | None = None
+) -> Iterator[None]:
     """Run one forward pass under these circumstances."""
     token = _mode.set(Mode(training, mapped, mask, key))
     try:

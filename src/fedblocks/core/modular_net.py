@@ -1,4 +1,6 @@
-"""Nets made of interchangeable modules: one path through a pool that has several copies of each layer."""
+"""Nets made of interchangeable modules: one path through a pool that has several copies
+of each layer.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ Make = Callable[[], nn.Module]
 class ModularNet(Net):
     """One path through a pool of modules: an encoder, any middle blocks, an output block.
 
-    `net.stages` are its layers. `summary(width)` makes what a router looks at inputs with: [batch, width].
+    `net.stages` are its layers. `summary(width)` makes what a router looks at inputs with: [batch,
+    width].
     """
 
     def __init__(
@@ -30,27 +33,41 @@ class ModularNet(Net):
         input_shape: Sequence[int] | None = None,
     ) -> None:
         makers = tuple(layers)
-        super().__init__(lambda: nn.Sequential(*(make() for make in makers)), None, None, dtype, input_shape)
+        super().__init__(
+            lambda: nn.Sequential(*(make() for make in makers)), None, None, dtype, input_shape
+        )
         self.summary = summary
         self.classes = dense_head(self).out_features
         empty = [str(number) for number, stage in enumerate(self.stages, 1) if not stage.names]
         if len(makers) < 2 or empty:
-            reason = f"layer {', '.join(empty)} has no parameters" if empty else f"{len(makers)} layer is too few"
-            raise UserError(f"a modular net needs an encoder and an output block: {reason}", "give each layer a module")
+            reason = (
+                f"layer {', '.join(empty)} has no parameters"
+                if empty
+                else f"{len(makers)} layer is too few"
+            )
+            raise UserError(
+                f"a modular net needs an encoder and an output block: {reason}",
+                "give each layer a module",
+            )
 
 
 def modular(
     net: Net, widths: Sequence[int] = (512, 256), dropout: float = 0.5, spread: float | None = None
 ) -> ModularNet:
-    """A path whose encoder is any net with a wider last layer: encoder, a dense block for each further width, output.
+    """A path whose encoder is any net with a wider last layer: encoder, a dense block for each
+    further width, output.
 
     `spread` is the standard deviation of the blocks' first weights; None leaves them to torch.
     """
     classes = dense_head(net).out_features
     encoder = partial(_encoder, net, widths[0])
-    middle = [partial(_middle, before, after, dropout, spread) for before, after in pairwise(widths)]
+    middle = [
+        partial(_middle, before, after, dropout, spread) for before, after in pairwise(widths)
+    ]
     output = partial(_dense, widths[-1], classes, spread)
-    return ModularNet([encoder, *middle, output], partial(with_outputs, net), net.dtype, net.input_shape)
+    return ModularNet(
+        [encoder, *middle, output], partial(with_outputs, net), net.dtype, net.input_shape
+    )
 
 
 def dense_head(net: Net) -> nn.Linear:
@@ -73,14 +90,21 @@ def with_outputs(net: Net, outputs: int) -> nn.Module:
 
 
 def started_from(net: Net, params: Params) -> Net:
-    """The same net, starting from trained tensors whatever the seed: pre-training in a run of its own."""
+    """The same net, starting from trained tensors whatever the seed: pre-training in a
+    run of its own.
+    """
     if params.keys() != set(net.names):
         odd = sorted(params.keys() ^ set(net.names))
-        raise UserError(f"the weights are not those of this net: {', '.join(odd[:3])}", "give all tensors of one slot")
+        raise UserError(
+            f"the weights are not those of this net: {', '.join(odd[:3])}",
+            "give all tensors of one slot",
+        )
 
     def make() -> nn.Module:
         module = net.make().to(net.dtype)
-        module.load_state_dict({name: value.detach().cpu() for name, value in params.items()}, strict=False)
+        module.load_state_dict(
+            {name: value.detach().cpu() for name, value in params.items()}, strict=False
+        )
         return module
 
     return Net(make, net.head_module, None, net.dtype, net.input_shape)

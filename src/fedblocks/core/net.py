@@ -1,4 +1,6 @@
-"""Networks as pure functions of named tensors: any `nn.Module`, cut into pieces that blocks can hold."""
+"""Networks as pure functions of named tensors: any `nn.Module`, cut into pieces that
+blocks can hold.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,8 @@ class Net:
         output: Output | None = None,
     ) -> None:
         self.make, self.dtype, self.output = make, dtype, output
-        self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example, where it is known
+        # of one example, where it is known
+        self.input_shape = None if input_shape is None else tuple(input_shape)
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
             self.template = in_precision(mappable(checked_module(make)), dtype)
@@ -85,12 +88,14 @@ class Net:
         input_shape: Sequence[int] | None = None,
         output: Output | None = None,
     ) -> Net:
-        """Any module, or a function that makes one. `head` names the last layers, `blocks` any other cut.
+        """Any module, or a function that makes one. `head` names the last layers, `blocks` any
+        other cut.
 
-        A seed re-initialises the module (`reset_parameters`); `keep_weights` starts from its own weights.
-        `input_shape`, of one example, is needed only by methods that build a layer on the inputs (Flow's router).
-        `output` says where the logits are in what the module returns, if that is no tensor: a place in a tuple (0), a
-        key of a dictionary or the name of an attribute ("logits"), or a function.
+        A seed re-initialises the module (`reset_parameters`); `keep_weights` starts from its own
+        weights. `input_shape`, of one example, is needed only by methods that build a layer on the
+        inputs (Flow's router). `output` says where the logits are in what the module returns, if
+        that is no tensor: a place in a tuple (0), a key of a dictionary or the name of an attribute
+        ("logits"), or a function.
         """
         if isinstance(module, nn.Module):
             make = partial(copy.deepcopy if keep_weights else reset, module)
@@ -128,7 +133,11 @@ class Net:
 
     def _logits(self, result: Any) -> Tensor:
         """The logits in what the module returned."""
-        return result if self.output is None and isinstance(result, Tensor) else take_logits(result, self.output)
+        return (
+            result
+            if self.output is None and isinstance(result, Tensor)
+            else take_logits(result, self.output)
+        )
 
     def piece(self, names: Iterable[str]) -> Piece:
         """Some of the tensors, in the net's own order."""
@@ -180,13 +189,19 @@ class Net:
     def norms(self) -> Piece:
         """The normalisation layers, parameters and statistics."""
         kinds = (BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d)
-        paths = [path for path, module in self.template.named_modules() if isinstance(module, kinds)]
+        paths = [
+            path for path, module in self.template.named_modules() if isinstance(module, kinds)
+        ]
         return self.piece(self._under(paths))
 
     @cached_property
     def stages(self) -> tuple[Piece, ...]:
-        """The net as a chain of callable pieces, each with the tensors of its own; empty if it is no chain."""
-        return tuple(Piece(self, self._under_child(i), range(i, i + 1)) for i in range(len(self._children)))
+        """The net as a chain of callable pieces, each with the tensors of its own;
+        empty if it is no chain.
+        """
+        return tuple(
+            Piece(self, self._under_child(i), range(i, i + 1)) for i in range(len(self._children))
+        )
 
     def run_stage(self, index: int, params: Params, x: Tensor) -> Tensor:
         prefix = f"{self._children[index]}."
@@ -196,12 +211,16 @@ class Net:
 
     @cached_property
     def unmappable(self) -> list[str]:
-        """Layers that cannot be mapped over clients: such nets run on the sequential engine only."""
+        """Layers that cannot be mapped over clients: such nets run on the sequential
+        engine only.
+        """
         return [path for path, module in self.template.named_modules() if not can_be_mapped(module)]
 
     @cached_property
     def constant_names(self) -> list[str]:
-        """Buffers that training does not move; each is the same for all clients, rounds and seeds."""
+        """Buffers that training does not move; each is the same for all clients, rounds
+        and seeds.
+        """
         return [name for name, _ in self.template.named_buffers() if name not in self.names]
 
     @property
@@ -214,7 +233,9 @@ class Net:
         wanted = {name: value.shape for name, value in self.constants.items()}
         if wanted != {name: value.shape for name, value in values.items()}:
             known = f"{', '.join(values) or 'none'}, not {', '.join(wanted) or 'none'}"
-            raise NetError(f"the stored constants are those of another net: {known}", "use the code of the run")
+            raise NetError(
+                f"the stored constants are those of another net: {known}", "use the code of the run"
+            )
         for name, value in self.constants.items():
             value.copy_(values[name])
         devices = list(self._templates)
@@ -232,7 +253,9 @@ class Net:
         return [name for name, _ in self.template.named_children()] if chain else []
 
     def place(self, device: torch.device) -> None:
-        """Make the template for a device now: inside a derivative of torch.func it could not be made."""
+        """Make the template for a device now: inside a derivative of torch.func it
+        could not be made.
+        """
         self._on(device)
 
     def _on(self, device: torch.device) -> Template:
@@ -263,21 +286,31 @@ class Net:
         return [n for n in self.names if n.startswith(f"{self._children[index]}.")]
 
     def _check_module(self, path: str) -> None:
-        known = {p for p, _ in self.template.named_modules()} | set(self.names)  # "" is the module itself
+        # "" is the module itself
+        known = {p for p, _ in self.template.named_modules()} | set(self.names)
         if path not in known:
             raise UserError(f'the net has no module "{path}"', nearest(path, known))
 
     def _last_layer(self) -> str:
-        paths = [p for p, m in self.template.named_modules() if any(True for _ in m.parameters(recurse=False))]
+        paths = [
+            p
+            for p, m in self.template.named_modules()
+            if any(True for _ in m.parameters(recurse=False))
+        ]
         if not paths:
-            raise UserError("the net has no layer with parameters", "give a module that can be trained")
+            raise UserError(
+                "the net has no layer with parameters", "give a module that can be trained"
+            )
         last: str = paths[-1]
         return last
 
     def _stages_of(self, names: set[str], after: bool) -> range | None:
         """The stretch of the chain before or after the cut, if it uses exactly these tensors."""
         later = names if after else set(self.names) - names
-        cut = next((i for i in range(len(self._children)) if later & set(self._under_child(i))), len(self._children))
+        cut = next(
+            (i for i in range(len(self._children)) if later & set(self._under_child(i))),
+            len(self._children),
+        )
         stretch = range(cut, len(self._children)) if after else range(cut)
         covered = {n for index in stretch for n in self._under_child(index)}
         return stretch if self._children and covered == names else None

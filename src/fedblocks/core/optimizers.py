@@ -1,4 +1,6 @@
-"""Local optimizers: how a gradient becomes a step. Fresh in every round unless a run keeps their memory."""
+"""Local optimizers: how a gradient becomes a step. Fresh in every round unless a run
+keeps their memory.
+"""
 
 from __future__ import annotations
 
@@ -12,44 +14,62 @@ from fedblocks.core.checks import Checked
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Positive
 
 Memory = dict[str, list[Tensor]]  # what an optimizer remembers, one list of tensors for each moment
-Rate = float | Tensor  # a learning rate; a tensor where a captured graph reads it anew, [clients] where they differ
+# a learning rate; a tensor where a captured graph reads it anew, [clients] where they differ
+Rate = float | Tensor
 Count = int | Tensor  # steps so far, this one included; a tensor where clients of a stack differ
 
-Kept = Annotated[float, AtLeast(0), Below(1)]  # how much of a moving average stays from step to step
+# how much of a moving average stays from step to step
+Kept = Annotated[float, AtLeast(0), Below(1)]
 
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """A way to step. Works in place on the working copies of one client's (or one cohort's) round."""
+    """A way to step. Works in place on the working copies of one client's (or one
+    cohort's) round.
+    """
 
     def memory(self, params: list[Tensor]) -> Memory: ...
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None: ...
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
 class SGD(Checked):
     """Stochastic gradient descent, as in `torch.optim.SGD`."""
 
-    momentum: Annotated[Kept, Help("how much of the velocity stays from step to step", usual="0.9")] = 0.0
+    momentum: Annotated[
+        Kept, Help("how much of the velocity stays from step to step", usual="0.9")
+    ] = 0.0
     nesterov: Annotated[bool, Help("look ahead along the velocity; needs momentum")] = False
     weight_decay: Annotated[float, AtLeast(0), Help("pull of the weights to 0", usual="1e-4")] = 0.0
 
     def conflicts(self) -> list[Conflict]:
         idle = self.nesterov and not self.momentum
-        return [Conflict("nesterov", "has no effect without momentum", "set momentum, e.g. 0.9")] if idle else []
+        return (
+            [Conflict("nesterov", "has no effect without momentum", "set momentum, e.g. 0.9")]
+            if idle
+            else []
+        )
 
     def memory(self, params: list[Tensor]) -> Memory:
         return {"velocity": [torch.zeros_like(p) for p in params]} if self.momentum else {}
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count
+    ) -> None:
         if self.weight_decay:
             grads = list(torch._foreach_add(grads, params, alpha=self.weight_decay))
         if self.momentum:
             velocity = memory["velocity"]
             torch._foreach_mul_(velocity, self.momentum)
             torch._foreach_add_(velocity, grads)
-            grads = list(torch._foreach_add(grads, velocity, alpha=self.momentum)) if self.nesterov else velocity
+            grads = (
+                list(torch._foreach_add(grads, velocity, alpha=self.momentum))
+                if self.nesterov
+                else velocity
+            )
         _descend(params, grads, lr)
 
 
@@ -58,20 +78,29 @@ class Adam(Checked):
     """Adam, as in `torch.optim.Adam`."""
 
     betas: Annotated[
-        tuple[float, float], AtLeast(0), Below(1), Help("how much of the mean and of the squares stays")
+        tuple[float, float],
+        AtLeast(0),
+        Below(1),
+        Help("how much of the mean and of the squares stays"),
     ] = (0.9, 0.999)
     eps: Annotated[float, Positive(), Help("keeps the division by the squares' root finite")] = 1e-8
-    weight_decay: Annotated[float, AtLeast(0), Help("pull of the weights to 0, in the gradient")] = 0.0
+    weight_decay: Annotated[
+        float, AtLeast(0), Help("pull of the weights to 0, in the gradient")
+    ] = 0.0
 
     def memory(self, params: list[Tensor]) -> Memory:
         return {name: [torch.zeros_like(p) for p in params] for name in ("mean", "square")}
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count
+    ) -> None:
         if self.weight_decay:
             grads = list(torch._foreach_add(grads, params, alpha=self.weight_decay))
         self._move(params, grads, memory, lr, count)
 
-    def _move(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
+    def _move(
+        self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count
+    ) -> None:
         (slow, slower), mean, square = self.betas, memory["mean"], memory["square"]
         torch._foreach_lerp_(mean, grads, 1 - slow)
         torch._foreach_mul_(square, slower)
@@ -88,9 +117,13 @@ class Adam(Checked):
 class AdamW(Adam):
     """Adam with decoupled weight decay, as in `torch.optim.AdamW`."""
 
-    weight_decay: Annotated[float, AtLeast(0), Help("pull of the weights to 0, beside the gradient")] = 0.01
+    weight_decay: Annotated[
+        float, AtLeast(0), Help("pull of the weights to 0, beside the gradient")
+    ] = 0.01
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count
+    ) -> None:
         torch._foreach_mul_(params, _broadcast(1 - lr * self.weight_decay, params))
         self._move(params, grads, memory, lr, count)
 
@@ -109,6 +142,8 @@ def each_client(value: Rate, like: Tensor) -> Rate:
 
 def _descend(params: list[Tensor], direction: list[Tensor], lr: Rate) -> None:
     if isinstance(lr, Tensor):
-        torch._foreach_sub_(params, torch._foreach_mul(direction, _broadcast(lr, params) if lr.dim() else lr))
+        torch._foreach_sub_(
+            params, torch._foreach_mul(direction, _broadcast(lr, params) if lr.dim() else lr)
+        )
     else:
         torch._foreach_add_(params, direction, alpha=-lr)

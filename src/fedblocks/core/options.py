@@ -1,7 +1,9 @@
-"""What an option may be, said where it stands: `branches: Annotated[int, AtLeast(1), Help("of every layer")] = 3`.
+"""What an option may be, said where it stands: `branches: Annotated[int, AtLeast(1), Help("of every
+layer")] = 3`.
 
-A limit holds for a number, for each number of a list, and for every value of a schedule. `fedblocks.core.checks` reads
-these marks to refuse wrong values; configurations, the JSON Schema and the documentation read them, too.
+A limit holds for a number, for each number of a list, and for every value of a schedule.
+`fedblocks.core.checks` reads these marks to refuse wrong values; configurations, the JSON Schema
+and the documentation read them, too.
 """
 
 from __future__ import annotations

@@ -13,25 +13,43 @@ from torch.nn.parameter import is_lazy
 
 from fedblocks.core.errors import NetError
 
-Output = int | str | Callable[[Any], Tensor]  # a place in a tuple, a key or an attribute, or a function
+# a place in a tuple, a key or an attribute, or a function
+Output = int | str | Callable[[Any], Tensor]
 
 
 def checked_module(make: Callable[[], nn.Module]) -> nn.Module:
     """What a function makes, if it is a module whose tensors are there from the start."""
     if not callable(make):
-        raise NetError(f"a {type(make).__name__} is no module", "give an nn.Module, or a function that makes one")
+        raise NetError(
+            f"a {type(make).__name__} is no module",
+            "give an nn.Module, or a function that makes one",
+        )
     module = make()
     if not isinstance(module, nn.Module):
-        raise NetError(f"the function makes a {type(module).__name__}, not a module", "return an nn.Module from it")
+        raise NetError(
+            f"the function makes a {type(module).__name__}, not a module",
+            "return an nn.Module from it",
+        )
     tensors = [*module.named_parameters(), *module.named_buffers()]
     lazy = next((name for name, tensor in tensors if is_lazy(tensor)), None)
     if lazy is not None:
-        fix = "give its size, e.g. nn.Linear(64, 10) for nn.LazyLinear(10): all tensors are made at the start"
-        raise NetError(f'the layer "{lazy.rpartition(".")[0]}" is lazy: its size shows only when data come', fix)
-    frozen = next((name for name, tensor in module.named_parameters() if not tensor.requires_grad), None)
+        fix = (
+            "give its size, e.g. nn.Linear(64, 10) for nn.LazyLinear(10): all tensors are made "
+            "at the start"
+        )
+        raise NetError(
+            f'the layer "{lazy.rpartition(".")[0]}" is lazy: its size shows only when data come',
+            fix,
+        )
+    frozen = next(
+        (name for name, tensor in module.named_parameters() if not tensor.requires_grad), None
+    )
     if frozen is not None:
         fix = "register it as a buffer, which stays as it is, or leave requires_grad on"
-        raise NetError(f'the parameter "{frozen}" is frozen (requires_grad=False), but all parameters train', fix)
+        raise NetError(
+            f'the parameter "{frozen}" is frozen (requires_grad=False), but all parameters train',
+            fix,
+        )
     return module
 
 
@@ -44,7 +62,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def in_precision(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """The module itself, its real numbers in this precision; `module.to` would make complex numbers real."""
+    """The module itself, its real numbers in this precision; `module.to` would make
+    complex numbers real.
+    """
     module._apply(lambda value: value.to(dtype) if value.is_floating_point() else value)  # type: ignore[no-untyped-call]
     return module
 
@@ -61,7 +81,9 @@ def reset(module: nn.Module) -> nn.Module:
 
 
 def check_can_be_reset(module: nn.Module) -> None:
-    """Refuse a module with parameters that `reset` leaves as they are: no seed would change them."""
+    """Refuse a module with parameters that `reset` leaves as they are: no seed would
+    change them.
+    """
     blank = copy.deepcopy(module)
     with torch.no_grad():
         for tensor in blank.parameters():
@@ -72,8 +94,10 @@ def check_can_be_reset(module: nn.Module) -> None:
     for name, tensor in again.named_parameters():
         if not is_lazy(tensor) and bool(tensor.isnan().any()):
             raise NetError(
-                f'the parameter "{name}" belongs to no layer with reset_parameters, so that no seed would change it',
-                "pass a function that makes the module, Net.of(lambda: MyNet()), or keep_weights=True",
+                f'the parameter "{name}" belongs to no layer with reset_parameters, so that no '
+                f"seed would change it",
+                "pass a function that makes the module, Net.of(lambda: MyNet()), or "
+                "keep_weights=True",
             )
 
 
@@ -98,12 +122,22 @@ def _take(result: Any, output: Output) -> Any:
 def _refuse(result: Any, output: Output | None) -> NoReturn:
     """Say what a module returned instead of logits, and how to say where they are."""
     if isinstance(result, Mapping):
-        what, place = f"a dictionary with the keys {', '.join(map(repr, result))}", repr(next(iter(result), "logits"))
+        what, place = (
+            f"a dictionary with the keys {', '.join(map(repr, result))}",
+            repr(next(iter(result), "logits")),
+        )
     elif isinstance(result, tuple | list):
         what, place = f"a {type(result).__name__} of {len(result)}", "0"
     else:
-        tensors = [name for name, value in getattr(result, "__dict__", {}).items() if isinstance(value, Tensor)]
+        tensors = [
+            name
+            for name, value in getattr(result, "__dict__", {}).items()
+            if isinstance(value, Tensor)
+        ]
         what, place = f"a {type(result).__name__}", repr(next(iter(tensors), "logits"))
     with_output = "" if output is None else f", in which output={output!r} is no tensor"
-    fix = f"say where the logits are: Net.of(..., output={place}), or output=a function of what the module returns"
+    fix = (
+        f"say where the logits are: Net.of(..., output={place}), or output=a function of what "
+        f"the module returns"
+    )
     raise NetError(f"the module returns {what}, not a tensor of logits{with_output}", fix)

@@ -33,13 +33,18 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Filled:
-    """Tensors shaped like those of a part, all of one value at the start: control variates, mixing weights."""
+    """Tensors shaped like those of a part, all of one value at the start: control
+    variates, mixing weights.
+    """
 
     part: Part
     value: float
 
     def init(self, seed: int) -> Params:
-        return {name: torch.full_like(tensor, self.value) for name, tensor in self.part.init(seed).items()}
+        return {
+            name: torch.full_like(tensor, self.value)
+            for name, tensor in self.part.init(seed).items()
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +56,11 @@ class Sized:
 
 @cache
 def is_statistic(name: str) -> bool:
-    """Whether training moves this tensor without a gradient: BatchNorm's running mean and variance."""
+    """Whether training moves this tensor without a gradient: BatchNorm's running mean
+    and variance.
+    """
     return name.rpartition(".")[2] in ("running_mean", "running_var")
 
 
-OPTIMIZER = "optimizer/"  # starts the names of private blocks that hold what local optimizers remember
+# starts the names of private blocks that hold what local optimizers remember
+OPTIMIZER = "optimizer/"

@@ -35,15 +35,20 @@ class Batch:
         return (values * self.mask).sum() / self.mask.sum().clamp(min=1)
 
     def loss(self, logits: Tensor) -> Tensor:
-        """Cross-entropy, averaged over the real examples (over their scored tokens for sequences)."""
+        """Cross-entropy, averaged over the real examples (over their scored tokens for
+        sequences).
+        """
         total, count = summed_losses(logits, self.y)
         return (total * self.mask).sum() / (count * self.mask).sum().clamp(min=1)
 
 
 def summed_losses(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """For each example, the sum of its cross-entropies and how many labels were scored: both [batch]."""
+    """For each example, the sum of its cross-entropies and how many labels were scored:
+    both [batch].
+    """
     scored = (y != IGNORE).to(logits.dtype)
-    flat = logits.flatten(0, -2) if y.dim() > 1 else logits  # classes last: other orders take a slow kernel
+    # classes last: other orders take a slow kernel
+    flat = logits.flatten(0, -2) if y.dim() > 1 else logits
     losses = F.cross_entropy(flat, y.flatten(), reduction="none", ignore_index=IGNORE)
     if y.dim() == 1:
         return losses, scored
@@ -79,7 +84,8 @@ class Update:
     optimizer: Optimizer = SGD()  # noqa: RUF009 - frozen
     pull: Pull | None = None
     repeat: int = 1
-    project: Callable[[Blocks], Blocks] | None = None  # maps the trained blocks back to where they must be
+    # maps the trained blocks back to where they must be
+    project: Callable[[Blocks], Blocks] | None = None
 
     def __post_init__(self) -> None:
         if self.loss is None and self.pull is None:
@@ -92,9 +98,11 @@ class Phase:
 
     updates: tuple[Update, ...]
     epochs: int = 1
-    on: str = "all"  # "all", "support" (the first half of a client's examples), "query" (the other half)
+    # "all", "support" (the first half of a client's examples), "query" (the other half)
+    on: str = "all"
     steps: int | None = None  # this many batches instead of whole epochs
-    begin: Callable[[Blocks], Blocks] | None = None  # new values for the trained blocks, before the first step
+    # new values for the trained blocks, before the first step
+    begin: Callable[[Blocks], Blocks] | None = None
 
     @property
     def train(self) -> tuple[str, ...]:

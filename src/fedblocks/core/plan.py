@@ -1,4 +1,6 @@
-"""A method's plan as a table: where each block lives, who sees and writes it, when it trains. Printed from the code."""
+"""A method's plan as a table: where each block lives, who sees and writes it, when it
+trains. Printed from the code.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,14 @@ class Plan:
     def text(self) -> str:
         """The plan as plain text."""
         lines = _table(self.rows)
-        for title, items in (("train", self.phases), ("adapt", self.adaptation), ("join", self.joining)):
-            lines += [f"{title} {number}: {item}" for number, item in enumerate(items, 1)] or [f"{title}: nothing"]
+        for title, items in (
+            ("train", self.phases),
+            ("adapt", self.adaptation),
+            ("join", self.joining),
+        ):
+            lines += [f"{title} {number}: {item}" for number, item in enumerate(items, 1)] or [
+                f"{title}: nothing"
+            ]
         return "\n".join([*lines, f"views: {', '.join(self.views)}"]) + "\n"
 
 
@@ -52,7 +60,10 @@ def plan(method: Method) -> Plan:
     layout, reads = method.blocks(), _reads(method)
     phases = method.phases()
     rows = [_row(method, name, block, reads.get(name), phases) for name, block in layout.items()]
-    described = [[_phase(phase) for phase in stage] for stage in (phases, method.adaptation(), method.joining())]
+    described = [
+        [_phase(phase) for phase in stage]
+        for stage in (phases, method.adaptation(), method.joining())
+    ]
     return Plan(rows, described[0], described[1], described[2], list(method.views()))
 
 
@@ -63,14 +74,24 @@ def _reads(method: Method) -> dict[str, Read]:
     cohort = Cohort(four, torch.ones(4, dtype=torch.double), tags, 4, round=0, seed=0)
     server = own_server(layout, initial_state({"all": method}, 4, seed=0).server)
     federated = {
-        name: default_read(b, cohort) for name, b in layout.items() if isinstance(b, Shared | Pool | PerClient)
+        name: default_read(b, cohort)
+        for name, b in layout.items()
+        if isinstance(b, Shared | Pool | PerClient)
     }
     return {**federated, **method.reads(server, cohort)}
 
 
-def _row(method: Method, name: str, block: Block, read: Read | None, phases: list[Phase]) -> dict[str, str]:
+def _row(
+    method: Method, name: str, block: Block, read: Read | None, phases: list[Phase]
+) -> dict[str, str]:
     trained = [str(number) for number, phase in enumerate(phases, 1) if name in phase.train]
-    cells = (name, _home(block), _sees(block, read), _writes(method, name, block, read), ", ".join(trained) or "-")
+    cells = (
+        name,
+        _home(block),
+        _sees(block, read),
+        _writes(method, name, block, read),
+        ", ".join(trained) or "-",
+    )
     return dict(zip(COLUMNS, cells, strict=True))
 
 
@@ -133,14 +154,18 @@ def _writes(method: Method, name: str, block: Block, read: Read | None) -> str:
 def _phase(phase: Phase) -> str:
     count, unit = (phase.epochs, "epoch") if phase.steps is None else (phase.steps, "step")
     length = f"{count} {unit}" if count == 1 else f"{count} {unit}s"
-    return f"on {phase.on} for {length}: " + "; then ".join(_update(update) for update in phase.updates)
+    return f"on {phase.on} for {length}: " + "; then ".join(
+        _update(update) for update in phase.updates
+    )
 
 
 def _update(update: Update) -> str:
     words = [" + ".join(update.train), f"lr {_brief(update.lr)}", _brief(update.optimizer)]
     if update.pull is not None:
         now = "as it is" if update.pull.live else "as it began"
-        words.append(f"{update.pull.block} pulled to {update.pull.to} {now} by {update.pull.strength}")
+        words.append(
+            f"{update.pull.block} pulled to {update.pull.to} {now} by {update.pull.strength}"
+        )
     if update.repeat > 1:
         words.append(f"{update.repeat} times")
     if update.project is not None:
@@ -152,8 +177,14 @@ def _brief(chosen: object) -> str:
     """A record by its name and what differs from its defaults."""
     if not is_dataclass(chosen):
         return str(chosen)
-    changed = {f.name: getattr(chosen, f.name) for f in fields(chosen) if getattr(chosen, f.name) != f.default}
-    return type(chosen).__name__ + (f"({', '.join(f'{k}={v}' for k, v in changed.items())})" if changed else "")
+    changed = {
+        f.name: getattr(chosen, f.name)
+        for f in fields(chosen)
+        if getattr(chosen, f.name) != f.default
+    }
+    return type(chosen).__name__ + (
+        f"({', '.join(f'{k}={v}' for k, v in changed.items())})" if changed else ""
+    )
 
 
 def _table(rows: list[dict[str, str]]) -> list[str]:

@@ -1,4 +1,6 @@
-"""What many clients keep, packed: a million clients cost their numbers, and a round the shards that it touches."""
+"""What many clients keep, packed: a million clients cost their numbers, and a round the
+shards that it touches.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Pack:
 
 @dataclass(frozen=True, eq=False)
 class StackedState(Mapping[int, Blocks]):
-    """What all clients of a small federation keep, as the one stack that a round left; rows are made when asked for."""
+    """What all clients of a small federation keep, as the one stack that a round left;
+    rows are made when asked for.
+    """
 
     pack: Pack
 
@@ -65,7 +69,9 @@ Shard = tuple[Pack, ...]  # one pack, or several where groups of clients differ
 
 @dataclass(frozen=True, eq=False)
 class ShardedState(Mapping[int, Blocks]):
-    """Client -> its private blocks. A change makes another population, which shares the shards that stay the same."""
+    """Client -> its private blocks. A change makes another population, which shares the
+    shards that stay the same.
+    """
 
     shards: Mapping[int, Shard] = field(default_factory=dict)  # ascending
 
@@ -93,18 +99,29 @@ class ShardedState(Mapping[int, Blocks]):
         """The same with other blocks for some clients."""
         touched = {
             number: self._repack(number, {client: changes[client] for client in clients})
-            for number, clients in groupby(sorted(changes), lambda client: client // CLIENTS_PER_SHARD)
+            for number, clients in groupby(
+                sorted(changes), lambda client: client // CLIENTS_PER_SHARD
+            )
         }
         shards = {**self.shards, **touched}
-        return ShardedState(shards if touched.keys() <= self.shards.keys() else dict(sorted(shards.items())))
+        return ShardedState(
+            shards if touched.keys() <= self.shards.keys() else dict(sorted(shards.items()))
+        )
 
     def on(self, device: torch.device | str) -> ShardedState:
         """The same on a device."""
-        return ShardedState({number: tuple(pack.on(device) for pack in shard) for number, shard in self.shards.items()})
+        return ShardedState(
+            {
+                number: tuple(pack.on(device) for pack in shard)
+                for number, shard in self.shards.items()
+            }
+        )
 
     def _repack(self, number: int, changes: Mapping[int, Blocks]) -> Shard:
         packs = self.shards.get(number, ())
-        if len(packs) == 1 and all(client in packs[0] and _fits(packs[0], new) for client, new in changes.items()):
+        if len(packs) == 1 and all(
+            client in packs[0] and _fits(packs[0], new) for client, new in changes.items()
+        ):
             return (_replace_rows(packs[0], changes),)
         known = {client: pack.row(client) for pack in packs for client in pack.ids}
         return packed({**known, **changes})
@@ -115,14 +132,22 @@ def packed(private: Mapping[int, Blocks]) -> Shard:
     alike: dict[Any, list[int]] = {}
     for client in sorted(private):
         alike.setdefault(_form(private[client]), []).append(client)
-    return tuple(Pack(tuple(ids), stack([private[client] for client in ids])) for ids in alike.values())
+    return tuple(
+        Pack(tuple(ids), stack([private[client] for client in ids])) for ids in alike.values()
+    )
 
 
-def merge_private(private: Mapping[int, Blocks], changes: Mapping[int, Blocks]) -> Mapping[int, Blocks]:
+def merge_private(
+    private: Mapping[int, Blocks], changes: Mapping[int, Blocks]
+) -> Mapping[int, Blocks]:
     """What clients keep after a round; packed once they are many."""
     if isinstance(private, ShardedState):
         return private.updated(changes)
-    if isinstance(changes, StackedState) and len(changes) < MANY and all(client in changes for client in private):
+    if (
+        isinstance(changes, StackedState)
+        and len(changes) < MANY
+        and all(client in changes for client in private)
+    ):
         return changes
     together = {**private, **changes}
     return together if len(together) < MANY else ShardedState().updated(together)
@@ -141,16 +166,21 @@ def _replace_rows(pack: Pack, changes: Mapping[int, Blocks]) -> Pack:
 
 def _fits(pack: Pack, blocks: Blocks) -> bool:
     """Whether these could be one more row."""
-    return pack.blocks.keys() == blocks.keys() and all(_alike(pack.blocks[name], own) for name, own in blocks.items())
+    return pack.blocks.keys() == blocks.keys() and all(
+        _alike(pack.blocks[name], own) for name, own in blocks.items()
+    )
 
 
 def _alike(rows: Params, one: Params) -> bool:
     return rows.keys() == one.keys() and all(
-        value.shape == rows[k].shape[1:] and (value.dtype, value.device) == (rows[k].dtype, rows[k].device)
+        value.shape == rows[k].shape[1:]
+        and (value.dtype, value.device) == (rows[k].dtype, rows[k].device)
         for k, value in one.items()
     )
 
 
 def _form(blocks: Blocks) -> Any:
     """Names, shapes and kinds of numbers."""
-    return tuple((n, tuple((k, v.shape, v.dtype, v.device) for k, v in b.items())) for n, b in blocks.items())
+    return tuple(
+        (n, tuple((k, v.shape, v.dtype, v.device) for k, v in b.items())) for n, b in blocks.items()
+    )

@@ -38,19 +38,31 @@ def fold(key: Tensor, number: int | Tensor) -> Tensor:
 
 
 def uniform(key: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Numbers in (0, 1) that depend on the key only, so that engines and resumed runs agree: [..., *shape]."""
+    """Numbers in (0, 1) that depend on the key only, so that engines and resumed runs
+    agree: [..., *shape].
+    """
     if key.is_cuda:
         from fedblocks.kernels.triton import noise
 
         return noise.uniform(key, shape, _STEP, _FIRST, _SECOND)
     count = math.prod(shape)
     index = torch.arange(1, count + 1, device=key.device)
-    bits = _mixed_(_scrambled_(key[..., None] + index.mul_(_STEP)))  # its last line moves no bit above 41
-    return (bits >> 41).bitwise_and_(0x7FFFFF).to(torch.float32).add_(0.5).div_(2**23).view(*key.shape, *shape)
+    # its last line moves no bit above 41
+    bits = _mixed_(_scrambled_(key[..., None] + index.mul_(_STEP)))
+    return (
+        (bits >> 41)
+        .bitwise_and_(0x7FFFFF)
+        .to(torch.float32)
+        .add_(0.5)
+        .div_(2**23)
+        .view(*key.shape, *shape)
+    )
 
 
 def _scrambled_(z: Tensor) -> Tensor:
-    """splitmix64's finaliser, in place; the masks make the shifts logical ones on signed integers."""
+    """splitmix64's finaliser, in place; the masks make the shifts logical ones on
+    signed integers.
+    """
     z = _mixed_(z)
     return z.bitwise_xor_((z >> 31).bitwise_and_(0x1FFFFFFFF))
 

@@ -1,4 +1,6 @@
-"""A recurrent net step by step, for methods that look inside its sequence: embed, cell, decode as pure functions."""
+"""A recurrent net step by step, for methods that look inside its sequence: embed, cell,
+decode as pure functions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ State = tuple[Tensor, Tensor]  # h and c, each [batch, hidden]
 
 
 class Unrolled:
-    """A chain with one LSTM layer: the stages before it embed, those after it decode all its states."""
+    """A chain with one LSTM layer: the stages before it embed, those after it decode
+    all its states.
+    """
 
     def __init__(self, net: Net, stage: int, path: str, lstm: nn.LSTM) -> None:
         self.net, self.path = net, path
@@ -30,7 +34,11 @@ class Unrolled:
         """The net step by step, or nothing if it is no chain with a stage that is all LSTM."""
         for index, stage in enumerate(net.stages):
             for path, module in net.template.named_modules():
-                if isinstance(module, nn.LSTM) and stage.names and all(n.startswith(f"{path}.") for n in stage.names):
+                if (
+                    isinstance(module, nn.LSTM)
+                    and stage.names
+                    and all(n.startswith(f"{path}.") for n in stage.names)
+                ):
                     _check(path, module)
                     return Unrolled(net, index, path, module)
         return None
@@ -41,7 +49,8 @@ class Unrolled:
 
     def start(self, x: Tensor) -> State:
         """The state before the first step of what `embed` gave."""
-        zero = x.new_zeros(x.shape[0], self.hidden)  # `len` would fix the batch size in an exported graph
+        # `len` would fix the batch size in an exported graph
+        zero = x.new_zeros(x.shape[0], self.hidden)
         return zero, zero
 
     def cell(self, params: Params, x: Tensor, state: State) -> State:
@@ -49,7 +58,9 @@ class Unrolled:
         return self.step(params, self.read(params, x), state)
 
     def read(self, params: Params, x: Tensor) -> Tensor:
-        """What the inputs say to the gates, as one product for all steps: [..., width] -> [..., 4 hidden]."""
+        """What the inputs say to the gates, as one product for all steps: [..., width]
+        -> [..., 4 hidden].
+        """
         bias = params[f"{self.path}.bias_ih_l0"] + params[f"{self.path}.bias_hh_l0"]
         return F.linear(x, params[f"{self.path}.weight_ih_l0"], bias)
 

@@ -15,7 +15,9 @@ from fedblocks.core.parts import Blocks, Params, is_statistic
 
 
 class Rule(Protocol):
-    """(memory, old slots, mean of the uploads) -> (memory, new slots); memory has one row for each slot."""
+    """(memory, old slots, mean of the uploads) -> (memory, new slots); memory has one
+    row for each slot.
+    """
 
     def memory(self, old: Params) -> Blocks: ...
 
@@ -49,23 +51,38 @@ class MovingAverage(Checked):
 
 @dataclass(frozen=True)
 class Adaptive(Checked):
-    """The change as a gradient for an adaptive server optimizer, without bias correction (Reddi et al., 2021)."""
+    """The change as a gradient for an adaptive server optimizer, without bias
+    correction (Reddi et al., 2021).
+    """
 
     lr: Annotated[float, AtLeast(0), Help("server learning rate")] = 0.01
     beta1: Annotated[Kept, Help("how much of the first moment is kept")] = 0.9
     beta2: Annotated[Kept, Help("how much of the second moment is kept")] = 0.99
-    tau: Annotated[float, Positive(), Help("degree of adaptivity; the second moment starts at its square")] = 1e-3
+    tau: Annotated[
+        float, Positive(), Help("degree of adaptivity; the second moment starts at its square")
+    ] = 1e-3
 
     def memory(self, old: Params) -> Blocks:
         floats = {name: old[name] for name in _moved(old)}
         second = {name: torch.full_like(value, self.tau**2) for name, value in floats.items()}
-        return {"first": {name: torch.zeros_like(value) for name, value in floats.items()}, "second": second}
+        return {
+            "first": {name: torch.zeros_like(value) for name, value in floats.items()},
+            "second": second,
+        }
 
     def apply(self, memory: Blocks, old: Params, mean: Params) -> tuple[Blocks, Params]:
         change = {name: mean[name] - old[name] for name in memory["first"]}
-        first = {name: torch.lerp(d, memory["first"][name], self.beta1) for name, d in change.items()}
-        second = {name: self.second_moment(memory["second"][name], d.square()) for name, d in change.items()}
-        moved = {name: old[name] + self.lr * first[name] / (second[name].sqrt() + self.tau) for name in change}
+        first = {
+            name: torch.lerp(d, memory["first"][name], self.beta1) for name, d in change.items()
+        }
+        second = {
+            name: self.second_moment(memory["second"][name], d.square())
+            for name, d in change.items()
+        }
+        moved = {
+            name: old[name] + self.lr * first[name] / (second[name].sqrt() + self.tau)
+            for name in change
+        }
         return {"first": first, "second": second}, {**mean, **moved}
 
     def second_moment(self, old: Tensor, square: Tensor) -> Tensor:
@@ -100,4 +117,6 @@ class ServerYogi(Adaptive):
 
 def _moved(old: Params) -> list[str]:
     """What a rule moves: parameters. Running statistics are no directions, and are averaged."""
-    return [name for name, value in old.items() if value.is_floating_point() and not is_statistic(name)]
+    return [
+        name for name, value in old.items() if value.is_floating_point() and not is_statistic(name)
+    ]

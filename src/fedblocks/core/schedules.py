@@ -17,8 +17,8 @@ Number = TypeVar("Number", float, Tensor)  # a tensor where a captured graph rea
 class Schedule(Protocol):
     """A number as a function of the round.
 
-    Limits of an option are checked at its rounds `turns`, between which it only rises or only falls; without them, at
-    the first round.
+    Limits of an option are checked at its rounds `turns`, between which it only rises or only
+    falls; without them, at the first round.
     """
 
     def __call__(self, round: Any) -> Any: ...
@@ -60,5 +60,7 @@ class Exponential(Checked):
 
 
 def at(value: float | Schedule, round: Any) -> Any:
-    """The value of a number or a schedule in this round: a number, or a tensor if the round is one."""
+    """The value of a number or a schedule in this round: a number, or a tensor if the
+    round is one.
+    """
     return value(round) if callable(value) else float(value)

@@ -25,7 +25,14 @@ from fedblocks.core.blocks import (
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.private_state import StackedState
-from fedblocks.core.state import State, count_bytes, initial_copy, initial_private, statistics_name, to_device
+from fedblocks.core.state import (
+    State,
+    count_bytes,
+    initial_copy,
+    initial_private,
+    statistics_name,
+    to_device,
+)
 from fedblocks.core.trees import map_leaves, stack
 
 
@@ -39,20 +46,25 @@ class Cohort:
     population: int  # how many clients can ever take part in training
     round: int
     seed: int  # of the server's own choices in this round
-    unseen: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # clients that never train
+    # clients that never train
+    unseen: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def mask_unseen(self, values: Tensor, fill: float) -> Tensor:
-        """Fill the columns of clients that never train, [..., all clients]: nobody learned anything in their slots."""
+        """Fill the columns of clients that never train, [..., all clients]: nobody
+        learned anything in their slots.
+        """
         return values.index_fill(-1, self.unseen, fill) if len(self.unseen) else values
 
     def without_unseen(self, rows: Tensor) -> Tensor:
         """The rows of clients that can train, of [all clients, ...]."""
         if not len(self.unseen):
             return rows
-        keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device).index_fill(0, self.unseen, False)
+        keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device).index_fill(
+            0, self.unseen, False
+        )
         return rows[keep]
 
 
@@ -67,9 +79,13 @@ class Download:
 
 
 def requested(slots: Params, wanted: Tensor) -> Params:
-    """The second download: the slots that a client asked for, and zero for the others; [slots] or [clients, slots]."""
+    """The second download: the slots that a client asked for, and zero for the others;
+    [slots] or [clients, slots].
+    """
     mask = wanted != 0
-    return {k: torch.where(mask.view(*mask.shape, *[1] * (v.dim() - 1)), v, 0) for k, v in slots.items()}
+    return {
+        k: torch.where(mask.view(*mask.shape, *[1] * (v.dim() - 1)), v, 0) for k, v in slots.items()
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +97,9 @@ class Beginnings:
 
     @staticmethod
     def of(method: Method, seed: int) -> Beginnings:
-        parts = {name: block.part for name, block in method.blocks().items() if isinstance(block, Fresh)}
+        parts = {
+            name: block.part for name, block in method.blocks().items() if isinstance(block, Fresh)
+        }
         fresh = {name: initial_copy(part, seed) for name, part in parts.items() if part is not None}
         return Beginnings(initial_private(method, seed), fresh)
 
@@ -100,7 +118,9 @@ def gather(method: Method, state: State, cohort: Cohort, beginnings: Beginnings)
                 blocks[name] = kept.side_by_side(name, beginnings.private[name])
             case Fresh():
                 if block.part is not None:
-                    blocks[name] = _for_all(to_device(beginnings.fresh[name], cohort.ids.device), len(cohort))
+                    blocks[name] = _for_all(
+                        to_device(beginnings.fresh[name], cohort.ids.device), len(cohort)
+                    )
             case Pool(on_request=True):
                 on_request[name] = state.server[server_name(name, block)]
             case ServerOnly():
@@ -140,7 +160,9 @@ class Kept:
         """[clients, ...], with something for those who have kept nothing."""
         if not self.clients:
             return to_device(self.stack[name], self.device)
-        copies: Params = stack([to_device(own.get(name, otherwise), self.device) for own in self.clients])
+        copies: Params = stack(
+            [to_device(own.get(name, otherwise), self.device) for own in self.clients]
+        )
         return copies
 
 
@@ -154,12 +176,17 @@ def default_read(block: Block, cohort: Cohort) -> Read:
 
 
 def sent_copies(slots: Params, read: Read) -> Params:
-    """[slots, ...] -> what each client sees: [clients, ...], or [clients, how many, ...] side by side."""
+    """[slots, ...] -> what each client sees: [clients, ...], or [clients, how many,
+    ...] side by side.
+    """
     match read:
         case Generated():
             return read.values
         case Mixture():
-            return {k: torch.einsum("cs,s...->c...", read.weights.to(v.dtype), v) for k, v in slots.items()}
+            return {
+                k: torch.einsum("cs,s...->c...", read.weights.to(v.dtype), v)
+                for k, v in slots.items()
+            }
         case Selection():
             return {k: _selected(v, read.slots) for k, v in slots.items()}
 
@@ -176,14 +203,22 @@ def _selected(value: Tensor, slots: Tensor) -> Tensor:
 
 def own_server(layout: dict[str, Block], server: Blocks) -> Blocks:
     """The server's blocks under the names that the method gave them."""
-    return {name: server[server_name(name, b)] for name, b in layout.items() if not isinstance(b, Private | Fresh)}
+    return {
+        name: server[server_name(name, b)]
+        for name, b in layout.items()
+        if not isinstance(b, Private | Fresh)
+    }
 
 
 def bytes_per_slot(method: Method, state: State) -> dict[str, int]:
     """The size of one slot of every block that travels."""
     skip = method.statistics == "local"
     layout = method.blocks()
-    own = {name: state.server[server_name(name, b)] for name, b in layout.items() if isinstance(b, Federated)}
+    own = {
+        name: state.server[server_name(name, b)]
+        for name, b in layout.items()
+        if isinstance(b, Federated)
+    }
     return {name: count_bytes(slots, skip, _rows(slots)) for name, slots in own.items()}
 
 
@@ -215,4 +250,7 @@ def _with_own_statistics(blocks: Blocks, fresh: Blocks, kept: Kept) -> Blocks:
 def _kept_optimizers(kept: Kept) -> Blocks:
     """What local optimizers remember; nothing yet, as zeros, for clients that are new."""
     examples = {name: block for name, block in kept.names.items() if name.startswith(OPTIMIZER)}
-    return {name: kept.side_by_side(name, map_leaves(torch.zeros_like, block)) for name, block in examples.items()}
+    return {
+        name: kept.side_by_side(name, map_leaves(torch.zeros_like, block))
+        for name, block in examples.items()
+    }

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedblocks.core.blocks import Block, Federated, Fresh, PerClient, Pool, Private, ServerOnly, Shared, server_name
+from fedblocks.core.blocks import (
+    Block,
+    Federated,
+    Fresh,
+    PerClient,
+    Pool,
+    Private,
+    ServerOnly,
+    Shared,
+    server_name,
+)
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params, Part, Sized, is_statistic
@@ -28,7 +38,9 @@ class State:
 def initial_state(
     methods: Mapping[str, Method], population: int, seed: int, device: torch.device | str = "cpu"
 ) -> State:
-    """The state before the first round; groups of clients that share a server name must agree on its shape."""
+    """The state before the first round; groups of clients that share a server name must
+    agree on its shape.
+    """
     server: Blocks = {}
     memory: dict[str, Blocks] = {}
     for group, method in methods.items():
@@ -51,11 +63,16 @@ def initial_slots(block: Block, population: int, seed: int) -> Params:
             part = block.part.make(population) if isinstance(block.part, Sized) else block.part
             return initial_copy(part, seed)
         case Pool():
-            copies = [initial_copy(block.part, seed, 0 if block.alike else slot) for slot in range(block.size)]
+            copies = [
+                initial_copy(block.part, seed, 0 if block.alike else slot)
+                for slot in range(block.size)
+            ]
             return {name: torch.stack([copy[name] for copy in copies]) for name in copies[0]}
         case PerClient():
             copy = initial_copy(block.part, seed)
-            return {name: value.expand(population, *value.shape).clone() for name, value in copy.items()}
+            return {
+                name: value.expand(population, *value.shape).clone() for name, value in copy.items()
+            }
         case Shared():
             return {name: value[None] for name, value in initial_copy(block.part, seed).items()}
         case _:
@@ -63,19 +80,27 @@ def initial_slots(block: Block, population: int, seed: int) -> Params:
 
 
 def initial_copy(part: Part, seed: int, slot: int = 0) -> Params:
-    """One copy at the start. Slot 0 of every method starts from the same net, so that methods can be compared."""
+    """One copy at the start. Slot 0 of every method starts from the same net, so that
+    methods can be compared.
+    """
     return part.init(derive(seed, "init", slot))
 
 
 def initial_private(method: Method, seed: int) -> Blocks:
-    """What a client that never trained holds: its private blocks, and local statistics of shared ones."""
+    """What a client that never trained holds: its private blocks, and local statistics
+    of shared ones.
+    """
     private: Blocks = {}
     for name, block in method.blocks().items():
         if isinstance(block, Private):
             private[name] = initial_copy(block.part, seed)
         elif method.statistics == "local" and isinstance(block, Shared | Pool):
             slots = initial_slots(block, 0, seed)
-            own = {k: v if isinstance(block, Pool) else v[0] for k, v in slots.items() if is_statistic(k)}
+            own = {
+                k: v if isinstance(block, Pool) else v[0]
+                for k, v in slots.items()
+                if is_statistic(k)
+            }
             if own:
                 private[statistics_name(name)] = own
     return private
@@ -89,20 +114,29 @@ def statistics_name(block_name: str) -> str:
 def check_statistics(method: Method) -> None:
     """Refuse running statistics where the method was told to."""
     statistics = [name for name in method.net.names if is_statistic(name)]
-    copied = [n for n, b in method.blocks().items() if isinstance(b, Pool) and (b.of is not None or b.on_request)]
+    copied = [
+        n
+        for n, b in method.blocks().items()
+        if isinstance(b, Pool) and (b.of is not None or b.on_request)
+    ]
     if method.statistics == "local" and statistics and copied:
         raise UserError(
-            f'statistics = "local" has no meaning for "{copied[0]}", of which a client sees changing slots',
+            f'statistics = "local" has no meaning for "{copied[0]}", of which a client sees '
+            f"changing slots",
             'use statistics = "average"',
         )
     if method.statistics == "refuse" and statistics:
         layer = statistics[0].rpartition(".")[0]
-        raise UserError(f"net has running statistics ({layer})", "use GroupNorm, or track_running_stats=False")
+        raise UserError(
+            f"net has running statistics ({layer})", "use GroupNorm, or track_running_stats=False"
+        )
 
 
 def to_device(params: Params, device: torch.device | str) -> Params:
     there = torch.device(device)
-    return {name: value if value.device == there else value.to(there) for name, value in params.items()}
+    return {
+        name: value if value.device == there else value.to(there) for name, value in params.items()
+    }
 
 
 def _check_same_shapes(key: str, group: str, known: Params | None, new: Params) -> None:
@@ -113,7 +147,8 @@ def _check_same_shapes(key: str, group: str, known: Params | None, new: Params) 
     if differ:
         mine, theirs = (shapes.get(differ[0], "missing") for shapes in (have, want))
         raise UserError(
-            f'group "{group}" shares "{key}" with another group, but its tensors have other names or shapes: '
+            f'group "{group}" shares "{key}" with another group, but its tensors have other '
+            f"names or shapes: "
             f'"{differ[0]}" is {mine}, in the other group {theirs} (slots first)',
             "give the block another server name, or make the modules fit together",
         )
@@ -121,5 +156,7 @@ def _check_same_shapes(key: str, group: str, known: Params | None, new: Params) 
 
 def count_bytes(params: Params, skip_statistics: bool = False, rows: int = 1) -> int:
     """The size of one copy on the wire; `rows` is how many are side by side in these tensors."""
-    tensors: list[Tensor] = [v for k, v in params.items() if not (skip_statistics and is_statistic(k))]
+    tensors: list[Tensor] = [
+        v for k, v in params.items() if not (skip_statistics and is_statistic(k))
+    ]
     return sum(t.numel() // max(1, rows) * t.element_size() for t in tensors)

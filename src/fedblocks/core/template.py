@@ -16,10 +16,15 @@ Place = tuple[dict[str, Any], str]  # where a module keeps a tensor
 
 
 class Template:
-    """What `torch.func.functional_call` does, with the places looked up once: steps of small nets are mostly this."""
+    """What `torch.func.functional_call` does, with the places looked up once: steps of
+    small nets are mostly this.
+    """
 
     def __init__(
-        self, module: nn.Module, switch: Callable[[nn.Module, bool], None], guard: AbstractContextManager[Any] | None
+        self,
+        module: nn.Module,
+        switch: Callable[[nn.Module, bool], None],
+        guard: AbstractContextManager[Any] | None,
     ) -> None:
         self.module, self.switch, self.guard = module, switch, guard
         self.training = module.training

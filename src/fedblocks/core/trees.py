@@ -21,11 +21,18 @@ def leaves(tree: Tree) -> Iterator[Any]:
 
 
 def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Any:
-    """Apply a function to the leaves of a tree, together with those at the same place of other trees."""
+    """Apply a function to the leaves of a tree, together with those at the same place
+    of other trees.
+    """
     if isinstance(tree, dict):
-        return {name: map_leaves(function, branch, *(other[name] for other in others)) for name, branch in tree.items()}
+        return {
+            name: map_leaves(function, branch, *(other[name] for other in others))
+            for name, branch in tree.items()
+        }
     if isinstance(tree, list | tuple):
-        return type(tree)(map_leaves(function, *branches) for branches in zip(tree, *others, strict=True))
+        return type(tree)(
+            map_leaves(function, *branches) for branches in zip(tree, *others, strict=True)
+        )
     return function(tree, *others)
 
 
@@ -40,7 +47,9 @@ def stack(trees: Sequence[Tree]) -> Any:
 
 
 def take(tree: Tree, rows: Any) -> Any:
-    """Index the first dimension of every tensor: by a number, a slice, a mask or a tensor of numbers."""
+    """Index the first dimension of every tensor: by a number, a slice, a mask or a
+    tensor of numbers.
+    """
     return map_leaves(lambda tensor: tensor[rows], tree)
 
 
@@ -72,7 +81,9 @@ def copy(tree: Tree) -> Any:
 
 
 def shapes(tree: Tree) -> Hashable:
-    """Names, shapes and dtypes, and which tensors repeat one row; something to look recordings up by."""
+    """Names, shapes and dtypes, and which tensors repeat one row; something to look
+    recordings up by.
+    """
     if isinstance(tree, dict):
         return tuple((name, shapes(branch)) for name, branch in tree.items())
     if isinstance(tree, list | tuple):

@@ -15,12 +15,25 @@ from fedblocks.data.sets import SETS
 from fedblocks.data.shifts import SHIFTS, hidden_groups, joint_pool
 from fedblocks.data.synthetic import gaussian, markov, next_token_windows, waves
 
-# A function that returns a Pool or a Federation may be added as it is: DATASETS["trucks"] = load_trucks.
+# A function that returns a Pool or a Federation may be added as it is: DATASETS["trucks"] =
+# load_trucks.
 DATASETS: dict[str, DataSet | Callable[..., DataPool | Federation]] = {
-    "digits": DataSet("digits", digits_pool, 10, "images", "1,797 handwritten digits of UCI, 8 x 8 pixels, CC BY 4.0"),
-    "gaussian": DataSet("gaussian", gaussian, None, "features", "synthetic: a cloud of points per class"),
-    "waves": DataSet("waves", waves, None, "signals", "synthetic: sine waves of a frequency per class"),
-    "markov": DataSet("markov", markov, None, "tokens", "synthetic: token sequences, a Markov chain per topic"),
+    "digits": DataSet(
+        "digits",
+        digits_pool,
+        10,
+        "images",
+        "1,797 handwritten digits of UCI, 8 x 8 pixels, CC BY 4.0",
+    ),
+    "gaussian": DataSet(
+        "gaussian", gaussian, None, "features", "synthetic: a cloud of points per class"
+    ),
+    "waves": DataSet(
+        "waves", waves, None, "signals", "synthetic: sine waves of a frequency per class"
+    ),
+    "markov": DataSet(
+        "markov", markov, None, "tokens", "synthetic: token sequences, a Markov chain per topic"
+    ),
     **SETS,
 }
 
@@ -32,7 +45,9 @@ def dataset(name: str) -> DataSet:
     entry = DATASETS[name]
     if isinstance(entry, DataSet):
         return entry
-    return DataSet(name, cast(Callable[..., DataPool], entry), None, "features", (entry.__doc__ or "").strip())
+    return DataSet(
+        name, cast(Callable[..., DataPool], entry), None, "features", (entry.__doc__ or "").strip()
+    )
 
 
 __all__ = [

@@ -1,4 +1,6 @@
-"""Inputs and labels from numpy, torch and torch data sets, as the tensors that a federation holds."""
+"""Inputs and labels from numpy, torch and torch data sets, as the tensors that a
+federation holds.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class MapDataset(Protocol):
 
 
 def as_inputs(x: Inputs) -> Tensor:
-    """Bytes (0..255) become float32 in 0..1, other real numbers float32, whole numbers int64 (tokens)."""
+    """Bytes (0..255) become float32 in 0..1, other real numbers float32, whole numbers
+    int64 (tokens).
+    """
     tensor = x.detach().cpu() if isinstance(x, Tensor) else from_numpy(np.asarray(x))
     if tensor.dtype == torch.uint8:
         return tensor.to(torch.float32) / 255
@@ -49,7 +53,10 @@ def stack_dataset(dataset: MapDataset) -> tuple[Tensor, Tensor]:
     if not len(dataset):
         raise DataError("the data set is empty", "give one with at least one row")
     try:
-        pairs = [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in (dataset[row] for row in range(len(dataset)))]
+        pairs = [
+            (torch.as_tensor(x), torch.as_tensor(y))
+            for x, y in (dataset[row] for row in range(len(dataset)))
+        ]
         x, y = torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
     except (TypeError, ValueError, RuntimeError) as error:
         fix = "each item must be (input, label) of one shape; add a transform to tensors"

@@ -29,11 +29,18 @@ def check_shapes(federation: Federation) -> None:
     """The parts of a federation are of one size; cheap enough for every construction."""
     rows, clients = len(federation.x), len(federation.train)
     same_length(x=rows, y=len(federation.y))
-    counts = {"names": len(federation.names), "validation": len(federation.validation), "test": len(federation.test)}
+    counts = {
+        "names": len(federation.names),
+        "validation": len(federation.validation),
+        "test": len(federation.test),
+    }
     counts |= {f"tag {name}": len(tag) for name, tag in federation.tags.items()}
     for what, count in counts.items():
         if count != clients:
-            raise DataError(f"there are {clients} clients, but {what} has {count} entries", "give one for each client")
+            raise DataError(
+                f"there are {clients} clients, but {what} has {count} entries",
+                "give one for each client",
+            )
     if federation.y.dtype != torch.int64 or federation.y.dim() not in (1, 2):
         fix = "labels are int64, [rows] or [rows, steps]"
         raise DataError(f"labels are {federation.y.dtype} of shape {list(federation.y.shape)}", fix)
@@ -62,11 +69,14 @@ def check_rows(federation: Federation) -> None:
 def check_inputs(federation: Federation) -> None:
     """Inputs are finite."""
     x = federation.x
-    if x.is_floating_point() and len(x) and not torch.isfinite(x.sum()):  # the sum: one pass without a large mask
+    # the sum: one pass without a large mask
+    if x.is_floating_point() and len(x) and not torch.isfinite(x.sum()):
         bad = (~torch.isfinite(x.reshape(len(x), -1)).all(1)).cpu().numpy() & held(federation)
         if bad.any():
             where = f"{_first_odd(x, bad)} (clients: {holders(federation, bad)})"
-            raise DataError(f"inputs are not finite (NaN or infinite): {where}", "remove or fill these rows")
+            raise DataError(
+                f"inputs are not finite (NaN or infinite): {where}", "remove or fill these rows"
+            )
 
 
 def _first_odd(x: torch.Tensor, bad: Mask) -> str:
@@ -90,7 +100,10 @@ def check_labels(federation: Federation) -> None:
             first = f"row {row} has label {int(y[row][wrong[row]].flatten()[0])}"
             where = f"{first} (clients: {holders(federation, bad)})"
             message = f"labels outside 0..{federation.classes - 1}: {where}"
-            raise DataError(message, f"number the classes from 0, raise `classes`, or use {IGNORE} for 'not scored'")
+            raise DataError(
+                message,
+                f"number the classes from 0, raise `classes`, or use {IGNORE} for 'not scored'",
+            )
 
 
 def check_not_empty(federation: Federation) -> None:
@@ -127,7 +140,11 @@ def warnings(federation: Federation, few: int) -> list[str]:
         "have no test rows": federation.test.sizes == 0,
     }
     clients = {what: np.flatnonzero(mask) for what, mask in remarks.items()}
-    messages = [f"{len(who)} clients {what}: {some_names(names, who)}" for what, who in clients.items() if len(who)]
+    messages = [
+        f"{len(who)} clients {what}: {some_names(names, who)}"
+        for what, who in clients.items()
+        if len(who)
+    ]
     trained, tested = np.zeros((2, len(federation.x)), dtype=bool)
     trained[train.index], tested[federation.test.index] = True, True
     leaked = np.count_nonzero(trained & tested)

@@ -24,7 +24,8 @@ from fedblocks.data.partition import (
 )
 from fedblocks.data.rows import Floats, Ints, Mask, Rows
 
-Rounding = Callable[[Floats, Sequence[int]], Ints]  # shares [classes, clients] and rows of each class -> counts
+# shares [classes, clients] and rows of each class -> counts
+Rounding = Callable[[Floats, Sequence[int]], Ints]
 
 
 def until_large_enough(draw: Callable[[], Ints], min_size: int, tries: int) -> Ints:
@@ -52,7 +53,13 @@ def dirichlet_labels(
 
 
 def divide_by_class(
-    labels: Labels, clients: int, alpha: float, seed: int, min_size: int, tries: int, rounded: Rounding
+    labels: Labels,
+    clients: int,
+    alpha: float,
+    seed: int,
+    min_size: int,
+    tries: int,
+    rounded: Rounding,
 ) -> Partition:
     """Each class by its own Dirichlet draw; `rounded` turns shares into whole rows."""
     values = one_label_per_row(labels)
@@ -62,14 +69,23 @@ def divide_by_class(
     sizes = [len(rows) for rows in classes]
 
     def draw() -> Ints:
-        return rounded(rng.dirichlet(np.full(clients, alpha), len(classes)), sizes)  # [classes, clients]
+        # [classes, clients]
+        return rounded(rng.dirichlet(np.full(clients, alpha), len(classes)), sizes)
 
-    recipe = {"partition": "dirichlet_labels", "clients": clients, "alpha": alpha, "seed": seed, "min_size": min_size}
+    recipe = {
+        "partition": "dirichlet_labels",
+        "clients": clients,
+        "alpha": alpha,
+        "seed": seed,
+        "min_size": min_size,
+    }
     return Partition(deal(classes, until_large_enough(draw, min_size, tries)), recipe)
 
 
 def share_out_all(shares: Floats, sizes: Sequence[int]) -> Ints:
-    """Whole rows by shares [classes, clients]: each client has as many in all as its shares say, within about one."""
+    """Whole rows by shares [classes, clients]: each client has as many in all as its
+    shares say, within about one.
+    """
     counts, owed = np.zeros(shares.shape, np.int64), np.zeros(shares.shape[1])
     for label, (share, rows) in enumerate(zip(shares, sizes)):
         counts[label], owed = share_out(share, rows, owed)
@@ -84,7 +100,9 @@ def dirichlet_capped(
     min_size: MinSize = 1,
     tries: Tries = 1000,
 ) -> Partition:
-    """Like dirichlet_labels, but a client that has its even share of all rows gets no further class."""
+    """Like dirichlet_labels, but a client that has its even share of all rows gets no
+    further class.
+    """
     values = one_label_per_row(labels)
     positive(clients=clients, alpha=alpha, tries=tries)
     rng = generator(seed, "dirichlet_capped")
@@ -98,7 +116,13 @@ def dirichlet_capped(
             counts[label], owed = share_out(shares, len(rows), owed)
         return counts
 
-    recipe = {"partition": "dirichlet_capped", "clients": clients, "alpha": alpha, "seed": seed, "min_size": min_size}
+    recipe = {
+        "partition": "dirichlet_capped",
+        "clients": clients,
+        "alpha": alpha,
+        "seed": seed,
+        "min_size": min_size,
+    }
     return Partition(deal(classes, until_large_enough(draw, min_size, tries)), recipe)
 
 
@@ -110,7 +134,9 @@ def normalised(weights: Floats, allowed: Mask) -> Floats:
 
 
 def draw_counts(rng: np.random.Generator, weights: Floats, left: Ints, size: int) -> Ints:
-    """Draw `size` things without replacement; a kind that runs out is removed and the weights renormalised."""
+    """Draw `size` things without replacement; a kind that runs out is removed and the
+    weights renormalised.
+    """
     counts = np.zeros(len(left), np.int64)
     while (missing := size - int(counts.sum())) > 0:  # the law is that of one draw after the other
         extra = rng.multinomial(missing, normalised(weights, counts < left))
@@ -123,7 +149,10 @@ def even_size(rows: int, clients: int, size: int | None) -> int:
     positive(clients=clients)
     chosen = rows // clients if size is None else size
     if chosen < 1 or chosen * clients > rows:
-        raise DataError(f"{clients} clients of {chosen} rows from {rows} rows", "use fewer clients or a smaller size")
+        raise DataError(
+            f"{clients} clients of {chosen} rows from {rows} rows",
+            "use fewer clients or a smaller size",
+        )
     return chosen
 
 
@@ -134,7 +163,9 @@ def dirichlet_clients(
     seed: int = 0,
     size: Size = None,
 ) -> Partition:
-    """Each client draws its own class proportions and takes `size` rows, without replacement (Hsu et al., 2019)."""
+    """Each client draws its own class proportions and takes `size` rows, without
+    replacement (Hsu et al., 2019).
+    """
     values = one_label_per_row(labels)
     positive(alpha=alpha)
     size = even_size(len(values), clients, size)
@@ -145,7 +176,13 @@ def dirichlet_clients(
     for client in range(clients):
         counts[client] = draw_counts(rng, rng.dirichlet(np.full(len(classes), alpha)), left, size)
         left = left - counts[client]
-    recipe = {"partition": "dirichlet_clients", "clients": clients, "alpha": alpha, "seed": seed, "size": size}
+    recipe = {
+        "partition": "dirichlet_clients",
+        "clients": clients,
+        "alpha": alpha,
+        "seed": seed,
+        "size": size,
+    }
     return Partition(deal(classes, counts.T), recipe)
 
 
@@ -169,24 +206,41 @@ def label_clusters(
     fraction: UsedFraction = 1.0,
     seed: int = 12345,
 ) -> Partition:
-    """Groups of classes, each divided over the clients by its own Dirichlet draw (test-bed of Marfoq et al., 2021)."""
+    """Groups of classes, each divided over the clients by its own Dirichlet draw
+    (test-bed of Marfoq et al., 2021).
+    """
     values = one_label_per_row(labels)
     classes = int(values.max()) + 1
     clusters = classes if clusters is None else clusters
     positive(clients=clients, alpha=alpha, fraction=fraction, clusters=clusters)
     if clusters > classes or fraction > 1 or seed < 0:
         message = f"{clusters} clusters of {classes} classes, fraction {fraction}, seed {seed}"
-        raise DataError(message, "use at most one cluster per class, a fraction up to 1, and a seed of 0 or more")
-    shuffler, legacy = random.Random(seed), np.random.RandomState(seed)  # the published test-bed's own generators
+        raise DataError(
+            message,
+            "use at most one cluster per class, a fraction up to 1, and a seed of 0 or more",
+        )
+    # the published test-bed's own generators
+    shuffler, legacy = random.Random(seed), np.random.RandomState(seed)
     groups = label_groups(classes, clusters, shuffler)
-    sample = np.array(shuffler.sample(range(len(values)), int(len(values) * fraction)), dtype=np.int64)
+    sample = np.array(
+        shuffler.sample(range(len(values)), int(len(values) * fraction)), dtype=np.int64
+    )
     members = [sample[np.isin(values[sample], group)].tolist() for group in groups]
     for rows in members:
         shuffler.shuffle(rows)
-    draws = [legacy.multinomial(len(rows), legacy.dirichlet(np.full(clients, alpha))) for rows in members]
-    recipe = {"partition": "label_clusters", "clients": clients, "clusters": clusters, "alpha": alpha}
+    draws = [
+        legacy.multinomial(len(rows), legacy.dirichlet(np.full(clients, alpha))) for rows in members
+    ]
+    recipe = {
+        "partition": "label_clusters",
+        "clients": clients,
+        "clusters": clusters,
+        "alpha": alpha,
+    }
     recipe |= {"fraction": fraction, "seed": seed, "label_groups": groups}
-    return Partition(deal([np.array(rows, dtype=np.int64) for rows in members], np.stack(draws)), recipe)
+    return Partition(
+        deal([np.array(rows, dtype=np.int64) for rows in members], np.stack(draws)), recipe
+    )
 
 
 def pachinko(
@@ -198,7 +252,9 @@ def pachinko(
     seed: int = 0,
     size: Size = None,
 ) -> Partition:
-    """Each client draws proportions of coarse labels and, within each, of fine labels (Li & McCallum, 2006)."""
+    """Each client draws proportions of coarse labels and, within each, of fine labels
+    (Li & McCallum, 2006).
+    """
     fine = one_label_per_row(labels)
     parent = parents(fine, one_label_per_row(coarse))  # [classes]
     positive(alpha=alpha, beta=beta)
@@ -210,11 +266,20 @@ def pachinko(
     for client in range(clients):
         counts[client] = pachinko_client(rng, left, parent, alpha, beta, size)
         left = left - counts[client]
-    recipe = {"partition": "pachinko", "clients": clients, "alpha": alpha, "beta": beta, "seed": seed, "size": size}
+    recipe = {
+        "partition": "pachinko",
+        "clients": clients,
+        "alpha": alpha,
+        "beta": beta,
+        "seed": seed,
+        "size": size,
+    }
     return Partition(deal(classes, counts.T), recipe)
 
 
-def pachinko_client(rng: np.random.Generator, left: Ints, parent: Ints, alpha: float, beta: float, size: int) -> Ints:
+def pachinko_client(
+    rng: np.random.Generator, left: Ints, parent: Ints, alpha: float, beta: float, size: int
+) -> Ints:
     """How many rows of each class one client takes."""
     coarse_left = np.bincount(parent, left).astype(np.int64)
     taken = draw_counts(rng, rng.dirichlet(np.full(len(coarse_left), alpha)), coarse_left, size)
@@ -229,9 +294,14 @@ def pachinko_client(rng: np.random.Generator, left: Ints, parent: Ints, alpha: f
 def parents(fine: Ints, coarse: Ints) -> Ints:
     """The one coarse label of each fine label."""
     if len(fine) != len(coarse):
-        raise DataError(f"{len(fine)} fine labels but {len(coarse)} coarse ones", "give one coarse label per row")
+        raise DataError(
+            f"{len(fine)} fine labels but {len(coarse)} coarse ones",
+            "give one coarse label per row",
+        )
     parent = np.zeros(int(fine.max()) + 1, np.int64)
     parent[fine] = coarse
     if (parent[fine] != coarse).any():
-        raise DataError("a fine label has two coarse labels", "each fine label belongs to one coarse label")
+        raise DataError(
+            "a fine label has two coarse labels", "each fine label belongs to one coarse label"
+        )
     return parent

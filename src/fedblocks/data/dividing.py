@@ -12,7 +12,8 @@ from fedblocks.core.errors import DataError
 from fedblocks.data.partition import Partition, listed
 from fedblocks.data.rows import Ints
 
-Listed = Sequence[npt.ArrayLike] | Mapping[str, npt.ArrayLike]  # the row numbers of each client, by name or in turn
+# the row numbers of each client, by name or in turn
+Listed = Sequence[npt.ArrayLike] | Mapping[str, npt.ArrayLike]
 # A partition, a function of the labels that makes one, or simply the row numbers of each client.
 How = Partition | Callable[[Ints], Partition] | Listed
 

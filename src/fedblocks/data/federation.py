@@ -40,7 +40,8 @@ class Federation:
     test: Rows
     classes: int
     names: Sequence[str] = ()  # default client-0, client-1, ...
-    tags: Mapping[str, Ints] = field(default_factory=dict)  # one integer per client: hidden group, device, ...
+    # one integer per client: hidden group, device, ...
+    tags: Mapping[str, Ints] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)  # how it was made, as plain JSON values
 
     def __post_init__(self) -> None:
@@ -51,7 +52,10 @@ class Federation:
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.x.shape[1:])) or "one number"
-        return f"Federation({self.clients} clients, {len(self.x)} rows of {shape}, {self.classes} classes)"
+        return (
+            f"Federation({self.clients} clients, {len(self.x)} rows of {shape}, "
+            f"{self.classes} classes)"
+        )
 
     @property
     def clients(self) -> int:
@@ -82,10 +86,17 @@ class Federation:
         same_length(x=len(inputs), y=len(targets))
         division = partition_of(partition, targets)
         if stratified:
-            train, validation, test = split_rows_stratified(division.rows, targets.numpy(), split, seed)
+            train, validation, test = split_rows_stratified(
+                division.rows, targets.numpy(), split, seed
+            )
         else:
             train, validation, test = split_rows(division.rows, split, seed)
-        recipe = {**recipe_of(division), "split": list(split), "split_seed": seed, "stratified": stratified}
+        recipe = {
+            **recipe_of(division),
+            "split": list(split),
+            "split_seed": seed,
+            "stratified": stratified,
+        }
         federation = cls(
             x=inputs,
             y=targets,
@@ -115,35 +126,47 @@ class Federation:
         partition: How | None = None,
         **options: Any,
     ) -> Federation:
-        """A table with a line of column names; by user id unless a partition is given; options as for from_arrays.
+        """A table with a line of column names; by user id unless a partition is given; options as
+        for from_arrays.
 
-        `columns` are the numbers that inputs are made of, by default all others. Labels that are words are numbered in
-        the order of the alphabet, and `about["class_names"]` has the words.
+        `columns` are the numbers that inputs are made of, by default all others. Labels that are
+        words are numbered in the order of the alphabet, and `about["class_names"]` has the words.
         """
         from fedblocks.data.sets.own import csv_table  # data sets stand on federations
 
-        return cls.from_pool(csv_table(str(path), label, user, tuple(columns)), partition, user, **options)
+        return cls.from_pool(
+            csv_table(str(path), label, user, tuple(columns)), partition, user, **options
+        )
 
     @classmethod
     def from_folder(
         cls, path: str | Path, side: int | None = None, partition: How | None = None, **options: Any
     ) -> Federation:
-        """Images in USER/CLASS/ folders, a client for each user; or in CLASS/ folders, with a partition.
+        """Images in USER/CLASS/ folders, a client for each user; or in CLASS/ folders, with a
+        partition.
 
         `side` resizes them to side x side pixels. Options as for from_arrays.
         """
         from fedblocks.data.sets.own import image_folder
 
-        return cls.from_pool(image_folder(str(path), side), partition, "USER/CLASS folders", **options)
+        return cls.from_pool(
+            image_folder(str(path), side), partition, "USER/CLASS folders", **options
+        )
 
     @classmethod
-    def from_pool(cls, pool: DataPool, partition: How | None, user: str, **options: Any) -> Federation:
+    def from_pool(
+        cls, pool: DataPool, partition: How | None, user: str, **options: Any
+    ) -> Federation:
         """The rows of a pool, by its users unless a partition is given."""
         if partition is None and pool.users is None:
-            fix = "give a partition, e.g. partition=lambda y: fedblocks.partitions.iid(y, clients=10)"
+            fix = (
+                "give a partition, e.g. partition=lambda y: fedblocks.partitions.iid(y, clients=10)"
+            )
             raise DataError(f"nothing says whose each row is: there is no {user}", fix)
         how = partition if partition is not None else by_user(pool.users)  # type: ignore[arg-type]
-        return cls.from_arrays(pool.x, pool.y, how, **{"classes": pool.classes, "about": pool.about, **options})
+        return cls.from_arrays(
+            pool.x, pool.y, how, **{"classes": pool.classes, "about": pool.about, **options}
+        )
 
     @classmethod
     def from_npz(
@@ -155,11 +178,16 @@ class Federation:
         partition: How | None = None,
         **options: Any,
     ) -> Federation:
-        """Arrays of an npz file, by user id unless a partition is given; options as for from_arrays."""
+        """Arrays of an npz file, by user id unless a partition is given; options as for
+        from_arrays.
+        """
         arrays = read_arrays(path)
         for name in (x, y, user) if partition is None else (x, y):
             if name not in arrays:
-                fix = f"it holds {', '.join(sorted(arrays))}: name the columns, or give a partition instead of a user"
+                fix = (
+                    f"it holds {', '.join(sorted(arrays))}: name the columns, or give a "
+                    f"partition instead of a user"
+                )
                 raise DataError(f"{path} has no array {name}", fix)
         if partition is None:
             return cls.from_users(arrays[x], arrays[y], arrays[user], **options)
@@ -172,12 +200,18 @@ class Federation:
 
     @classmethod
     def from_parts(
-        cls, clients: Sequence[Parts], names: Sequence[str] = (), classes: int | None = None, allow_empty: bool = False
+        cls,
+        clients: Sequence[Parts],
+        names: Sequence[str] = (),
+        classes: int | None = None,
+        allow_empty: bool = False,
     ) -> Federation:
         """Clients that bring their own arrays for each part."""
         joined = join_parts(clients, names if len(names) else Numbered.up_to(len(clients)))
         about = {"made_from": "each client's own arrays"}
-        return cls.from_joined(joined, count_classes(joined.y, classes), names, about).check(allow_empty)
+        return cls.from_joined(joined, count_classes(joined.y, classes), names, about).check(
+            allow_empty
+        )
 
     @classmethod
     def from_pools(
@@ -190,21 +224,31 @@ class Federation:
         classes: int | None = None,
         allow_empty: bool = False,
     ) -> Federation:
-        """Official pools: the partition divides the train pool, and the others by the same shares of every class."""
+        """Official pools: the partition divides the train pool, and the others by the
+        same shares of every class.
+        """
         division = partition_of(partition, as_targets(train[1]))
         joined = join_pools(division, train, validation, test, seed)
         about = {**recipe_of(division), "pools_seed": seed}
-        return cls.from_joined(joined, count_classes(joined.y, classes), division.names, about).check(allow_empty)
+        return cls.from_joined(
+            joined, count_classes(joined.y, classes), division.names, about
+        ).check(allow_empty)
 
     @classmethod
-    def from_joined(cls, joined: Joined, classes: int, names: Sequence[str], about: dict[str, Any]) -> Federation:
+    def from_joined(
+        cls, joined: Joined, classes: int, names: Sequence[str], about: dict[str, Any]
+    ) -> Federation:
         """A federation over a pool that was put together from several."""
         train, validation, test = joined.rows
         return cls(joined.x, joined.y, train, validation, test, classes, names, {}, about)
 
     def hash(self) -> str:
-        """SHA-256 of inputs, labels and split: what training sees, not names, tags or the recipe."""
-        rows = {f"{p}_{k}": getattr(r, k) for p, r in self.parts.items() for k in ("index", "offsets")}
+        """SHA-256 of inputs, labels and split: what training sees, not names, tags or
+        the recipe.
+        """
+        rows = {
+            f"{p}_{k}": getattr(r, k) for p, r in self.parts.items() for k in ("index", "offsets")
+        }
         classes = np.array(self.classes, np.int64)
         return content_hash(x=self.x.cpu().numpy(), y=self.y.cpu().numpy(), classes=classes, **rows)
 
@@ -214,7 +258,9 @@ class Federation:
         return self
 
     def warnings(self, few: int = 10) -> list[str]:
-        """Readable remarks: one-class clients, fewer than `few` training rows, no test rows, leaks."""
+        """Readable remarks: one-class clients, fewer than `few` training rows, no test
+        rows, leaks.
+        """
         return checks.warnings(self, few)
 
     def preview(self, most: int | None = None) -> list[dict[str, Any]]:
@@ -230,10 +276,14 @@ class Federation:
         return replace(self, x=self.x.to(device), y=self.y.to(device))
 
     def subset(self, clients: npt.ArrayLike) -> Federation:
-        """Only these clients, in this order, under their own names; the pool is shared, not copied."""
+        """Only these clients, in this order, under their own names; the pool is shared,
+        not copied.
+        """
         chosen = np.asarray(clients, dtype=np.int64)
         if len(chosen) and (chosen.min() < 0 or chosen.max() >= self.clients):
-            raise DataError(f"clients {chosen.min()}..{chosen.max()}", f"choose from 0..{self.clients - 1}")
+            raise DataError(
+                f"clients {chosen.min()}..{chosen.max()}", f"choose from 0..{self.clients - 1}"
+            )
         rows: dict[str, Any] = {part: rows.take(chosen) for part, rows in self.parts.items()}
         tags = {name: tag[chosen] for name, tag in self.tags.items()}
         return replace(self, **rows, names=take_names(self.names, chosen), tags=tags)
@@ -242,24 +292,40 @@ class Federation:
         """Clients that take part, and unseen ones that are kept for a test at the end."""
         unseen = round(fraction * self.clients)
         if not 0 < unseen < self.clients:
-            raise DataError(f"holding out {fraction} of {self.clients} clients", "leave at least one on each side")
+            raise DataError(
+                f"holding out {fraction} of {self.clients} clients",
+                "leave at least one on each side",
+            )
         order = generator(seed, "hold_out").permutation(self.clients)
         return self.subset(np.sort(order[unseen:])), self.subset(np.sort(order[:unseen]))
 
     def compact(self) -> Federation:
-        """The same clients over a pool without the rows that nobody holds, as before saving a subset."""
-        used, index = np.unique(np.concatenate([rows.index for rows in self.parts.values()]), return_inverse=True)
+        """The same clients over a pool without the rows that nobody holds, as before
+        saving a subset.
+        """
+        used, index = np.unique(
+            np.concatenate([rows.index for rows in self.parts.values()]), return_inverse=True
+        )
         pieces = np.split(index, np.cumsum([len(rows.index) for rows in self.parts.values()])[:-1])
-        rows: dict[str, Any] = {part: rows.renumber(piece) for (part, rows), piece in zip(self.parts.items(), pieces)}
+        rows: dict[str, Any] = {
+            part: rows.renumber(piece) for (part, rows), piece in zip(self.parts.items(), pieces)
+        }
         kept = torch.from_numpy(used).to(self.x.device)
         return replace(self, x=self.x[kept], y=self.y[kept], **rows)
 
     def save(self, path: str | Path) -> None:
         """One npz file with a JSON header; no code runs when it is loaded."""
-        rows = {f"{p}_{k}": getattr(r, k) for p, r in self.parts.items() for k in ("index", "offsets")}
+        rows = {
+            f"{p}_{k}": getattr(r, k) for p, r in self.parts.items() for k in ("index", "offsets")
+        }
         tags = {f"tag_{name}": tag for name, tag in self.tags.items()}
         pool = {"x": self.x.cpu().numpy(), "y": self.y.cpu().numpy()}
-        header = {"classes": self.classes, "about": self.about, "hash": self.hash(), **names_header(self.names)}
+        header = {
+            "classes": self.classes,
+            "about": self.about,
+            "hash": self.hash(),
+            **names_header(self.names),
+        }
         write_npz(path, "Federation", header, {**pool, **rows, **tags, **names_arrays(self.names)})
 
     @classmethod
@@ -267,11 +333,18 @@ class Federation:
         """Read a saved federation; a damaged file is refused."""
         header, arrays = read_npz(path, "Federation")
         train, validation, test = (
-            Rows(arrays[f"{part}_index"], arrays[f"{part}_offsets"]) for part in ("train", "validation", "test")
+            Rows(arrays[f"{part}_index"], arrays[f"{part}_offsets"])
+            for part in ("train", "validation", "test")
         )
-        tags = {name.removeprefix("tag_"): tag for name, tag in arrays.items() if name.startswith("tag_")}
+        tags = {
+            name.removeprefix("tag_"): tag
+            for name, tag in arrays.items()
+            if name.startswith("tag_")
+        }
         x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"])
         names = names_from(header, arrays)
-        federation = cls(x, y, train, validation, test, header["classes"], names, tags, header["about"])
+        federation = cls(
+            x, y, train, validation, test, header["classes"], names, tags, header["about"]
+        )
         verify(path, header, federation.hash())
         return federation

@@ -12,15 +12,23 @@ from fedblocks.core.errors import DataError
 
 
 def rotated(images: Tensor, degrees: float) -> Tensor:
-    """Images [rows, channels, height, width] turned counter-clockwise about their centre; corners become 0."""
+    """Images [rows, channels, height, width] turned counter-clockwise about their
+    centre; corners become 0.
+    """
     if images.dim() != 4 or not images.is_floating_point():
         message = f"cannot rotate inputs of shape {list(images.shape)}, type {images.dtype}"
-        raise DataError(message, "images are float [rows, channels, height, width]; add a channel with x[:, None]")
+        raise DataError(
+            message,
+            "images are float [rows, channels, height, width]; add a channel with x[:, None]",
+        )
     turns, rest = divmod(degrees, 90)
     if rest:
         return bilinear(images, degrees)
     if turns % 2 and images.shape[-1] != images.shape[-2]:
-        raise DataError(f"a quarter turn of {list(images.shape[-2:])} images", "use square images, or 180 degrees")
+        raise DataError(
+            f"a quarter turn of {list(images.shape[-2:])} images",
+            "use square images, or 180 degrees",
+        )
     return torch.rot90(images, int(turns) % 4, (-2, -1))
 
 

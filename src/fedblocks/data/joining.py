@@ -42,10 +42,21 @@ def join(pairs: Sequence[Pair], owners: Sequence[str]) -> tuple[Tensor, Tensor, 
     x, y = [as_inputs(pair[0]) for pair in pairs], [as_targets(pair[1]) for pair in pairs]
     for owner, inputs, targets in zip(owners, x, y):
         if len(inputs) != len(targets):
-            raise DataError(f"{owner}: {len(inputs)} inputs, {len(targets)} labels", "give one label per row")
-        if inputs.shape[1:] != x[0].shape[1:] or inputs.dtype != x[0].dtype or targets.shape[1:] != y[0].shape[1:]:
-            shapes = f"{list(inputs.shape[1:])} {inputs.dtype}, elsewhere {list(x[0].shape[1:])} {x[0].dtype}"
-            raise DataError(f"{owner}: rows are {shapes}", "give all clients rows of one shape and type")
+            raise DataError(
+                f"{owner}: {len(inputs)} inputs, {len(targets)} labels", "give one label per row"
+            )
+        if (
+            inputs.shape[1:] != x[0].shape[1:]
+            or inputs.dtype != x[0].dtype
+            or targets.shape[1:] != y[0].shape[1:]
+        ):
+            shapes = (
+                f"{list(inputs.shape[1:])} {inputs.dtype}, elsewhere {list(x[0].shape[1:])} "
+                f"{x[0].dtype}"
+            )
+            raise DataError(
+                f"{owner}: rows are {shapes}", "give all clients rows of one shape and type"
+            )
     begins = np.cumsum([0, *(len(targets) for targets in y)]).tolist()
     return torch.cat(x), torch.cat(y), begins
 
@@ -55,20 +66,41 @@ def join_parts(clients: Sequence[Parts], names: Sequence[str]) -> Joined:
     if not clients:
         raise DataError("there are no clients", "give at least one")
     parts = [part.name for part in fields(Parts)]
-    brought = [(part, c) for part in parts for c, own in enumerate(clients) if getattr(own, part) is not None]
+    brought = [
+        (part, c)
+        for part in parts
+        for c, own in enumerate(clients)
+        if getattr(own, part) is not None
+    ]
     owners = [f"{names[c]} ({part})" for part, c in brought]
     x, y, begins = join([getattr(clients[c], part) for part, c in brought], owners)
     stretch = {key: np.arange(a, b) for key, a, b in zip(brought, begins, begins[1:])}
     nothing = np.zeros(0, np.int64)
-    train, validation, test = (Rows.of([stretch.get((p, c), nothing) for c in range(len(clients))]) for p in parts)
+    train, validation, test = (
+        Rows.of([stretch.get((p, c), nothing) for c in range(len(clients))]) for p in parts
+    )
     return Joined(x, y, (train, validation, test))
 
 
-def join_pools(partition: Partition, train: Pair, validation: Pair | None, test: Pair, seed: int) -> Joined:
-    """Official pools: the partition divides the train pool, and the others by the same shares of every class."""
+def join_pools(
+    partition: Partition, train: Pair, validation: Pair | None, test: Pair, seed: int
+) -> Joined:
+    """Official pools: the partition divides the train pool, and the others by the same
+    shares of every class.
+    """
     pools = [train, validation, test] if validation is not None else [train, test]
-    x, y, begins = join([pool for pool in pools if pool is not None], ["train pool", "validation pool", "test pool"])
+    x, y, begins = join(
+        [pool for pool in pools if pool is not None], ["train pool", "validation pool", "test pool"]
+    )
     labels = [y[a:b].numpy() for a, b in pairwise(begins)]
     others = [alike(partition, labels[0], other, seed).rows for other in labels[1:]]
     shifted = [rows.renumber(rows.index + begin) for rows, begin in zip(others, begins[1:])]
-    return Joined(x, y, (partition.rows, shifted[0] if len(shifted) == 2 else Rows.none(len(partition)), shifted[-1]))
+    return Joined(
+        x,
+        y,
+        (
+            partition.rows,
+            shifted[0] if len(shifted) == 2 else Rows.none(len(partition)),
+            shifted[-1],
+        ),
+    )

@@ -16,7 +16,9 @@ Alpha = Annotated[
     float, Positive(), Help("of the Dirichlet draw: smaller is more skewed", usual="0.1 to 1")
 ]
 CoarseAlpha = Annotated[float, Positive(), Help("of the draw over coarse labels", usual="0.4")]
-FineAlpha = Annotated[float, Positive(), Help("of the draw over the fine labels of a coarse one", usual="10")]
+FineAlpha = Annotated[
+    float, Positive(), Help("of the draw over the fine labels of a coarse one", usual="10")
+]
 UsedFraction = Annotated[float, Positive(), AtMost(1), Help("of the rows that is used")]
 MinSize = Annotated[int, AtLeast(0), Help("rows that every client has at least")]
 Tries = Annotated[int, AtLeast(1), Help("draws until everybody has enough")]
@@ -30,7 +32,10 @@ Fraction = Annotated[
     float, Positive(), AtMost(1), Help("of the rows of each class, for quick trials")
 ]
 Validation = Annotated[
-    float, AtLeast(0), Below(1), Help("share of the training rows that is set aside", usual="0.25 for tuning")
+    float,
+    AtLeast(0),
+    Below(1),
+    Help("share of the training rows that is set aside", usual="0.25 for tuning"),
 ]
 
 # of windows of signals

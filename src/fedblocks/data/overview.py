@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def preview(federation: Federation, most: int | None) -> list[dict[str, Any]]:
     """One line per client, ready for a table; labels are those of the train part."""
-    shown = federation if most is None else federation.subset(np.arange(min(most, federation.clients)))
+    shown = (
+        federation if most is None else federation.subset(np.arange(min(most, federation.clients)))
+    )
     held = labels_held(shown.train, shown.y.cpu().numpy())
     columns = {
         "client": list(shown.names),
@@ -32,7 +34,10 @@ def describe(federation: Federation) -> dict[str, Any]:
     return {
         "clients": federation.clients,
         "rows": len(federation.x),
-        "input": {"shape": list(federation.x.shape[1:]), "type": str(federation.x.dtype).removeprefix("torch.")},
+        "input": {
+            "shape": list(federation.x.shape[1:]),
+            "type": str(federation.x.dtype).removeprefix("torch."),
+        },
         "label": {"shape": list(federation.y.shape[1:]), "classes": federation.classes},
         **{part: spread(rows.sizes) for part, rows in federation.parts.items()},
         "classes_held_mean": round(float(held.classes.mean()), 4) if federation.clients else 0.0,

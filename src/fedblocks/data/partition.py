@@ -31,7 +31,9 @@ class Partition:
         if not len(self.names):
             object.__setattr__(self, "names", Numbered.up_to(len(self.rows)))
         if len(self.names) != len(self.rows):
-            raise DataError(f"{len(self.names)} names for {len(self.rows)} clients", "give one name per client")
+            raise DataError(
+                f"{len(self.names)} names for {len(self.rows)} clients", "give one name per client"
+            )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -49,13 +51,22 @@ class Partition:
     def preview(self, labels: Labels) -> list[dict[str, Any]]:
         """One line per client: rows, classes held, share of the most frequent label."""
         held = labels_held(self.rows, as_labels(labels))
-        columns = zip(self.names, self.rows.sizes.tolist(), held.classes.tolist(), held.top_share.tolist())
-        return [{"client": n, "rows": r, "classes": c, "top_share": round(t, 4)} for n, r, c, t in columns]
+        columns = zip(
+            self.names, self.rows.sizes.tolist(), held.classes.tolist(), held.top_share.tolist()
+        )
+        return [
+            {"client": n, "rows": r, "classes": c, "top_share": round(t, 4)}
+            for n, r, c, t in columns
+        ]
 
     def save(self, path: str | Path) -> None:
         """One npz file: row numbers, and a JSON header with the recipe."""
         header = {"recipe": self.recipe, "hash": self.hash(), **names_header(self.names)}
-        arrays = {"index": self.rows.index, "offsets": self.rows.offsets, **names_arrays(self.names)}
+        arrays = {
+            "index": self.rows.index,
+            "offsets": self.rows.offsets,
+            **names_arrays(self.names),
+        }
         write_npz(path, "Partition", header, arrays)
 
     @classmethod
@@ -72,18 +83,30 @@ PartitionFunction = Callable[..., Partition]
 
 
 def listed(clients: Any) -> Partition:
-    """A partition from the row numbers of each client: a list of lists or arrays, or a mapping by name."""
+    """A partition from the row numbers of each client: a list of lists or arrays, or a
+    mapping by name.
+    """
     names = tuple(map(str, clients)) if isinstance(clients, Mapping) else ()
     rows = list(clients.values()) if isinstance(clients, Mapping) else clients
-    fix = "give a Partition, a function of the labels that makes one, or a list with the row numbers of each client"
+    fix = (
+        "give a Partition, a function of the labels that makes one, or a list with the row "
+        "numbers of each client"
+    )
     if not isinstance(rows, list | tuple | np.ndarray) or not len(rows):
-        raise DataError(f"the partition is a {type(clients).__name__}" + (", empty" if rows == [] else ""), fix)
+        raise DataError(
+            f"the partition is a {type(clients).__name__}" + (", empty" if rows == [] else ""), fix
+        )
     for number, own in enumerate(rows):
         array = np.asarray(own if not isinstance(own, torch.Tensor) else own.cpu())
         if array.ndim != 1 or (len(array) and not np.issubdtype(array.dtype, np.integer)):
-            raise DataError(f"client {number} of the partition is not a list of row numbers: {str(own)[:60]}", fix)
+            raise DataError(
+                f"client {number} of the partition is not a list of row numbers: {str(own)[:60]}",
+                fix,
+            )
         if len(array) and array.min() < 0:
-            raise DataError(f"client {number} of the partition has row {array.min()}", "count rows from 0")
+            raise DataError(
+                f"client {number} of the partition has row {array.min()}", "count rows from 0"
+            )
     arrays = [np.asarray(own, dtype=np.int64) for own in rows]
     return Partition(Rows.of(arrays), {"partition": "listed", "clients": len(arrays)}, names)
 
@@ -100,14 +123,22 @@ def names_arrays(names: Sequence[str]) -> dict[str, Ints]:
 
 def names_from(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Sequence[str]:
     """Client names as they were saved."""
-    return Numbered(arrays["name_ids"], header["prefix"]) if "prefix" in header else tuple(header["names"])
+    return (
+        Numbered(arrays["name_ids"], header["prefix"])
+        if "prefix" in header
+        else tuple(header["names"])
+    )
 
 
 def as_labels(labels: Labels) -> Ints:
     """Labels as whole numbers in numpy, of any shape."""
-    array = labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    array = (
+        labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    )
     if not np.issubdtype(array.dtype, np.integer):
-        raise DataError(f"labels are {array.dtype}, not whole numbers", "number the classes 0, 1, 2, ...")
+        raise DataError(
+            f"labels are {array.dtype}, not whole numbers", "number the classes 0, 1, 2, ..."
+        )
     return array.astype(np.int64, copy=False)
 
 
@@ -116,9 +147,13 @@ def one_label_per_row(labels: Labels) -> Ints:
     array = as_labels(labels)
     if array.ndim != 1:
         fix = "use iid or by_user, or give one label (topic, language, ...) per row"
-        raise DataError(f"a partition by label needs one label per row, not shape {list(array.shape)}", fix)
+        raise DataError(
+            f"a partition by label needs one label per row, not shape {list(array.shape)}", fix
+        )
     if not len(array) or array.min() < 0:
-        raise DataError("there are no rows, or labels below 0", "give at least one row and labels 0, 1, 2, ...")
+        raise DataError(
+            "there are no rows, or labels below 0", "give at least one row and labels 0, 1, 2, ..."
+        )
     return array
 
 
@@ -136,9 +171,12 @@ def rows_of_classes(labels: Ints, rng: np.random.Generator) -> list[Ints]:
 
 
 def cut(shares: Floats, rows: int) -> Ints:
-    """How many of `rows` each client gets: cuts at the cumulative shares, which sum to at most 1."""
+    """How many of `rows` each client gets: cuts at the cumulative shares, which sum to
+    at most 1.
+    """
     total = np.cumsum(shares)
-    if abs(total[-1] - 1) < 1e-9:  # all rows are given away, whatever the rounding of a million shares
+    # all rows are given away, whatever the rounding of a million shares
+    if abs(total[-1] - 1) < 1e-9:
         total = total / total[-1]
     edges = np.floor(total * rows + 1e-9).astype(np.int64)  # where each client's stretch ends
     edges[1:] -= edges[:-1].copy()
@@ -146,14 +184,18 @@ def cut(shares: Floats, rows: int) -> Ints:
 
 
 def cut_all(shares: Floats, sizes: Sequence[int]) -> Ints:
-    """Whole rows by shares [classes, clients], cut where published test-beds cut: all classes round alike."""
+    """Whole rows by shares [classes, clients], cut where published test-beds cut: all
+    classes round alike.
+    """
     return np.stack([cut(share, rows) for share, rows in zip(shares, sizes)])
 
 
 def share_out(shares: Floats, rows: int, owed: Floats) -> tuple[Ints, Floats]:
-    """How many of `rows` each client gets, by shares that sum to 1, and what rounding then owes each.
+    """How many of `rows` each client gets, by shares that sum to 1, and what rounding then owes
+    each.
 
-    `owed` is what rounding took from each client in the classes before: the rows that remain go to those with most.
+    `owed` is what rounding took from each client in the classes before: the rows that remain go to
+    those with most.
     """
     exact = shares * rows
     counts = np.floor(exact).astype(np.int64)

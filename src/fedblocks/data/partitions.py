@@ -38,7 +38,9 @@ def enough(rows: int, clients: int, per_client: int = 1) -> None:
     """Refuse more clients than there are rows for."""
     positive(clients=clients, per_client=per_client)
     if clients * per_client > rows:
-        raise DataError(f"{clients} clients x {per_client} need more than {rows} rows", "use fewer clients")
+        raise DataError(
+            f"{clients} clients x {per_client} need more than {rows} rows", "use fewer clients"
+        )
 
 
 def iid(labels: Labels, clients: int, seed: int = 0) -> Partition:
@@ -47,7 +49,9 @@ def iid(labels: Labels, clients: int, seed: int = 0) -> Partition:
     enough(rows, clients)
     order = generator(seed, "iid").permutation(rows)
     sizes = rows // clients + (np.arange(clients) < rows % clients)
-    return Partition(Rows(order, starts(sizes)), {"partition": "iid", "clients": clients, "seed": seed})
+    return Partition(
+        Rows(order, starts(sizes)), {"partition": "iid", "clients": clients, "seed": seed}
+    )
 
 
 def shards(
@@ -56,7 +60,9 @@ def shards(
     per_client: Annotated[int, AtLeast(1), Help("shards of each client", usual="2")] = 2,
     seed: int = 0,
 ) -> Partition:
-    """Sort rows by label, cut them into clients x per_client shards, give each client some (McMahan et al., 2017)."""
+    """Sort rows by label, cut them into clients x per_client shards, give each client
+    some (McMahan et al., 2017).
+    """
     values = one_label_per_row(labels)
     enough(len(values), clients, per_client)
     rng = generator(seed, "shards")
@@ -65,14 +71,17 @@ def shards(
     pieces = np.array_split(ordered, clients * per_client)
     hands = rng.permutation(len(pieces)).reshape(clients, per_client)
     rows = Rows.of([np.concatenate([pieces[shard] for shard in hand]) for hand in hands])
-    return Partition(rows, {"partition": "shards", "clients": clients, "per_client": per_client, "seed": seed})
+    return Partition(
+        rows, {"partition": "shards", "clients": clients, "per_client": per_client, "seed": seed}
+    )
 
 
 def quantity(
     labels: Labels,
     clients: int,
     alpha: Annotated[
-        float, Positive(),
+        float,
+        Positive(),
         Help("of the Dirichlet draw of sizes: smaller is more unequal", usual="0.1 to 10"),
     ] = 0.5,
     seed: int = 0,
@@ -85,8 +94,16 @@ def quantity(
     positive(alpha=alpha, tries=tries)
     rng = generator(seed, "quantity")
     order = rng.permutation(rows)
-    counts = until_large_enough(lambda: cut(rng.dirichlet(np.full(clients, alpha)), rows)[None], min_size, tries)
-    recipe = {"partition": "quantity", "clients": clients, "alpha": alpha, "seed": seed, "min_size": min_size}
+    counts = until_large_enough(
+        lambda: cut(rng.dirichlet(np.full(clients, alpha)), rows)[None], min_size, tries
+    )
+    recipe = {
+        "partition": "quantity",
+        "clients": clients,
+        "alpha": alpha,
+        "seed": seed,
+        "min_size": min_size,
+    }
     return Partition(deal([order], counts), recipe)
 
 
@@ -99,7 +116,9 @@ def quantity_power(
     seed: int = 0,
     min_size: MinSize = 1,
 ) -> Partition:
-    """The r-th largest client has a size in proportion to r ** -exponent, beyond `min_size`; labels are alike."""
+    """The r-th largest client has a size in proportion to r ** -exponent, beyond
+    `min_size`; labels are alike.
+    """
     rows = len(as_labels(labels))
     enough(rows, clients, max(min_size, 1))
     positive(exponent=exponent)
@@ -114,7 +133,10 @@ def by_user(users: npt.ArrayLike) -> Partition:
     """One client per user id, named after it."""
     ids = np.asarray(users)
     if ids.ndim != 1 or ids.dtype == object or not len(ids):
-        raise DataError(f"users have shape {list(ids.shape)}, type {ids.dtype}", "give one number or string per row")
+        raise DataError(
+            f"users have shape {list(ids.shape)}, type {ids.dtype}",
+            "give one number or string per row",
+        )
     names, owner = np.unique(ids, return_inverse=True)
     recipe = {"partition": "by_user", "clients": len(names)}
     return Partition(Rows.by_owner(owner, len(names)), recipe, tuple(str(name) for name in names))
@@ -126,30 +148,40 @@ def classes(
     per_client: ClassesEach = 2,
     seed: int = 0,
 ) -> Partition:
-    """Each client holds `per_client` classes, each class has equally many holders, who share it equally.
+    """Each client holds `per_client` classes, each class has equally many holders, who share it
+    equally.
 
-    What does not divide evenly is left out, so that holders of a class hold the same number of rows.
+    What does not divide evenly is left out, so that holders of a class hold the same number of
+    rows.
     """
     values = one_label_per_row(labels)
     rng = generator(seed, "classes")
     pools = rows_of_classes(values, rng)
-    holders = balanced_holders(rng, clients, len(pools), per_client)  # [classes, clients] of 0 and 1
+    # [classes, clients] of 0 and 1
+    holders = balanced_holders(rng, clients, len(pools), per_client)
     each = np.array([len(rows) for rows in pools]) // np.maximum(holders.sum(1), 1)
     recipe = {"partition": "classes", "clients": clients, "per_client": per_client, "seed": seed}
     return Partition(deal(pools, holders * each[:, None]), recipe)
 
 
 def balanced_holders(rng: np.random.Generator, clients: int, classes: int, per_client: int) -> Ints:
-    """Which client holds which class: `per_client` each, and all classes equally often, or some once more."""
+    """Which client holds which class: `per_client` each, and all classes equally often,
+    or some once more.
+    """
     positive(clients=clients, per_client=per_client)
     if per_client > classes:
-        raise DataError(f"{per_client} classes per client, but there are {classes}", "lower per_client")
+        raise DataError(
+            f"{per_client} classes per client, but there are {classes}", "lower per_client"
+        )
     base, more = divmod(clients * per_client, classes)
-    left = base + (rng.permutation(classes) < more).astype(np.int64)  # holders still to be found for each class
+    # holders still to be found for each class
+    left = base + (rng.permutation(classes) < more).astype(np.int64)
     holders = np.zeros((classes, clients), np.int64)
     for client in range(clients):
-        keys = rng.exponential(size=classes) / np.maximum(left, 1e-9)  # the smallest: drawn in proportion to `left`
-        keys[left == clients - client] = -1  # must be held by every client from here on, or it cannot be dealt out
+        # the smallest: drawn in proportion to `left`
+        keys = rng.exponential(size=classes) / np.maximum(left, 1e-9)
+        # must be held by every client from here on, or it cannot be dealt out
+        keys[left == clients - client] = -1
         holders[np.argsort(keys)[:per_client], client] = 1
         left = left - holders[:, client]
     return holders
@@ -163,19 +195,33 @@ def classes_unequal(
     high: High = 0.7,
     seed: int = 0,
 ) -> Partition:
-    """Each client draws `per_client` classes freely; the holders of a class share it by weights from U(low, high)."""
+    """Each client draws `per_client` classes freely; the holders of a class share it by
+    weights from U(low, high).
+    """
     values = one_label_per_row(labels)
     positive(clients=clients, per_client=per_client, low=low, high=high)
     rng = generator(seed, "classes_unequal")
     pools = rows_of_classes(values, rng)
     if per_client > len(pools) or low > high:
-        raise DataError(f"{per_client} of {len(pools)} classes, weights {low} to {high}", "lower per_client or low")
+        raise DataError(
+            f"{per_client} of {len(pools)} classes, weights {low} to {high}",
+            "lower per_client or low",
+        )
     weights = np.zeros((len(pools), clients))
     for client in range(clients):
-        weights[rng.choice(len(pools), per_client, replace=False), client] = rng.uniform(low, high, per_client)
-    shares: Floats = weights / np.maximum(weights.sum(1, keepdims=True), low)  # a class that nobody holds is unused
+        weights[rng.choice(len(pools), per_client, replace=False), client] = rng.uniform(
+            low, high, per_client
+        )
+    # a class that nobody holds is unused
+    shares: Floats = weights / np.maximum(weights.sum(1, keepdims=True), low)
     counts = cut_all(shares, [len(rows) for rows in pools])
-    recipe = {"partition": "classes_unequal", "clients": clients, "per_client": per_client, "low": low, "high": high}
+    recipe = {
+        "partition": "classes_unequal",
+        "clients": clients,
+        "per_client": per_client,
+        "low": low,
+        "high": high,
+    }
     return Partition(deal(pools, counts), {**recipe, "seed": seed})
 
 
@@ -183,30 +229,44 @@ def grouped_labels(
     labels: Labels,
     groups: Annotated[npt.ArrayLike, Help("the group of each client")],
     alpha: Annotated[
-        float, Positive(),
+        float,
+        Positive(),
         Help("of the Dirichlet draw between groups: smaller is more skewed", usual="0.1 to 1"),
     ] = 0.5,
     seed: int = 0,
     min_size: MinSize = 1,
     tries: Tries = 1000,
 ) -> Partition:
-    """Label skew between groups of clients: a Dirichlet draw divides each class over groups, evenly inside one."""
-    _, group = np.unique(np.asarray(groups, dtype=np.int64), return_inverse=True)  # [clients]: the group of each
+    """Label skew between groups of clients: a Dirichlet draw divides each class over
+    groups, evenly inside one.
+    """
+    # [clients]: the group of each
+    _, group = np.unique(np.asarray(groups, dtype=np.int64), return_inverse=True)
     sizes = np.bincount(group)
     base = dirichlet_labels(labels, len(sizes), alpha, seed, min_size * int(sizes.max()), tries)
     rng = generator(seed, "grouped_labels")
-    pieces = [np.array_split(rng.permutation(rows), max(size, 1)) for rows, size in zip(base.rows, sizes)]
+    pieces = [
+        np.array_split(rng.permutation(rows), max(size, 1)) for rows, size in zip(base.rows, sizes)
+    ]
     hands = [pieces[g].pop() for g in group]
-    recipe = {**base.recipe, "partition": "grouped_labels", "clients": len(group), "groups": group.tolist()}
+    recipe = {
+        **base.recipe,
+        "partition": "grouped_labels",
+        "clients": len(group),
+        "groups": group.tolist(),
+    }
     return Partition(Rows.of(hands), {**recipe, "min_size": min_size})
 
 
 def alike(partition: Partition, labels: Labels, other_labels: Labels, seed: int = 0) -> Partition:
-    """Divide another pool (validation, test) so that each client gets the same share of every class as it has here."""
+    """Divide another pool (validation, test) so that each client gets the same share of
+    every class as it has here.
+    """
     here, other = one_label_per_row(labels), one_label_per_row(other_labels)
     kinds = int(max(here.max(), other.max())) + 1
     pairs = here[partition.rows.index] * len(partition) + partition.rows.owners
-    held = np.bincount(pairs, minlength=kinds * len(partition)).reshape(kinds, -1)  # [classes, clients]
+    # [classes, clients]
+    held = np.bincount(pairs, minlength=kinds * len(partition)).reshape(kinds, -1)
     shares = held / np.maximum(np.bincount(here, minlength=kinds), 1)[:, None]
     pools = rows_of_classes(other, generator(seed, "alike"))
     counts = cut_all(shares, [len(rows) for rows in pools])

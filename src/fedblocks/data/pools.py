@@ -29,7 +29,9 @@ class DataPool:
 
     def __post_init__(self) -> None:
         others = {"users": self.users, "coarse": self.coarse}
-        same_length(x=len(self.x), y=len(self.y), **{k: len(v) for k, v in others.items() if v is not None})
+        same_length(
+            x=len(self.x), y=len(self.y), **{k: len(v) for k, v in others.items() if v is not None}
+        )
 
 
 @dataclass(frozen=True)

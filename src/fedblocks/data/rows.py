@@ -1,4 +1,6 @@
-"""Which rows belong to which client, stored as two flat arrays so that a million clients cost nothing extra."""
+"""Which rows belong to which client, stored as two flat arrays so that a million
+clients cost nothing extra.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,15 @@ class Rows:
         object.__setattr__(self, "index", read_only(self.index))
         object.__setattr__(self, "offsets", read_only(self.offsets))
         flat = self.index.ndim == 1 and self.offsets.ndim == 1 and len(self.offsets) > 0
-        if not flat or self.offsets[0] != 0 or self.offsets[-1] != len(self.index) or (self.sizes < 0).any():
-            raise DataError("offsets do not cut the row index into clients", "build rows with Rows.of([...])")
+        if (
+            not flat
+            or self.offsets[0] != 0
+            or self.offsets[-1] != len(self.index)
+            or (self.sizes < 0).any()
+        ):
+            raise DataError(
+                "offsets do not cut the row index into clients", "build rows with Rows.of([...])"
+            )
 
     @classmethod
     def of(cls, clients: Sequence[npt.ArrayLike]) -> Rows:
@@ -121,7 +130,11 @@ class Numbered(Sequence[str]):
     @overload
     def __getitem__(self, at: slice) -> Numbered: ...
     def __getitem__(self, at: Any) -> Any:
-        return Numbered(self.ids[at], self.prefix) if isinstance(at, slice) else f"{self.prefix}{self.ids[at]}"
+        return (
+            Numbered(self.ids[at], self.prefix)
+            if isinstance(at, slice)
+            else f"{self.prefix}{self.ids[at]}"
+        )
 
     def take(self, clients: Ints) -> Numbered:
         """The names of these clients."""
@@ -145,4 +158,7 @@ def same_length(**rows: int) -> None:
     (first, expected), *others = rows.items()
     for name, count in others:
         if count != expected:
-            raise DataError(f"{first} has {expected} rows and {name} has {count}", f"give one of {name} for each row")
+            raise DataError(
+                f"{first} has {expected} rows and {name} has {count}",
+                f"give one of {name} for each row",
+            )

@@ -1,4 +1,6 @@
-"""Shifts between groups of clients, on inputs p(x), on labels p(y), on what labels mean p(y|x), and on all at once."""
+"""Shifts between groups of clients, on inputs p(x), on labels p(y), on what labels mean
+p(y|x), and on all at once.
+"""
 
 from __future__ import annotations
 
@@ -32,28 +34,42 @@ Tag = Annotated[str, Help("the tag that says a client's group")]
 
 
 def hidden_groups(clients: int, groups: Groups, seed: int = 0) -> Ints:
-    """The group of each client: as given, or drawn so that groups are of equal size or differ by one."""
+    """The group of each client: as given, or drawn so that groups are of equal size or
+    differ by one.
+    """
     values = np.asarray(groups, dtype=object)
     if not all(isinstance(value, int | np.integer) for value in values.flat):
-        raise DataError(f"groups = {groups!r} are not whole numbers", "say how many groups, or one group per client")
+        raise DataError(
+            f"groups = {groups!r} are not whole numbers",
+            "say how many groups, or one group per client",
+        )
     numbers = values.astype(np.int64)
     if numbers.ndim:
         if numbers.shape != (clients,) or numbers.min(initial=0) < 0:
-            raise DataError(f"groups of shape {list(numbers.shape)} for {clients} clients", "give one group per client")
+            raise DataError(
+                f"groups of shape {list(numbers.shape)} for {clients} clients",
+                "give one group per client",
+            )
         return numbers
     if not 0 < numbers <= clients:
-        raise DataError(f"{numbers} groups of {clients} clients", "use 1 to as many groups as clients")
+        raise DataError(
+            f"{numbers} groups of {clients} clients", "use 1 to as many groups as clients"
+        )
     return generator(seed, "hidden_groups").permutation(np.arange(clients) % numbers)
 
 
 def own_rows(federation: Federation, groups: Ints) -> tuple[Federation, Ints]:
-    """A federation whose rows each belong to one group, rows shared between groups copied; and each row's group."""
+    """A federation whose rows each belong to one group, rows shared between groups
+    copied; and each row's group.
+    """
     parts = federation.parts
     pool = len(federation.x)
     keys = np.concatenate([groups[rows.owners] * pool + rows.index for rows in parts.values()])
     used, index = np.unique(keys, return_inverse=True)  # one row per (group, old row)
     pieces = np.split(index, np.cumsum([len(rows.index) for rows in parts.values()])[:-1])
-    rows: dict[str, Any] = {part: old.renumber(piece) for (part, old), piece in zip(parts.items(), pieces)}
+    rows: dict[str, Any] = {
+        part: old.renumber(piece) for (part, old), piece in zip(parts.items(), pieces)
+    }
     chosen = torch.from_numpy(used % pool).to(federation.x.device)
     return replace(federation, x=federation.x[chosen], y=federation.y[chosen], **rows), used // pool
 
@@ -61,7 +77,11 @@ def own_rows(federation: Federation, groups: Ints) -> tuple[Federation, Ints]:
 def marked(federation: Federation, groups: Ints, tag: str, shift: dict[str, Any]) -> Federation:
     """Record the groups as a tag, and the shift in the recipe."""
     shifts = [*federation.about.get("shifts", []), {**shift, "tag": tag}]
-    return replace(federation, tags={**federation.tags, tag: groups}, about={**federation.about, "shifts": shifts})
+    return replace(
+        federation,
+        tags={**federation.tags, tag: groups},
+        about={**federation.about, "shifts": shifts},
+    )
 
 
 def rotate(
@@ -71,10 +91,14 @@ def rotate(
     seed: int = 0,
     tag: Tag = "group",
 ) -> Federation:
-    """Turn the images of each group counter-clockwise by its own angle; by default evenly around the circle."""
+    """Turn the images of each group counter-clockwise by its own angle; by default
+    evenly around the circle.
+    """
     members = hidden_groups(federation.clients, groups, seed)
     kinds = int(members.max()) + 1
-    angles = [float(angle) for angle in degrees] or [360.0 * group / kinds for group in range(kinds)]
+    angles = [float(angle) for angle in degrees] or [
+        360.0 * group / kinds for group in range(kinds)
+    ]
     if len(angles) < kinds:
         raise DataError(f"{len(angles)} angles for {kinds} groups", "give one angle per group")
     owned, group = own_rows(federation, members)
@@ -88,7 +112,10 @@ def rotate(
 def permutations(groups: int, classes: int, seed: int = 0) -> Ints:
     """A different order of the classes for each group; the first group keeps its labels."""
     if classes < 12 and groups > factorial(classes):
-        raise DataError(f"{groups} groups, but {classes} labels have {factorial(classes)} orders", "use fewer groups")
+        raise DataError(
+            f"{groups} groups, but {classes} labels have {factorial(classes)} orders",
+            "use fewer groups",
+        )
     orders: dict[bytes, Ints] = {}
     rng = generator(seed, "permutations")
     order = np.arange(classes)
@@ -104,7 +131,9 @@ def permute_labels(
     seed: int = 0,
     tag: Tag = "group",
 ) -> Federation:
-    """Rename the classes of each group by its own permutation: the same input means another label."""
+    """Rename the classes of each group by its own permutation: the same input means
+    another label.
+    """
     members = hidden_groups(federation.clients, groups, seed)
     orders = permutations(int(members.max()) + 1, federation.classes, seed)
     owned, group = own_rows(federation, members)
@@ -118,7 +147,9 @@ def permute_labels(
 
 
 def class_weights(groups: int, classes: int, keep: float = 0.5, seed: int = 0) -> Floats:
-    """1 for the classes that a group keeps, else 0; the groups' choices overlap as little as possible."""
+    """1 for the classes that a group keeps, else 0; the groups' choices overlap as
+    little as possible.
+    """
     kept = max(1, round(keep * classes))
     if not 0 < keep <= 1:
         raise DataError(f"keep is {keep}", "keep a share of the classes above 0 and at most 1")
@@ -141,22 +172,35 @@ def skew_labels(
     seed: int = 0,
     tag: Tag = "group",
 ) -> Federation:
-    """Drop rows so that each group has label frequencies of its own; all parts of a client are treated alike."""
+    """Drop rows so that each group has label frequencies of its own; all parts of a
+    client are treated alike.
+    """
     members = hidden_groups(federation.clients, groups, seed)
     kinds = int(members.max()) + 1
-    table = class_weights(kinds, federation.classes, keep, seed) if weights is None else np.asarray(weights, np.float64)
+    table = (
+        class_weights(kinds, federation.classes, keep, seed)
+        if weights is None
+        else np.asarray(weights, np.float64)
+    )
     if table.shape != (kinds, federation.classes) or not ((table >= 0) & (table <= 1)).all():
-        raise DataError(f"weights of shape {list(table.shape)}", f"give [{kinds}, {federation.classes}] shares in 0..1")
+        raise DataError(
+            f"weights of shape {list(table.shape)}",
+            f"give [{kinds}, {federation.classes}] shares in 0..1",
+        )
     labels = federation.y.cpu().numpy()
     if labels.ndim != 1 or (labels < 0).any():
-        raise DataError("label skew needs one label per row", "skew sequences with a partition by user or topic")
+        raise DataError(
+            "label skew needs one label per row", "skew sequences with a partition by user or topic"
+        )
     rng = generator(seed, "skew_labels")
     rows: dict[str, Any] = {
         part: old.where(rng.random(len(old.index)) < table[members[old.owners], labels[old.index]])
         for part, old in federation.parts.items()
     }
     shifted = replace(federation, **rows)
-    return marked(shifted, members, tag, {"shift": "skew_labels", "weights": table.tolist(), "seed": seed}).check()
+    return marked(
+        shifted, members, tag, {"shift": "skew_labels", "weights": table.tolist(), "seed": seed}
+    ).check()
 
 
 def joint(
@@ -167,7 +211,9 @@ def joint(
     keep: Keep = 0.5,
     tag: Tag = "group",
 ) -> Federation:
-    """All three shifts by the same hidden groups: each has its own labels, angle and meaning of labels."""
+    """All three shifts by the same hidden groups: each has its own labels, angle and
+    meaning of labels.
+    """
     members = hidden_groups(federation.clients, groups, seed)
     skewed = skew_labels(federation, members, keep, seed=seed, tag=tag)
     return permute_labels(rotate(skewed, members, degrees, tag=tag), members, seed, tag)
@@ -184,7 +230,9 @@ def joint_pool(
     min_size: int = 10,
     **options: Any,
 ) -> Federation:
-    """The joint shift straight from a pool: label skew divides the rows and drops none; options as for from_arrays."""
+    """The joint shift straight from a pool: label skew divides the rows and drops none;
+    options as for from_arrays.
+    """
     members = hidden_groups(clients, groups, seed)
     partition = grouped_labels(as_targets(y), members, alpha, seed, min_size)
     federation = Federation.from_arrays(x, y, partition, seed=seed, **options)

@@ -18,17 +18,24 @@ def split_rows(rows: Rows, fractions: Fractions, seed: int) -> Parts:
 
 
 def split_rows_stratified(rows: Rows, labels: Ints, fractions: Fractions, seed: int) -> Parts:
-    """A random split in which each client's parts have its own label proportions, as far as rounding allows."""
+    """A random split in which each client's parts have its own label proportions, as
+    far as rounding allows.
+    """
     if labels.ndim != 1:
-        raise DataError("a stratified split needs one label per row", "use stratified=False for sequences")
+        raise DataError(
+            "a stratified split needs one label per row", "use stratified=False for sequences"
+        )
     rng = generator(seed, "split_stratified")
     shuffled = rng.permutation(len(rows.index))
-    kind = rows.owners * (labels.max(initial=0) + 1) + labels[rows.index]  # one number per (client, label)
+    # one number per (client, label)
+    kind = rows.owners * (labels.max(initial=0) + 1) + labels[rows.index]
     order = shuffled[np.argsort(kind[shuffled], kind="stable")]
     _, group, sizes = np.unique(kind[order], return_inverse=True, return_counts=True)
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # place within its (client, label)
+    # place within its (client, label)
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     place = np.empty(len(order))
-    place[order] = (rank + rng.random(len(sizes))[group]) / sizes[group]  # every label is spread evenly over [0, 1)
+    # every label is spread evenly over [0, 1)
+    place[order] = (rank + rng.random(len(sizes))[group]) / sizes[group]
     return cut_parts(rows, place, fractions)
 
 
@@ -36,7 +43,9 @@ def cut_parts(rows: Rows, place: Floats, fractions: Fractions) -> Parts:
     """Order each client's rows by place and cut them into the three parts."""
     order = np.lexsort((place, rows.owners))
     position = np.arange(len(order)) - np.repeat(rows.offsets[:-1], rows.sizes)
-    train, validation = (np.repeat(count, rows.sizes) for count in part_sizes(rows.sizes, fractions))
+    train, validation = (
+        np.repeat(count, rows.sizes) for count in part_sizes(rows.sizes, fractions)
+    )
     sorted_rows = rows.renumber(rows.index[order])
     return (
         sorted_rows.where(position < train),
@@ -47,9 +56,19 @@ def cut_parts(rows: Rows, place: Floats, fractions: Fractions) -> Parts:
 
 def part_sizes(sizes: Ints, fractions: Fractions) -> tuple[Ints, Ints]:
     """Train and validation rows of each client; two rows are enough for a train and a test row."""
-    if len(fractions) != 3 or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6 or fractions[0] == 0:
-        raise DataError(f"split {fractions}", "give (train, validation, test) fractions that sum to 1, train above 0")
+    if (
+        len(fractions) != 3
+        or min(fractions) < 0
+        or abs(sum(fractions) - 1) > 1e-6
+        or fractions[0] == 0
+    ):
+        raise DataError(
+            f"split {fractions}",
+            "give (train, validation, test) fractions that sum to 1, train above 0",
+        )
     test = np.floor(sizes * fractions[2] + 0.5).astype(np.int64)
     test = np.minimum(np.maximum(test, int(fractions[2] > 0)), np.maximum(sizes - 1, 0))
-    validation = np.minimum(np.floor(sizes * fractions[1] + 1e-9).astype(np.int64), np.maximum(sizes - test - 1, 0))
+    validation = np.minimum(
+        np.floor(sizes * fractions[1] + 1e-9).astype(np.int64), np.maximum(sizes - test - 1, 0)
+    )
     return sizes - test - validation, validation

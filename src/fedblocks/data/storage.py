@@ -65,7 +65,9 @@ def read_npz(path: str | Path, kind: str) -> tuple[dict[str, Any], Arrays]:
     try:
         header: dict[str, Any] = json.loads(arrays.pop("header").tobytes())
     except (KeyError, ValueError) as error:
-        raise DataError(f"{path} is not a saved {kind}", f"load a file that {kind}.save wrote") from error
+        raise DataError(
+            f"{path} is not a saved {kind}", f"load a file that {kind}.save wrote"
+        ) from error
     if header.get("kind") != kind or header.get("format") != FORMAT:
         stored = f"{header.get('kind')} of format {header.get('format')}"
         fix = f"load it with {header.get('kind')}.load of the version that wrote it"
@@ -76,4 +78,6 @@ def read_npz(path: str | Path, kind: str) -> tuple[dict[str, Any], Arrays]:
 def verify(path: str | Path, header: dict[str, Any], content: str) -> None:
     """Refuse a file whose content is not what was saved."""
     if header["hash"] != content:
-        raise DataError(f"{path} is damaged: its content does not match its hash", "make the file again")
+        raise DataError(
+            f"{path} is damaged: its content does not match its hash", "make the file again"
+        )

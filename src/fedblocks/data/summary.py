@@ -26,7 +26,8 @@ def labels_held(rows: Rows, labels: Ints) -> Held:
     scored = held != IGNORE
     owner, held = owner[scored], held[scored]
     width = int(held.max(initial=0)) + 1
-    pairs, counts = np.unique(owner * width + held, return_counts=True)  # one entry per (client, label)
+    # one entry per (client, label)
+    pairs, counts = np.unique(owner * width + held, return_counts=True)
     client = pairs // width
     top = np.zeros(len(rows), np.int64)
     np.maximum.at(top, client, counts)

@@ -1,4 +1,6 @@
-"""Made-up data for tests and benchmarks: features, signals and token streams, each with a known structure."""
+"""Made-up data for tests and benchmarks: features, signals and token streams, each with
+a known structure.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def gaussian(
     centres = rng.normal(size=(classes, features))
     x = centres[y] + spread * rng.normal(size=(rows, features))
     about = {"name": "gaussian", "rows": rows, "features": features, "spread": spread, "seed": seed}
-    return DataPool(torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y), classes, about=about)
+    return DataPool(
+        torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y), classes, about=about
+    )
 
 
 def waves(
@@ -49,9 +53,20 @@ def waves(
     y = rng.permutation(np.arange(rows) % classes)
     phase = rng.uniform(0, 2 * np.pi, (rows, channels, 1))
     time = np.arange(steps) / steps
-    x = np.sin(2 * np.pi * (1 + y)[:, None, None] * time + phase) + noise * rng.normal(size=(rows, channels, steps))
-    about = {"name": "waves", "rows": rows, "channels": channels, "steps": steps, "noise": noise, "seed": seed}
-    return DataPool(torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y), classes, about=about)
+    x = np.sin(2 * np.pi * (1 + y)[:, None, None] * time + phase) + noise * rng.normal(
+        size=(rows, channels, steps)
+    )
+    about = {
+        "name": "waves",
+        "rows": rows,
+        "channels": channels,
+        "steps": steps,
+        "noise": noise,
+        "seed": seed,
+    }
+    return DataPool(
+        torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y), classes, about=about
+    )
 
 
 def markov(
@@ -62,18 +77,23 @@ def markov(
     topics: Annotated[int, AtLeast(1), Help("Markov chains, one for each user")] = 4,
     seed: Seed = 0,
 ) -> DataPool:
-    """Token sequences [rows, steps] of users who each write on one topic, a topic being a Markov chain of its own."""
+    """Token sequences [rows, steps] of users who each write on one topic, a topic being
+    a Markov chain of its own.
+    """
     positive(users=users, rows=rows, steps=steps, vocabulary=vocabulary, topics=topics)
     rng = generator(seed, "markov")
     topic = rng.permutation(np.arange(users) % topics)  # [users]
     chains = rng.dirichlet(np.full(vocabulary, 0.1), (topics, vocabulary))  # [topics, from, to]
     user = np.repeat(np.arange(users), rows)
     tokens = walk(rng, chains, topic[user], steps + 1)
-    length = rng.integers(max(1, steps // 2), steps + 1, len(user))  # scored steps; the rest is padding
+    # scored steps; the rest is padding
+    length = rng.integers(max(1, steps // 2), steps + 1, len(user))
     padding = np.arange(steps) >= length[:, None]
     x, y = np.where(padding, 0, tokens[:, :-1]), np.where(padding, IGNORE, tokens[:, 1:])
     about = {"name": "markov", "users": users, "steps": steps, "topics": topics, "seed": seed}
-    return DataPool(torch.from_numpy(x), torch.from_numpy(y), vocabulary, users=user, topics=topic, about=about)
+    return DataPool(
+        torch.from_numpy(x), torch.from_numpy(y), vocabulary, users=user, topics=topic, about=about
+    )
 
 
 def walk(rng: np.random.Generator, chains: Floats, topic: Ints, steps: int) -> Ints:
@@ -88,10 +108,14 @@ def walk(rng: np.random.Generator, chains: Floats, topic: Ints, steps: int) -> I
 
 
 def next_token_windows(stream: npt.ArrayLike, steps: int, padding: int = 0) -> tuple[Ints, Ints]:
-    """Cut one long stream of tokens into windows [windows, steps] and the tokens that come next, padded at the end."""
+    """Cut one long stream of tokens into windows [windows, steps] and the tokens that
+    come next, padded at the end.
+    """
     tokens = np.asarray(stream, dtype=np.int64)
     if tokens.ndim != 1 or len(tokens) < 2:
-        raise DataError(f"a stream of shape {list(tokens.shape)}", "give at least two tokens in one row")
+        raise DataError(
+            f"a stream of shape {list(tokens.shape)}", "give at least two tokens in one row"
+        )
     positive(steps=steps)
     missing = -(len(tokens) - 1) % steps
     x = np.concatenate([tokens[:-1], np.full(missing, padding)])

@@ -18,7 +18,9 @@ Positions = npt.NDArray[np.int64]
 
 
 def positions(count: int, on: str) -> Positions:
-    """A client's examples, the first half of them, or the second; a single example is both halves."""
+    """A client's examples, the first half of them, or the second; a single example is
+    both halves.
+    """
     half = (count + 1) // 2
     match on:
         case "all":
@@ -32,18 +34,46 @@ def positions(count: int, on: str) -> Positions:
 
 
 def batches(
-    method: Method, phase: Phase, number: int, count: int, seed: int, round: int, client: int, purpose: str
+    method: Method,
+    phase: Phase,
+    number: int,
+    count: int,
+    seed: int,
+    round: int,
+    client: int,
+    purpose: str,
 ) -> list[Positions]:
     """The batches of one client in one phase; the purpose keeps training apart from adaptation."""
     length = (phase.epochs, None) if phase.steps is None else (None, phase.steps)
-    return _batches(method.batch_size, method.drop_last, phase.on, *length, number, count, seed, round, client, purpose)
+    return _batches(
+        method.batch_size,
+        method.drop_last,
+        phase.on,
+        *length,
+        number,
+        count,
+        seed,
+        round,
+        client,
+        purpose,
+    )
 
 
-@lru_cache(maxsize=2048)  # an engine may make the orders of a round while the device is busy with the one before
+# an engine may make the orders of a round while the device is busy with the one before
+@lru_cache(maxsize=2048)
 def _batches(
-    size: int, drop_last: bool, on: str, epochs: int | None, steps: int | None,
-    number: int, count: int, seed: int, round: int, client: int, purpose: str,
-) -> list[Positions]:  # fmt: skip
+    size: int,
+    drop_last: bool,
+    on: str,
+    epochs: int | None,
+    steps: int | None,
+    number: int,
+    count: int,
+    seed: int,
+    round: int,
+    client: int,
+    purpose: str,
+) -> list[Positions]:
     chosen = positions(count, on)
     drawn: list[Positions] = []
     epoch = 0
@@ -68,12 +98,16 @@ def steps_of_one(batches: Sequence[Positions], device: torch.device) -> list[Ste
 
 
 def steps_of_stack(by_client: Sequence[Sequence[Positions]], device: torch.device) -> list[Step]:
-    """The steps of a stack of clients, longest first: in each step only those that still have batches take part."""
+    """The steps of a stack of clients, longest first: in each step only those that
+    still have batches take part.
+    """
     counts = [len(f) for f in by_client]
     if not any(counts):
         return []
     if counts != sorted(counts, reverse=True):
-        raise ValueError("clients of a stack must be sorted by their number of batches, longest first")
+        raise ValueError(
+            "clients of a stack must be sorted by their number of batches, longest first"
+        )
     table = _table(by_client, counts)
     index = torch.from_numpy(table).to(device)
     active = [sum(count > s for count in counts) for s in range(counts[0])]

@@ -1,4 +1,6 @@
-"""The end of a round, the server's side: admit what clients send, cap their weights, reduce, conclude."""
+"""The end of a round, the server's side: admit what clients send, cap their weights,
+reduce, conclude.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Report:
     bytes_down: dict[str, dict[int, int]]  # block -> client -> bytes
     bytes_up: dict[str, dict[int, int]]
     refusals: list[Refusal]
-    counts: dict[str, dict[int, tuple[float, float, float]]]  # "local" -> client -> correct, scored, loss
+    # "local" -> client -> correct, scored, loss
+    counts: dict[str, dict[int, tuple[float, float, float]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +45,19 @@ class ClientResults:
 
     @staticmethod
     def of(job: Job, trained: Trained) -> ClientResults:
-        uploads = uploads_of(job.method, trained.blocks, trained.weights, job.sent.reads, trained.wanted, job.cohort)
+        uploads = uploads_of(
+            job.method, trained.blocks, trained.weights, job.sent.reads, trained.wanted, job.cohort
+        )
         bytes_up = {name: upload.bytes_up() for name, upload in uploads.items()}
-        return ClientResults(job, trained, uploads, bytes_up, private_of(job.method, trained.blocks))
+        return ClientResults(
+            job, trained, uploads, bytes_up, private_of(job.method, trained.blocks)
+        )
 
     @property
     def limits(self) -> Tensor:
-        """[clients]: the largest weight that each may ask for, which is one for each of its labels."""
+        """[clients]: the largest weight that each may ask for, which is one for each of
+        its labels.
+        """
         return (self.job.cohort.sizes * self.job.data.y.shape[1:].numel()).clamp(min=1)
 
 
@@ -66,7 +75,9 @@ def close_round(
     reduced = reduce_groups(state, uploads)
     after = conclude(methods, state, reduced, uploads, cohorts)
     private = private_by_client(results, {refusal.client for refusal in refusals})
-    return replace(after, private=merge_private(state.private, private)), report_of(results, refusals)
+    return replace(after, private=merge_private(state.private, private)), report_of(
+        results, refusals
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +94,12 @@ def _admit_group(results: ClientResults, state: State) -> _Admitted:
     good, refusals = admit(uploads, results.private, cohort.ids, results.limits, state.server)
     if not refusals:
         return _Admitted(uploads, cohort, [])
-    smaller = replace(cohort, ids=cohort.ids[good], sizes=cohort.sizes[good], tags=take(cohort.tags, good))
-    return _Admitted({name: upload.keep(good) for name, upload in uploads.items()}, smaller, refusals)
+    smaller = replace(
+        cohort, ids=cohort.ids[good], sizes=cohort.sizes[good], tags=take(cohort.tags, good)
+    )
+    return _Admitted(
+        {name: upload.keep(good) for name, upload in uploads.items()}, smaller, refusals
+    )
 
 
 def private_by_client(results: Results, refused: set[int]) -> Mapping[int, Blocks]:
@@ -96,16 +111,22 @@ def private_by_client(results: Results, refused: set[int]) -> Mapping[int, Block
             return StackedState(Pack(tuple(ids), map_leaves(torch.clone, private)))
         for client, row in zip(ids, unbind(private, len(ids)), strict=True):
             if private and client not in refused:
-                by_client[client] = map_leaves(torch.clone, row)  # so that nobody holds the memory of the whole cohort
+                # so that nobody holds the memory of the whole cohort
+                by_client[client] = map_leaves(torch.clone, row)
     return by_client
 
 
 def report_of(results: Results, refusals: list[Refusal]) -> Report:
     """Write down who took part, what travelled, and who was refused."""
-    report = Report(sorted(i for own in results.values() for i in own.job.ids), {}, {}, refusals, {})
+    report = Report(
+        sorted(i for own in results.values() for i in own.job.ids), {}, {}, refusals, {}
+    )
     for own in results.values():
         ids = own.job.ids
-        for traffic, sizes in ((report.bytes_down, own.trained.bytes_down), (report.bytes_up, own.bytes_up)):
+        for traffic, sizes in (
+            (report.bytes_down, own.trained.bytes_down),
+            (report.bytes_up, own.bytes_up),
+        ):
             for block, values in sizes.items():
                 traffic.setdefault(block, {}).update(zip(ids, values.tolist(), strict=True))
         for view, counts in own.trained.counts.items():
@@ -115,4 +136,7 @@ def report_of(results: Results, refusals: list[Refusal]) -> Report:
 
 def counts_by_client(counts: Tensor, ids: list[int]) -> dict[int, tuple[float, float, float]]:
     """[clients, 3] -> client -> correct answers, scored labels, sum of losses."""
-    return {i: (correct, labels, loss) for i, (correct, labels, loss) in zip(ids, counts.tolist(), strict=True)}
+    return {
+        i: (correct, labels, loss)
+        for i, (correct, labels, loss) in zip(ids, counts.tolist(), strict=True)
+    }

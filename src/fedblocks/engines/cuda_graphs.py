@@ -1,4 +1,6 @@
-"""Steps and hooks as CUDA graphs: recorded once for each shape, then replayed without launching kernels one by one."""
+"""Steps and hooks as CUDA graphs: recorded once for each shape, then replayed without
+launching kernels one by one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from fedblocks.core.trees import copy, is_repeated, leaves, shapes
 
 _WARM_UP = 3  # steps before recording: lazy initialisation and kernel choice happen there
 _WORTH = 4  # steps of one shape before it is recorded
-_WORTH_A_HOOK = 1e-3  # seconds that the second call of a hook took: copies in and out cost some of that, too
+# seconds that the second call of a hook took: copies in and out cost some of that, too
+_WORTH_A_HOOK = 1e-3
 
 
 @dataclass(eq=False)
@@ -51,7 +54,9 @@ class HookGraph:
     results: Any
 
     def run(self, local: ClientStack, args: tuple[Any, ...]) -> Any:
-        """Values in, a replay, copies of the results out; what the hook handed through is not copied."""
+        """Values in, a replay, copies of the results out; what the hook handed through
+        is not copied.
+        """
         _fill([self.args, self.local.tensors, self.local.round], [args, local.tensors, local.round])
         self.recording.replay()
         pairs = zip(leaves(self.args), leaves(args), strict=True)
@@ -68,7 +73,8 @@ class Captured:
     seen: Counter[Hashable] = field(default_factory=Counter)
     refused: dict[Hashable, str] = field(default_factory=dict)  # why a shape cannot be recorded
     short: set[Hashable] = field(default_factory=set)  # hooks that are not worth it
-    pool: Any = field(default_factory=torch.cuda.graph_pool_handle)  # memory of all graphs, which run one at a time
+    # memory of all graphs, which run one at a time
+    pool: Any = field(default_factory=torch.cuda.graph_pool_handle)
 
     def __call__(self, stretch: PhaseRun, order: Sequence[Step]) -> None:
         count = 1
@@ -102,12 +108,16 @@ class Captured:
             self.short.add(key)
         return results
 
-    def _graph(self, key: Hashable, worth: int, record: Callable[[], Graph | HookGraph]) -> Graph | HookGraph | None:
+    def _graph(
+        self, key: Hashable, worth: int, record: Callable[[], Graph | HookGraph]
+    ) -> Graph | HookGraph | None:
         """The recording for a key, made if it was seen often enough."""
         if key not in self.graphs and key not in self.refused and self.seen[key] >= worth:
             try:
                 self.graphs[key] = record()
-            except RuntimeError as error:  # an operation that cannot be recorded; the plain way always works
+            except (
+                RuntimeError
+            ) as error:  # an operation that cannot be recorded; the plain way always works
                 self.refused[key] = str(error)
                 torch.cuda.synchronize()
             if len(self.graphs) > self.most:
@@ -142,10 +152,13 @@ def record(stretch: PhaseRun, step: Step, pool: Any) -> Graph:
     return Graph(_capture(body, pool), own, one, counter)
 
 
-def record_hook(local: ClientStack, hook: Callable[..., Any], args: tuple[Any, ...], pool: Any) -> HookGraph:
+def record_hook(
+    local: ClientStack, hook: Callable[..., Any], args: tuple[Any, ...], pool: Any
+) -> HookGraph:
     """One hook recorded on copies of its own."""
     round = torch.zeros((), device=local.source.x.device, dtype=torch.float32)
-    own = replace(local, tensors=copy(local.tensors), round=round, caller=None)  # which would hold us, and we it
+    # which would hold us, and we it
+    own = replace(local, tensors=copy(local.tensors), round=round, caller=None)
     buffers, results = copy(args), list[Any]()
 
     def body() -> None:
@@ -173,12 +186,27 @@ def _signature(stretch: PhaseRun, step: Step, full: bool) -> Hashable:
     trees = shapes((stretch.blocks, stretch.start, stretch.local.tensors))
     rates = tuple(isinstance(rate, Tensor) for rate in stretch.rates)
     source = stretch.local.source
-    return stretch.number, stretch.local.training, full, tuple(step.index.shape), trees, rates, source.x.data_ptr()
+    return (
+        stretch.number,
+        stretch.local.training,
+        full,
+        tuple(step.index.shape),
+        trees,
+        rates,
+        source.x.data_ptr(),
+    )
 
 
 def _values(stretch: PhaseRun) -> list[Any]:
     local = stretch.local
-    return [stretch.blocks, stretch.start, local.tensors, local.round, stretch.memories, stretch.rates]
+    return [
+        stretch.blocks,
+        stretch.start,
+        local.tensors,
+        local.round,
+        stretch.memories,
+        stretch.rates,
+    ]
 
 
 def _trained(stretch: PhaseRun) -> list[Any]:
@@ -194,7 +222,9 @@ def _fill(to: Any, values: Any) -> None:
             continue
         if is_repeated(buffer):
             buffer, value = buffer[:1], value[:1]
-        buffers, sources = alike.setdefault((buffer.dtype, value.dtype, value.is_contiguous()), ([], []))
+        buffers, sources = alike.setdefault(
+            (buffer.dtype, value.dtype, value.is_contiguous()), ([], [])
+        )
         buffers.append(buffer)
         sources.append(value)
     for buffers, sources in alike.values():

@@ -23,23 +23,35 @@ from fedblocks.data.federation import Federation, Rows
 from fedblocks.data.sets.text import scores_of
 from fedblocks.engines.batching import Positions, batches
 
-Origin = tuple[int, int]  # the seed of a run, and a client's number in it: what its randomness depends on
-Rates = Mapping[tuple[int, int], Tensor]  # phase, place in `rates_of` -> [clients], where clients have their own
+# the seed of a run, and a client's number in it: what its randomness depends on
+Origin = tuple[int, int]
+# phase, place in `rates_of` -> [clients], where clients have their own
+Rates = Mapping[tuple[int, int], Tensor]
 Counts = dict[str, Tensor]  # view -> [clients, 3]: correct, scored labels, sum of losses
 
 
 class RowTables:
-    """Tables of some clients' rows, kept from round to round: the same clients have the same rows."""
+    """Tables of some clients' rows, kept from round to round: the same clients have the
+    same rows.
+    """
 
     def __init__(self) -> None:
         self._of_one, self._of_several = lru_cache(maxsize=256)(_pad), lru_cache(maxsize=8)(_pad)
 
-    def pad(self, rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The rows of some clients, [clients, longest], and how many are real, [clients]; nobody writes to them."""
-        return (self._of_one if len(ids) == 1 else self._of_several)(rows, tuple(ids), device, dtype)
+    def pad(
+        self, rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """The rows of some clients, [clients, longest], and how many are real,
+        [clients]; nobody writes to them.
+        """
+        return (self._of_one if len(ids) == 1 else self._of_several)(
+            rows, tuple(ids), device, dtype
+        )
 
 
-def _pad(rows: Rows, ids: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _pad(
+    rows: Rows, ids: tuple[int, ...], device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """Padding repeats a row of the same client."""
     by_client = [rows[i] for i in ids]
     table = np.zeros((len(by_client), max(1, *(len(own) for own in by_client))), dtype=np.int64)
@@ -84,7 +96,9 @@ class Job:
 
     @property
     def words(self) -> Mapping[str, Any]:
-        """The special words of a text federation, some of which are left out of some scores; else nothing."""
+        """The special words of a text federation, some of which are left out of some
+        scores; else nothing.
+        """
         vocabulary = self.data.about.get("vocabulary")
         return vocabulary if isinstance(vocabulary, Mapping) and "oov" in vocabulary else {}
 
@@ -95,7 +109,9 @@ class Job:
 
     @property
     def kept_blocks(self) -> set[str]:
-        """The blocks that matter after local training: what is uploaded, and what stays on the client."""
+        """The blocks that matter after local training: what is uploaded, and what stays
+        on the client.
+        """
         layout = self.method.blocks().items()
         up = {block.of or name for name, block in layout if isinstance(block, Federated)}
         return up | {name for name, block in layout if isinstance(block, Private)}
@@ -114,11 +130,19 @@ class Job:
         return {}
 
     def part_rows(self, part: str, members: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """The rows of a part of some clients' data, [clients, longest], and how many are real, [clients]."""
-        return self.tables.pad(self.data.parts[part], [self.ids[m] for m in members], self.device, torch.double)
+        """The rows of a part of some clients' data, [clients, longest], and how many
+        are real, [clients].
+        """
+        return self.tables.pad(
+            self.data.parts[part], [self.ids[m] for m in members], self.device, torch.double
+        )
 
     def _batches(self, member: int) -> list[list[Positions]]:
-        (seed, client), count, round = self.origins[member], int(self.sizes[member]), self.cohort.round
+        (seed, client), count, round = (
+            self.origins[member],
+            int(self.sizes[member]),
+            self.cohort.round,
+        )
         return [
             batches(self.method, phase, number, count, seed, round, client, self.purpose)
             for number, phase in enumerate(self.phases)
@@ -132,17 +156,26 @@ class Job:
         """A stack of clients, their data padded to the longest."""
         return self._local(members, each, lambda t: t)
 
-    def _local(self, members: Sequence[int], each: Each, shape: Callable[[Tensor], Tensor]) -> ClientStack:
+    def _local(
+        self, members: Sequence[int], each: Each, shape: Callable[[Tensor], Tensor]
+    ) -> ClientStack:
         ids = [self.ids[m] for m in members]
-        where = slice(members[0], members[0] + 1) if len(members) == 1 else torch.as_tensor(members, device=self.device)
+        where = (
+            slice(members[0], members[0] + 1)
+            if len(members) == 1
+            else torch.as_tensor(members, device=self.device)
+        )
         pad, dtype = self.tables.pad, self.method.net.dtype
         rows, sizes = pad(self.data.train, ids, self.device, dtype)
         validation, validation_sizes = pad(self.data.validation, ids, self.device, dtype)
         noise = [
-            derive(seed, self.cohort.round, i, self.purpose, "noise") for seed, i in (self.origins[m] for m in members)
+            derive(seed, self.cohort.round, i, self.purpose, "noise")
+            for seed, i in (self.origins[m] for m in members)
         ]
         keys = torch.tensor(noise, device=self.device)
-        steps = torch.tensor([sum(map(len, self.batches[m])) for m in members], device=self.device, dtype=sizes.dtype)
+        steps = torch.tensor(
+            [sum(map(len, self.batches[m])) for m in members], device=self.device, dtype=sizes.dtype
+        )
         tensors: dict[str, Any] = {
             "rows": shape(rows),
             "size": shape(sizes),
@@ -155,7 +188,9 @@ class Job:
         }
         keep = self.method.keep_optimizer and self.training
         rates = {key: values[where] for key, values in self.rates.items()}
-        return ClientStack(self.source, tensors, self.cohort.round, self.training, each, keep, rates)
+        return ClientStack(
+            self.source, tensors, self.cohort.round, self.training, each, keep, rates
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,11 +32,19 @@ def train_locally(
     chunks: Sequence[EvalChunk],
     runner: StepRunner = step_by_step,
 ) -> Trained:
-    """One round of one client or of a stack; with chunks of test data, also how the models did before aggregation."""
+    """One round of one client or of a stack; with chunks of test data, also how the
+    models did before aggregation.
+    """
     blocks, wanted, down = _second_download(job, local, sent)
     blocks, weights = local_round(job.method, job.phases, blocks, local, orders, runner)
-    counts = {"local": score(job.method.predict, blocks, local, chunks, {})[..., 0, :]} if chunks else {}
-    kept = {name: b for name, b in blocks.items() if name in job.kept_blocks or name.startswith(OPTIMIZER)}
+    counts = (
+        {"local": score(job.method.predict, blocks, local, chunks, {})[..., 0, :]} if chunks else {}
+    )
+    kept = {
+        name: b
+        for name, b in blocks.items()
+        if name in job.kept_blocks or name.startswith(OPTIMIZER)
+    }
     return Trained(kept, weights, wanted, down, counts)
 
 
@@ -53,11 +61,15 @@ def evaluate_locally(
     counts: dict[str, Counts] = {part: {} for part in chunks}
     for part, (name, view) in product(chunks, job.method.views().items()):
         scores = score(view, blocks, local, chunks[part], job.words)  # [..., scores, 3]
-        counts[part] |= {scored_view(name, kind): scores[..., k, :] for k, kind in enumerate(job.scores)}
+        counts[part] |= {
+            scored_view(name, kind): scores[..., k, :] for k, kind in enumerate(job.scores)
+        }
     return Evaluated(counts, local.call(job.method.portrait, blocks))
 
 
-def adapt(job: Job, local: ClientStack, sent: Blocks, orders: Orders, runner: StepRunner = step_by_step) -> Blocks:
+def adapt(
+    job: Job, local: ClientStack, sent: Blocks, orders: Orders, runner: StepRunner = step_by_step
+) -> Blocks:
     """The blocks that evaluation uses: what was sent and kept, after `prepare` and adaptation."""
     blocks, _, _ = _second_download(job, local, sent)
     return train(job.phases, local.call(job.method.prepare, blocks), local, orders, runner)
@@ -77,9 +89,15 @@ def _second_download(
 
 @torch.no_grad()
 def score(
-    view: View, blocks: Blocks, local: ClientStack, chunks: Sequence[EvalChunk], words: Mapping[str, Any]
+    view: View,
+    blocks: Blocks,
+    local: ClientStack,
+    chunks: Sequence[EvalChunk],
+    words: Mapping[str, Any],
 ) -> Tensor:
-    """[scores, 3] or [clients, scores, 3]: correct answers, scored labels, sum of losses; three scores of words."""
+    """[scores, 3] or [clients, scores, 3]: correct answers, scored labels, sum of
+    losses; three scores of words.
+    """
     shape = (*local.tensors["size"].shape, len(scores_of(words)), 3)
     totals = torch.zeros(shape, dtype=torch.double, device=local.source.x.device)
     for rows, real in chunks:
@@ -92,7 +110,10 @@ def _counts(view: View, local: ClientStack, words: Mapping[str, Any]) -> Mapped:
         x, y = local.source.x[rows], local.source.y[rows]
         with mode.mode(training=False, mapped=local.mapped, mask=real if local.mapped else None):
             logits = view(blocks, x)
-        kept = [torch.where(left_out(y, words, kind), IGNORE, y) if words else y for kind in scores_of(words)]
+        kept = [
+            torch.where(left_out(y, words, kind), IGNORE, y) if words else y
+            for kind in scores_of(words)
+        ]
         return torch.stack([_count(logits, labels, real) for labels in kept])
 
     return counts
@@ -100,7 +121,11 @@ def _counts(view: View, local: ClientStack, words: Mapping[str, Any]) -> Mapped:
 
 def _count(logits: Tensor, y: Tensor, real: Tensor) -> Tensor:
     losses, labels = summed_losses(logits, y)
-    right = ((logits.argmax(-1) == y) & (y != IGNORE)).flatten(1).sum(1) if y.dim() > 1 else logits.argmax(-1) == y
+    right = (
+        ((logits.argmax(-1) == y) & (y != IGNORE)).flatten(1).sum(1)
+        if y.dim() > 1
+        else logits.argmax(-1) == y
+    )
     counted = [torch.where(real > 0, value.double(), 0) for value in (right, labels, losses)]
     return torch.stack([value.sum() for value in counted])
 

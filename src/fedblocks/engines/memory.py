@@ -12,7 +12,17 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Params, is_statistic
 
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
 COPIES = 5  # of every parameter: as sent, at work, its gradient, an optimizer's memory, the result
 
 
@@ -21,7 +31,9 @@ def bytes_of(text: str) -> int:
     amount = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     unit = amount[2].upper() if amount else ""
     if not amount or unit not in UNITS or float(amount[1]) <= 0:
-        raise UserError(f'"{text}" is no amount of memory', 'write a number and a unit, e.g. "8GiB" or "500MB"')
+        raise UserError(
+            f'"{text}" is no amount of memory', 'write a number and a unit, e.g. "8GiB" or "500MB"'
+        )
     return int(float(amount[1]) * UNITS[unit])
 
 
@@ -30,12 +42,16 @@ def chunk_for(memory: int, chunk: int, method: Method, x: Tensor) -> int:
     one = client_bytes(method, x)
     if one > memory:
         fix = "give more memory, or use a smaller net or batch"
-        raise UserError(f"one client needs about {one / 2**20:.0f} MiB, more than there may be used", fix)
+        raise UserError(
+            f"one client needs about {one / 2**20:.0f} MiB, more than there may be used", fix
+        )
     return min(chunk, memory // one)
 
 
 def client_bytes(method: Method, x: Tensor) -> int:
-    """About what one client takes while it trains: its parameters, several times, and what its gradients need."""
+    """About what one client takes while it trains: its parameters, several times, and
+    what its gradients need.
+    """
     params = method.net.init(0)
     numbers = sum(value.numel() * value.element_size() for value in params.values())
     return COPIES * numbers + 2 * saved_bytes(method, params, x[: method.batch_size].cpu().clone())

@@ -44,9 +44,12 @@ class Experiment:
     seed: int
     groups: Sequence[str] = ()  # the group of each client; empty: all clients use the only method
     share: float = 1.0  # the largest part of any slot that one client may decide
-    unseen: Sequence[int] = ()  # clients that never train; each has a slot where clients have one, and nobody reads it
+    # clients that never train; each has a slot where clients have one, and nobody reads it
+    unseen: Sequence[int] = ()
     tables: RowTables = field(default_factory=RowTables, init=False, repr=False)
-    last_cohort: dict[tuple[int, ...], CohortTensors] = field(default_factory=dict, init=False, repr=False)
+    last_cohort: dict[tuple[int, ...], CohortTensors] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         for group, method in self.methods.items():
@@ -61,10 +64,13 @@ class Experiment:
             lacking &= np.array([own == group for own in self.groups])
         if lacking.any():
             first, count = self.data.names[int(lacking.argmax())], int(lacking.sum())
-            clients = f"{first} has" if count == 1 else f"{first} and {count - 1} other clients have"
+            clients = (
+                f"{first} has" if count == 1 else f"{first} and {count - 1} other clients have"
+            )
             raise DataError(
                 f"{method} needs a {part} part, and {clients} none",
-                f"split the data with a {part} share, e.g. split=(0.6, 0.2, 0.2), or leave out such clients (`subset`)",
+                f"split the data with a {part} share, e.g. split=(0.6, 0.2, 0.2), or leave out "
+                f"such clients (`subset`)",
             )
 
     @staticmethod
@@ -101,18 +107,40 @@ class Experiment:
         return torch.tensor(list(self.unseen), dtype=torch.long, device=self.data.x.device)
 
     def job(
-        self, group: str, clients: Sequence[int], state: State, phases: list[Phase], training: bool, purpose: str
+        self,
+        group: str,
+        clients: Sequence[int],
+        state: State,
+        phases: list[Phase],
+        training: bool,
+        purpose: str,
     ) -> Job:
         method, cohort = self.methods[group], self.cohort(clients, state.round)
-        sent, sizes = gather(method, state, cohort, self.beginnings[group]), bytes_per_slot(method, state)
-        return Job(method, phases, cohort, sent, sizes, self.data, self.seed, training, purpose, self.tables)
+        sent, sizes = (
+            gather(method, state, cohort, self.beginnings[group]),
+            bytes_per_slot(method, state),
+        )
+        return Job(
+            method,
+            phases,
+            cohort,
+            sent,
+            sizes,
+            self.data,
+            self.seed,
+            training,
+            purpose,
+            self.tables,
+        )
 
     def training_job(self, group: str, clients: Sequence[int], state: State) -> Job:
         """What the clients of a group do in the next round."""
         return self.job(group, clients, state, self.methods[group].phases(), True, "train")
 
     def prefetch_batches(self, clients: Sequence[int], round: int) -> None:
-        """Draw the batches of a coming round, which costs nothing while a GPU is busy with the one before."""
+        """Draw the batches of a coming round, which costs nothing while a GPU is busy
+        with the one before.
+        """
         if self.data.x.device.type != "cuda":
             return
         for group, ids in self.members(clients).items():
@@ -130,7 +158,10 @@ def _cohort_tensors(data: Federation, clients: Sequence[int]) -> CohortTensors:
     """Numbers, sizes and tags of some clients, on the device of their data."""
     device, ids = data.x.device, np.asarray(clients, dtype=np.int64)
     sizes = torch.tensor([len(data.train[i]) for i in clients], dtype=torch.double, device=device)
-    tags = {name: torch.from_numpy(np.array(values[ids])).to(device) for name, values in data.tags.items()}
+    tags = {
+        name: torch.from_numpy(np.array(values[ids])).to(device)
+        for name, values in data.tags.items()
+    }
     return torch.from_numpy(ids).to(device), sizes, tags
 
 
@@ -142,21 +173,26 @@ def run_round(
     score: str | None = None,
     coming: Sequence[int] = (),
 ) -> tuple[State, Report]:
-    """One round: what the clients learn, admitted and aggregated. The state that goes in is not changed.
+    """One round: what the clients learn, admitted and aggregated. The state that goes in is not
+    changed.
 
-    `score` names a part of the data to try trained models on, `coming` the clients of the next round if they are known.
+    `score` names a part of the data to try trained models on, `coming` the clients of the next
+    round if they are known.
     """
     results: dict[str, ClientResults] = {}
     for group, ids in experiment.members(clients).items():
         job = experiment.training_job(group, ids, state)
         results[group] = ClientResults.of(job, engine.train(job, score))
     end = experiment.methods, state, results, experiment.share
-    speculated = speculation.speculate(*end) if speculation.pays_on(experiment.data.x.device) else None
+    speculated = (
+        speculation.speculate(*end) if speculation.pays_on(experiment.data.x.device) else None
+    )
     experiment.prefetch_batches(coming, state.round + 1)
     return close_round(*end) if speculated is None else speculated.settle(*end)
 
 
-Scores = dict[str, dict[int, tuple[float, float, float]]]  # view -> client -> correct, scored labels, sum of losses
+# view -> client -> correct, scored labels, sum of losses
+Scores = dict[str, dict[int, tuple[float, float, float]]]
 Portraits = dict[str, dict[int, list[float]]]  # name -> client -> numbers
 
 
@@ -171,9 +207,13 @@ class Evaluation:
         """Write down what an engine says of a group of clients."""
         for part, views in evaluated.counts.items():
             for view, counts in views.items():
-                self.scores.setdefault(part, {}).setdefault(view, {}).update(counts_by_client(counts, ids))
+                self.scores.setdefault(part, {}).setdefault(view, {}).update(
+                    counts_by_client(counts, ids)
+                )
         for name, values in evaluated.portraits.items():
-            self.portraits.setdefault(name, {}).update(zip(ids, values.flatten(1).tolist(), strict=True))
+            self.portraits.setdefault(name, {}).update(
+                zip(ids, values.flatten(1).tolist(), strict=True)
+            )
 
 
 def evaluate(
@@ -184,10 +224,11 @@ def evaluate(
     part: str = "test",
     joining: bool = False,
 ) -> Scores:
-    """How each client's models do on a part of its data: view -> client -> (correct, scored labels, sum of losses).
+    """How each client's models do on a part of its data: view -> client -> (correct, scored labels,
+    sum of losses).
 
-    Clients adapt on their training data first, as their method says; nothing of it is kept. `joining` treats
-    them as clients that never took part.
+    Clients adapt on their training data first, as their method says; nothing of it is kept.
+    `joining` treats them as clients that never took part.
     """
     return evaluate_parts(experiment, state, clients, engine, (part,), joining).scores.get(part, {})
 
@@ -200,14 +241,18 @@ def evaluate_parts(
     parts: Sequence[str],
     joining: bool = False,
 ) -> Evaluation:
-    """Evaluate on several parts of the data after one adaptation, with the portraits of the clients' models."""
+    """Evaluate on several parts of the data after one adaptation, with the portraits of
+    the clients' models.
+    """
     evaluation = Evaluation()
     for job in evaluation_jobs(experiment, state, clients, joining):
         evaluation.add(engine.evaluate(job, parts), job.ids)
     return evaluation
 
 
-def evaluation_jobs(experiment: Experiment, state: State, clients: Sequence[int], joining: bool) -> Iterator[Job]:
+def evaluation_jobs(
+    experiment: Experiment, state: State, clients: Sequence[int], joining: bool
+) -> Iterator[Job]:
     """What clients do before they are evaluated, a job for each group."""
     state = replace(state, private={}) if joining else state  # who never took part has kept nothing
     for group, ids in experiment.members(clients).items():

@@ -11,7 +11,13 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.trees import stack, take
 from fedblocks.engines.batching import steps_of_one
 from fedblocks.engines.job import Evaluated, Job, Trained
-from fedblocks.engines.local_work import EvalChunk, adapt, chunks_of, evaluate_locally, train_locally
+from fedblocks.engines.local_work import (
+    EvalChunk,
+    adapt,
+    chunks_of,
+    evaluate_locally,
+    train_locally,
+)
 from fedblocks.engines.replay.replayed import Replayed
 
 
@@ -28,10 +34,14 @@ class Sequential:
         """How the steps of a job are run."""
         if not self.replay or job.device.type != "cpu":
             return step_by_step
-        return self.known.setdefault((id(job.method), job.purpose), Replayed(job.method, self.worth))
+        return self.known.setdefault(
+            (id(job.method), job.purpose), Replayed(job.method, self.worth)
+        )
 
     def train(self, job: Job, score: str | None = None) -> Trained:
-        """Local training of every client; `score` names a part of the data to try the trained models on."""
+        """Local training of every client; `score` names a part of the data to try the
+        trained models on.
+        """
         ends: list[Trained] = []
         blocks: Blocks = {}
         runner = self.runner(job)
@@ -39,7 +49,8 @@ class Sequential:
             chunks = [] if score is None else _chunks(job, member, score)
             end = train_locally(job, *_one(job, member), chunks, runner)
             _put(blocks, end.blocks, member, len(job.cohort))
-            ends.append(replace(end, blocks={}))  # so that the next client works where this one did, in warm memory
+            # so that the next client works where this one did, in warm memory
+            ends.append(replace(end, blocks={}))
         return Trained(
             blocks,
             stack([end.weights for end in ends]),
@@ -52,10 +63,17 @@ class Sequential:
         """Every view of every client's model on parts of its data, after one adaptation."""
         runner = self.runner(job)
         ends = [
-            evaluate_locally(job, *_one(job, member), {part: _chunks(job, member, part) for part in parts}, runner)
+            evaluate_locally(
+                job,
+                *_one(job, member),
+                {part: _chunks(job, member, part) for part in parts},
+                runner,
+            )
             for member in range(len(job.cohort))
         ]
-        return Evaluated(stack([end.counts for end in ends]), stack([end.portraits for end in ends]))
+        return Evaluated(
+            stack([end.counts for end in ends]), stack([end.portraits for end in ends])
+        )
 
 
 def adapted_blocks(job: Job, member: int) -> Blocks:

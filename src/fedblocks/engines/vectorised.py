@@ -1,4 +1,6 @@
-"""The fast engine: a whole cohort as one stack, mapped with `vmap`, in chunks that fit the memory."""
+"""The fast engine: a whole cohort as one stack, mapped with `vmap`, in chunks that fit
+the memory.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,20 @@ class Vectorised:
     name: str = "vectorised"
     chunk: int = 64  # clients in one stack
     graphs: bool = True  # on a GPU, record steps and replay them
-    recorded: dict[int, Captured] = field(default_factory=dict, compare=False, repr=False)  # by the method's identity
+    # by the method's identity
+    recorded: dict[int, Captured] = field(default_factory=dict, compare=False, repr=False)
 
     def runner(self, job: Job) -> StepRunner:
         """How the phases of a job are run: as recorded graphs where there is a GPU."""
         if not self.graphs or job.device.type != "cuda":
             return step_by_step
-        return self.recorded.setdefault(id(job.method), Captured(job.method))  # holds it, so the id stays its own
+        # holds it, so the id stays its own
+        return self.recorded.setdefault(id(job.method), Captured(job.method))
 
     def train(self, job: Job, score: str | None = None) -> Trained:
-        """Local training of the whole cohort; `score` names a part of the data to try the trained models on."""
+        """Local training of the whole cohort; `score` names a part of the data to try
+        the trained models on.
+        """
         stacks, runner = _stacks(job, self.chunk), self.runner(job)
         scored = [[] if score is None else _chunks(job, members, score) for members in stacks]
         ends = [
@@ -59,30 +65,43 @@ class Vectorised:
         stacks, runner = _stacks(job, self.chunk), self.runner(job)
         ends = [
             evaluate_locally(
-                job, *_stack(job, members, runner), {part: _chunks(job, members, part) for part in parts}, runner
+                job,
+                *_stack(job, members, runner),
+                {part: _chunks(job, members, part) for part in parts},
+                runner,
             )
             for members in stacks
         ]
         back = _back(stacks, job.device)
-        return Evaluated(_join([end.counts for end in ends], back), _join([end.portraits for end in ends], back))
+        return Evaluated(
+            _join([end.counts for end in ends], back), _join([end.portraits for end in ends], back)
+        )
 
 
 def _stacks(job: Job, size: int) -> list[list[int]]:
-    """Clients of like size together, longest first, so that little is padded and steps end one client after another."""
+    """Clients of like size together, longest first, so that little is padded and steps
+    end one client after another.
+    """
     order = np.argsort(-job.sizes, kind="stable").tolist()
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def _back(stacks: Sequence[Sequence[int]], device: torch.device) -> Tensor | None:
-    """Where each client of the cohort stands in the stacks; nothing if they stand in their order."""
+    """Where each client of the cohort stands in the stacks; nothing if they stand in
+    their order.
+    """
     order = [member for members in stacks for member in members]
     return None if order == sorted(order) else torch.tensor(order, device=device).argsort()
 
 
-def _stack(job: Job, members: Sequence[int], runner: StepRunner) -> tuple[ClientStack, Blocks, list[list[Step]]]:
+def _stack(
+    job: Job, members: Sequence[int], runner: StepRunner
+) -> tuple[ClientStack, Blocks, list[list[Step]]]:
     if job.method.net.unmappable:
         layer = job.method.net.unmappable[0]
-        raise UserError(f'layer "{layer}" of the net cannot be mapped over clients', 'use engine = "sequential"')
+        raise UserError(
+            f'layer "{layer}" of the net cannot be mapped over clients', 'use engine = "sequential"'
+        )
     blocks = job.sent.blocks
     if members != list(range(len(job.ids))):
         where = torch.as_tensor(members, device=job.device)

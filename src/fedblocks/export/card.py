@@ -18,7 +18,8 @@ class Card(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: Format
-    kind: Literal["net", "method"]  # a plain net, or blocks that the method puts together in every call
+    # a plain net, or blocks that the method puts together in every call
+    kind: Literal["net", "method"]
     method: str
     client: int
     client_name: str
@@ -34,7 +35,8 @@ class Card(BaseModel):
     classes: int
     numbers: int  # that the model has
     numbers_before: int  # that the client's blocks had before they were folded
-    net: dict[str, Any]  # tables of the configuration, from which the net and the method are made again
+    # tables of the configuration, from which the net and the method are made again
+    net: dict[str, Any]
     options: dict[str, Any]
     commands: list[str]
     versions: dict[str, str]
@@ -57,7 +59,9 @@ class Card(BaseModel):
             ) from None
 
     def markdown(self, difference: float) -> str:
-        """The card for people; `difference` is the largest one to the logits of the run's own model."""
+        """The card for people; `difference` is the largest one to the logits of the
+        run's own model.
+        """
         accuracy = "-" if self.accuracy is None else f"{self.accuracy:.3f}"
         shape = " x ".join(map(str, self.input_shape)) or "one number"
         rows = {
@@ -68,7 +72,8 @@ class Card(BaseModel):
             "accuracy": f"{accuracy} on {self.examples} {self.part} examples of this client",
             "input": f"batches of {shape} ({self.input_type}), as the data set gives them",
             "output": f"logits of {self.classes} classes{_in_brackets(self.class_names)}",
-            "size": f"{self.numbers:,} numbers, from {self.numbers_before:,} in the client's blocks",
+            "size": f"{self.numbers:,} numbers, from {self.numbers_before:,} in the client's "
+            f"blocks",
             "largest difference to the run's own model": f"{difference:.1e}",
             "data": f"{self.data}, SHA-256 of the federation {self.data_hash}",
             "versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
@@ -77,19 +82,30 @@ class Card(BaseModel):
         lines += [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
         lines += ["", "## Use it", "", *_USE[self.format, self.kind]]
         lines += ["", "## Make it again", "", *(f"    {line}" for line in self.commands)]
-        return "\n".join([*lines, "", "## All of it as JSON", "", *_indent(self.model_dump_json(indent=2))]) + "\n"
+        return (
+            "\n".join(
+                [*lines, "", "## All of it as JSON", "", *_indent(self.model_dump_json(indent=2))]
+            )
+            + "\n"
+        )
 
 
 _USE = {
-    ("safetensors", "net"): ["The tensors have the names of the net's own `state_dict`; `fedblocks predict` makes the"
-                             " net from the table `net` below."],
-    ("safetensors", "method"): ["The tensors are named `block/tensor`; `fedblocks predict` makes the net and the method"
-                                " from the tables `net` and `options` below."],
+    ("safetensors", "net"): [
+        "The tensors have the names of the net's own `state_dict`; "
+        "`fedblocks predict` makes the"
+        " net from the table `net` below."
+    ],
+    ("safetensors", "method"): [
+        "The tensors are named `block/tensor`; `fedblocks predict` makes "
+        "the net and the method"
+        " from the tables `net` and `options` below."
+    ],
     ("pt2", "net"): ["`torch.export.load(FILE).module()(x)`, or `fedblocks predict`."],
     ("pt2", "method"): ["`torch.export.load(FILE).module()(x)`, or `fedblocks predict`."],
     ("onnx", "net"): ["Any ONNX runtime, or `fedblocks predict`."],
     ("onnx", "method"): ["Any ONNX runtime, or `fedblocks predict`."],
-}  # fmt: skip
+}
 
 
 def _in_brackets(names: list[str], most: int = 20) -> str:

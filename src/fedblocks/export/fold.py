@@ -1,4 +1,6 @@
-"""A personal model in its smallest form: one plain net where it is one, else no block that it does not read."""
+"""A personal model in its smallest form: one plain net where it is one, else no block
+that it does not read.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class Folded(nn.Module):
     def __init__(self, tensors: Params, core: Net | Method) -> None:
         super().__init__()
         self.names = list(tensors)
-        for number, name in enumerate(self.names):  # names with dots and slashes are none that a module may use
+        # names with dots and slashes are none that a module may use
+        for number, name in enumerate(self.names):
             self.register_buffer(f"tensor_{number}", tensors[name])
         self.core = core  # a plain net, or a method that puts its blocks together in every call
 
@@ -57,14 +60,25 @@ def fold(personal: Personal) -> Folded:
         whole = {**plain, **method.net.constants}
         return Folded({name: value.detach().clone() for name, value in whole.items()}, method.net)
     read = _read_blocks(method, blocks, x)
-    return Folded(_as_tensors({**read, **({CONSTANTS: method.net.constants} if method.net.constants else {})}), method)
+    return Folded(
+        _as_tensors(
+            {**read, **({CONSTANTS: method.net.constants} if method.net.constants else {})}
+        ),
+        method,
+    )
 
 
 def changed_options(before: Method, after: Method) -> dict[str, Any]:
     """Options that became others when a method was made slim, as a configuration has them."""
     names = [one.name for one in fields(before) if one.name != "net"]
-    changed = {name: getattr(after, name) for name in names if getattr(after, name) is not getattr(before, name)}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+    changed = {
+        name: getattr(after, name)
+        for name in names
+        if getattr(after, name) is not getattr(before, name)
+    }
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()
+    }
 
 
 def as_blocks(tensors: Params) -> Blocks:
@@ -77,11 +91,17 @@ def as_blocks(tensors: Params) -> Blocks:
 
 
 def _as_tensors(blocks: Blocks) -> Params:
-    return {f"{name}/{key}": v.detach().clone() for name, block in blocks.items() for key, v in block.items()}
+    return {
+        f"{name}/{key}": v.detach().clone()
+        for name, block in blocks.items()
+        for key, v in block.items()
+    }
 
 
 def _as_plain_net(method: Method, blocks: Blocks, x: Tensor) -> Params | None:
-    """The tensors of one net, if predicting is one pass of the method's net over the inputs; e.g. pFedMB's mixture."""
+    """The tensors of one net, if predicting is one pass of the method's net over the
+    inputs; e.g. pFedMB's mixture.
+    """
     net = _watch(method.net)
     with torch.no_grad(), mode.mode(training=False, mapped=False):
         logits = replace(method, net=net).predict(blocks, x)
@@ -104,7 +124,9 @@ def _watch(net: Net) -> _Watched:
     """The same net, watched; its pieces are made anew, so that they belong to it."""
     kind = type(net)
     twin: Any = copy.copy(net)
-    for name in [name for name in vars(twin) if isinstance(getattr(kind, name, None), cached_property)]:
+    for name in [
+        name for name in vars(twin) if isinstance(getattr(kind, name, None), cached_property)
+    ]:
         del vars(twin)[name]
     twin.__class__ = type("Watched", (_Watched, kind), {})
     twin.passes = []
@@ -118,7 +140,11 @@ def _read_blocks(method: Method, blocks: Blocks, x: Tensor) -> Blocks:
     noted: Any = Noted({name: Noted(block) for name, block in blocks.items()})
     with torch.no_grad(), mode.mode(training=False, mapped=False):
         method.predict(noted, x)
-    return {name: {key: blocks[name][key] for key in block.read} for name, block in noted.items() if block.read}
+    return {
+        name: {key: blocks[name][key] for key in block.read}
+        for name, block in noted.items()
+        if block.read
+    }
 
 
 class Noted(dict[str, Any]):

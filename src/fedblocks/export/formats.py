@@ -54,25 +54,36 @@ def write(model: Folded, card: Card, x: Tensor, path: Path) -> None:
             safetensors.torch.save_file(tensors, path, {KEY: card.model_dump_json()})
         case "pt2":
             with path.open("wb") as file:
-                torch.export.save(_program(model, x), file, extra_files={_CARD_FILE: card.model_dump_json()})
+                torch.export.save(
+                    _program(model, x), file, extra_files={_CARD_FILE: card.model_dump_json()}
+                )
         case "onnx":
             _write_onnx(_program(model, x), card, path)
 
 
 def read(path: Path, method: Method | None = None) -> Model:
-    """A model that `write` wrote; tensors of a net that has no name need the method that it was trained with."""
+    """A model that `write` wrote; tensors of a net that has no name need the method
+    that it was trained with.
+    """
     if not path.is_file():
-        raise UserError(f"{path} is no file" if path.exists() else f"{path} does not exist", "name an exported model")
+        raise UserError(
+            f"{path} is no file" if path.exists() else f"{path} does not exist",
+            "name an exported model",
+        )
     readers: dict[str, Callable[[Path], Model]] = {".pt2": _pt2, ".onnx": _onnx}
     if path.suffix == ".safetensors":
         return _safetensors(path, method)
     if path.suffix not in readers:
-        raise UserError(f"{path}: a model file ends in .safetensors, .pt2 or .onnx", "name an exported model")
+        raise UserError(
+            f"{path}: a model file ends in .safetensors, .pt2 or .onnx", "name an exported model"
+        )
     return readers[path.suffix](path)
 
 
 def read_card(path: Path) -> Card | None:
-    """The card of a file of tensors, which needs the code of its net; of the other formats, none."""
+    """The card of a file of tensors, which needs the code of its net; of the other
+    formats, none.
+    """
     if path.suffix != ".safetensors" or not path.is_file():
         return None
     try:
@@ -86,13 +97,17 @@ def _program(model: Folded, x: Tensor) -> torch.export.ExportedProgram:
     """The model as a graph whose batch may have any size."""
     some = x[torch.arange(3) % len(x)]  # three: one or two would be taken for numbers that stay
     with _quiet(), torch.no_grad():
-        return torch.export.export(model, (some,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False)
+        return torch.export.export(
+            model, (some,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False
+        )
 
 
 def _write_onnx(program: torch.export.ExportedProgram, card: Card, path: Path) -> None:
     needed("onnx", "onnxscript")
     with _quiet():
-        exported = torch.onnx.export(program, dynamo=True, verbose=False, input_names=["x"], output_names=["logits"])
+        exported = torch.onnx.export(
+            program, dynamo=True, verbose=False, input_names=["x"], output_names=["logits"]
+        )
     if exported is None:
         raise UserError("torch made no ONNX model", "choose another format")
     exported.model.metadata_props[KEY] = card.model_dump_json()
@@ -118,24 +133,36 @@ def _restore_constants(model: Folded) -> None:
     if isinstance(core, Method):
         stored, net = as_blocks(tensors).get(CONSTANTS, {}), core.net
     else:
-        stored, net = {name: value for name, value in tensors.items() if name not in core.names}, core
+        stored, net = (
+            {name: value for name, value in tensors.items() if name not in core.names},
+            core,
+        )
     if stored or net.constant_names:
         net.set_constants(stored)
 
 
 def _core(card: Card, method: Method | None, path: Path) -> Net | Method:
-    """What the tensors belong to: made from the card's tables, or taken from the method that was handed over."""
+    """What the tensors belong to: made from the card's tables, or taken from the method
+    that was handed over.
+    """
     if method is not None:
         return method.net if card.kind == "net" else _with_options(method, card.options)
     if card.net["name"] == PYTHON:
-        fix = what_to_add(card.code, "the program that started the run") + ", or export it as pt2 or onnx"
+        fix = (
+            what_to_add(card.code, "the program that started the run")
+            + ", or export it as pt2 or onnx"
+        )
         raise UserError(f"the net of {path} was made by a Python program", fix)
     for kind, name in (("net", card.net["name"]), ("method", card.method)):
         if name not in kinds()[kind]:
             fix = what_to_add(card.code, f'{kind} "{name}"')
             raise UserError(f'{path} needs the {kind} "{name}", which is not known here', fix)
     net: Net = make("net", card.net, input_shape=tuple(card.input_shape), classes=card.classes)
-    core: Net | Method = net if card.kind == "net" else make("method", {"name": card.method, **card.options}, net=net)
+    core: Net | Method = (
+        net
+        if card.kind == "net"
+        else make("method", {"name": card.method, **card.options}, net=net)
+    )
     return core
 
 
@@ -154,7 +181,9 @@ def _pt2(path: Path) -> Model:
         with _quiet(), path.open("rb") as file:
             program = torch.export.load(file, extra_files=extra)
     except Exception as error:  # whatever a broken archive leads to
-        raise UserError(f"cannot read {path}: {_first_line(error)}", "export the model again") from error
+        raise UserError(
+            f"cannot read {path}: {_first_line(error)}", "export the model again"
+        ) from error
     text: Any = extra[_CARD_FILE]
     card = Card.of((text.decode() if isinstance(text, bytes) else text) or None, path)
     module = program.module()
@@ -168,10 +197,14 @@ def _onnx(path: Path) -> Model:
     try:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common base
-        raise UserError(f"cannot read {path}: {_first_line(error)}", "export the model again") from error
+        raise UserError(
+            f"cannot read {path}: {_first_line(error)}", "export the model again"
+        ) from error
     card = Card.of(session.get_modelmeta().custom_metadata_map.get(KEY), path)
     name = session.get_inputs()[0].name
-    return Model(card, lambda x: torch.from_numpy(np.array(session.run(None, {name: x.numpy()})[0])))
+    return Model(
+        card, lambda x: torch.from_numpy(np.array(session.run(None, {name: x.numpy()})[0]))
+    )
 
 
 def needed(*packages: str) -> None:
@@ -186,7 +219,9 @@ def needed(*packages: str) -> None:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """The exporter talks of packages that nobody asked for."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")]
+    loggers = [
+        logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")
+    ]
     before = [logger.level for logger in loggers]
     try:
         for logger in loggers:

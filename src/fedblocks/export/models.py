@@ -36,14 +36,17 @@ def export_model(
     method: Methods | None = None,
     data: Federation | None = None,
 ) -> Path:
-    """Write a client's personal model, in its smallest form, and beside it a card; where the model was written.
+    """Write a client's personal model, in its smallest form, and beside it a card; where the model
+    was written.
 
-    The file is read again and compared with the run's own model on inputs of the client; one that differs is not kept.
-    A run that was started with a method and data needs the same again.
+    The file is read again and compared with the run's own model on inputs of the client; one that
+    differs is not kept. A run that was started with a method and data needs the same again.
     """
     path = Path(out) if out is not None else Path(f"client-{client}.{format}")
     if path.suffix != f".{format}":
-        raise UserError(f"{path} does not end in .{format}", f"name it {path.with_suffix(f'.{format}')}")
+        raise UserError(
+            f"{path} does not end in .{format}", f"name it {path.with_suffix(f'.{format}')}"
+        )
     model = personal(run, client, method, data)
     folded = fold(model)
     code = read_entries(Path(run))
@@ -56,27 +59,34 @@ def export_model(
         os.replace(draft, path)
         write_atomically(path.with_name(f"{path.name}.md"), card.markdown(difference))
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}", "choose another file with --out") from error
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}", "choose another file with --out"
+        ) from error
     finally:
         draft.unlink(missing_ok=True)
     return path
 
 
 def _difference(original: Personal, model: Model, x: Tensor) -> float:
-    """The largest difference between the logits of the file and of the original; refused where it matters."""
+    """The largest difference between the logits of the file and of the original;
+    refused where it matters.
+    """
     wanted = original.predict(x)
     largest = float((model.logits(x) - wanted).abs().max())
     allowed = TOLERANCE * max(1.0, float(wanted.abs().max()))
     if not largest <= allowed:
         raise UserError(
-            f"the {model.card.format} model differs from the original by {largest:.1e} on inputs of client"
+            f"the {model.card.format} model differs from the original by {largest:.1e} on inputs "
+            f"of client"
             f" {original.client}, which is more than {allowed:.1e}; nothing was kept",
             "choose another format, and report it",
         )
     return largest
 
 
-def _card(model: Personal, folded: Folded, format: Format, commands: list[str], code: list[Entry]) -> Card:
+def _card(
+    model: Personal, folded: Folded, format: Format, commands: list[str], code: list[Entry]
+) -> Card:
     examples, config = model.examples(EXAMPLES), model.config
     if config is None:
         raise ValueError("only a model of a run has a card")
@@ -106,7 +116,11 @@ def _card(model: Personal, folded: Folded, format: Format, commands: list[str], 
         code=code,
         class_names=list(model.data.about.get("class_names", [])),
         columns=list(model.data.about.get("columns", [])),
-        versions={"fedblocks": version("fedblocks"), "torch": torch.__version__, "numpy": np.__version__},
+        versions={
+            "fedblocks": version("fedblocks"),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
     )
 
 
@@ -120,5 +134,16 @@ def _commands(run: Path, client: int, format: Format, out: Path, code: list[Entr
     """What makes the run, and then the file, once more."""
     files = [word for entry in code if "file" in entry for word in ("--code", entry["file"])]
     again = ["fedblocks", "run", str(run / CONFIG), "--out", "NEW_RUN", *files]
-    export = ["fedblocks", "export", "NEW_RUN", "--client", str(client), "--format", format, "--out", out.name, *files]
+    export = [
+        "fedblocks",
+        "export",
+        "NEW_RUN",
+        "--client",
+        str(client),
+        "--format",
+        format,
+        "--out",
+        out.name,
+        *files,
+    ]
     return [shlex.join(again), shlex.join(export)]

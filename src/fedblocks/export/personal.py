@@ -39,7 +39,9 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Personal:
-    """A client's model: its method, and the blocks with which the method predicts for this client."""
+    """A client's model: its method, and the blocks with which the method predicts for
+    this client.
+    """
 
     client: int
     method: Method
@@ -64,12 +66,16 @@ class Personal:
 
 
 def personal(
-    run: str | Path | RunResult, client: int, method: Methods | None = None, data: Federation | None = None
+    run: str | Path | RunResult,
+    client: int,
+    method: Methods | None = None,
+    data: Federation | None = None,
 ) -> Personal:
-    """The model with which a client of a run is evaluated, as of the run's last checkpoint, on the CPU.
+    """The model with which a client of a run is evaluated, as of the run's last checkpoint, on the
+    CPU.
 
-    What a method does before an evaluation is done here too: fine-tuning, choosing a cluster, finding gates. A run that
-    was started with a method and data needs the same again.
+    What a method does before an evaluation is done here too: fine-tuning, choosing a cluster,
+    finding gates. A run that was started with a method and data needs the same again.
     """
     ingredients = None if method is None or data is None else Ingredients.of(method, data)
     with RunFolder.open(run.folder if isinstance(run, RunResult) else Path(run)) as folder:
@@ -79,14 +85,21 @@ def personal(
         _check_client(client, prepared)
         state = _last_state(folder)
     unseen = client in prepared.unseen
-    model = personal_of(prepared.setting, state, client, prepared.unseen if unseen else prepared.clients, unseen)
+    model = personal_of(
+        prepared.setting, state, client, prepared.unseen if unseen else prepared.clients, unseen
+    )
     return replace(model, config=prepared.config)
 
 
 def personal_of(
-    setting: Experiment, state: State, client: int, clients: list[int] | None = None, joining: bool = False
+    setting: Experiment,
+    state: State,
+    client: int,
+    clients: list[int] | None = None,
+    joining: bool = False,
 ) -> Personal:
-    """The same from a state in hand; `clients` are those that are evaluated together, by default all.
+    """The same from a state in hand; `clients` are those that are evaluated together, by default
+    all.
 
     `joining` treats the client as one that never took part.
     """
@@ -94,7 +107,10 @@ def personal_of(
     for job in evaluation_jobs(setting, state, everybody, joining):
         if client in job.ids:
             blocks = adapted_blocks(job, job.ids.index(client))
-            plain = {name: {k: v.detach().clone() for k, v in block.items()} for name, block in blocks.items()}
+            plain = {
+                name: {k: v.detach().clone() for k, v in block.items()}
+                for name, block in blocks.items()
+            }
             group = setting.groups[client] if setting.groups else ALL
             return Personal(client, job.method, plain, state.round, setting.data, group=group)
     raise UserError(f"there is no client {client}", f"choose from 0..{setting.data.clients - 1}")
@@ -107,11 +123,15 @@ def on_the_cpu(config: Config) -> Config:
 
 def _last_state(folder: RunFolder) -> State:
     if not folder.checkpoints.is_dir() or not any(folder.checkpoints.glob("round-*")):
-        raise UserError(f"{folder.path} has no checkpoint yet", "wait for its first one, or resume the run")
+        raise UserError(
+            f"{folder.path} has no checkpoint yet", "wait for its first one, or resume the run"
+        )
     return state_of(checkpoint.load(folder.checkpoints), "cpu")
 
 
 def _check_client(client: int, prepared: Prepared) -> None:
     many = prepared.setting.data.clients
     if not 0 <= client < many:
-        raise UserError(f"there is no client {client}: the run has {many}", f"choose from 0..{many - 1}")
+        raise UserError(
+            f"there is no client {client}: the run has {many}", f"choose from 0..{many - 1}"
+        )

@@ -36,9 +36,11 @@ class Predictions(NamedTuple):
 
 
 def predict(model: str | Path, inputs: str | Path, method: Method | None = None) -> Predictions:
-    """The most probable label of every input in an npz or csv file, and the probabilities of all labels.
+    """The most probable label of every input in an npz or csv file, and the probabilities of all
+    labels.
 
-    Tensors (.safetensors) of a net that was made in Python need the method that it was trained with.
+    Tensors (.safetensors) of a net that was made in Python need the method that it was trained
+    with.
     """
     loaded = read(Path(model), method)
     logits = _logits(loaded, read_inputs(Path(inputs), loaded.card))
@@ -54,10 +56,16 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
         elif path.suffix == ".csv" and predictions.labels.ndim == 1:
             _write_csv(predictions, path)
         else:
-            fix = "name a file that ends in .npz" if path.suffix == ".csv" else "name a file that ends in .npz or .csv"
+            fix = (
+                "name a file that ends in .npz"
+                if path.suffix == ".csv"
+                else "name a file that ends in .npz or .csv"
+            )
             raise UserError(f"predictions cannot go to {path}", fix)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}", "choose another file") from error
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}", "choose another file"
+        ) from error
 
 
 def read_inputs(path: Path, card: Card) -> Tensor:
@@ -65,16 +73,23 @@ def read_inputs(path: Path, card: Card) -> Tensor:
     if not path.is_file():
         raise DataError(f"{path} does not exist", "name an .npz or .csv file")
     if path.suffix not in (".npz", ".csv"):
-        raise DataError(f"{path}: inputs come as .npz or .csv", "save them with numpy.savez(path, x=...)")
+        raise DataError(
+            f"{path}: inputs come as .npz or .csv", "save them with numpy.savez(path, x=...)"
+        )
     values = _from_npz(path) if path.suffix == ".npz" else _from_csv(path, card.columns)
     shape = tuple(card.input_shape)
     if values.shape[1:] != shape and prod(values.shape[1:]) == prod(shape):
         values = values.reshape(len(values), *shape)  # a line of a table for a picture
     if values.ndim == 0 or values.shape[1:] != shape or len(values) == 0:
         size = " x ".join(map(str, values.shape)) or "one number"
-        raise DataError(f"{path} holds {size}; the model takes [inputs, {', '.join(map(str, shape))}]", "reshape it")
+        raise DataError(
+            f"{path} holds {size}; the model takes [inputs, {', '.join(map(str, shape))}]",
+            "reshape it",
+        )
     if not np.isfinite(values).all():
-        raise DataError(f"{path} holds values that are no numbers (NaN or infinite)", "remove those inputs")
+        raise DataError(
+            f"{path} holds values that are no numbers (NaN or infinite)", "remove those inputs"
+        )
     return torch.from_numpy(np.ascontiguousarray(values)).to(getattr(torch, card.input_type))
 
 
@@ -85,7 +100,9 @@ def _logits(model: Model, x: Tensor) -> Tensor:
 def _from_npz(path: Path) -> npt.NDArray[np.float64]:
     arrays = read_arrays(str(path))
     if "x" not in arrays and len(arrays) != 1:
-        raise DataError(f'{path} has no array "x" but {", ".join(sorted(arrays)) or "nothing"}', "save it as x")
+        raise DataError(
+            f'{path} has no array "x" but {", ".join(sorted(arrays)) or "nothing"}', "save it as x"
+        )
     values = arrays["x"] if "x" in arrays else next(iter(arrays.values()))
     if values.dtype.kind not in "fiub":
         raise DataError(f"{path} holds {values.dtype}, not numbers", "save numbers")
@@ -93,31 +110,45 @@ def _from_npz(path: Path) -> npt.NDArray[np.float64]:
 
 
 def _from_csv(path: Path, columns: list[str]) -> npt.NDArray[np.float64]:
-    """Lines of numbers below a line of names, if there is one: then the columns that the model was trained on."""
+    """Lines of numbers below a line of names, if there is one: then the columns that
+    the model was trained on.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"cannot read {path}: {error}", "save it as comma-separated UTF-8 text") from error
+        raise DataError(
+            f"cannot read {path}: {error}", "save it as comma-separated UTF-8 text"
+        ) from error
     if lines and not _is_number(lines[0][1][0]):
         names, lines = lines[0][1], lines[1:]
-        lines = _choose_columns(lines, names, columns) if columns and set(columns) <= set(names) else lines
+        lines = (
+            _choose_columns(lines, names, columns)
+            if columns and set(columns) <= set(names)
+            else lines
+        )
     widths = {len(line) for _, line in lines}
     if len(widths) > 1:
         first = len(lines[0][1])
         odd = next((number, len(line)) for number, line in lines if len(line) != first)
-        raise DataError(f"{path} line {odd[0]} has {odd[1]} values, earlier ones have {first}", "mend the file")
+        raise DataError(
+            f"{path} line {odd[0]} has {odd[1]} values, earlier ones have {first}", "mend the file"
+        )
     for number, line in lines:
         wrong = [cell for cell in line if not _is_number(cell)]
         if wrong:
-            raise DataError(f'{path} line {number}: "{wrong[0][:40]}" is not a number', "mend the file")
+            raise DataError(
+                f'{path} line {number}: "{wrong[0][:40]}" is not a number', "mend the file"
+            )
     return np.array([[float(cell) for cell in line] for _, line in lines])
 
 
 def _choose_columns(lines: Lines, names: list[str], columns: list[str]) -> Lines:
     """The named columns of lines that have them all; others are told as they are."""
     places = [names.index(name) for name in columns]
-    return [(n, [line[p] for p in places] if len(line) == len(names) else line) for n, line in lines]
+    return [
+        (n, [line[p] for p in places] if len(line) == len(names) else line) for n, line in lines
+    ]
 
 
 def _is_number(cell: str) -> bool:

@@ -17,6 +17,7 @@ def _serve(grid: Grid, context: Context) -> None:
     service.serve(grid, Path(os.environ[SERVER]), str(context.run_config["job"]))
 
 
-client_app = ClientApp()  # Flower wants every app to name one; clients run what is installed on them (`node.py`)
+# Flower wants every app to name one; clients run what is installed on them (`node.py`)
+client_app = ClientApp()
 server_app = ServerApp()
 server_app.main()(_serve)

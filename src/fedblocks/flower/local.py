@@ -1,4 +1,6 @@
-"""A whole federation in one process, without a network; every message is made and checked as on the wire."""
+"""A whole federation in one process, without a network; every message is made and
+checked as on the wire.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,31 @@ Answer = Callable[[int, Wire], Wire]  # (client, message) -> what it sends back
 def sides_of(
     experiment: Experiment, clients: Sequence[int], run: str, folder: Path
 ) -> tuple[ServerSide, dict[int, ClientSide]]:
-    """Return both sides of a federation whose data are here; each client holds its own rows and no others."""
+    """Return both sides of a federation whose data are here; each client holds its own
+    rows and no others.
+    """
     groups = {c: group for group, ids in experiment.members(clients).items() for c in ids}
     sides = {
         c: ClientSide.of(
-            experiment.methods[groups[c]], experiment.data.subset([c]), c, experiment.seed, run,
+            experiment.methods[groups[c]],
+            experiment.data.subset([c]),
+            c,
+            experiment.seed,
+            run,
             PersonalStore.of(folder, "local", run, c),
         )
         for c in clients
-    }  # fmt: skip
+    }
     members = {c: member_of(side, groups[c]) for c, side in sides.items()}
     data, seed = experiment.data, experiment.seed
     server = ServerSide(
-        experiment.methods, members, data.clients, seed, run, data.x.device, unseen=experiment.unseen
+        experiment.methods,
+        members,
+        data.clients,
+        seed,
+        run,
+        data.x.device,
+        unseen=experiment.unseen,
     )
     return server, sides
 

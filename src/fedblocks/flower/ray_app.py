@@ -28,13 +28,17 @@ def _sides(folder: Path, spec_json: str) -> Sides:
 
 
 def main(resources_json: str) -> None:
-    """Run a server and its nodes, each with the folder that it would have on a machine of its own."""
+    """Run a server and its nodes, each with the folder that it would have on a machine
+    of its own.
+    """
     resources = Resources.model_validate_json(resources_json)
     server = Path(resources.server)
     spec_json = load_job(server, resources.job).job.spec.model_dump_json()
 
     def sides_of(context: Context) -> Sides:
-        return _sides(server.parent / node_name(int(context.node_config["partition-id"])), spec_json)
+        return _sides(
+            server.parent / node_name(int(context.node_config["partition-id"])), spec_json
+        )
 
     def serve(grid: Grid, context: Context) -> None:
         service.serve(grid, server, resources.job)

@@ -1,4 +1,6 @@
-"""A federation on Flower's simulation runtime: Ray spreads the nodes over cores, GPUs and machines."""
+"""A federation on Flower's simulation runtime: Ray spreads the nodes over cores, GPUs
+and machines.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,21 @@ from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage.record import Note
 
 PROCESS = "simulation"
-APP = "import sys; from fedblocks.flower.ray_app import main; main(sys.argv[1])"  # Ray finds it by this name, too
+# Ray finds it by this name, too
+APP = "import sys; from fedblocks.flower.ray_app import main; main(sys.argv[1])"
 
 
 class Resources(BaseModel):
-    """What Ray needs to know: the job, and the resources of one node; as many nodes work at once as fit."""
+    """What Ray needs to know: the job, and the resources of one node; as many nodes
+    work at once as fit.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cpus: float = Field(default=1.0, gt=0)  # for one node
     gpus: float = Field(default=0.0, ge=0)  # for one node; 0.25: four share a GPU
-    address: str | None = None  # of a Ray cluster that is running; without it one is started on this machine
+    # of a Ray cluster that is running; without it one is started on this machine
+    address: str | None = None
     nodes: int = Field(ge=1)
     server: str  # the server's folder
     job: str  # its name there
@@ -45,15 +51,27 @@ def need_ray() -> None:
 
 
 def simulate(
-    path: Path, nodes: int, cpus: float, gpus: float, address: str | None, choices: Choices,
-    on_round: OnRound, on_note: OnNote,
-) -> RunResult:  # fmt: skip
-    """Carry out a run on Ray; nodes keep their personal blocks in the run's folder, which all machines must see."""
+    path: Path,
+    nodes: int,
+    cpus: float,
+    gpus: float,
+    address: str | None,
+    choices: Choices,
+    on_round: OnRound,
+    on_note: OnNote,
+) -> RunResult:
+    """Carry out a run on Ray; nodes keep their personal blocks in the run's folder,
+    which all machines must see.
+    """
     need_ray()
     base, server = path / "federation", path / "federation" / "server"
     held = dealt_out(path, base, nodes, launch.free_port(), insecure=True)
-    job = add_job(server, job_for(path, ServerHost.read(server).federation, kind="train", **choices)).name
-    resources = Resources(cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), job=job)
+    job = add_job(
+        server, job_for(path, ServerHost.read(server).federation, kind="train", **choices)
+    ).name
+    resources = Resources(
+        cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), job=job
+    )
     try:
         with ended_politely(), ProcessGroup(base / "logs", launch.environment(server)) as processes:
             on_note(Note(f"starting Ray and {len(held)} nodes"))

@@ -35,7 +35,9 @@ class MaxPool2d(nn.MaxPool2d):
 
 
 class Conv2d(nn.Conv2d):
-    """A convolution that serves all clients of a stack in one launch on a GPU, with the pooling behind it."""
+    """A convolution that serves all clients of a stack in one launch on a GPU, with the
+    pooling behind it.
+    """
 
     pools: tuple[MaxPool2d, ...] = ()  # at most one, that comes after it and is done here
     rectified: bool = False  # and a rectifier after that
@@ -67,11 +69,15 @@ class Conv2d(nn.Conv2d):
         size, pad = self.kernel_size[0], self.padding[0]
         square = self.kernel_size == (size, size) and self.padding == (pad, pad)
         ones = (*self.stride, *self.dilation, self.groups) == (1, 1, 1, 1, 1)
-        return square and ones and self.padding_mode == "zeros" and isinstance(pad, int) and pad < size
+        return (
+            square and ones and self.padding_mode == "zeros" and isinstance(pad, int) and pad < size
+        )
 
 
 def join_pooling(layers: nn.Sequential, shared: Collection[nn.Module] = ()) -> None:
-    """Let each convolution do the pooling behind it, and the rectifier behind that; not one that others use, too."""
+    """Let each convolution do the pooling behind it, and the rectifier behind that; not
+    one that others use, too.
+    """
     _pool_first(layers)
     modules = layers._modules
     for name, second, third in zip(modules, [*modules][1:], [*[*modules][2:], None], strict=False):
@@ -83,7 +89,9 @@ def join_pooling(layers: nn.Sequential, shared: Collection[nn.Module] = ()) -> N
 
 
 class Chain(nn.Sequential):
-    """A chain inside a user's module: joined where it is called as a whole, and its layers as they are one by one."""
+    """A chain inside a user's module: joined where it is called as a whole, and its
+    layers as they are one by one.
+    """
 
     joined: tuple[nn.Module, ...]
 
@@ -94,17 +102,26 @@ class Chain(nn.Sequential):
 
 
 def join_a_copy(layers: nn.Sequential) -> None:
-    """The same where somebody may call, or look at, single layers: a convolution's copy shares its tensors."""
-    twin = nn.Sequential(*(copy.copy(layer) if type(layer) is Conv2d else layer for layer in layers))
+    """The same where somebody may call, or look at, single layers: a convolution's copy
+    shares its tensors.
+    """
+    twin = nn.Sequential(
+        *(copy.copy(layer) if type(layer) is Conv2d else layer for layer in layers)
+    )
     before = list(twin)
     join_pooling(twin)
-    if any(one is not other or getattr(one, "pools", ()) for one, other in zip(twin, before, strict=True)):
+    if any(
+        one is not other or getattr(one, "pools", ())
+        for one, other in zip(twin, before, strict=True)
+    ):
         layers.__class__ = Chain
         layers.__dict__["joined"] = tuple(twin)  # not as modules: their tensors have names already
 
 
 def _pool_first(layers: nn.Sequential) -> None:
-    """Max pooling before the rectifier that precedes it: the same numbers and gradients, of a quarter of the pixels."""
+    """Max pooling before the rectifier that precedes it: the same numbers and
+    gradients, of a quarter of the pixels.
+    """
     modules = layers._modules
     for name, after in pairwise(modules):
         if type(modules[name]) is nn.ReLU and type(modules[after]) is MaxPool2d:
@@ -112,7 +129,9 @@ def _pool_first(layers: nn.Sequential) -> None:
 
 
 def _halve(x: Tensor) -> Tensor:
-    """[..., h, w] -> [..., h // 2, w // 2] by whole rows; pixel by pixel, as torch does it, takes far longer."""
+    """[..., h, w] -> [..., h // 2, w // 2] by whole rows; pixel by pixel, as torch does
+    it, takes far longer.
+    """
     height, width = (size // 2 * 2 for size in x.shape[-2:])
     left, right = x[..., :height, :width:2], x[..., :height, 1:width:2]
     columns = torch.maximum(left, right)  # [..., h, w / 2]

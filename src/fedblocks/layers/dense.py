@@ -1,6 +1,8 @@
-"""A dense layer of one client or a stack of them, with gradients laid out in memory as the weights are.
+"""A dense layer of one client or a stack of them, with gradients laid out in memory as the weights
+are.
 
-Left to itself, autograd hands back transposed weight gradients, and the optimizer's step pays for that.
+Left to itself, autograd hands back transposed weight gradients, and the optimizer's step pays for
+that.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Dense(torch.autograd.Function):
         return d_x, d_weight, slope.sum(-2) if ctx.has_bias else None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor | None) -> tuple[Tensor, int]:
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor | None
+    ) -> tuple[Tensor, int]:
         full = [stacked(t, dim, info.batch_size) for t, dim in zip(inputs, in_dims, strict=True)]
         return Dense.apply(*full), 0  # type: ignore[no-untyped-call]
 

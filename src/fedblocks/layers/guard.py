@@ -1,4 +1,6 @@
-"""Watches the forward pass of a user's module: noise is drawn from keys, and buffers are not written to."""
+"""Watches the forward pass of a user's module: noise is drawn from keys, and buffers
+are not written to.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from torch.overrides import TorchFunctionMode
 from fedblocks.core.errors import NetError
 from fedblocks.layers.noise import KEYED, check_noise
 
-_WRITES = re.compile(r"(?!__).*[^_]_|__i[a-z]+__|__setitem__")  # names of functions that change their first argument
+# names of functions that change their first argument
+_WRITES = re.compile(r"(?!__).*[^_]_|__i[a-z]+__|__setitem__")
 _KNOWN = ("torch.nn.", "fedblocks.")  # where layers come from that are known to need no guard
 
 
@@ -65,7 +68,8 @@ class Guard(TorchFunctionMode):
         """Refuse to change a constant: what vmap says to that names nothing."""
         tensors = [t for one in written for t in (one if isinstance(one, tuple | list) else (one,))]
         for tensor in tensors:
-            with suppress(AttributeError, NotImplementedError, RuntimeError):  # no tensor, or one without a storage
+            # no tensor, or one without a storage
+            with suppress(AttributeError, NotImplementedError, RuntimeError):
                 name = self.storages.get(tensor.untyped_storage()._cdata)
                 if name is not None:
                     _refuse(name)
@@ -93,6 +97,8 @@ def _restored(one: Constant) -> Constant:
 
 def _refuse(name: str) -> None:
     raise NetError(
-        f'the module writes to its buffer "{name}" in its forward pass: clients would share what it holds',
-        "compute it from the inputs, or use nn.BatchNorm, whose running statistics belong to each client",
+        f'the module writes to its buffer "{name}" in its forward pass: clients would share what '
+        f"it holds",
+        "compute it from the inputs, or use nn.BatchNorm, whose running statistics belong to "
+        "each client",
     )

@@ -1,4 +1,6 @@
-"""Convolutions that become one launch for all clients of a stack, with gradients that can be mapped themselves."""
+"""Convolutions that become one launch for all clients of a stack, with gradients that
+can be mapped themselves.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class _Convolution(torch.autograd.Function):
 
 
 class _Stacked(_Convolution):
-    """The convolution of a stack of clients; a further dimension of copies is folded into the clients."""
+    """The convolution of a stack of clients; a further dimension of copies is folded
+    into the clients.
+    """
 
     @staticmethod
     def forward(x, w, bias, pad):
@@ -33,11 +37,15 @@ class _Stacked(_Convolution):
 
     @staticmethod
     def backward(ctx, dy):
-        return _Stacked.keep_wanted(ctx, gradients(dy, *ctx.saved_tensors, ctx.pad, ctx.needs_input_grad[:2]))
+        return _Stacked.keep_wanted(
+            ctx, gradients(dy, *ctx.saved_tensors, ctx.pad, ctx.needs_input_grad[:2])
+        )
 
     @staticmethod
     def vmap(info, in_dims, x, w, bias, pad):
-        full = [stacked(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)]
+        full = [
+            stacked(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)
+        ]
         folded = [None if t is None else t.flatten(0, 1) for t in full]
         y = _Stacked.apply(*folded, pad)
         return y.unflatten(0, full[1].shape[:2]), 0
@@ -52,22 +60,30 @@ class ClientConvolution(_Convolution):
 
     @staticmethod
     def backward(ctx, dy):
-        grads = ClientGradients.apply(dy, *ctx.saved_tensors, ctx.pad, tuple(ctx.needs_input_grad[:2]))
+        grads = ClientGradients.apply(
+            dy, *ctx.saved_tensors, ctx.pad, tuple(ctx.needs_input_grad[:2])
+        )
         return ClientConvolution.keep_wanted(ctx, grads)
 
     @staticmethod
     def vmap(info, in_dims, x, w, bias, pad):
-        full = [stacked(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)]
+        full = [
+            stacked(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)
+        ]
         return _Stacked.apply(*full, pad), 0
 
 
 class ClientGradients(torch.autograd.Function):
-    """The way back, which can be mapped itself, as when a method takes gradients inside a client."""
+    """The way back, which can be mapped itself, as when a method takes gradients inside
+    a client.
+    """
 
     @staticmethod
     def forward(dy, x, w, pad, wanted):
         pads, ones, none, asked = [pad, pad], [1, 1], [0, 0], [*wanted, True]
-        grads = torch.ops.aten.convolution_backward(dy, x, w, [len(w)], ones, pads, ones, False, none, 1, asked)
+        grads = torch.ops.aten.convolution_backward(
+            dy, x, w, [len(w)], ones, pads, ones, False, none, 1, asked
+        )
         return tuple(x.new_empty(0) if grad is None else grad for grad in grads)
 
     @staticmethod
@@ -82,12 +98,20 @@ class ClientGradients(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, dy, x, w, pad, wanted):
-        full = [stacked(t, d, info.batch_size) for t, d in zip((dy, x, w), in_dims[:3], strict=True)]
-        return gradients(*full, pad, wanted), (0 if wanted[0] else None, 0 if wanted[1] else None, 0)
+        full = [
+            stacked(t, d, info.batch_size) for t, d in zip((dy, x, w), in_dims[:3], strict=True)
+        ]
+        return gradients(*full, pad, wanted), (
+            0 if wanted[0] else None,
+            0 if wanted[1] else None,
+            0,
+        )
 
 
 def second_gradients(dy, x, w, slopes, pad, wanted):
-    """Of dy, x and w: convolutions and gradients again, for every product of the way back is linear in both factors."""
+    """Of dy, x and w: convolutions and gradients again, for every product of the way
+    back is linear in both factors.
+    """
     ddx, ddw, ddb = slopes
     slope, of_x, of_w = ddb[:, None, None].expand_as(dy), None, None
     if wanted[0]:

@@ -1,4 +1,6 @@
-"""A convolution, the max pooling behind it and a rectifier as one launch for all clients of a stack."""
+"""A convolution, the max pooling behind it and a rectifier as one launch for all
+clients of a stack.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ class _Pooled(torch.autograd.Function):
     def keep_wanted(cls, ctx, grads):
         """Replace gradients that autograd did not ask for by None."""
         asked = (*ctx.needs_input_grad[:2], ctx.has_bias)
-        return *(grad if needed else None for grad, needed in zip(grads, asked, strict=True)), None, None
+        return (
+            *(grad if needed else None for grad, needed in zip(grads, asked, strict=True)),
+            None,
+            None,
+        )
 
 
 class _StackedPool(_Pooled):
@@ -40,12 +46,18 @@ class _StackedPool(_Pooled):
     @staticmethod
     def backward(ctx, dy, unused):
         winner, x, w = ctx.saved_tensors
-        return _StackedPool.keep_wanted(ctx, gradients(dy, x, w, ctx.pad, ctx.needs_input_grad[:2], winner))
+        return _StackedPool.keep_wanted(
+            ctx, gradients(dy, x, w, ctx.pad, ctx.needs_input_grad[:2], winner)
+        )
 
     @staticmethod
     def vmap(info, in_dims, x, w, bias, pad, rectified):
-        full = [stacked(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)]
-        y, winner = _StackedPool.apply(*(None if t is None else t.flatten(0, 1) for t in full), pad, rectified)
+        full = [
+            stacked(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)
+        ]
+        y, winner = _StackedPool.apply(
+            *(None if t is None else t.flatten(0, 1) for t in full), pad, rectified
+        )
         return (y.unflatten(0, full[1].shape[:2]), winner.unflatten(0, full[1].shape[:2])), (0, 0)
 
 
@@ -63,20 +75,28 @@ class ClientPooling(_Pooled):
     def backward(ctx, dy, unused):
         winner, x, w = ctx.saved_tensors
         wanted = tuple(ctx.needs_input_grad[:2])
-        return ClientPooling.keep_wanted(ctx, PooledGradients.apply(dy, winner, x, w, ctx.pad, wanted))
+        return ClientPooling.keep_wanted(
+            ctx, PooledGradients.apply(dy, winner, x, w, ctx.pad, wanted)
+        )
 
     @staticmethod
     def vmap(info, in_dims, x, w, bias, pad, rectified):
-        full = [stacked(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)]
+        full = [
+            stacked(t, d, info.batch_size) for t, d in zip((x, w, bias), in_dims[:3], strict=True)
+        ]
         return _StackedPool.apply(*full, pad, rectified), (0, 0)
 
 
 class PooledGradients(torch.autograd.Function):
-    """The way back, which can be mapped itself, as when a method takes gradients inside a client."""
+    """The way back, which can be mapped itself, as when a method takes gradients inside
+    a client.
+    """
 
     @staticmethod
     def forward(dy, winner, x, w, pad, wanted):
-        return ClientGradients.forward(unpooled(dy, winner, _outputs(x, w, pad), 2), x, w, pad, wanted)
+        return ClientGradients.forward(
+            unpooled(dy, winner, _outputs(x, w, pad), 2), x, w, pad, wanted
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -94,15 +114,23 @@ class PooledGradients(torch.autograd.Function):
     def vmap(info, in_dims, dy, winner, x, w, pad, wanted):
         tensors = zip((dy, winner, x, w), in_dims[:4], strict=True)
         dy, winner, x, w = (stacked(t, d, info.batch_size) for t, d in tensors)
-        return gradients(dy, x, w, pad, wanted, winner), (0 if wanted[0] else None, 0 if wanted[1] else None, 0)
+        return gradients(dy, x, w, pad, wanted, winner), (
+            0 if wanted[0] else None,
+            0 if wanted[1] else None,
+            0,
+        )
 
 
 def _outputs(x: Tensor, w: Tensor, pad: int) -> tuple[int, int]:
     return narrow.Shape.of(x, w, pad).outputs
 
 
-def convolve_and_pool(x: Tensor, w: Tensor, bias: Tensor | None, pad: int, rectified: bool) -> Tensor | None:
-    """[batch, in, h, w] of a client -> [batch, out, h' // 2, w' // 2]; None if no kernel fits these sizes."""
+def convolve_and_pool(
+    x: Tensor, w: Tensor, bias: Tensor | None, pad: int, rectified: bool
+) -> Tensor | None:
+    """[batch, in, h, w] of a client -> [batch, out, h' // 2, w' // 2]; None if no
+    kernel fits these sizes.
+    """
     if not narrow.Shape.of(x, w, pad, pooled=True).fits():
         return None
     y: Tensor = ClientPooling.apply(x, w, bias, pad, rectified)[0]

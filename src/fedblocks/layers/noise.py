@@ -1,4 +1,6 @@
-"""Noise that a module draws by torch's functions, as a function of the step's key: equal on every engine."""
+"""Noise that a module draws by torch's functions, as a function of the step's key:
+equal on every engine.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def dropped(x: Tensor, p: float, whole_channels: bool) -> Tensor:
 
 
 def _dropout(name: str, whole_channels: bool) -> Callable[..., Tensor]:
-    def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    def dropout(
+        input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
         if not training or p == 0:
             return input
         _check_training(name)
@@ -35,12 +39,16 @@ def _dropout(name: str, whole_channels: bool) -> Callable[..., Tensor]:
     return dropout
 
 
-def _rand(*size: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any) -> Tensor:
+def _rand(
+    *size: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any
+) -> Tensor:
     _check_training("torch.rand")
     return _numbers(uniform, _shape(size, options), dtype or torch.get_default_dtype())
 
 
-def _randn(*size: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any) -> Tensor:
+def _randn(
+    *size: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any
+) -> Tensor:
     _check_training("torch.randn")
     return _numbers(_normal, _shape(size, options), dtype or torch.get_default_dtype())
 
@@ -63,23 +71,29 @@ def _bernoulli(input: Tensor, p: float | None = None, **_: Any) -> Tensor:
 
 def _normal(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Standard normal numbers, by Box and Muller."""
-    radius, angle = uniform(key, shape), uniform(current().next_key(), shape)  # by rows, so that padding has no part
+    # by rows, so that padding has no part
+    radius, angle = uniform(key, shape), uniform(current().next_key(), shape)
     return torch.sqrt(-2 * torch.log(radius)) * torch.cos(2 * math.pi * angle)
 
 
-def _numbers(draw: Callable[[Tensor, tuple[int, ...]], Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _numbers(
+    draw: Callable[[Tensor, tuple[int, ...]], Tensor], shape: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
     return draw(current().next_key(), shape).to(dtype)
 
 
 def _shape(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:
-    asked = options.get("size", size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
+    asked = options.get(
+        "size", size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+    )
     return tuple(asked)
 
 
 def _check_training(name: str) -> None:
     if not current().training:
         raise NetError(
-            f"the module draws noise by {name} outside a training step", "draw it only where self.training is true"
+            f"the module draws noise by {name} outside a training step",
+            "draw it only where self.training is true",
         )
 
 
@@ -98,11 +112,30 @@ KEYED: dict[Callable[..., Any], Callable[..., Tensor]] = {
 }  # what takes the place of torch's own functions while a user's module runs
 
 _ALWAYS = {
-    *("normal", "randint", "randint_like", "randperm", "multinomial", "poisson", "binomial", "gumbel_softmax"),
-    *("bernoulli_", "normal_", "uniform_", "exponential_", "geometric_", "cauchy_", "log_normal_", "random_"),
+    *(
+        "normal",
+        "randint",
+        "randint_like",
+        "randperm",
+        "multinomial",
+        "poisson",
+        "binomial",
+        "gumbel_softmax",
+    ),
+    *(
+        "bernoulli_",
+        "normal_",
+        "uniform_",
+        "exponential_",
+        "geometric_",
+        "cauchy_",
+        "log_normal_",
+        "random_",
+    ),
 }
 _IN_TRAINING = {"alpha_dropout", "feature_alpha_dropout", "rrelu", "rrelu_"}
-_WITH_SHARE = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}  # place of the dropped share
+# place of the dropped share
+_WITH_SHARE = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
 
 
 def check_noise(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -120,5 +153,6 @@ def check_noise(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 def _refuse(name: str) -> NoReturn:
     raise NetError(
         f"the module draws noise by {name}, which no engine could repeat",
-        "use nn.Dropout, F.dropout, torch.rand, torch.randn or torch.bernoulli, which draw from the step's own key",
+        "use nn.Dropout, F.dropout, torch.rand, torch.randn or torch.bernoulli, which draw from "
+        "the step's own key",
     )

@@ -1,4 +1,6 @@
-"""Layers whose usual form keeps state, draws noise or fuses kernels, in a form that can be mapped over clients."""
+"""Layers whose usual form keeps state, draws noise or fuses kernels, in a form that can
+be mapped over clients.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from fedblocks.layers.dense import dense
 from fedblocks.layers.noise import dropped
 from fedblocks.layers.recurrence import recurrence
 
-_WORTH = 1 << 14  # weights of a dense layer from which, on a CPU, their layout matters more than a call of our own
+# weights of a dense layer from which, on a CPU, their layout matters more than a call of our own
+_WORTH = 1 << 14
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
@@ -30,7 +33,8 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
         now = current()
         if not (now.training and self.training) and self.running_mean is not None:
             return self._plain(x, training=False)
-        if not now.mapped and now.mask is None and x.numel() > x.shape[1]:  # torch refuses a single value a channel
+        # torch refuses a single value a channel
+        if not now.mapped and now.mask is None and x.numel() > x.shape[1]:
             return self._plain(x, training=True)
         return self._mask(x, now.mask)
 
@@ -40,7 +44,10 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
 
     def _mask(self, x: Tensor, mask: Tensor | None) -> Tensor:
         dims = [0, *range(2, x.dim())]
-        real = torch.ones(len(x), dtype=x.dtype, device=x.device) if mask is None else mask.to(x.dtype)  # [batch]
+        # [batch]
+        real = (
+            torch.ones(len(x), dtype=x.dtype, device=x.device) if mask is None else mask.to(x.dtype)
+        )
         row = real.view(-1, *[1] * (x.dim() - 1))
         count = real.sum() * (x[0, 0].numel() if x.dim() > 2 else 1)
         mean = (x * row).sum(dims) / count  # [channels]
@@ -59,7 +66,9 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 class Dropout(nn.modules.dropout._DropoutNd):
-    """Dropout whose mask is a function of the step's key, so that every engine draws the same one."""
+    """Dropout whose mask is a function of the step's key, so that every engine draws
+    the same one.
+    """
 
     whole_channels = False
 
@@ -76,7 +85,9 @@ class ChannelDropout(Dropout):
 
 
 class LSTM(nn.LSTM):
-    """An LSTM that is the fused one for a single client and a plain cell when mapped over clients."""
+    """An LSTM that is the fused one for a single client and a plain cell when mapped
+    over clients.
+    """
 
     def forward(  # type: ignore[override]
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
@@ -94,15 +105,23 @@ class LSTM(nn.LSTM):
         out = x if self.batch_first else x.transpose(0, 1)
         return out, (torch.stack(last_h), torch.stack(last_c))
 
-    def _layer(self, layer: int, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def _layer(
+        self, layer: int, x: Tensor, state: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         w_in, w_state = getattr(self, f"weight_ih_l{layer}"), getattr(self, f"weight_hh_l{layer}")
-        bias = getattr(self, f"bias_ih_l{layer}") + getattr(self, f"bias_hh_l{layer}") if self.bias else None
+        bias = (
+            getattr(self, f"bias_ih_l{layer}") + getattr(self, f"bias_hh_l{layer}")
+            if self.bias
+            else None
+        )
         inputs = F.linear(x, w_in, bias)  # [batch, steps, 4 hidden]: one product for all time steps
         return recurrence(inputs, w_state, *state)
 
 
 class Linear(nn.Linear):
-    """A dense layer whose weight gradient, for a stack of clients, lies in memory as the weights do."""
+    """A dense layer whose weight gradient, for a stack of clients, lies in memory as
+    the weights do.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         pays = current().mapped and (input.is_cuda or self.weight.numel() >= _WORTH)
@@ -114,9 +133,11 @@ _FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncod
 
 
 def mappable(module: nn.Module) -> nn.Module:
-    """A copy of a module, with the same tensors under the same names, that can be mapped over clients.
+    """A copy of a module, with the same tensors under the same names, that can be mapped over
+    clients.
 
-    Layers become others in place, so that whoever refers to one, under whatever name, refers to what it became.
+    Layers become others in place, so that whoever refers to one, under whatever name, refers to
+    what it became.
     """
     module = copy.deepcopy(module)
     for path, part in list(module.named_modules()):
@@ -127,7 +148,9 @@ def mappable(module: nn.Module) -> nn.Module:
 
 
 def _join(module: nn.Module) -> None:
-    """Convolutions do the pooling behind them, in chains; how a user's own module calls a chain is not known."""
+    """Convolutions do the pooling behind them, in chains; how a user's own module calls
+    a chain is not known.
+    """
     parts = list(module.named_modules(remove_duplicate=False))
     uses = Counter(id(part) for _, part in parts)
     shared = {part for _, part in parts if uses[id(part)] > 1}
@@ -144,11 +167,14 @@ def switch(module: nn.Module, training: bool) -> None:
     module.train(training)
     for part in module.modules():
         if isinstance(part, _FUSED):
-            part.training = True  # or it takes a path that cannot be mapped or trained; it holds no noise of its own
+            # or it takes a path that cannot be mapped or trained; it holds no noise of its own
+            part.training = True
 
 
 def can_be_mapped(module: nn.Module) -> bool:
-    """Whether torch can map this layer over clients; recurrent ones only in the plain form above."""
+    """Whether torch can map this layer over clients; recurrent ones only in the plain
+    form above.
+    """
     return not isinstance(module, nn.RNNBase) or isinstance(module, LSTM)
 
 
@@ -159,14 +185,17 @@ def _convert(path: str, module: nn.Module) -> None:
         _check_own(path, module, _NORMS)
         if module.momentum is None:
             raise UserError(
-                "BatchNorm with momentum=None averages over all batches ever seen", "give it a momentum, e.g. 0.1"
+                "BatchNorm with momentum=None averages over all batches ever seen",
+                "give it a momentum, e.g. 0.1",
             )
         _become(module, BatchNorm)
         module.num_batches_tracked = None  # only momentum=None reads it
     elif isinstance(module, _DROPOUTS):
         _check_own(path, module, _DROPOUTS)
         _become(module, Dropout if isinstance(module, nn.Dropout) else ChannelDropout)
-    elif type(module) is nn.LSTM and not (module.bidirectional or module.proj_size):  # others: one client at a time
+    elif type(module) is nn.LSTM and not (
+        module.bidirectional or module.proj_size
+    ):  # others: one client at a time
         _become(module, LSTM)
     else:
         _become(module, _FASTER.get(type(module), type(module)))
@@ -176,16 +205,23 @@ def _become(module: nn.Module, kind: type[nn.Module]) -> None:
     module.__class__ = kind
 
 
-_FASTER: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: Conv2d, nn.MaxPool2d: MaxPool2d, nn.Linear: Linear}
+_FASTER: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Conv2d: Conv2d,
+    nn.MaxPool2d: MaxPool2d,
+    nn.Linear: Linear,
+}
 
 
 def _check_own(path: str, module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> None:
-    """Refuse a layer that is more than the torch layer it derives from: what it adds would be lost."""
+    """Refuse a layer that is more than the torch layer it derives from: what it adds
+    would be lost.
+    """
     base = next(kind for kind in kinds if isinstance(module, kind))
     changed = type(module).forward is not base.forward or is_parametrized(module)
     if changed:
         raise NetError(
-            f'the layer "{path}" is a {type(module).__name__}, a {base.__name__} with a forward pass of its own, '
+            f'the layer "{path}" is a {type(module).__name__}, a {base.__name__} with a forward '
+            f"pass of its own, "
             "whose statistics or noise the engines cannot carry",
             f"use nn.{base.__name__}, or derive the layer from nn.Module",
         )
@@ -198,8 +234,13 @@ def _check_noise(module: nn.Module) -> None:
     noisy |= isinstance(module, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d)
     inner = isinstance(module, nn.MultiheadAttention | nn.RNNBase) and module.dropout > 0
     if noisy or (inner and getattr(module, "num_layers", 2) > 1):
-        raise UserError(f"{name} draws noise that cannot be repeated", "use nn.Dropout layers, and dropout=0 inside it")
+        raise UserError(
+            f"{name} draws noise that cannot be repeated",
+            "use nn.Dropout layers, and dropout=0 inside it",
+        )
     if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats:
         raise UserError(f"{name} keeps running statistics", "use track_running_stats=False")
     if isinstance(module, nn.SyncBatchNorm):
-        raise UserError("SyncBatchNorm joins the statistics of all processes", "use nn.BatchNorm1d, 2d or 3d")
+        raise UserError(
+            "SyncBatchNorm joins the statistics of all processes", "use nn.BatchNorm1d, 2d or 3d"
+        )

@@ -22,10 +22,14 @@ from fedblocks.methods._common.two_models import Pair
 class APFL(Pair):
     """The personal model learns inside the mixture alpha v + (1 - alpha) w (Deng et al., 2020)."""
 
-    paper: ClassVar[Paper] = Paper("Adaptive Personalized Federated Learning", "Deng et al.", 2020, "arXiv 2003.13461")
+    paper: ClassVar[Paper] = Paper(
+        "Adaptive Personalized Federated Learning", "Deng et al.", 2020, "arXiv 2003.13461"
+    )
 
     alpha: Annotated[
-        float, AtLeast(0), AtMost(1),
+        float,
+        AtLeast(0),
+        AtMost(1),
         Help("share of the personal model, at the start", usual="0.5; 0 is FedAvg, 1 is Local"),
     ] = 0.5
     adapt_alpha: Annotated[
@@ -53,9 +57,14 @@ class APFL(Pair):
         return share * self.net(blocks["personal"], x) + (1 - share) * self.net(blocks["shared"], x)
 
     def mixture(self, blocks: Blocks) -> Params:
-        """alpha v + (1 - alpha) w; running statistics are those that the mixture itself left in v."""
+        """alpha v + (1 - alpha) w; running statistics are those that the mixture itself
+        left in v.
+        """
         share, shared = blocks["alpha"]["value"][0], blocks["shared"]
-        return {k: v if is_statistic(k) else share * v + (1 - share) * shared[k] for k, v in blocks["personal"].items()}
+        return {
+            k: v if is_statistic(k) else share * v + (1 - share) * shared[k]
+            for k, v in blocks["personal"].items()
+        }
 
     def phases(self) -> list[Phase]:
         shared = self.step("shared", loss=self.shared_loss)
@@ -77,10 +86,15 @@ class APFL(Pair):
     @property
     def adapt(self) -> Update:
         """alpha <- alpha - lr <v - w, gradient of the mixture>, kept in [0, 1]."""
-        return self.step("alpha", lr=self.alpha_lr, optimizer=SGD(weight_decay=self.alpha_decay), project=clipped)
+        return self.step(
+            "alpha", lr=self.alpha_lr, optimizer=SGD(weight_decay=self.alpha_decay), project=clipped
+        )
 
     def degenerate(self) -> list[str]:
-        ends = {0: "alpha = 0 that never adapts makes APFL FedAvg", 1: "alpha = 1 that never adapts makes APFL Local"}
+        ends = {
+            0: "alpha = 0 that never adapts makes APFL FedAvg",
+            1: "alpha = 1 that never adapts makes APFL Local",
+        }
         return [ends[int(self.alpha)]] if self.alpha in ends and self.adapt_alpha == "never" else []
 
 

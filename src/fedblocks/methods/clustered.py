@@ -19,15 +19,24 @@ from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
 from fedblocks.methods._common.clustering import alike
-from fedblocks.methods._common.membership import average_members, membership, no_home, send_home, take_copy
+from fedblocks.methods._common.membership import (
+    average_members,
+    membership,
+    no_home,
+    send_home,
+    take_copy,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Clustered(Method):
-    """A cluster whose mean stands still while its members still move is split in two (Sattler et al., 2021)."""
+    """A cluster whose mean stands still while its members still move is split in two
+    (Sattler et al., 2021).
+    """
 
     paper: ClassVar[Paper] = Paper(
-        "Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization Under Privacy Constraints",
+        "Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization Under "
+        "Privacy Constraints",
         "Sattler et al.",
         2021,
         "IEEE TNNLS",
@@ -36,15 +45,18 @@ class Clustered(Method):
     weight_label: ClassVar[str | Mapping[str, str]] = "n x membership"
 
     max_clusters: Annotated[
-        int, AtLeast(1),
+        int,
+        AtLeast(1),
         Help("models on the server; those of later clusters wait for a split", usual="4 to 10"),
     ] = 8
     epsilon1: Annotated[
-        float, AtLeast(0),
+        float,
+        AtLeast(0),
         Help("a cluster may split when its mean change is shorter than this", usual="0.4"),
     ] = 0.4
     epsilon2: Annotated[
-        float, AtLeast(0),
+        float,
+        AtLeast(0),
         Help("and the longest change of a member is longer than this", usual="1.6"),
     ] = 1.6
     first_round: Annotated[int, AtLeast(0), Help("t_0: no split before this round")] = 20
@@ -53,7 +65,9 @@ class Clustered(Method):
     ] = 2
     weigh_by: Annotated[
         Literal["examples", "clients"],
-        Help('how members count in the mean of their cluster: "examples", or "clients" (all alike)'),
+        Help(
+            'how members count in the mean of their cluster: "examples", or "clients" (all alike)'
+        ),
     ] = "examples"
     never_split: Annotated[bool, Help("what public code with a wrong norm does")] = False
 
@@ -77,7 +91,9 @@ class Clustered(Method):
         return {"clusters": send_home(home, cohort, slots=int(home.max().clamp(min=0)) + 1)}
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
-        home, model = take_copy(self.net.whole, blocks["clusters"], blocks["membership"]["value"], client)
+        home, model = take_copy(
+            self.net.whole, blocks["clusters"], blocks["membership"]["value"], client
+        )
         return {**blocks, "membership": {"value": home.clamp(min=0)}, "model": model}
 
     def phases(self) -> list[Phase]:
@@ -87,7 +103,9 @@ class Clustered(Method):
         return self.net(blocks["model"], x)
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        weight = client.size if self.weigh_by == "examples" else (client.size > 0).to(client.size.dtype)
+        weight = (
+            client.size if self.weigh_by == "examples" else (client.size > 0).to(client.size.dtype)
+        )
         return {"clusters": weight * self._membership(blocks, client)}
 
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
@@ -101,12 +119,23 @@ class Clustered(Method):
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         if self.never_split or cohort.round < self.first_round or len(cohort) == 0:
             return server
-        upload, home = uploads["clusters"], server["membership"]["value"].squeeze(1).long()  # [population]
+        # [population]
+        upload, home = uploads["clusters"], server["membership"]["value"].squeeze(1).long()
         old = home[cohort.ids].clamp(min=0)  # [clients]
-        moved = {k: v - before["clusters"][k][old] for k, v in upload.copies.items() if not is_statistic(k)}
+        moved = {
+            k: v - before["clusters"][k][old]
+            for k, v in upload.copies.items()
+            if not is_statistic(k)
+        }
         home = self.split(home, cohort, flat(moved), upload.weights.sum(1))
-        clusters = average_members(before["clusters"], upload, home[cohort.ids].clamp(min=0), self.max_clusters)
-        return {**server, "clusters": clusters, "membership": {"value": home[:, None].to(self.net.dtype)}}
+        clusters = average_members(
+            before["clusters"], upload, home[cohort.ids].clamp(min=0), self.max_clusters
+        )
+        return {
+            **server,
+            "clusters": clusters,
+            "membership": {"value": home[:, None].to(self.net.dtype)},
+        }
 
     def split(self, home: Tensor, cohort: Cohort, changes: Tensor, weights: Tensor) -> Tensor:
         """The cluster of every client, [population], after all splits of a round."""
@@ -115,13 +144,16 @@ class Clustered(Method):
             here = (home[cohort.ids] == cluster) & (cohort.sizes > 0)  # [clients]
             if clusters < self.max_clusters and self.torn(changes[here], weights[here]):
                 ids, far = cohort.ids[here], lighter_half(changes[here], weights[here])
-                home[home == cluster] = -1  # members that are absent choose again when they come back
+                # members that are absent choose again when they come back
+                home[home == cluster] = -1
                 home[ids[~far]], home[ids[far]] = cluster, clusters
                 clusters += 1
         return home
 
     def torn(self, changes: Tensor, weights: Tensor) -> bool:
-        """Whether members move, [members, parameters], and get nowhere: |mean| < epsilon1, max |change| > epsilon2."""
+        """Whether members move, [members, parameters], and get nowhere: |mean| <
+        epsilon1, max |change| > epsilon2.
+        """
         if len(changes) <= self.min_size:
             return False
         mean = (weights / weights.sum()).to(changes.dtype) @ changes
@@ -133,10 +165,14 @@ class Clustered(Method):
 
 
 def lighter_half(changes: Tensor, weights: Tensor) -> Tensor:
-    """Two groups of rows by the cosine between them; True: the group of less weight, which moves to a new slot.
+    """Two groups of rows by the cosine between them; True: the group of less weight, which moves to
+    a new slot.
 
-    Equal weights are told apart by the groups' changes, so that the numbers of clients never matter.
+    Equal weights are told apart by the groups' changes, so that the numbers of clients never
+    matter.
     """
     far = alike(changes, groups=2) == 1
-    heaviness = [(float(weights[half].sum()), float(changes[half].sum(0).norm())) for half in (~far, far)]
+    heaviness = [
+        (float(weights[half].sum()), float(changes[half].sum(0).norm())) for half in (~far, far)
+    ]
     return far if heaviness[0] >= heaviness[1] else ~far

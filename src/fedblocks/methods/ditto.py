@@ -17,7 +17,10 @@ class Ditto(Pair):
     """FedAvg, and beside it a personal model near the one that was sent (Li et al., 2021)."""
 
     paper: ClassVar[Paper] = Paper(
-        "Ditto: Fair and Robust Federated Learning Through Personalization", "Li et al.", 2021, "ICML"
+        "Ditto: Fair and Robust Federated Learning Through Personalization",
+        "Li et al.",
+        2021,
+        "ICML",
     )
     in_steps_only: ClassVar[tuple[str, ...]] = ("personal_lr", "strength")
 
@@ -28,7 +31,8 @@ class Ditto(Pair):
         int | None, AtLeast(0), Help("of the personal model; default: the local epochs")
     ] = None
     personal_lr: Annotated[
-        float | Schedule | None, Positive(),
+        float | Schedule | None,
+        Positive(),
         Help("of the personal model; default: the local learning rate"),
     ] = None
 
@@ -36,7 +40,8 @@ class Ditto(Pair):
         return [*self.joining(), Phase((self.step("shared", loss=self.shared_loss),), self.epochs)]
 
     def joining(self) -> list[Phase]:
-        pull = Pull("personal", to="shared", strength=self.strength)  # as it was sent: training it comes later
+        # as it was sent: training it comes later
+        pull = Pull("personal", to="shared", strength=self.strength)
         epochs = self.epochs if self.personal_epochs is None else self.personal_epochs
         return [Phase((self.step("personal", lr=self.personal_lr, pull=pull),), epochs)]
 

@@ -20,20 +20,30 @@ from fedblocks.core.random import uniform
 
 @dataclass(frozen=True, eq=False)
 class FedALA(Method):
-    """Adaptive local aggregation: weights between the shared and the local model are learnt (Zhang et al., 2023)."""
+    """Adaptive local aggregation: weights between the shared and the local model are
+    learnt (Zhang et al., 2023).
+    """
 
     paper: ClassVar[Paper] = Paper(
-        "FedALA: Adaptive Local Aggregation for Personalized Federated Learning", "Zhang et al.", 2023, "AAAI"
+        "FedALA: Adaptive Local Aggregation for Personalized Federated Learning",
+        "Zhang et al.",
+        2023,
+        "AAAI",
     )
 
     top: Annotated[
-        int, AtLeast(1),
-        Help("p: linear layers, counted from the output, that are mixed; the others are overwritten"),
+        int,
+        AtLeast(1),
+        Help(
+            "p: linear layers, counted from the output, that are mixed; the others are overwritten"
+        ),
     ] = 1
     mixing_lr: Annotated[float, AtLeast(0), Help("eta: of the mixing weights", usual="1")] = 1.0
     mixing_epochs: Annotated[int, AtLeast(0), Help("of learning them, in every round")] = 1
     share: Annotated[
-        float, Positive(), AtMost(1),
+        float,
+        Positive(),
+        AtMost(1),
         Help(
             "s: of the training examples on which they are learnt, drawn anew in every round",
             usual="0.8",
@@ -43,12 +53,20 @@ class FedALA(Method):
     def conflicts(self) -> list[Conflict]:
         layers = len(self.net.layers)
         if self.top > layers:
-            return [Conflict("top", f"the net has {layers} linear layers", f"choose from 1 to {layers}", with_net=True)]
+            return [
+                Conflict(
+                    "top",
+                    f"the net has {layers} linear layers",
+                    f"choose from 1 to {layers}",
+                    with_net=True,
+                )
+            ]
         return []
 
     def blocks(self) -> dict[str, Block]:
         return {
-            "model": Shared(self.net.whole, of="local"),  # what is sent is mixed in; what was trained is uploaded
+            # what is sent is mixed in; what was trained is uploaded
+            "model": Shared(self.net.whole, of="local"),
             "local": Private(self.net.whole),
             "mixing": Private(Filled(self.mixed, 1.0)),  # 1: the shared model, 0: the client's own
         }
@@ -61,13 +79,22 @@ class FedALA(Method):
         return self.net.piece(n for n in names if not is_statistic(n))
 
     def phases(self) -> list[Phase]:
-        return [self.learn_mixing(), Phase((self.step("local"),), self.epochs, begin=self.initialise)]
+        return [
+            self.learn_mixing(),
+            Phase((self.step("local"),), self.epochs, begin=self.initialise),
+        ]
 
     def adaptation(self) -> list[Phase]:
         return [self.learn_mixing(), Phase((self.step("local"),), epochs=0, begin=self.initialise)]
 
     def learn_mixing(self) -> Phase:
-        step = self.step("mixing", loss=self.mixing_loss, lr=self.mixing_lr, optimizer=SGD(), project=within_bounds)
+        step = self.step(
+            "mixing",
+            loss=self.mixing_loss,
+            lr=self.mixing_lr,
+            optimizer=SGD(),
+            project=within_bounds,
+        )
         return Phase((step,), self.mixing_epochs)
 
     def initialise(self, blocks: Blocks) -> Blocks:
@@ -77,7 +104,11 @@ class FedALA(Method):
         """w_i + (w - w_i) M on the top layers, w below."""
         shared, local, mixing = blocks["model"], blocks["local"], blocks["mixing"]
         top = {name: local[name] + (shared[name] - local[name]) * m for name, m in mixing.items()}
-        kept = {k: v for k, v in local.items() if is_statistic(k)} if self.statistics == "local" else {}
+        kept = (
+            {k: v for k, v in local.items() if is_statistic(k)}
+            if self.statistics == "local"
+            else {}
+        )
         return {**shared, **kept, **top}
 
     def mixing_loss(self, blocks: Blocks, batch: Batch) -> Tensor:

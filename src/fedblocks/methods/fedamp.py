@@ -1,4 +1,6 @@
-"""Every client is pulled to its own average of all the others, which counts the like-minded most."""
+"""Every client is pulled to its own average of all the others, which counts the
+like-minded most.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,17 @@ from fedblocks.core.server import Cohort
 
 @dataclass(frozen=True, eq=False)
 class Attentive(Method):
-    """What FedAMP and its heuristic form have in common: attention on the server, a pull on the client."""
+    """What FedAMP and its heuristic form have in common: attention on the server, a
+    pull on the client.
+    """
 
     paper: ClassVar[Paper] = Paper(
         "Personalized Cross-Silo Federated Learning on Non-IID Data", "Huang et al.", 2021, "AAAI"
     )
 
     strength: Annotated[
-        float, AtLeast(0),
+        float,
+        AtLeast(0),
         Help("lambda: of the pull to the average that was sent", usual="0.1 to 1"),
     ] = 1.0
     start: Annotated[
@@ -48,10 +53,15 @@ class Attentive(Method):
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
         """u_i: what attention to the others leaves over goes to the client's own model."""
-        models = flat({k: v for k, v in server["cloud"].items() if not is_statistic(k)})  # [population, parameters]
+        # [population, parameters]
+        models = flat({k: v for k, v in server["cloud"].items() if not is_statistic(k)})
         own = F.one_hot(cohort.ids, len(models)).bool()  # [clients, population]
         others = self.attention(models, cohort, cohort.mask_unseen(own, True))
-        return {"cloud": Mixture(torch.where(own, (1 - others.sum(1, keepdim=True)).clamp(min=0), others))}
+        return {
+            "cloud": Mixture(
+                torch.where(own, (1 - others.sum(1, keepdim=True)).clamp(min=0), others)
+            )
+        }
 
     def attention(self, models: Tensor, cohort: Cohort, hidden: Tensor) -> Tensor:
         """How much each client of a round attends to every other: [clients, population].
@@ -78,11 +88,14 @@ class Attentive(Method):
 
 @dataclass(frozen=True, eq=False)
 class FedAMP(Attentive):
-    """Attentive message passing: attention falls with the distance between models (Huang et al., 2021)."""
+    """Attentive message passing: attention falls with the distance between models
+    (Huang et al., 2021).
+    """
 
     in_steps_only: ClassVar[tuple[str, ...]] = ("strength", "step_size", "sigma")
     step_size: Annotated[
-        float, Positive(),
+        float,
+        Positive(),
         Help("alpha_k: of the server's step; the pull is strength / step_size", usual="1"),
     ] = 1.0
     sigma: Annotated[
@@ -93,12 +106,18 @@ class FedAMP(Attentive):
     ] = False
 
     def attention(self, models: Tensor, cohort: Cohort, hidden: Tensor) -> Tensor:
-        """alpha A'(|w_i - w_j|^2), A'(x) = exp(-x / sigma) / sigma; a row may not add up to more than 1."""
-        apart = torch.cdist(models[cohort.ids], models, compute_mode="donot_use_mm_for_euclid_dist").square()
+        """alpha A'(|w_i - w_j|^2), A'(x) = exp(-x / sigma) / sigma; a row may not add
+        up to more than 1.
+        """
+        apart = torch.cdist(
+            models[cohort.ids], models, compute_mode="donot_use_mm_for_euclid_dist"
+        ).square()
         if self.relative:
             mean = mean_square_distance(cohort.without_unseen(models))
             apart = apart / mean.clamp(min=torch.finfo(models.dtype).tiny)
-        weights = (self.step_size / self.sigma * torch.exp(-apart / self.sigma)).masked_fill(hidden, 0)
+        weights = (self.step_size / self.sigma * torch.exp(-apart / self.sigma)).masked_fill(
+            hidden, 0
+        )
         return weights / weights.sum(1, keepdim=True).clamp(min=1)
 
     @property
@@ -108,11 +127,15 @@ class FedAMP(Attentive):
 
 @dataclass(frozen=True, eq=False)
 class HeurFedAMP(Attentive):
-    """FedAMP's heuristic form: attention by the cosine between models, a fixed share for one's own."""
+    """FedAMP's heuristic form: attention by the cosine between models, a fixed share
+    for one's own.
+    """
 
     scale: Annotated[float, AnyNumber(), Help("s: of the cosines", usual="25")] = 25.0
     own_share: Annotated[
-        float | None, AtLeast(0), AtMost(1),
+        float | None,
+        AtLeast(0),
+        AtMost(1),
         Help(
             "xi_ii: of the client's own model; default: 1 / number of clients",
             usual="0.1 to 0.5",
@@ -123,11 +146,17 @@ class HeurFedAMP(Attentive):
         """(1 - xi) exp(s cos(w_i, w_j)), normalised over the others."""
         rows = F.normalize(models, dim=1)
         share = 1 / cohort.population if self.own_share is None else self.own_share
-        weights = torch.softmax((self.scale * rows[cohort.ids] @ rows.T).masked_fill(hidden, -torch.inf), 1)
+        weights = torch.softmax(
+            (self.scale * rows[cohort.ids] @ rows.T).masked_fill(hidden, -torch.inf), 1
+        )
         return (1 - share) * weights.nan_to_num(0)  # a client that is alone attends to nobody
 
     def degenerate(self) -> list[str]:
-        return ["own_share = 1 leaves clients alone with their own models"] if self.own_share == 1 else []
+        return (
+            ["own_share = 1 leaves clients alone with their own models"]
+            if self.own_share == 1
+            else []
+        )
 
 
 def mean_square_distance(models: Tensor) -> Tensor:

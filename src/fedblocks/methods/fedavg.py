@@ -19,7 +19,10 @@ class FedAvg(Method):
     """Federated averaging (McMahan et al., 2017)."""
 
     paper: ClassVar[Paper] = Paper(
-        "Communication-Efficient Learning of Deep Networks from Decentralized Data", "McMahan et al.", 2017, "AISTATS"
+        "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+        "McMahan et al.",
+        2017,
+        "AISTATS",
     )
     personal_by: ClassVar[str] = "none"
 

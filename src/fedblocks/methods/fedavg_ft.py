@@ -14,7 +14,9 @@ from fedblocks.methods.fedavg import FedAvg
 
 @dataclass(frozen=True, eq=False)
 class FedAvgFT(FedAvg):
-    """FedAvg+: one model for everybody, fine-tuned on each client's training data (Jiang et al., 2019)."""
+    """FedAvg+: one model for everybody, fine-tuned on each client's training data
+    (Jiang et al., 2019).
+    """
 
     paper: ClassVar[Paper] = Paper(
         "Improving Federated Learning Personalization via Model Agnostic Meta Learning",
@@ -29,7 +31,8 @@ class FedAvgFT(FedAvg):
         int, AtLeast(0), Help("of fine-tuning before an evaluation", usual="1 to 5")
     ] = 1
     tune_lr: Annotated[
-        float | Schedule | None, Positive(),
+        float | Schedule | None,
+        Positive(),
         Help("of fine-tuning; default: the local learning rate"),
     ] = None
 

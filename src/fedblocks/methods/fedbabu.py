@@ -17,10 +17,15 @@ TUNED = {"whole": ("body", "head"), "head": ("head",), "body": ("body",)}
 
 @dataclass(frozen=True, eq=False)
 class FedBABU(FedPer):
-    """Body aggregation and body update: only the body learns in the federation (Oh et al., 2022)."""
+    """Body aggregation and body update: only the body learns in the federation (Oh et
+    al., 2022).
+    """
 
     paper: ClassVar[Paper] = Paper(
-        "FedBABU: Toward Enhanced Representation for Federated Image Classification", "Oh et al.", 2022, "ICLR"
+        "FedBABU: Toward Enhanced Representation for Federated Image Classification",
+        "Oh et al.",
+        2022,
+        "ICLR",
     )
 
     tune: Annotated[
@@ -29,12 +34,14 @@ class FedBABU(FedPer):
     ] = "whole"
     tune_epochs: Annotated[int, AtLeast(0), Help("of fine-tuning", usual="1 to 5")] = 5
     tune_lr: Annotated[
-        float | Schedule | None, Positive(),
+        float | Schedule | None,
+        Positive(),
         Help("of fine-tuning; default: the local learning rate"),
     ] = None
 
     def blocks(self) -> dict[str, Block]:
-        return {"body": Shared(self.net.body), "head": Fresh(self.net.head)}  # every round starts from the same head
+        # every round starts from the same head
+        return {"body": Shared(self.net.body), "head": Fresh(self.net.head)}
 
     def phases(self) -> list[Phase]:
         return [Phase((self.step("body"),), self.epochs)]
@@ -46,4 +53,8 @@ class FedBABU(FedPer):
         return self.adaptation()
 
     def degenerate(self) -> list[str]:
-        return ["tune_epochs = 0 leaves FedBABU without a personal model"] if self.tune_epochs == 0 else []
+        return (
+            ["tune_epochs = 0 leaves FedBABU without a personal model"]
+            if self.tune_epochs == 0
+            else []
+        )

@@ -19,13 +19,20 @@ class FedBN(Method):
     """Normalisation layers, parameters and statistics, stay with their client (Li et al., 2021)."""
 
     paper: ClassVar[Paper] = Paper(
-        "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization", "Li et al.", 2021, "ICLR"
+        "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization",
+        "Li et al.",
+        2021,
+        "ICLR",
     )
 
     def blocks(self) -> dict[str, Block]:
         norms = set(self.net.norms.names)
         rest = self.net.piece(name for name in self.net.names if name not in norms)
-        return {"rest": Shared(rest), "norms": Private(self.net.norms)} if norms else {"rest": Shared(rest)}
+        return (
+            {"rest": Shared(rest), "norms": Private(self.net.norms)}
+            if norms
+            else {"rest": Shared(rest)}
+        )
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.net(join(blocks["rest"], blocks.get("norms", {})), x)
@@ -37,4 +44,8 @@ class FedBN(Method):
         return [Phase((self.step("norms"),), self.epochs)] if self.net.norms.names else []
 
     def degenerate(self) -> list[str]:
-        return [] if self.net.norms.names else ["the net has no normalisation layer, which makes FedBN FedAvg"]
+        return (
+            []
+            if self.net.norms.names
+            else ["the net has no normalisation layer, which makes FedBN FedAvg"]
+        )

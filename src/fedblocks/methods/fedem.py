@@ -24,7 +24,10 @@ class FedEM(Method):
     """Expectation-maximisation over a mixture of shared components (Marfoq et al., 2021)."""
 
     paper: ClassVar[Paper] = Paper(
-        "Federated Multi-Task Learning under a Mixture of Distributions", "Marfoq et al.", 2021, "NeurIPS"
+        "Federated Multi-Task Learning under a Mixture of Distributions",
+        "Marfoq et al.",
+        2021,
+        "NeurIPS",
     )
 
     components: Annotated[int, AtLeast(1), Help("M: models that clients mix", usual="2 to 5")] = 3
@@ -40,7 +43,8 @@ class FedEM(Method):
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         if not client.training:
             return blocks
-        q = F.softmax(self.log_mixture(blocks) - self.losses(blocks, client.x, client.y), -1)  # the E-step
+        # the E-step
+        q = F.softmax(self.log_mixture(blocks) - self.losses(blocks, client.x, client.y), -1)
         shares = (q * client.mask[:, None]).sum(0) / client.size.clamp(min=1)
         mixture = torch.where(client.size > 0, shares, blocks["mixture"]["value"])
         return {**blocks, "responsibility": {"value": q}, "mixture": {"value": mixture}}
@@ -62,7 +66,8 @@ class FedEM(Method):
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         """The logarithm of the mixture of the components' probabilities."""
-        logits = F.log_softmax(each(self.net.whole, blocks["components"], x), -1)  # [components, batch, ..., classes]
+        # [components, batch, ..., classes]
+        logits = F.log_softmax(each(self.net.whole, blocks["components"], x), -1)
         mixture = self.log_mixture(blocks)
         return (logits + mixture.view(-1, *[1] * (logits.dim() - 1))).logsumexp(0)
 

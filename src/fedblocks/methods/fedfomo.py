@@ -27,7 +27,10 @@ class FedFomo(Method):
     """First-order model optimisation: peers weighted by how much they help (Zhang et al., 2021)."""
 
     paper: ClassVar[Paper] = Paper(
-        "Personalized Federated Learning with First Order Model Optimization", "Zhang et al.", 2021, "ICLR"
+        "Personalized Federated Learning with First Order Model Optimization",
+        "Zhang et al.",
+        2021,
+        "ICLR",
     )
     needs: ClassVar[tuple[str, ...]] = ("validation",)
 
@@ -35,7 +38,9 @@ class FedFomo(Method):
         int, AtLeast(1), Help("M: models of other clients that a client is sent", usual="5 to 10")
     ] = 5
     epsilon: Annotated[
-        float, AtLeast(0), AtMost(1),
+        float,
+        AtLeast(0),
+        AtMost(1),
         Help("the chance that a peer is drawn at random, not by affinity", usual="0.3"),
     ] = 0.3
     epsilon_decay: Annotated[
@@ -55,7 +60,9 @@ class FedFomo(Method):
     def blocks(self) -> dict[str, Block]:
         nobody = Value(torch.zeros(self.peers, dtype=self.net.dtype))
         affinity = Sized(lambda clients: Value(torch.zeros(clients, clients, dtype=torch.double)))
-        first: dict[str, Block] = {"first": Private(self.net.whole)} if self.baseline == "first" else {}
+        first: dict[str, Block] = (
+            {"first": Private(self.net.whole)} if self.baseline == "first" else {}
+        )
         return {
             "model": Private(self.net.whole),
             **first,
@@ -68,9 +75,14 @@ class FedFomo(Method):
         return {"peers": Selection(self.chosen(server, cohort)), "gains": Generated({})}
 
     def chosen(self, server: Blocks, cohort: Cohort) -> Tensor:
-        """The peers that each client is sent: [clients, how many]; itself only if there is nobody else."""
+        """The peers that each client is sent: [clients, how many]; itself only if there
+        is nobody else.
+        """
         epsilon = max(0.0, self.epsilon - cohort.round * self.epsilon_decay)
-        count, affinity = min(self.peers, cohort.population - 1), server["affinity"]["value"][cohort.ids]
+        count, affinity = (
+            min(self.peers, cohort.population - 1),
+            server["affinity"]["value"][cohort.ids],
+        )
         if count == 0:
             return cohort.ids[:, None]
         return epsilon_greedy(affinity, cohort.ids, count, epsilon, cohort.seed, cohort.unseen)
@@ -79,9 +91,14 @@ class FedFomo(Method):
         if not client.training:
             return blocks  # the test is of the model as it was after its last training
         own, base = blocks["model"], blocks[self.baseline if self.baseline == "first" else "model"]
-        models = {k: torch.cat([base[k][None], own[k][None], v]) for k, v in blocks["peers"].items()}
-        weights = flat({k: v for k, v in models.items() if not is_statistic(k)})  # [base, own and peers, weights]
-        gains = self.gains(self.losses(models, client.validation), (weights[1:] - weights[0]).norm(dim=1))
+        models = {
+            k: torch.cat([base[k][None], own[k][None], v]) for k, v in blocks["peers"].items()
+        }
+        # [base, own and peers, weights]
+        weights = flat({k: v for k, v in models.items() if not is_statistic(k)})
+        gains = self.gains(
+            self.losses(models, client.validation), (weights[1:] - weights[0]).norm(dim=1)
+        )
         useful = gains.clamp(min=0)
         shares = useful / torch.where(useful.sum() > 0, useful.sum(), 1)
         rows = flat(models)
@@ -91,15 +108,22 @@ class FedFomo(Method):
         return {**blocks, "model": model, "first": model, "gains": {"value": worth}}
 
     def gains(self, losses: Tensor, length: Tensor) -> Tensor:
-        """(L(base) - L(candidate)) / |candidate - base|: [candidates], 0 for one that is the base itself."""
-        return torch.where(length > 0, (losses[0] - losses[1:]) / torch.where(length > 0, length, 1), 0)
+        """(L(base) - L(candidate)) / |candidate - base|: [candidates], 0 for one that
+        is the base itself.
+        """
+        return torch.where(
+            length > 0, (losses[0] - losses[1:]) / torch.where(length > 0, length, 1), 0
+        )
 
     @torch.no_grad()
     def losses(self, models: Params, client: Client) -> Tensor:
         """The mean loss of every model on the client's examples: [models]."""
         logits = each(self.net.whole, models, client.x)  # [models, examples, ...]
         labels = client.y.expand(len(logits), *client.y.shape)
-        loss, count = (v.view(len(logits), -1) for v in summed_losses(logits.flatten(0, 1), labels.flatten(0, 1)))
+        loss, count = (
+            v.view(len(logits), -1)
+            for v in summed_losses(logits.flatten(0, 1), labels.flatten(0, 1))
+        )
         return (loss * client.mask).sum(1) / (count * client.mask).sum(1).clamp(min=1)
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
@@ -118,21 +142,32 @@ class FedFomo(Method):
 
 
 def epsilon_greedy(
-    affinity: Tensor, own: Tensor, count: int, epsilon: float, seed: int, unseen: Tensor | None = None
+    affinity: Tensor,
+    own: Tensor,
+    count: int,
+    epsilon: float,
+    seed: int,
+    unseen: Tensor | None = None,
 ) -> Tensor:
-    """This many others for each client, one after another: the best that is left, or, sometimes, any that is left.
+    """This many others for each client, one after another: the best that is left, or, sometimes,
+    any that is left.
 
-    `affinity` is [clients, population], `own` [clients] their numbers, `epsilon` the chance of any: [clients, count].
-    Clients that never train (`unseen`) are nobody's peers.
+    `affinity` is [clients, population], `own` [clients] their numbers, `epsilon` the chance of any:
+    [clients, count]. Clients that never train (`unseen`) are nobody's peers.
     """
     population = affinity.shape[1]
     keys = fold(torch.full((), derive(seed, "peers"), device=own.device), own)
     noise = uniform(keys, (2 * population + count,))
     shuffled, explore = noise[:, population:-count].argsort(1), noise[:, -count:] < epsilon
-    falling = affinity.gather(1, shuffled).argsort(dim=1, descending=True, stable=True)  # equals stay as they lie
+    # equals stay as they lie
+    falling = affinity.gather(1, shuffled).argsort(dim=1, descending=True, stable=True)
     best = shuffled.gather(1, falling)
-    by_affinity, by_chance = best.argsort(1).to(noise), noise[:, :population]  # ranks: [clients, population]
-    taken, chosen = torch.zeros_like(best, dtype=torch.bool).scatter(1, own[:, None], True), list[Tensor]()
+    # ranks: [clients, population]
+    by_affinity, by_chance = best.argsort(1).to(noise), noise[:, :population]
+    taken, chosen = (
+        torch.zeros_like(best, dtype=torch.bool).scatter(1, own[:, None], True),
+        list[Tensor](),
+    )
     if unseen is not None and len(unseen):
         taken = taken.index_fill(1, unseen, True)
     for turn in range(count):

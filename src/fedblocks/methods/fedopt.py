@@ -24,7 +24,8 @@ class FedOpt(FedAvg):
     ] = 0.01
     beta1: Annotated[Kept, Help("how much of the server's momentum is kept", usual="0.9")] = 0.9
     tau: Annotated[
-        float, Positive(),
+        float,
+        Positive(),
         Help(
             "degree of adaptivity: small = adaptive; the second moment starts at its square",
             usual="1e-5 to 0.1",

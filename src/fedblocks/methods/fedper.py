@@ -16,10 +16,15 @@ from fedblocks.core.phases import Phase
 
 @dataclass(frozen=True, eq=False)
 class FedPer(Method):
-    """The body is averaged, the head stays with its client; both train together (Arivazhagan et al., 2019)."""
+    """The body is averaged, the head stays with its client; both train together
+    (Arivazhagan et al., 2019).
+    """
 
     paper: ClassVar[Paper] = Paper(
-        "Federated Learning with Personalization Layers", "Arivazhagan et al.", 2019, "arXiv 1912.00818"
+        "Federated Learning with Personalization Layers",
+        "Arivazhagan et al.",
+        2019,
+        "arXiv 1912.00818",
     )
 
     def blocks(self) -> dict[str, Block]:

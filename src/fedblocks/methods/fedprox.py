@@ -15,14 +15,17 @@ from fedblocks.methods.fedavg import FedAvg
 class FedProx(FedAvg):
     """Federated averaging with a proximal term (Li et al., 2020)."""
 
-    paper: ClassVar[Paper] = Paper("Federated Optimization in Heterogeneous Networks", "Li et al.", 2020, "MLSys")
+    paper: ClassVar[Paper] = Paper(
+        "Federated Optimization in Heterogeneous Networks", "Li et al.", 2020, "MLSys"
+    )
     in_steps_only: ClassVar[tuple[str, ...]] = ("strength",)
 
     strength: Annotated[
         float, AtLeast(0), Help("mu: of the pull to the model that was sent", usual="0.001 to 1")
     ] = 0.01
     tune_epochs: Annotated[
-        int, AtLeast(0),
+        int,
+        AtLeast(0),
         Help(
             "of local training before an evaluation; 1 where it is listed as a personal method",
             usual="0, the paper's",
@@ -37,7 +40,9 @@ class FedProx(FedAvg):
 
     def near(self, epochs: int) -> Phase:
         """Local training that stays near the model that was sent."""
-        return Phase((self.step("model", pull=Pull("model", to="model", strength=self.strength)),), epochs)
+        return Phase(
+            (self.step("model", pull=Pull("model", to="model", strength=self.strength)),), epochs
+        )
 
     def degenerate(self) -> list[str]:
         return ["strength = 0 makes FedProx FedAvg"] if self.strength == 0 else []

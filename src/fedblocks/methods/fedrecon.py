@@ -1,4 +1,6 @@
-"""A part of the net is kept by nobody: every client reconstructs it, every time, from some of its examples."""
+"""A part of the net is kept by nobody: every client reconstructs it, every time, from
+some of its examples.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,25 @@ from fedblocks.core.phases import IGNORE, Phase
 from fedblocks.core.rules import Average, MovingAverage, Rule, ServerAdagrad, ServerAdam, ServerYogi
 from fedblocks.core.schedules import Schedule
 
-RULES: dict[str, type] = {"average": MovingAverage, "yogi": ServerYogi, "adam": ServerAdam, "adagrad": ServerAdagrad}
+RULES: dict[str, type] = {
+    "average": MovingAverage,
+    "yogi": ServerYogi,
+    "adam": ServerAdam,
+    "adagrad": ServerAdagrad,
+}
 
 
 @dataclass(frozen=True, eq=False)
 class FedRecon(Method):
-    """The local part learns on support examples, the shared part on the others (Singhal et al., 2021)."""
+    """The local part learns on support examples, the shared part on the others (Singhal
+    et al., 2021).
+    """
 
     paper: ClassVar[Paper] = Paper(
-        "Federated Reconstruction: Partially Local Federated Learning", "Singhal et al.", 2021, "NeurIPS"
+        "Federated Reconstruction: Partially Local Federated Learning",
+        "Singhal et al.",
+        2021,
+        "NeurIPS",
     )
     weight_label: ClassVar[str | Mapping[str, str]] = {"shared": "labels of the query half"}
 
@@ -47,7 +59,8 @@ class FedRecon(Method):
         int | None, AtLeast(0), Help("this many batches instead of whole epochs")
     ] = None
     recon_lr: Annotated[
-        float | Schedule | None, Positive(),
+        float | Schedule | None,
+        Positive(),
         Help("of reconstruction; default: the local learning rate"),
     ] = None
     split_data: Annotated[
@@ -58,7 +71,8 @@ class FedRecon(Method):
         Help('what the server does with the change: "average", "yogi", "adam" or "adagrad"'),
     ] = "average"
     server_lr: Annotated[
-        float, Positive(),
+        float,
+        Positive(),
         Help("the server's learning rate", usual="1 for the average, 0.01 to 0.1 else"),
     ] = 1.0
 
@@ -68,7 +82,14 @@ class FedRecon(Method):
             known = nearest(self.local, [*self.net.pieces, *paths])
             return [Conflict("local", "the net has no such module", known, with_net=True)]
         if not self.common.names:
-            return [Conflict("local", "leaves nothing to share", "name a smaller part of the net", with_net=True)]
+            return [
+                Conflict(
+                    "local",
+                    "leaves nothing to share",
+                    "name a smaller part of the net",
+                    with_net=True,
+                )
+            ]
         return []
 
     @cached_property
@@ -78,7 +99,9 @@ class FedRecon(Method):
             return self.net.pieces[self.local]
         if self.local == "head":
             return self.net.head
-        return self.net.piece(n for n in self.net.names if n == self.local or n.startswith(f"{self.local}."))
+        return self.net.piece(
+            n for n in self.net.names if n == self.local or n.startswith(f"{self.local}.")
+        )
 
     @cached_property
     def common(self) -> Piece:
@@ -94,7 +117,10 @@ class FedRecon(Method):
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         if self.local_init == "random" or "local" not in blocks:
             return blocks
-        return {**blocks, "local": {name: torch.zeros_like(value) for name, value in blocks["local"].items()}}
+        return {
+            **blocks,
+            "local": {name: torch.zeros_like(value) for name, value in blocks["local"].items()},
+        }
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.net(join(blocks["shared"], blocks.get("local", {})), x)
@@ -106,17 +132,31 @@ class FedRecon(Method):
     def reconstruction(self, on: str) -> list[Phase]:
         if not self.personal.names:
             return []
-        return [Phase((self.step("local", lr=self.recon_lr),), self.recon_epochs, on, self.recon_steps)]
+        return [
+            Phase((self.step("local", lr=self.recon_lr),), self.recon_epochs, on, self.recon_steps)
+        ]
 
     def adaptation(self) -> list[Phase]:
-        return self.reconstruction("all")  # all that a client trains on is support for what it is tested on
+        # all that a client trains on is support for what it is tested on
+        return self.reconstruction("all")
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         """The number of labels that the shared part was trained on."""
-        place, half = torch.arange(len(client.rows), device=client.rows.device), (client.size + 1).div(2).floor()
-        query = (place >= half) & (place < client.size) | (client.size == 1) if self.split_data else place < client.size
+        place, half = (
+            torch.arange(len(client.rows), device=client.rows.device),
+            (client.size + 1).div(2).floor(),
+        )
+        query = (
+            (place >= half) & (place < client.size) | (client.size == 1)
+            if self.split_data
+            else place < client.size
+        )
         labels = (client.y != IGNORE).to(client.size.dtype).view(len(place), -1).sum(1)
         return {"shared": (labels * query * client.mask).sum()[None]}
 
     def degenerate(self) -> list[str]:
-        return ['local = "" leaves nothing to reconstruct: FedRecon is FedOpt'] if not self.personal.names else []
+        return (
+            ['local = "" leaves nothing to reconstruct: FedRecon is FedOpt']
+            if not self.personal.names
+            else []
+        )

@@ -13,10 +13,15 @@ from fedblocks.methods.fedper import FedPer
 
 @dataclass(frozen=True, eq=False)
 class FedRep(FedPer):
-    """Many epochs of the head on the body as it was sent, then few of the body (Collins et al., 2021)."""
+    """Many epochs of the head on the body as it was sent, then few of the body (Collins
+    et al., 2021).
+    """
 
     paper: ClassVar[Paper] = Paper(
-        "Exploiting Shared Representations for Personalized Federated Learning", "Collins et al.", 2021, "ICML"
+        "Exploiting Shared Representations for Personalized Federated Learning",
+        "Collins et al.",
+        2021,
+        "ICML",
     )
 
     head_epochs: Annotated[
@@ -36,4 +41,8 @@ class FedRep(FedPer):
         return [Phase((self.step("head"),), self.tune_epochs)] if self.tune_epochs else []
 
     def degenerate(self) -> list[str]:
-        return ["head_epochs = 0 leaves all heads as they started, like FedBABU's"] if self.head_epochs == 0 else []
+        return (
+            ["head_epochs = 0 leaves all heads as they started, like FedBABU's"]
+            if self.head_epochs == 0
+            else []
+        )

@@ -21,7 +21,9 @@ from fedblocks.methods._common.membership import best_slot, membership
 
 @dataclass(frozen=True, eq=False)
 class IFCA(Method):
-    """Each client trains the model with the lowest loss on its training data (Ghosh et al., 2020)."""
+    """Each client trains the model with the lowest loss on its training data (Ghosh et
+    al., 2020).
+    """
 
     paper: ClassVar[Paper] = Paper(
         "An Efficient Framework for Clustered Federated Learning", "Ghosh et al.", 2020, "NeurIPS"
@@ -32,9 +34,14 @@ class IFCA(Method):
     clusters: Annotated[int, AtLeast(1), Help("models on the server", usual="2 to 5")] = 3
 
     def blocks(self) -> dict[str, Block]:
-        return {"clusters": Pool(self.net.whole, size=self.clusters, of="model"), "choice": Fresh(), "model": Fresh()}
+        return {
+            "clusters": Pool(self.net.whole, size=self.clusters, of="model"),
+            "choice": Fresh(),
+            "model": Fresh(),
+        }
 
-    def prepare(self, blocks: Blocks, client: Client) -> Blocks:  # algorithm 1: estimate the cluster identity
+    # algorithm 1: estimate the cluster identity
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         chosen = best_slot(self.net.whole, blocks["clusters"], client)  # argmin_j F_i(theta_j)
         choice = membership(chosen, self.clusters, client)  # s_i, one-hot
         return {**blocks, "choice": {"value": choice}, "model": pick(blocks["clusters"], chosen)}
@@ -42,7 +49,8 @@ class IFCA(Method):
     def phases(self) -> list[Phase]:  # option II, model averaging: LocalUpdate of the chosen model
         return [Phase((self.step("model"),), self.epochs)]
 
-    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:  # theta_j <- mean over clients with s_ij = 1
+    # theta_j <- mean over clients with s_ij = 1
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         return {"clusters": client.size * blocks["choice"]["value"]}
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:

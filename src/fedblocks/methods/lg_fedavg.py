@@ -18,7 +18,9 @@ from fedblocks.core.phases import Phase
 
 @dataclass(frozen=True, eq=False)
 class LGFedAvg(Method):
-    """Clients learn representations of their own and average what stands on top of them (Liang et al., 2020)."""
+    """Clients learn representations of their own and average what stands on top of them
+    (Liang et al., 2020).
+    """
 
     paper: ClassVar[Paper] = Paper(
         "Think Locally, Act Globally: Federated Learning with Local and Global Representations",
@@ -32,12 +34,16 @@ class LGFedAvg(Method):
         Help('what is averaged: "top" as in the paper, or "bottom" as in its code for images'),
     ] = "top"
     top_layers: Annotated[
-        int | None, AtLeast(1),
+        int | None,
+        AtLeast(1),
         Help("how many of the last layers are the top; default: the net's head"),
     ] = None
     local_layers: Annotated[
         Literal["kept", "derived"],
-        Help('"kept" by the client, or "derived" from averaged ones before every evaluation: no state'),
+        Help(
+            '"kept" by the client, or "derived" from averaged ones before every evaluation: no '
+            "state"
+        ),
     ] = "kept"
 
     def conflicts(self) -> list[Conflict]:
@@ -55,12 +61,18 @@ class LGFedAvg(Method):
             order = [path for path, _ in self.net.template.named_modules()]
             cut = order.index(list(self.net.layers)[-self.top_layers])
             top = {name for name in self.net.names if order.index(name.rpartition(".")[0]) >= cut}
-            halves = {"bottom": self.net.piece(set(self.net.names) - top), "top": self.net.piece(top)}
+            halves = {
+                "bottom": self.net.piece(set(self.net.names) - top),
+                "top": self.net.piece(top),
+            }
         return {name: piece for name, piece in halves.items() if piece.names}
 
     def blocks(self) -> dict[str, Block]:
         home = Private if self.local_layers == "kept" else Shared
-        return {n: Shared(piece) if n == self.lg_global else home(piece) for n, piece in self.pieces.items()}
+        return {
+            n: Shared(piece) if n == self.lg_global else home(piece)
+            for n, piece in self.pieces.items()
+        }
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.net(join(*(blocks[name] for name in self.pieces)), x)

@@ -18,16 +18,21 @@ from fedblocks.core.phases import Phase, Pull
 
 @dataclass(frozen=True, eq=False)
 class MeanRegMTL(Method):
-    """Mean-regularised multi-task learning: clients never load the mean, it only pulls (Evgeniou and Pontil, 2004)."""
+    """Mean-regularised multi-task learning: clients never load the mean, it only pulls
+    (Evgeniou and Pontil, 2004).
+    """
 
-    paper: ClassVar[Paper] = Paper("Regularized Multi-Task Learning", "Evgeniou and Pontil", 2004, "KDD")
+    paper: ClassVar[Paper] = Paper(
+        "Regularized Multi-Task Learning", "Evgeniou and Pontil", 2004, "KDD"
+    )
     in_steps_only: ClassVar[tuple[str, ...]] = ("strength",)
 
-    optimizer: Annotated[
-        Optimizer, Help("the local optimizer")
-    ] = field(default_factory=lambda: SGD(weight_decay=5e-4))
+    optimizer: Annotated[Optimizer, Help("the local optimizer")] = field(
+        default_factory=lambda: SGD(weight_decay=5e-4)
+    )
     strength: Annotated[
-        float, AtLeast(0),
+        float,
+        AtLeast(0),
         Help("mu: of the pull to the mean of all clients' models", usual="0.1 to 10"),
     ] = 1.0
 
@@ -50,4 +55,8 @@ class MeanRegMTL(Method):
         return {**blocks, "model": blocks["mean"]}
 
     def degenerate(self) -> list[str]:
-        return ["strength = 0 makes mean-regularised multi-task learning Local"] if self.strength == 0 else []
+        return (
+            ["strength = 0 makes mean-regularised multi-task learning Local"]
+            if self.strength == 0
+            else []
+        )

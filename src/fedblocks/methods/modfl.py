@@ -23,7 +23,13 @@ from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
 from fedblocks.methods._common.clustering import alike
-from fedblocks.methods._common.membership import average_members, membership, no_home, send_home, take_copy
+from fedblocks.methods._common.membership import (
+    average_members,
+    membership,
+    no_home,
+    send_home,
+    take_copy,
+)
 
 TAG = "operation"  # says the operation cohort of a client, from 0
 
@@ -35,7 +41,9 @@ class Operation:
     head: Piece
 
     def init(self, seed: int) -> Params:
-        return {name.removeprefix(self.prefix): value for name, value in self.head.init(seed).items()}
+        return {
+            name.removeprefix(self.prefix): value for name, value in self.head.init(seed).items()
+        }
 
     def named(self, params: Params) -> Params:
         """The tensors under the net's names again."""
@@ -48,12 +56,16 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class ModFL(Method):
-    """A configuration module for each kind of device, an operation module for each use (Liang et al., 2022).
+    """A configuration module for each kind of device, an operation module for each use (Liang et
+    al., 2022).
 
-    Clients with another architecture are another group: the same method on another net, with another `configuration`.
+    Clients with another architecture are another group: the same method on another net, with
+    another `configuration`.
     """
 
-    paper: ClassVar[Paper] = Paper("Modular Federated Learning", "Liang, Srinivasan and Andresen", 2022)
+    paper: ClassVar[Paper] = Paper(
+        "Modular Federated Learning", "Liang, Srinivasan and Andresen", 2022
+    )
     personal_by: ClassVar[str] = "cohort"
     weight_label: ClassVar[str | Mapping[str, str]] = "n x membership"
     tags: ClassVar[tuple[str, ...]] = by_options(
@@ -74,7 +86,8 @@ class ModFL(Method):
         Help('"given" by the tag "operation", or "found" by clustering the operation modules'),
     ] = "given"
     warmup: Annotated[
-        int, AtLeast(1),
+        int,
+        AtLeast(1),
         Help("rounds with one operation module for all before cohorts are found", usual="5 to 20"),
     ] = 5
 
@@ -85,11 +98,13 @@ class ModFL(Method):
         return []
 
     def blocks(self) -> dict[str, Block]:
-        pool = Pool(
-            Operation(self.net.head), self.operations, _named("operation", self.task), of="module", alike=True
-        )  # every W_o,j starts from the same values
+        name = _named("operation", self.task)
+        # alike: every W_o,j starts from the same values
+        pool = Pool(Operation(self.net.head), self.operations, name, of="module", alike=True)
         shared: dict[str, Block] = {
-            "configuration": Shared(self.net.body, name=_named("configuration", self.configuration)),
+            "configuration": Shared(
+                self.net.body, name=_named("configuration", self.configuration)
+            ),
             "operation": pool,
             "module": Fresh(),
         }
@@ -104,7 +119,11 @@ class ModFL(Method):
         if self.cohorts == "given":
             return {"operation": Selection(tagged_cohorts(cohort, self.operations)[:, None])}
         home = server["membership"]["value"].squeeze(1).long()  # [population]
-        return {"operation": send_home(home, cohort, slots=self.operations if bool((home >= 0).any()) else 1)}
+        return {
+            "operation": send_home(
+                home, cohort, slots=self.operations if bool((home >= 0).any()) else 1
+            )
+        }
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         operate = lambda module, x: self.predict({**blocks, "module": module}, x)
@@ -116,12 +135,16 @@ class ModFL(Method):
         return [Phase((self.step("configuration", "module"),), self.epochs)]
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
-        return self.net(join(blocks["configuration"], Operation(self.net.head).named(blocks["module"])), x)
+        return self.net(
+            join(blocks["configuration"], Operation(self.net.head).named(blocks["module"])), x
+        )
 
-    # two averages over different clients: W_c,i by n over its configuration, W_o,j by n over its operation cohort
+    # two averages over different clients: W_c,i by n over its configuration, W_o,j by n over its
+    # operation cohort
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        home = self.home(blocks, client).clamp(min=0)  # before cohorts are found, all write the first
+        # before cohorts are found, all write the first
+        home = self.home(blocks, client).clamp(min=0)
         return {"operation": client.size * membership(home, self.operations, client)}
 
     def home(self, blocks: Blocks, client: Client) -> Tensor:
@@ -132,13 +155,17 @@ class ModFL(Method):
         """After the warm-up, find the cohorts, once; each gets the mean of its own members."""
         if self.cohorts == "given" or cohort.round + 1 < self.warmup:
             return server
-        heard = (uploads["operation"].weights.sum(1) > 0) & (uploads["membership"].weights.sum(1) > 0)  # [clients]
+        # [clients]
+        heard = (uploads["operation"].weights.sum(1) > 0) & (
+            uploads["membership"].weights.sum(1) > 0
+        )
         home = server["membership"]["value"].squeeze(1)  # [population]
         if bool((home >= 0).any()) or not bool(heard.any()):
             return server
         upload = uploads["operation"].keep(heard)
         cohorts = cohorts_by_change(upload, self.operations)  # [heard]
-        common = {k: v[:1].expand_as(v) for k, v in server["operation"].items()}  # for a cohort of nobody
+        # for a cohort of nobody
+        common = {k: v[:1].expand_as(v) for k, v in server["operation"].items()}
         operation = average_members(common, upload, cohorts, self.operations)
         home = home.index_copy(0, upload.ids, cohorts.to(home.dtype))
         return {**server, "operation": operation, "membership": {"value": home[:, None]}}
@@ -151,11 +178,18 @@ class ModFL(Method):
             return []
         cohorts = torch.as_tensor(tags[TAG]).tolist()
         alone = [client for client, cohort in enumerate(cohorts) if cohorts.count(cohort) == 1]
-        why = "is alone in its operation cohort, which makes its operation module a private one, as in FedPer"
+        why = (
+            "is alone in its operation cohort, which makes its operation module a private one, "
+            "as in FedPer"
+        )
         return [f"client {client} {why}" for client in alone]
 
     def degenerate(self) -> list[str]:
-        return ["operations = 1 makes ModFL FedAvg among clients of one configuration"] if self.operations == 1 else []
+        return (
+            ["operations = 1 makes ModFL FedAvg among clients of one configuration"]
+            if self.operations == 1
+            else []
+        )
 
 
 def tagged_cohorts(cohort: Cohort, operations: int) -> Tensor:
@@ -173,8 +207,11 @@ def tagged_cohorts(cohort: Cohort, operations: int) -> Tensor:
 
 
 def cohorts_by_change(upload: Upload, count: int) -> Tensor:
-    """Cohorts whose operation modules changed alike, [clients]; the one with the most examples is the first."""
-    moved = flat({k: v for k, v in upload.copies.items() if not is_statistic(k)})  # [clients, parameters]
+    """Cohorts whose operation modules changed alike, [clients]; the one with the most
+    examples is the first.
+    """
+    # [clients, parameters]
+    moved = flat({k: v for k, v in upload.copies.items() if not is_statistic(k)})
     cohorts = alike(moved - moved.mean(0), count)  # what all changes have in common tells nothing
     sizes = (F.one_hot(cohorts, count) * upload.weights.sum(1, keepdim=True)).sum(0)  # [cohorts]
     return sizes.argsort(descending=True, stable=True).argsort()[cohorts]

@@ -19,9 +19,13 @@ from fedblocks.methods.fedavg import FedAvg
 
 @dataclass(frozen=True, eq=False)
 class Moon(FedAvg):
-    """Contrast between models: features like the shared model's, unlike the client's last ones (Li et al., 2021)."""
+    """Contrast between models: features like the shared model's, unlike the client's
+    last ones (Li et al., 2021).
+    """
 
-    paper: ClassVar[Paper] = Paper("Model-Contrastive Federated Learning", "Li et al.", 2021, "CVPR")
+    paper: ClassVar[Paper] = Paper(
+        "Model-Contrastive Federated Learning", "Li et al.", 2021, "CVPR"
+    )
 
     strength: Annotated[float, AtLeast(0), Help("mu: of the contrast", usual="1 to 10")] = 1.0
     temperature: Annotated[float, Positive(), Help("tau: of the similarities", usual="0.5")] = 0.5
@@ -37,10 +41,15 @@ class Moon(FedAvg):
         return [Phase((self.step("model", loss=self.contrastive_loss),), self.epochs)]
 
     def contrastive_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
-        """-log e^(sent / tau) / (e^(sent / tau) + e^(previous / tau)) of the similarities, beside the usual loss."""
+        """-log e^(sent / tau) / (e^(sent / tau) + e^(previous / tau)) of the
+        similarities, beside the usual loss.
+        """
         logits, z = self.net.with_features(blocks["model"], batch.x)
-        sent, previous = (self.likeness(z, blocks[name], batch.x) for name in ("sent", "previous"))  # [batch]
-        return batch.loss(logits) + self.strength * batch.mean(F.softplus((previous - sent) / self.temperature))
+        # [batch]
+        sent, previous = (self.likeness(z, blocks[name], batch.x) for name in ("sent", "previous"))
+        return batch.loss(logits) + self.strength * batch.mean(
+            F.softplus((previous - sent) / self.temperature)
+        )
 
     def likeness(self, z: Tensor, model: dict[str, Tensor], x: Tensor) -> Tensor:
         """The cosine between features and those of another model, for each example: [batch]."""

@@ -21,10 +21,13 @@ from fedblocks.methods.fedavg import FedAvg
 
 @dataclass(frozen=True, eq=False)
 class PerFedAvg(FedAvg):
-    """FedAvg on the loss after an inner step, as in model-agnostic meta-learning (Fallah et al., 2020)."""
+    """FedAvg on the loss after an inner step, as in model-agnostic meta-learning
+    (Fallah et al., 2020).
+    """
 
     paper: ClassVar[Paper] = Paper(
-        "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning Approach",
+        "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic "
+        "Meta-Learning Approach",
         "Fallah et al.",
         2020,
         "NeurIPS",
@@ -32,7 +35,8 @@ class PerFedAvg(FedAvg):
     personal_by: ClassVar[str] = "client"
 
     inner_lr: Annotated[
-        float, AtLeast(0),
+        float,
+        AtLeast(0),
         Help(
             "alpha: of the inner step, and of the steps that make the model personal",
             usual="0.01",
@@ -43,7 +47,8 @@ class PerFedAvg(FedAvg):
         Help('"fo": without second derivatives; "hf": with, from differences of gradients'),
     ] = "fo"
     delta: Annotated[
-        float, Positive(),
+        float,
+        Positive(),
         Help("how far apart those gradients are taken, in lengths of the gradient", usual="0.001"),
     ] = 1e-3
     adapt_steps: Annotated[
@@ -54,10 +59,14 @@ class PerFedAvg(FedAvg):
         return [Phase((self.step("model", loss=self.meta_loss),), self.epochs)]
 
     def adaptation(self) -> list[Phase]:
-        return [Phase((self.step("model", lr=self.inner_lr, optimizer=SGD()),), steps=self.adapt_steps)]
+        return [
+            Phase((self.step("model", lr=self.inner_lr, optimizer=SGD()),), steps=self.adapt_steps)
+        ]
 
     def meta_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
-        """Its gradient is that of the loss at w - alpha grad f(w), with or without the curvature at w."""
+        """Its gradient is that of the loss at w - alpha grad f(w), with or without the
+        curvature at w.
+        """
         w = blocks["model"]
         parts = divided(batch, 2 if self.variant == "fo" else 3)
         near = moved(w, self.slope(w, parts[0]), -self.inner_lr)
@@ -87,8 +96,14 @@ class PerFedAvg(FedAvg):
             return self.loss({"model": model}, batch)
 
     def degenerate(self) -> list[str]:
-        sentences = ["inner_lr = 0 makes Per-FedAvg FedAvg on a part of each batch"] if self.inner_lr == 0 else []
-        return sentences + (["adapt_steps = 0 leaves the shared model as it is"] if self.adapt_steps == 0 else [])
+        sentences = (
+            ["inner_lr = 0 makes Per-FedAvg FedAvg on a part of each batch"]
+            if self.inner_lr == 0
+            else []
+        )
+        return sentences + (
+            ["adapt_steps = 0 leaves the shared model as it is"] if self.adapt_steps == 0 else []
+        )
 
 
 def divided(batch: Batch, count: int) -> list[Batch]:

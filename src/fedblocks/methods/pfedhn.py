@@ -28,14 +28,17 @@ EMBEDDINGS = "embeddings"  # [population, embedding], beside the layers
 
 @dataclass(frozen=True, eq=False)
 class PFedHN(Method):
-    """A hypernetwork learns from how clients change the models that it made for them (Shamsian et al., 2021)."""
+    """A hypernetwork learns from how clients change the models that it made for them
+    (Shamsian et al., 2021).
+    """
 
     paper: ClassVar[Paper] = Paper(
         "Personalized Federated Learning using Hypernetworks", "Shamsian et al.", 2021, "ICML"
     )
 
     embedding: Annotated[
-        int | None, AtLeast(1),
+        int | None,
+        AtLeast(1),
         Help("numbers about each client; default: 1 + a quarter of the number of clients"),
     ] = None
     hidden: Annotated[
@@ -53,7 +56,8 @@ class PFedHN(Method):
         float, Positive(), Help("the longest gradient of hypernetwork and embeddings", usual="50")
     ] = 50.0
     local_steps: Annotated[
-        int | None, AtLeast(1),
+        int | None,
+        AtLeast(1),
         Help("batches of a round; default: the local epochs", usual="50, the paper's"),
     ] = None
 
@@ -63,7 +67,8 @@ class PFedHN(Method):
         home = Private if self.statistics == "local" else Shared
         rest: dict[str, Block] = {"statistics": home(statistics)} if statistics.names else {}
         return {
-            "model": Shared(weights),  # made anew for each client; what is kept of it is read by nobody
+            # made anew for each client; what is kept of it is read by nobody
+            "model": Shared(weights),
             **rest,
             "hypernetwork": ServerOnly(Sized(self.part)),
             "velocity": ServerOnly(Sized(lambda clients: Filled(self.part(clients), 0.0))),
@@ -75,7 +80,11 @@ class PFedHN(Method):
 
     def part(self, clients: int) -> Hypernetwork:
         inputs = 1 + clients // 4 if self.embedding is None else self.embedding
-        widths = (inputs, *[self.hidden] * self.hidden_layers, sum(map(math.prod, self.shapes.values())))
+        widths = (
+            inputs,
+            *[self.hidden] * self.hidden_layers,
+            sum(map(math.prod, self.shapes.values())),
+        )
         return Hypernetwork(clients, widths, self.net.dtype)
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
@@ -84,7 +93,10 @@ class PFedHN(Method):
     def cut(self, rows: Tensor) -> Params:
         """[clients, parameters] -> the net's tensors."""
         pieces = torch.split(rows, [math.prod(shape) for shape in self.shapes.values()], 1)
-        return {name: p.reshape(-1, *shape) for p, (name, shape) in zip(pieces, self.shapes.items(), strict=True)}
+        return {
+            name: p.reshape(-1, *shape)
+            for p, (name, shape) in zip(pieces, self.shapes.items(), strict=True)
+        }
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.net(join(blocks["model"], blocks.get("statistics", {})), x)
@@ -94,10 +106,13 @@ class PFedHN(Method):
         return [Phase((self.step(*names),), self.epochs, steps=self.local_steps)]
 
     def joining(self) -> list[Phase]:
-        return self.phases()  # nobody has learnt its numbers yet: it trains the model that they happen to give
+        # nobody has learnt its numbers yet: it trains the model that they happen to give
+        return self.phases()
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
-        """One step of SGD, the clients' changes taken for the gradient of what the hypernetwork made."""
+        """One step of SGD, the clients' changes taken for the gradient of what the
+        hypernetwork made.
+        """
         upload, old = uploads["model"], before["hypernetwork"]
         wrote = upload.weights[:, :1] > 0  # [clients, 1]
         models, back = vjp(lambda params: generated(params, upload.ids), old)  # type: ignore[misc]
@@ -130,11 +145,15 @@ class Hypernetwork:
 
     def init(self, seed: int) -> Params:
         draw = torch.Generator().manual_seed(seed)
-        params = {EMBEDDINGS: torch.randn(self.clients, self.widths[0], generator=draw, dtype=self.dtype)}
+        params = {
+            EMBEDDINGS: torch.randn(self.clients, self.widths[0], generator=draw, dtype=self.dtype)
+        }
         for layer, (inputs, outputs) in enumerate(pairwise(self.widths)):
             bound = inputs**-0.5  # as torch's dense layers start
             for name, shape in (("weight", (outputs, inputs)), ("bias", (outputs,))):
-                params[f"{layer}.{name}"] = (2 * torch.rand(shape, generator=draw, dtype=self.dtype) - 1) * bound
+                params[f"{layer}.{name}"] = (
+                    2 * torch.rand(shape, generator=draw, dtype=self.dtype) - 1
+                ) * bound
         return params
 
 

@@ -19,7 +19,9 @@ from fedblocks.methods._common.two_models import Pair
 
 @dataclass(frozen=True, eq=False)
 class PFedMe(Pair):
-    """Moreau envelopes: solve for a personal model, then move the shared one to it (Dinh et al., 2020)."""
+    """Moreau envelopes: solve for a personal model, then move the shared one to it
+    (Dinh et al., 2020).
+    """
 
     paper: ClassVar[Paper] = Paper(
         "Personalized Federated Learning with Moreau Envelopes", "Dinh et al.", 2020, "NeurIPS"
@@ -27,7 +29,8 @@ class PFedMe(Pair):
     in_steps_only: ClassVar[tuple[str, ...]] = ("inner_lr", "strength")
 
     lr: Annotated[
-        float | Schedule, Positive(),
+        float | Schedule,
+        Positive(),
         Help("eta: of the shared model's steps to the personal one", usual="0.005"),
     ] = 0.005
     batch_size: Annotated[int, AtLeast(1), Help("examples in a batch", usual="20")] = 20
@@ -41,16 +44,21 @@ class PFedMe(Pair):
         int, AtLeast(1), Help("K: steps of the personal model on each batch", usual="5")
     ] = 5
     local_rounds: Annotated[
-        int, AtLeast(0),
+        int,
+        AtLeast(0),
         Help("R: batches in a round; 0: all batches of `epochs` epochs", usual="20"),
     ] = 20
     beta: Annotated[
-        float, Positive(),
+        float,
+        Positive(),
         Help("server: a step of this size from the old model to the average", usual="1 to 2"),
     ] = 1.0
 
     def blocks(self) -> dict[str, Block]:
-        return {"shared": Shared(self.net.whole, rule=MovingAverage(self.beta)), "personal": Private(self.net.whole)}
+        return {
+            "shared": Shared(self.net.whole, rule=MovingAverage(self.beta)),
+            "personal": Private(self.net.whole),
+        }
 
     def phases(self) -> list[Phase]:
         return [self.local(self.solve, self.follow)]
@@ -62,7 +70,9 @@ class PFedMe(Pair):
         return Phase(updates, self.epochs, steps=self.local_rounds or None, begin=self.from_shared)
 
     def from_shared(self, blocks: Blocks) -> Blocks:
-        """The personal model starts each round where the shared one is, and goes on from batch to batch."""
+        """The personal model starts each round where the shared one is, and goes on
+        from batch to batch.
+        """
         return {**blocks, "personal": blocks["shared"]}
 
     @property
@@ -76,7 +86,9 @@ class PFedMe(Pair):
         return Update(("shared",), None, self.lr, SGD(), pull)
 
     def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
-        """The shared copy never sees data: its running statistics are those of the personal model."""
+        """The shared copy never sees data: its running statistics are those of the
+        personal model.
+        """
         seen = {name: value for name, value in blocks["personal"].items() if is_statistic(name)}
         return {**blocks, "shared": {**blocks["shared"], **seen}}
 

@@ -24,10 +24,15 @@ from fedblocks.methods.fedavg import FedAvg
 
 @dataclass(frozen=True, eq=False)
 class Scaffold(FedAvg):
-    """Control variates: the gradient of everybody in the place of the client's own (Karimireddy et al., 2020)."""
+    """Control variates: the gradient of everybody in the place of the client's own
+    (Karimireddy et al., 2020).
+    """
 
     paper: ClassVar[Paper] = Paper(
-        "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", "Karimireddy et al.", 2020, "ICML"
+        "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+        "Karimireddy et al.",
+        2020,
+        "ICML",
     )
     lr_used_in_hooks: ClassVar[bool] = True  # `finish` divides by it
 
@@ -36,7 +41,9 @@ class Scaffold(FedAvg):
     ] = 1.0
     weigh_by: Annotated[
         Literal["examples", "clients"],
-        Help('how clients count in both means: "examples", or "clients" (all alike, as in the paper)'),
+        Help(
+            'how clients count in both means: "examples", or "clients" (all alike, as in the paper)'
+        ),
     ] = "examples"
 
     def conflicts(self) -> list[Conflict]:
@@ -67,18 +74,26 @@ class Scaffold(FedAvg):
         """c_i+ = c_i - c + (x - y) / (K eta): the mean gradient of this round."""
         length = client.steps * at(self.lr, client.round)  # 0: an empty client, which keeps its own
         x, y, per_step = start["model"], blocks["model"], 1 / torch.where(length > 0, length, 1)
-        change = {k: torch.where(length > 0, (x[k] - y[k]) * per_step - c, 0) for k, c in blocks["control"].items()}
+        change = {
+            k: torch.where(length > 0, (x[k] - y[k]) * per_step - c, 0)
+            for k, c in blocks["control"].items()
+        }
         own = {k: c + change[k] for k, c in blocks["own"].items()}
         return {**blocks, "own": own, "change": change}
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        weight = client.size if self.weigh_by == "examples" else (client.size > 0).to(client.size.dtype)
+        weight = (
+            client.size if self.weigh_by == "examples" else (client.size > 0).to(client.size.dtype)
+        )
         return {"model": weight.view(1), "control": weight.view(1)}
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """c moves by the mean change of those who took part, times their share of all clients."""
         share = (uploads["control"].weights > 0).sum().double() / cohort.population
-        return {**server, "control": {k: c + share * server["control"][k] for k, c in before["control"].items()}}
+        return {
+            **server,
+            "control": {k: c + share * server["control"][k] for k, c in before["control"].items()},
+        }
 
     def joining(self) -> list[Phase]:
         return []  # what clients keep serves training only: a new one is given the shared model

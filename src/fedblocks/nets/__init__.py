@@ -1,4 +1,6 @@
-"""Networks by name: functions of the input's shape and the number of classes. Any other module: `Net.of(module)`."""
+"""Networks by name: functions of the input's shape and the number of classes. Any other
+module: `Net.of(module)`.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ def cnn(
     hidden: Annotated[int, AtLeast(1), Help("units of the dense layer", usual="64")] = 64,
     batch_norm: Annotated[bool, Help("after each convolution")] = False,
 ) -> Net:
-    """Two convolutions of 3 x 3 with pooling, then two dense layers; for images of 4 x 4 pixels or more."""
+    """Two convolutions of 3 x 3 with pooling, then two dense layers; for images of 4 x
+    4 pixels or more.
+    """
     colours, height, width = image_shape("cnn", input_shape, least=4)
 
     def make() -> nn.Module:
@@ -32,20 +34,30 @@ def cnn(
             norm = [nn.BatchNorm2d(after)] if batch_norm else []
             layers += [nn.Conv2d(before, after, 3, padding=1), *norm, nn.ReLU(), nn.MaxPool2d(2)]
         flat = channels[1] * (height // 4) * (width // 4)
-        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+        return nn.Sequential(
+            *layers, nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, classes)
+        )
 
     return Net.of(make, input_shape=input_shape)
 
 
 def lenet(input_shape: Sequence[int], classes: int) -> Net:
-    """LeNet-5 with rectified units and max pooling: 62,006 parameters for 10 classes of 32 x 32 colour images."""
+    """LeNet-5 with rectified units and max pooling: 62,006 parameters for 10 classes of
+    32 x 32 colour images.
+    """
     colours, height, width = image_shape("lenet", input_shape, least=16)
     flat = 16 * after_lenet(height) * after_lenet(width)
 
     def make() -> nn.Module:
         convolutions = [nn.Conv2d(colours, 6, 5), nn.ReLU(), nn.MaxPool2d(2)]
         convolutions += [nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
-        dense = [nn.Linear(flat, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, classes)]
+        dense = [
+            nn.Linear(flat, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Linear(84, classes),
+        ]
         return nn.Sequential(*convolutions, nn.Flatten(), *dense)
 
     return Net.of(make, input_shape=input_shape)
@@ -60,7 +72,8 @@ def image_shape(net: str, shape: Sequence[int], least: int) -> tuple[int, int, i
     """Channels, height and width, or why this net cannot take such inputs."""
     if len(shape) != 3 or min(shape[1:]) < least:
         raise UserError(
-            f'net "{net}" needs images [channels, height, width] of {least} x {least} pixels or more, '
+            f'net "{net}" needs images [channels, height, width] of {least} x {least} pixels or '
+            f"more, "
             f"but the inputs are {list(shape)}",
             'use net.name = "mlp" for other inputs and "cnn" for small images',
         )

@@ -1,4 +1,6 @@
-"""Inputs of one data set among larger ones: they stand in the first corner, and a net cuts them out again."""
+"""Inputs of one data set among larger ones: they stand in the first corner, and a net
+cuts them out again.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,16 @@ class FirstCorner(nn.Module):
         return x[(slice(None), *(slice(size) for size in self.shape))]
 
 
-def own_inputs(net: str, input_shape: Sequence[int], own_shape: Sequence[int] | None) -> tuple[int, ...]:
-    """The shape that a net works on: its own where it is given and fits into the inputs, else theirs."""
+def own_inputs(
+    net: str, input_shape: Sequence[int], own_shape: Sequence[int] | None
+) -> tuple[int, ...]:
+    """The shape that a net works on: its own where it is given and fits into the
+    inputs, else theirs.
+    """
     whole, own = tuple(input_shape), tuple(own_shape or input_shape)
     if len(own) != len(whole) or any(small > large for small, large in zip(own, whole)):
         message = f'net "{net}" is to cut {list(own)} out of inputs of shape {list(whole)}'
-        raise UserError(message, "give own_shape as many sizes, none of them larger, or leave it out")
+        raise UserError(
+            message, "give own_shape as many sizes, none of them larger, or leave it out"
+        )
     return own

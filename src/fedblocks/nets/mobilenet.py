@@ -1,4 +1,6 @@
-"""MobileNet-v2 (Sandler et al., 2018), with torchvision's names, so that its weights can be loaded from a file."""
+"""MobileNet-v2 (Sandler et al., 2018), with torchvision's names, so that its weights
+can be loaded from a file.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def mobilenet_v2(
         float, AtLeast(0), Below(1), Help("before the classifier", usual="0.2")
     ] = 0.2,
 ) -> Net:
-    """Inverted residuals with BatchNorm: 2,236,682 parameters for 10 classes; images are not resized."""
+    """Inverted residuals with BatchNorm: 2,236,682 parameters for 10 classes; images
+    are not resized.
+    """
     colours, _, _ = image_shape("mobilenet_v2", input_shape, least=8)
     loaded = {} if weights is None else _load(Path(weights), _module(colours, classes, dropout))
 
@@ -59,7 +63,9 @@ def _module(colours: int, classes: int, dropout: float) -> nn.Module:
     features: list[nn.Module] = [_convolution(colours, FIRST, 3, stride=2)]
     for expansion, channels, blocks, stride in STAGES:
         for number in range(blocks):
-            features.append(InvertedResidual(before, channels, stride if number == 0 else 1, expansion))
+            features.append(
+                InvertedResidual(before, channels, stride if number == 0 else 1, expansion)
+            )
             before = channels
     features.append(_convolution(before, LAST, 1))
     links: list[tuple[str, nn.Module]] = [
@@ -89,7 +95,9 @@ class InvertedResidual(nn.Module):
         return x + y if self.added else y
 
 
-def _convolution(before: int, after: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+def _convolution(
+    before: int, after: int, kernel: int, stride: int = 1, groups: int = 1
+) -> nn.Sequential:
     layer = nn.Conv2d(before, after, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(after), nn.ReLU6())
 
@@ -108,7 +116,9 @@ def _load(path: Path, module: nn.Module) -> dict[str, Tensor]:
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise UserError(f"weights file {path} cannot be read: {error}", "give a safetensors file") from error
+        raise UserError(
+            f"weights file {path} cannot be read: {error}", "give a safetensors file"
+        ) from error
     wanted = {k: v for k, v in module.state_dict().items() if not k.startswith("classifier.")}
     needed = [k for k in wanted if not k.endswith("num_batches_tracked")]
     wrong = [k for k in needed if k not in tensors or tensors[k].shape != wanted[k].shape]

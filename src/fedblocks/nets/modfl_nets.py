@@ -1,4 +1,6 @@
-"""The networks of the ModFL paper: a configuration module for each data set, one operation module for all."""
+"""The networks of the ModFL paper: a configuration module for each data set, one
+operation module for all.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,24 @@ Signals = Annotated[
 
 
 def two_modules(configuration: Make, operation: Make, corner: Shape | None = None) -> Net:
-    """A net whose head is its operation module; the two must fit together. It may work on a corner of its inputs."""
+    """A net whose head is its operation module; the two must fit together. It may work
+    on a corner of its inputs.
+    """
     ends = [m.out_features for m in configuration() if isinstance(m, nn.Linear)]
     begins = [m.in_features for m in operation() if isinstance(m, nn.Linear)]
     if ends and begins and ends[-1] != begins[0]:
         raise UserError(
-            f"the configuration module ends in {ends[-1]} numbers, the operation module takes {begins[0]}",
+            f"the configuration module ends in {ends[-1]} numbers, the operation module takes "
+            f"{begins[0]}",
             "make the modules fit together",
         )
 
     def make() -> nn.Module:
         first: dict[str, nn.Module] = {} if corner is None else {"corner": FirstCorner(corner)}
-        modules = {"configuration": nn.Sequential(*configuration()), "operation": nn.Sequential(*operation())}
+        modules = {
+            "configuration": nn.Sequential(*configuration()),
+            "operation": nn.Sequential(*operation()),
+        }
         return nn.Sequential(OrderedDict(first | modules))
 
     return Net.of(make, head="operation")
@@ -56,8 +64,12 @@ def modfl_cifar(
     pool_last: Annotated[bool, Help("the last convolution is pooled too")] = True,
     own_shape: Images = None,
 ) -> Net:
-    """Convolutions 32-64-128 with average pooling; 659,529 parameters for 9 classes of 32 x 32 colour images."""
-    return _images("modfl_cifar", input_shape, classes, (32, 64, 128), nn.AvgPool2d, pool_last, own_shape)
+    """Convolutions 32-64-128 with average pooling; 659,529 parameters for 9 classes of
+    32 x 32 colour images.
+    """
+    return _images(
+        "modfl_cifar", input_shape, classes, (32, 64, 128), nn.AvgPool2d, pool_last, own_shape
+    )
 
 
 @checked
@@ -67,8 +79,12 @@ def modfl_stl(
     pool_last: Annotated[bool, Help("the last convolution is pooled too")] = True,
     own_shape: Images = None,
 ) -> Net:
-    """Convolutions 16-32-64-128 with max pooling; 1,319,081 parameters for 9 classes of 96 x 96 colour images."""
-    return _images("modfl_stl", input_shape, classes, (16, 32, 64, 128), nn.MaxPool2d, pool_last, own_shape)
+    """Convolutions 16-32-64-128 with max pooling; 1,319,081 parameters for 9 classes of
+    96 x 96 colour images.
+    """
+    return _images(
+        "modfl_stl", input_shape, classes, (16, 32, 64, 128), nn.MaxPool2d, pool_last, own_shape
+    )
 
 
 def _images(
@@ -81,7 +97,9 @@ def _images(
     own_shape: Shape | None,
 ) -> Net:
     pooled = len(channels) if pool_last else len(channels) - 1
-    colours, height, width = image_shape(name, own_inputs(name, input_shape, own_shape), least=2**pooled)
+    colours, height, width = image_shape(
+        name, own_inputs(name, input_shape, own_shape), least=2**pooled
+    )
     flat = channels[-1] * (height // 2**pooled) * (width // 2**pooled)
 
     def configuration() -> list[nn.Module]:
@@ -92,7 +110,13 @@ def _images(
         return [*layers, nn.Flatten(), nn.Linear(flat, 256), nn.ReLU()]
 
     def operation() -> list[nn.Module]:
-        return [nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, classes)]
+        return [
+            nn.Linear(256, 128),
+            nn.ReLU(),
+            nn.Linear(128, 64),
+            nn.ReLU(),
+            nn.Linear(64, classes),
+        ]
 
     return two_modules(configuration, operation, own_shape)
 
@@ -103,7 +127,9 @@ def modfl_hapt(
     classes: int,
     own_shape: Signals = None,
 ) -> Net:
-    """LSTM 16, dense 16, then the operation module: 2,165 parameters for 5 activities in 6 channels."""
+    """LSTM 16, dense 16, then the operation module: 2,165 parameters for 5 activities
+    in 6 channels.
+    """
     return _signals("modfl_hapt", input_shape, classes, own_shape, units=16, dense=(16,))
 
 
@@ -113,7 +139,9 @@ def modfl_rwhar(
     classes: int,
     own_shape: Signals = None,
 ) -> Net:
-    """LSTM 24, dense 32 and 16, then the operation module: 4,757 parameters for 5 activities in 6 channels."""
+    """LSTM 24, dense 32 and 16, then the operation module: 4,757 parameters for 5
+    activities in 6 channels.
+    """
     return _signals("modfl_rwhar", input_shape, classes, own_shape, units=24, dense=(32, 16))
 
 
@@ -123,15 +151,24 @@ def modfl_wisdm(
     classes: int,
     own_shape: Signals = None,
 ) -> Net:
-    """LSTM 8, dense 16, then the operation module: 917 parameters for 5 activities in 3 channels."""
+    """LSTM 8, dense 16, then the operation module: 917 parameters for 5 activities in 3
+    channels.
+    """
     return _signals("modfl_wisdm", input_shape, classes, own_shape, units=8, dense=(16,))
 
 
 def _signals(
-    name: str, input_shape: Sequence[int], classes: int, own_shape: Shape | None, units: int, dense: tuple[int, ...]
+    name: str,
+    input_shape: Sequence[int],
+    classes: int,
+    own_shape: Shape | None,
+    units: int,
+    dense: tuple[int, ...],
 ) -> Net:
     if len(input_shape) != 2:
-        message = f'net "{name}" needs signals [channels, steps], but the inputs are {list(input_shape)}'
+        message = (
+            f'net "{name}" needs signals [channels, steps], but the inputs are {list(input_shape)}'
+        )
         raise UserError(message, 'use net.name = "modfl_cifar" for images')
     channels = own_inputs(name, input_shape, own_shape)[0]
 

@@ -1,7 +1,8 @@
 """Pools of modules for FedMN, and the plain nets of its communication figure.
 
-Any net makes a pool: `FedMN(net, modules=(2, 2, 2))` takes it as the encoder. To choose more, make the path yourself:
-`modular(net, widths=(512, 256))`, or `ModularNet([encoder, block, output], summary)` from functions that make modules.
+Any net makes a pool: `FedMN(net, modules=(2, 2, 2))` takes it as the encoder. To choose more, make
+the path yourself: `modular(net, widths=(512, 256))`, or `ModularNet([encoder, block, output],
+summary)` from functions that make modules.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def modular_mlp(
     ] = 256,
     dropout: Annotated[float, AtLeast(0), Below(1), Help("in middle blocks", usual="0.5")] = 0.5,
 ) -> ModularNet:
-    """One path of dense modules, each of one layer, and a router of one layer: FedMN's communication figure."""
+    """One path of dense modules, each of one layer, and a router of one layer: FedMN's
+    communication figure.
+    """
     return modular(mlp(input_shape, classes, hidden=()), [width] * (layers - 1), dropout)
 
 
@@ -49,7 +52,12 @@ def figure_mlp(
 
 
 def figure_pools(blocks: int) -> list[tuple[int, int, int]]:
-    """FedMN's pools in that figure: one encoder, and at least two modules in each of two more layers."""
+    """FedMN's pools in that figure: one encoder, and at least two modules in each of
+    two more layers.
+    """
     if blocks < 5:
-        raise UserError(f"{blocks} blocks are too few for the figure's pools", "8, 9 and 10 are those of the figure")
+        raise UserError(
+            f"{blocks} blocks are too few for the figure's pools",
+            "8, 9 and 10 are those of the figure",
+        )
     return [(1, middle, blocks - 1 - middle) for middle in range(2, blocks - 2)]

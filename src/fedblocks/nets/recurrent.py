@@ -14,7 +14,9 @@ from fedblocks.core.options import AtLeast, Help
 
 
 class StepsFirst(nn.Module):
-    """Signals as recurrent layers take them: [batch, channels, steps] -> [batch, steps, channels]."""
+    """Signals as recurrent layers take them: [batch, channels, steps] -> [batch, steps,
+    channels].
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         return x.transpose(1, 2)
@@ -54,10 +56,13 @@ def lstm(
         Help("a prediction for every step; default: for tokens yes, for signals the last only"),
     ] = None,
 ) -> Net:
-    """An LSTM over tokens, as in next-word prediction, or over a signal, as in activity recognition."""
+    """An LSTM over tokens, as in next-word prediction, or over a signal, as in activity
+    recognition.
+    """
     if len(input_shape) not in (1, 2):
         raise UserError(
-            f'net "lstm" needs tokens [steps] or signals [channels, steps], but the inputs are {list(input_shape)}',
+            f'net "lstm" needs tokens [steps] or signals [channels, steps], but the inputs are '
+            f"{list(input_shape)}",
             'use net.name = "cnn" for images',
         )
     tokens = len(input_shape) == 1

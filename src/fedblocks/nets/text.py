@@ -17,7 +17,9 @@ from fedblocks.nets.recurrent import Recurrent
 
 
 class WordsAndBuckets(nn.Module):
-    """An embedding in two tables, the last rows apart: those of the words outside the vocabulary (OOV)."""
+    """An embedding in two tables, the last rows apart: those of the words outside the
+    vocabulary (OOV).
+    """
 
     def __init__(self, rows: int, buckets: int, width: int) -> None:
         super().__init__()
@@ -40,15 +42,19 @@ def next_word(
         int, AtLeast(1), Help("units between the LSTM and the words", usual="96")
     ] = 96,
     vocabulary: Annotated[
-        int | None, AtLeast(1),
+        int | None,
+        AtLeast(1),
         Help("words that it can read; default: as many as it can predict; word 0 is padding"),
     ] = None,
     buckets: Annotated[
-        int | None, AtLeast(1),
+        int | None,
+        AtLeast(1),
         Help("OOV numbers, the last of the vocabulary, in a table of their own: embedding.oov"),
     ] = None,
 ) -> Net:
-    """The next-word LSTM of Reddi et al. (2021), without dropout: 4,053,428 parameters for 10,004 words."""
+    """The next-word LSTM of Reddi et al. (2021), without dropout: 4,053,428 parameters
+    for 10,004 words.
+    """
     if len(input_shape) != 1:
         raise UserError(
             f'net "next_word" needs tokens [steps], but the inputs are {list(input_shape)}',
@@ -56,7 +62,9 @@ def next_word(
         )
     rows = vocabulary or classes
     if buckets is not None and buckets >= rows:
-        raise UserError(f"buckets = {buckets}, but there are {rows} words", "use as many as the data set has")
+        raise UserError(
+            f"buckets = {buckets}, but there are {rows} words", "use as many as the data set has"
+        )
 
     def make() -> nn.Module:
         layers: dict[str, nn.Module] = {

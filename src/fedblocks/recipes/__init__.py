@@ -1,4 +1,6 @@
-"""Recipes for published tables and figures, and what carries them out: `fedblocks reproduce` does no more than this."""
+"""Recipes for published tables and figures, and what carries them out: `fedblocks
+reproduce` does no more than this.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""How long a recipe may take on this machine: an estimate from examples, rounds and a quick measurement of each net."""
+"""How long a recipe may take on this machine: an estimate from examples, rounds and a
+quick measurement of each net.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from fedblocks.recipes.recipe import Cell
 from fedblocks.recipes.running.halving import cost, rungs
 from fedblocks.runs.run import threads
 
-# data set -> official training and test rows, shape of an input, classes; others cannot be estimated unloaded
+# data set -> official training and test rows, shape of an input, classes; others cannot be
+# estimated unloaded
 SHAPES: dict[str, tuple[int, int, tuple[int, ...], int]] = {
     "cifar10": (50_000, 10_000, (3, 32, 32), 10),
     "cifar100": (50_000, 10_000, (3, 32, 32), 100),
@@ -45,7 +48,9 @@ def seconds(cell: Cell, seeds: int, quick: bool) -> float | None:
     share = config.cohort.size if isinstance(config.cohort.size, float) else 0.2
     share *= testbed.get("fraction", 1.0) * testbed.get("share", 1.0)
     examples = rows * TRAINED * share * config.rounds * passes(config.method.table)
-    return float(runs * examples * seconds_per_example(json.dumps(config.net.table), shape, classes))
+    return float(
+        runs * examples * seconds_per_example(json.dumps(config.net.table), shape, classes)
+    )
 
 
 def passes(method: Table) -> float:
@@ -64,7 +69,8 @@ def seconds_per_example(net: str, shape: tuple[int, ...], classes: int) -> float
     device = "cuda" if torch.cuda.is_available() else "cpu"
     module = make("net", json.loads(net), input_shape=shape, classes=classes).make().to(device)
     x, taken = torch.rand(BATCH, *shape, device=device), list[float]()
-    clock = time.perf_counter if device == "cuda" else time.process_time  # others may keep the processor busy
+    # others may keep the processor busy
+    clock = time.perf_counter if device == "cuda" else time.process_time
     with threads(1):  # as a worker has
         for _ in range(3):
             began = clock()

@@ -10,7 +10,9 @@ from fedblocks.recipes.recipe import Cell, Recipe
 
 
 def listed(recipe: Recipe, quick: bool, seeds: int) -> dict[str, Any]:
-    """A recipe with its cells, which data sets are there, and what it may cost on this device; an estimate."""
+    """A recipe with its cells, which data sets are there, and what it may cost on this
+    device; an estimate.
+    """
     cells = [_cell(cell, quick, seeds) for cell in recipe.cells if cell.in_quick or not quick]
     known = [cell["seconds"] for cell in cells if cell["seconds"] is not None]
     absent = {name for cell in recipe.cells for name in missing(cell)}
@@ -22,7 +24,8 @@ def listed(recipe: Recipe, quick: bool, seeds: int) -> dict[str, Any]:
         "stand_in_for": recipe.stand_in_for,
         "data": {name: name not in absent for name in recipe.data},
         "seconds": sum(known) if len(known) == len(cells) else None,
-        "seconds_are": "an estimate for one worker on this device, with all runs that choose values",
+        "seconds_are": "an estimate for one worker on this device, with all runs that choose "
+        "values",
         "notes": list(recipe.notes),
         "cells": cells,
     }

@@ -1,4 +1,5 @@
-"""What is read off a run: functions from a finished run and a part of the data to numbers or curves.
+"""What is read off a run: functions from a finished run and a part of the data to numbers or
+curves.
 
 Every measure returns `value`, the number that stands in the table; a figure's measure adds lists.
 Values to choose from are compared by `value` on the validation part.
@@ -36,21 +37,31 @@ def mean_accuracy(run: RunResult, part: Part, view: str = "personal") -> Numbers
 def pooled_accuracy(
     run: RunResult, part: Part, clients: Sequence[int] | None = None, view: str = "personal"
 ) -> Numbers:
-    """Percent of the examples of some clients (default: all) in the last evaluation; every example counts the same."""
+    """Percent of the examples of some clients (default: all) in the last evaluation;
+    every example counts the same.
+    """
     with RunFolder.open(run.folder) as folder:
         rows = folder.store.metrics(part, view, _evaluations(folder.store, part, view)[-1])
     own = [row for row in rows if clients is None or row["client"] in clients]
-    return {"value": 100 * sum(row["correct"] for row in own) / max(sum(row["examples"] for row in own), 1)}
+    return {
+        "value": 100
+        * sum(row["correct"] for row in own)
+        / max(sum(row["examples"] for row in own), 1)
+    }
 
 
 def fine_tuned_accuracy(run: RunResult, part: Part) -> Numbers:
-    """Percent, the mean over all clients after one more local training from what the run ended with; nothing is kept.
+    """Percent, the mean over all clients after one more local training from what the run ended
+    with; nothing is kept.
 
-    It is the local training of the method itself, so clients that a round leaves out are fine-tuned like the others.
+    It is the local training of the method itself, so clients that a round leaves out are fine-tuned
+    like the others.
     """
     prepared = prepare(run.config)
     with hardware(run.config):
-        state = state_of(checkpoint.load(run.folder / "checkpoints"), prepared.setting.data.x.device)
+        state = state_of(
+            checkpoint.load(run.folder / "checkpoints"), prepared.setting.data.x.device
+        )
         _, report = run_round(prepared.setting, state, prepared.clients, prepared.engine, part)
     return _mean_of_local(report)
 
@@ -71,33 +82,50 @@ def _mean_of_local(report: Report) -> Numbers:
 
 
 def accuracy_curve(run: RunResult, part: Part, view: str = "personal") -> Numbers:
-    """Percent, the mean over clients, in every evaluation; with the parameters sent until then, both ways.
+    """Percent, the mean over clients, in every evaluation; with the parameters sent until then,
+    both ways.
 
-    `parameters_without_router` leaves out what a router costs, for methods that have a block of that name.
+    `parameters_without_router` leaves out what a router costs, for methods that have a block of
+    that name.
     """
     with RunFolder.open(run.folder) as folder:
         rounds = _evaluations(folder.store, part, view)
         means = [folder.store.summary(number, part, view)["mean"] or 0.0 for number in rounds]
         sent = [_parameters(folder.store, number) for number in rounds]
-    curve: Numbers = {"value": 100 * means[-1], "rounds": rounds, "accuracy": [100 * mean for mean in means]}
+    curve: Numbers = {
+        "value": 100 * means[-1],
+        "rounds": rounds,
+        "accuracy": [100 * mean for mean in means],
+    }
     without = {"parameters_without_router": [rest for _, rest in sent]}
     return {**curve, "parameters": [both for both, _ in sent], **without}
 
 
 def branch_weights(run: RunResult, part: Part, mates: int = 2) -> Numbers:
-    """Who uses which branch of pFedMB: alpha of every client by round, and how many groups have a branch of their own.
+    """Who uses which branch of pFedMB: alpha of every client by round, and how many groups have a
+    branch of their own.
 
-    Clients 0..mates-1 have the same data, and so on. A group has a branch of its own if that branch is the largest of
-    every member and of nobody else; `value` is the percentage of such groups. Clients that have not trained by a round
-    have None in place of weights, and count in no group.
+    Clients 0..mates-1 have the same data, and so on. A group has a branch of its own if that branch
+    is the largest of every member and of nobody else; `value` is the percentage of such groups.
+    Clients that have not trained by a round have None in place of weights, and count in no group.
     """
     with RunFolder.open(run.folder) as folder:
-        rows = folder.store.rows("SELECT round, client, numbers FROM snapshots WHERE name = 'alpha' ORDER BY 1, 2")
-        accuracy = folder.store.summary(_evaluations(folder.store, part, "personal")[-1], part, "personal")["mean"]
-    branches, softmax = run.config.method.table["branches"], run.config.method.table["alpha_param"] == "softmax"
-    alphas: dict[int, dict[int, list[float]]] = {}  # round -> client -> the weights of its first layer
+        rows = folder.store.rows(
+            "SELECT round, client, numbers FROM snapshots WHERE name = 'alpha' ORDER BY 1, 2"
+        )
+        accuracy = folder.store.summary(
+            _evaluations(folder.store, part, "personal")[-1], part, "personal"
+        )["mean"]
+    branches, softmax = (
+        run.config.method.table["branches"],
+        run.config.method.table["alpha_param"] == "softmax",
+    )
+    # round -> client -> the weights of its first layer
+    alphas: dict[int, dict[int, list[float]]] = {}
     for row in rows:
-        alphas.setdefault(row["round"], {})[row["client"]] = _weights(row["numbers"], branches, softmax)
+        alphas.setdefault(row["round"], {})[row["client"]] = _weights(
+            row["numbers"], branches, softmax
+        )
     clients = range(max(client for by_client in alphas.values() for client in by_client) + 1)
     return {
         "value": _share_with_own_branch(alphas[max(alphas)], mates),
@@ -105,7 +133,8 @@ def branch_weights(run: RunResult, part: Part, mates: int = 2) -> Numbers:
         "alpha": [[by_client.get(client) for client in clients] for by_client in alphas.values()],
         "accuracy": 100 * (accuracy or 0.0),
         "mean_largest_alpha": [
-            math.fsum(max(weights) for weights in by_client.values()) / len(by_client) for by_client in alphas.values()
+            math.fsum(max(weights) for weights in by_client.values()) / len(by_client)
+            for by_client in alphas.values()
         ],
     }
 
@@ -121,7 +150,9 @@ def _share_with_own_branch(weights: Mapping[int, Sequence[float]], mates: int) -
 
 
 def configured(run: RunResult, part: Part, key: str) -> Numbers:
-    """A value of the configuration itself, such as the number of branches that was chosen on validation data."""
+    """A value of the configuration itself, such as the number of branches that was
+    chosen on validation data.
+    """
     value: Any = run.config.resolved()
     for name in key.split("."):
         value = value[name]
@@ -149,7 +180,9 @@ def measured(run: RunResult, table: dict[str, Any], part: Part = "test") -> Numb
     return numbers
 
 
-def measured_together(runs: Sequence[RunResult], table: dict[str, Any], part: Part) -> list[Numbers] | None:
+def measured_together(
+    runs: Sequence[RunResult], table: dict[str, Any], part: Part
+) -> list[Numbers] | None:
     """The same of several runs at once, where that is faster and possible."""
     if table != {"name": "fine_tuned_accuracy"} or not fits([prepare(run.config) for run in runs]):
         return None
@@ -166,13 +199,18 @@ def rounded(value: Any, digits: int = 4) -> Any:
 
 
 def _evaluations(store: RunStore, part: Part, view: str) -> list[int]:
-    rows = store.rows("SELECT round FROM means WHERE part = ? AND view = ? ORDER BY round", part, view)
+    rows = store.rows(
+        "SELECT round FROM means WHERE part = ? AND view = ? ORDER BY round", part, view
+    )
     return [row["round"] for row in rows]
 
 
 def _parameters(store: RunStore, last: int) -> tuple[int, int]:
     """Parameters that travelled until a round: all, and those of other blocks than the router."""
-    query = "SELECT SUM(bytes) AS all_, SUM(bytes * (block <> 'router')) AS rest FROM traffic WHERE round <= ?"
+    query = (
+        "SELECT SUM(bytes) AS all_, SUM(bytes * (block <> 'router')) AS rest FROM traffic "
+        "WHERE round <= ?"
+    )
     row = store.rows(query, last)[0]
     return (row["all_"] or 0) // FLOAT, (row["rest"] or 0) // FLOAT
 

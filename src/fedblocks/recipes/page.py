@@ -13,29 +13,30 @@ HEAD = """# Published tables and figures, repeated
 Made by `docs/generate.py` from `results/*.json`, which `fedblocks reproduce` writes; do not edit.
 
 ```
-fedblocks reproduce --list                       # every table and figure: cells, data sets, estimated cost
+fedblocks reproduce --list                       # all tables and figures: cells, data, estimated cost
 fedblocks reproduce pfedmb-table2 --quick        # scaled down, minutes on 2 CPU cores
 fedblocks reproduce pfedmb-table2 --cells "c10-2class-50/*" --seeds 3 --budget 540s
 ```
 
-- **Going on.** Every run is an ordinary run folder in `runs/reproduce/`, named by its configuration. The same command
-  goes on where the last one stopped: at the budget, by Ctrl-C or by a kill. Equal configurations are run once,
-  whichever table asks for them.
-- **Choosing values.** Learning rates and other values of the paper's grid are chosen on validation data with seed 0,
-  for every method of a table in the same way: 12 tries (6 in the tables of FedMN) for a fifth of the rounds, the best
-  third of them for half, the best in full; a longer run goes on from the shorter one. `--full-grid` tries all in full,
-  as does `--quick`. All validation scores with their rounds and what was chosen stand in the results. Test data have
-  no say.
-- **On a GPU** runs that differ in seeds, partitions and learning rates only are lanes of one, in one process that reads
-  each data set once. They end as if alone, up to the last bits of sums.
-- **Several machines.** `fedblocks reproduce --merge FILE FILE` joins results files of one recipe into `results/`; what
-  one of them has done is not run again. Every number says which code, device, torch and partition made it
-  (`FEDBLOCKS_COMMIT` names the commit of a copy without `.git`).
-- **Numbers.** Ours are means over seeds with 95 % intervals (Student). A published number inside the interval is
-  "within noise". With one seed there is no interval. Scaled-down numbers (`--quick`) show that everything works; they
-  are not comparable with published ones.
-- **Data.** The files of each data set go where `fedblocks data list` says. Where official files are missing, a cell
-  says so and names its stand-in, a recipe of its own under its own name. With `--quick` the stand-ins run at once.
+- **Going on.** Every run is an ordinary run folder in `runs/reproduce/`, named by its
+  configuration. The same command goes on where the last one stopped: at the budget, by Ctrl-C or by
+  a kill. Equal configurations are run once, whichever table asks for them.
+- **Choosing values.** Learning rates and other values of the paper's grid are chosen on validation
+  data with seed 0, for every method of a table in the same way: 12 tries (6 in the tables of FedMN)
+  for a fifth of the rounds, the best third of them for half, the best in full; a longer run goes on
+  from the shorter one. `--full-grid` tries all in full, as does `--quick`. All validation scores
+  with their rounds and what was chosen stand in the results. Test data have no say.
+- **On a GPU** runs that differ in seeds, partitions and learning rates only are lanes of one, in
+  one process that reads each data set once. They end as if alone, up to the last bits of sums.
+- **Several machines.** `fedblocks reproduce --merge FILE FILE` joins results files of one recipe
+  into `results/`; what one of them has done is not run again. Every number says which code, device,
+  torch and partition made it (`FEDBLOCKS_COMMIT` names the commit of a copy without `.git`).
+- **Numbers.** Ours are means over seeds with 95 % intervals (Student). A published number inside
+  the interval is "within noise". With one seed there is no interval. Scaled-down numbers
+  (`--quick`) show that everything works; they are not comparable with published ones.
+- **Data.** The files of each data set go where `fedblocks data list` says. Where official files are
+  missing, a cell says so and names its stand-in, a recipe of its own under its own name. With
+  `--quick` the stand-ins run at once.
 - **Costs** in `--list` are estimates from a quick measurement of each net on this device.
 """
 
@@ -49,7 +50,9 @@ def reproduction_page(folder: Path) -> str:
     full = [section(one) for one in results if not one["quick"]]
     quick = [section(one) for one in results if one["quick"]]
     nothing = ["No full results are stored yet."]
-    return "\n".join([HEAD, "## Full size", "", *(full or nothing), "", "## Scaled down (`--quick`)", "", *quick])
+    return "\n".join(
+        [HEAD, "## Full size", "", *(full or nothing), "", "## Scaled down (`--quick`)", "", *quick]
+    )
 
 
 def section(results: dict[str, Any]) -> str:
@@ -86,9 +89,15 @@ def _cell(row: Row | None, quick: bool) -> str:
 
 def _lines(rows: list[Row]) -> list[str]:
     lines = ["| cell | ours | seeds |", "|---|---|---|"]
-    return lines + [f"| {row['name']} | {shown(row)} | {row['seeds']} |" for row in rows if row["ours"] is not None]
+    return lines + [
+        f"| {row['name']} | {shown(row)} | {row['seeds']} |"
+        for row in rows
+        if row["ours"] is not None
+    ]
 
 
 def shown(row: Row) -> str:
     """Our mean with its interval, where there are several seeds."""
-    return f"{row['ours']:.2f}" + (f" ± {row['half_width']:.2f}" if row["half_width"] is not None else "")
+    return f"{row['ours']:.2f}" + (
+        f" ± {row['half_width']:.2f}" if row["half_width"] is not None else ""
+    )

@@ -1,4 +1,6 @@
-"""Which cells can be run with the data that are there, and which recipes stand in for the others."""
+"""Which cells can be run with the data that are there, and which recipes stand in for
+the others.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,22 @@ def missing(cell: Cell) -> dict[str, str]:
         if not about["found"]:
             fixes[name] = about["fix"]
         elif cell.official and about["form"] == "compact":
-            fixes[name] = f"the compact file holds a part only; get the official files, see {about['home']}"
+            fixes[name] = (
+                f"the compact file holds a part only; get the official files, see {about['home']}"
+            )
     return fixes
 
 
-def stand_ins(recipe: Recipe, absent: set[str], recipes: Mapping[str, Callable[[], Recipe]]) -> list[Recipe]:
-    """The recipes that make do without some data sets that this one needs, as far as their own data are there."""
+def stand_ins(
+    recipe: Recipe, absent: set[str], recipes: Mapping[str, Callable[[], Recipe]]
+) -> list[Recipe]:
+    """The recipes that make do without some data sets that this one needs, as far as
+    their own data are there.
+    """
     others = [make() for make in recipes.values()]
-    fitting = [other for other in others if other.stand_in_for == recipe.name and absent & set(other.instead_of)]
+    fitting = [
+        other
+        for other in others
+        if other.stand_in_for == recipe.name and absent & set(other.instead_of)
+    ]
     return [other for other in fitting if not all(missing(cell) for cell in other.cells)]

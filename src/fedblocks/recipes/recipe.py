@@ -1,4 +1,6 @@
-"""What it takes to repeat a published table or figure: its cells, each a configuration and what is read off its run."""
+"""What it takes to repeat a published table or figure: its cells, each a configuration
+and what is read off its run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from typing import Any, Literal, TypeAlias
 from fedblocks.config.options import Table
 from fedblocks.core.random import generator
 
-Values: TypeAlias = dict[str, Any]  # dotted key of a configuration -> value, e.g. {"method.lr": 0.1}
+# dotted key of a configuration -> value, e.g. {"method.lr": 0.1}
+Values: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,19 +24,30 @@ class Cell:
     """
 
     key: str  # "setting/method" or "setting/point", e.g. "c10-2class-50/pfedmb"
-    config: Table  # a configuration without seeds: the runner fills in `seed` and adds it to `data.seed`
-    measure: Table = field(default_factory=lambda: {"name": "mean_accuracy"})  # a name in MEASURES, and its options
-    published: float | None = None  # None: the paper prints no number, or our copy of it lacks the number
-    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # dotted key -> values to choose from
-    choose_by: Table | None = None  # the measure that they are compared by on validation data; default: `measure`
-    tries: int = 12  # combinations that are tried, the same number for every method; of a larger grid, random ones
-    tuning: Table = field(default_factory=dict)  # merged into the configuration while values are being chosen
-    quick: Table = field(default_factory=dict)  # merged into the configuration (and after `tuning`) by --quick
-    quick_grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # instead of `grid`, by --quick
+    # a configuration without seeds: the runner fills in `seed` and adds it to `data.seed`
+    config: Table
+    # a name in MEASURES, and its options
+    measure: Table = field(default_factory=lambda: {"name": "mean_accuracy"})
+    # None: the paper prints no number, or our copy of it lacks the number
+    published: float | None = None
+    # dotted key -> values to choose from
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    # the measure that they are compared by on validation data; default: `measure`
+    choose_by: Table | None = None
+    # combinations that are tried, the same number for every method; of a larger grid, random ones
+    tries: int = 12
+    # merged into the configuration while values are being chosen
+    tuning: Table = field(default_factory=dict)
+    # merged into the configuration (and after `tuning`) by --quick
+    quick: Table = field(default_factory=dict)
+    # instead of `grid`, by --quick
+    quick_grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     in_quick: bool = True  # whether --quick has this cell at all
-    same_data: bool = False  # whether all seeds have one partition, as when a paper publishes its split
+    # whether all seeds have one partition, as when a paper publishes its split
+    same_data: bool = False
     needs: tuple[str, ...] = ()  # data sets; default: the one that the configuration names
-    official: bool = False  # whether only the official files will do, not a compact file that holds one part of them
+    # whether only the official files will do, not a compact file that holds one part of them
+    official: bool = False
 
     @property
     def setting(self) -> str:
@@ -51,7 +65,9 @@ class Cell:
         return self.needs or (self.config["data"]["name"],)
 
     def points(self, quick: bool = False) -> list[Values]:
-        """The combinations of values to choose from; one empty combination if there is nothing to choose."""
+        """The combinations of values to choose from; one empty combination if there is
+        nothing to choose.
+        """
         grid = self.quick_grid if quick else self.grid
         every = [dict(zip(grid, values)) for values in product(*grid.values())]
         if len(every) <= self.tries:
@@ -59,14 +75,18 @@ class Cell:
         drawn = generator(0, "grid").choice(len(every), self.tries, replace=False)
         return [every[i] for i in sorted(drawn.tolist())]
 
-    def table(self, values: Values, seed: int = 0, quick: bool = False, tuning: bool = False) -> Table:
+    def table(
+        self, values: Values, seed: int = 0, quick: bool = False, tuning: bool = False
+    ) -> Table:
         """The configuration of one run."""
         config = merged(self.config, self.tuning if tuning else {})
         config = merged(config, self.quick if quick else {})
         for key, value in values.items():
             config = merged(config, _nested(key, value))
         first = config["data"].get("seed", 0)
-        return merged(config, {"seed": seed, "data": {"seed": first if self.same_data else first + seed}})
+        return merged(
+            config, {"seed": seed, "data": {"seed": first if self.same_data else first + seed}}
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +99,12 @@ class Recipe:
     shape: Literal["table", "figure"]
     cells: tuple[Cell, ...]
     unit: str = "%"
-    stand_in_for: str | None = None  # the recipe that this one replaces where the official data cannot be had
+    # the recipe that this one replaces where the official data cannot be had
+    stand_in_for: str | None = None
     instead_of: tuple[str, ...] = ()  # the data sets that a stand-in makes do without
     quick_seeds: int = 1  # seeds that --quick runs unless told otherwise
-    notes: tuple[str, ...] = ()  # what the paper left open, and what was chosen; how --quick differs
+    # what the paper left open, and what was chosen; how --quick differs
+    notes: tuple[str, ...] = ()
 
     @property
     def data(self) -> tuple[str, ...]:
@@ -93,7 +115,8 @@ class Recipe:
 def merged(first: Table, second: Mapping[str, Any]) -> Table:
     """Two tables as one: tables within are merged too, anything else is taken from the second.
 
-    A table that names something else than before, such as another net, replaces the one before; None removes a key.
+    A table that names something else than before, such as another net, replaces the one before;
+    None removes a key.
     """
     table = dict(first)
     for key, value in second.items():
@@ -101,7 +124,9 @@ def merged(first: Table, second: Mapping[str, Any]) -> Table:
         if value is None:
             table.pop(key, None)
         elif (
-            isinstance(before, dict) and isinstance(value, Mapping) and value.get("name") in (None, before.get("name"))
+            isinstance(before, dict)
+            and isinstance(value, Mapping)
+            and value.get("name") in (None, before.get("name"))
         ):
             table[key] = merged(before, value)
         else:

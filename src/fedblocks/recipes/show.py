@@ -1,4 +1,6 @@
-"""A table as it stands: published number, ours with its interval, the difference, and whether that is noise."""
+"""A table as it stands: published number, ours with its interval, the difference, and
+whether that is noise.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,34 @@ from fedblocks.reports.student import half_width
 Row = dict[str, Any]
 
 
-def rows_of(results: Results, cells: Sequence[Cell], seeds: int, stand_ins: Sequence[Recipe] = ()) -> list[Row]:
+def rows_of(
+    results: Results, cells: Sequence[Cell], seeds: int, stand_ins: Sequence[Recipe] = ()
+) -> list[Row]:
     """One row for each cell; what was not run says why, and which recipes stand in for it."""
     return [_row(results, cell, seeds, stand_ins) for cell in cells]
 
 
 def row_of(key: str, entry: Mapping[str, Any], quick: bool) -> Row:
     """The numbers of one cell as they are stored."""
-    values = [one["value"] for _, one in sorted(entry["seeds"].items(), key=lambda pair: int(pair[0]))]
+    values = [
+        one["value"] for _, one in sorted(entry["seeds"].items(), key=lambda pair: int(pair[0]))
+    ]
     mean = sum(values) / len(values) if values else None
     half = half_width(values) if len(values) > 1 else None
     gap = mean - entry["published"] if mean is not None and entry["published"] is not None else None
-    row: Row = {"name": key, "published": entry["published"], "ours": mean, "half_width": half, "seeds": len(values)}
-    return {**row, "difference": gap, "verdict": verdict(gap, half, quick), "chosen": entry.get("chosen") or {}}
+    row: Row = {
+        "name": key,
+        "published": entry["published"],
+        "ours": mean,
+        "half_width": half,
+        "seeds": len(values),
+    }
+    return {
+        **row,
+        "difference": gap,
+        "verdict": verdict(gap, half, quick),
+        "chosen": entry.get("chosen") or {},
+    }
 
 
 def verdict(gap: float | None, half: float | None, quick: bool) -> str:
@@ -44,7 +61,11 @@ def _row(results: Results, cell: Cell, seeds: int, stand_ins: Sequence[Recipe]) 
     entry = results.cells.get(cell.key, nothing)
     row = row_of(cell.key, {**entry, "published": cell.published}, results.quick)
     row["seconds"] = sum(one["seconds"] for one in (*entry["tuning"], *entry["seeds"].values()))
-    return {**row, "curve": _curve(entry), "state": _state(entry, cell, results.quick, seeds, stand_ins)}
+    return {
+        **row,
+        "curve": _curve(entry),
+        "state": _state(entry, cell, results.quick, seeds, stand_ins),
+    }
 
 
 def _curve(entry: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -53,7 +74,9 @@ def _curve(entry: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {key: value for key, value in first.items() if isinstance(value, list)}
 
 
-def _state(entry: Mapping[str, Any], cell: Cell, quick: bool, seeds: int, stand_ins: Sequence[Recipe]) -> str:
+def _state(
+    entry: Mapping[str, Any], cell: Cell, quick: bool, seeds: int, stand_ins: Sequence[Recipe]
+) -> str:
     absent, points = missing(cell), len(cell.points(quick))
     if absent:
         fitting = [recipe.name for recipe in stand_ins if set(recipe.instead_of) & set(absent)]

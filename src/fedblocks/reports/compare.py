@@ -1,4 +1,6 @@
-"""Methods side by side over several seeds: a leaderboard, intervals of differences, and whether they say anything."""
+"""Methods side by side over several seeds: a leaderboard, intervals of differences, and
+whether they say anything.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.tables import TableRows
 
 SEEDS = 6  # fewer seeds give no verdict: an interval over seeds would be far too narrow
-DRAWS, NUMBERS = 10_000, 20_000_000  # bootstrap samples, and numbers that one may hold in memory at once
+# bootstrap samples, and numbers that one may hold in memory at once
+DRAWS, NUMBERS = 10_000, 20_000_000
 Runs = Mapping[str, Mapping[int, RunResult]]  # method -> seed -> run
-OnRun = Callable[[str, int, int], tuple[OnRound, OnNote]]  # told method, seed and number, says whom to tell of rounds
+# told method, seed and number, says whom to tell of rounds
+OnRun = Callable[[str, int, int], tuple[OnRound, OnNote]]
 Row = dict[str, Any]
 
 
@@ -41,17 +45,23 @@ class Comparison:
 
     def __str__(self) -> str:
         columns = ("name", "seeds", "mean", "bottom_decile", "worst", "megabytes", "seconds")
-        return f"{TableRows([{key: row[key] for key in columns} for row in self.rows])}\n{self.verdict}"
+        rows = TableRows([{key: row[key] for key in columns} for row in self.rows])
+        return f"{rows}\n{self.verdict}"
 
     def report(self, path: str | Path | None = None) -> Path:
-        """Write the comparison as one HTML file, by default report.html in its folder; where it was written."""
+        """Write the comparison as one HTML file, by default report.html in its folder;
+        where it was written.
+        """
         from fedblocks.reports.html import write_report
 
         return write_report(self.folder, Path(path) if path is not None else None)
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values."""
-        folders = {name: {seed: str(run.folder) for seed, run in by.items()} for name, by in self.runs.items()}
+        folders = {
+            name: {seed: str(run.folder) for seed, run in by.items()}
+            for name, by in self.runs.items()
+        }
         return {
             "name": self.folder.name,
             "folder": str(self.folder),
@@ -73,11 +83,13 @@ def compare(
     rounds: int | None = None,
     **settings: Unpack[Settings],
 ) -> Comparison:
-    """Train each method with each seed on the same data and compare; repeat the call to go on after a stop.
+    """Train each method with each seed on the same data and compare; repeat the call to go on after
+    a stop.
 
-    `compare([Local(net), FedAvg(net)], data, rounds=20)` compares methods on data, which may be a function of the seed;
-    a mapping gives them names of their own. `compare("digits-pfedmb", methods=["ditto"])` compares names on a preset or
-    a TOML file, with the baselines; `changes` are as after `--set`: `rounds=20` for all, `ditto.strength=0.1` for one.
+    `compare([Local(net), FedAvg(net)], data, rounds=20)` compares methods on data, which may be a
+    function of the seed; a mapping gives them names of their own. `compare("digits-pfedmb",
+    methods=["ditto"])` compares names on a preset or a TOML file, with the baselines; `changes` are
+    as after `--set`: `rounds=20` for all, `ditto.strength=0.1` for one.
     """
     if isinstance(what, str | Path):
         hand_over(lambda: [])
@@ -97,7 +109,11 @@ def compare(
 def _refuse_objects(names: object, rounds: int | None, settings: Mapping[str, Any]) -> None:
     """A preset or a file has its own data, rounds and settings."""
     if isinstance(names, Federation) or callable(names) or rounds is not None or settings:
-        more = "data" if isinstance(names, Federation) or callable(names) else next(iter(settings), "rounds")
+        more = (
+            "data"
+            if isinstance(names, Federation) or callable(names)
+            else next(iter(settings), "rounds")
+        )
         fix = 'change the configuration instead: compare(name, changes=["rounds=20"])'
         raise UserError(f"{more} beside a configuration, which says it already", fix)
 
@@ -107,17 +123,25 @@ def _refuse_names(data: object, methods: object, changes: Sequence[str]) -> None
         fix = "write compare([Local(net), FedAvg(net)], data, rounds=20)"
         raise UserError("methods need data to be compared on", fix)
     if methods is not None or changes:
-        fix = "list the methods themselves, with their options: compare([Local(net, lr=0.1), ...], data)"
-        raise UserError("names or changes of a configuration beside methods that are made already", fix)
+        fix = (
+            "list the methods themselves, with their options: compare([Local(net, lr=0.1), "
+            "...], data)"
+        )
+        raise UserError(
+            "names or changes of a configuration beside methods that are made already", fix
+        )
 
 
 def leaderboard_of(runs: Runs) -> list[Row]:
     """A row for each method: means over seeds of its finished runs' last test evaluation.
 
-    `to_local` and `to_fedavg` are the mean differences of the clients' accuracies with their intervals, over the seeds
-    that both have; `against_local` and `against_fedavg` say better, worse or unclear, and nothing below 6 seeds.
+    `to_local` and `to_fedavg` are the mean differences of the clients' accuracies with their
+    intervals, over the seeds that both have; `against_local` and `against_fedavg` say better, worse
+    or unclear, and nothing below 6 seeds.
     """
-    done = {name: {s: r for s, r in by.items() if r.status == "finished"} for name, by in runs.items()}
+    done = {
+        name: {s: r for s, r in by.items() if r.status == "finished"} for name, by in runs.items()
+    }
     check_same_data([run for by in done.values() for run in by.values()])
     rows = [_row(name, done) for name, by in done.items() if by]
     return sorted(rows, key=lambda row: -row["mean"])
@@ -125,10 +149,15 @@ def leaderboard_of(runs: Runs) -> list[Row]:
 
 def verdict_on(runs: Runs) -> str:
     """A sentence about what the number of seeds allows to say."""
-    seeds = min((sum(run.status == "finished" for run in by.values()) for by in runs.values()), default=0)
+    seeds = min(
+        (sum(run.status == "finished" for run in by.values()) for by in runs.values()), default=0
+    )
     if seeds < SEEDS:
         return f"not enough seeds for a verdict: {seeds} of at least {SEEDS}"
-    return f"{seeds} seeds; better and worse mean that the 95 % interval of the difference leaves out 0"
+    return (
+        f"{seeds} seeds; better and worse mean that the 95 % interval of the difference "
+        f"leaves out 0"
+    )
 
 
 def check_same_data(runs: Sequence[RunResult]) -> None:
@@ -138,8 +167,12 @@ def check_same_data(runs: Sequence[RunResult]) -> None:
         data_hash = partition_hash(run)
         before = known.setdefault(run.config.seed, (data_hash, run))
         if before[0] != data_hash:
-            message = f"{run.folder} and {before[1].folder} have the same seed but not the same data"
-            raise DataError(message, "compare runs that were made with the same data, partition and shift")
+            message = (
+                f"{run.folder} and {before[1].folder} have the same seed but not the same data"
+            )
+            raise DataError(
+                message, "compare runs that were made with the same data, partition and shift"
+            )
 
 
 def partition_hash(run: RunResult) -> str:
@@ -151,11 +184,16 @@ def partition_hash(run: RunResult) -> str:
 def _row(name: str, runs: Runs) -> Row:
     own, local = runs[name], runs.get("local", {})
     summaries = [run.summary(reference=local.get(seed)) for seed, run in own.items()]
-    below = [s["share_below_reference"] for s in summaries if s["share_below_reference"] is not None]
+    below = [
+        s["share_below_reference"] for s in summaries if s["share_below_reference"] is not None
+    ]
     row: Row = {
         "name": name,
         "seeds": len(own),
-        **{key: _mean([float(s[key] or 0.0) for s in summaries]) for key in ("mean", "bottom_decile", "worst")},
+        **{
+            key: _mean([float(s[key] or 0.0) for s in summaries])
+            for key in ("mean", "bottom_decile", "worst")
+        },
         "below_local": _mean(below) if below and name != "local" else None,
         "megabytes": _mean([(run.bytes_down + run.bytes_up) / 1e6 for run in own.values()]),
         "seconds": _mean([run.seconds for run in own.values()]),
@@ -163,11 +201,15 @@ def _row(name: str, runs: Runs) -> Row:
     for other in ("local", "fedavg"):
         interval, seeds = _difference(own, runs.get(other, {})) if name != other else (None, 0)
         row[f"to_{other}"] = asdict(interval) if interval is not None else None
-        row[f"against_{other}"] = _verdict(interval) if interval is not None and seeds >= SEEDS else None
+        row[f"against_{other}"] = (
+            _verdict(interval) if interval is not None and seeds >= SEEDS else None
+        )
     return row
 
 
-def _difference(own: Mapping[int, RunResult], other: Mapping[int, RunResult]) -> tuple[Interval | None, int]:
+def _difference(
+    own: Mapping[int, RunResult], other: Mapping[int, RunResult]
+) -> tuple[Interval | None, int]:
     seeds = sorted(own.keys() & other.keys())
     if not seeds:
         return None, 0
@@ -180,16 +222,25 @@ def _difference(own: Mapping[int, RunResult], other: Mapping[int, RunResult]) ->
     return interval_of(differences, draws), len(seeds)
 
 
-def interval_of(differences: npt.NDArray[np.float64], draws: int = DRAWS, seed: int = 0) -> Interval:
-    """The bootstrap's interval of paired differences [seeds, clients], no narrower than Student's over the seeds.
+def interval_of(
+    differences: npt.NDArray[np.float64], draws: int = DRAWS, seed: int = 0
+) -> Interval:
+    """The bootstrap's interval of paired differences [seeds, clients], no narrower than Student's
+    over the seeds.
 
-    A bootstrap of a few seeds that differ is too narrow: with 6 of them it holds the truth in about 86 % of cases
-    instead of 95 %.
+    A bootstrap of a few seeds that differ is too narrow: with 6 of them it holds the truth in about
+    86 % of cases instead of 95 %.
     """
     bootstrap = paired(differences, draws=draws, seed=seed)
     wanted = half_width(np.nanmean(differences, 1).tolist())
-    stretch = max(1.0, 2 * wanted / (bootstrap.high - bootstrap.low)) if bootstrap.high > bootstrap.low else 1.0
-    low, high = (bootstrap.mean + stretch * (end - bootstrap.mean) for end in (bootstrap.low, bootstrap.high))
+    stretch = (
+        max(1.0, 2 * wanted / (bootstrap.high - bootstrap.low))
+        if bootstrap.high > bootstrap.low
+        else 1.0
+    )
+    low, high = (
+        bootstrap.mean + stretch * (end - bootstrap.mean) for end in (bootstrap.low, bootstrap.high)
+    )
     return Interval(bootstrap.mean, low, high, bootstrap.confidence)
 
 

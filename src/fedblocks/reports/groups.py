@@ -14,7 +14,9 @@ Labels = Sequence[int] | npt.NDArray[np.int64]  # the group of each client
 
 
 def adjusted_rand(first: Labels, second: Labels) -> float:
-    """The adjusted Rand index (Hubert and Arabie, 1985): 1 for the same groups under any names, about 0 by chance."""
+    """The adjusted Rand index (Hubert and Arabie, 1985): 1 for the same groups under
+    any names, about 0 by chance.
+    """
     _, a = np.unique(np.asarray(first), return_inverse=True)
     _, b = np.unique(np.asarray(second), return_inverse=True)
     table = np.zeros((a.max() + 1, b.max() + 1), dtype=np.int64)
@@ -27,6 +29,8 @@ def adjusted_rand(first: Labels, second: Labels) -> float:
 
 
 def grouped(vectors: npt.NDArray[np.float64], groups: int) -> npt.NDArray[np.int64]:
-    """Clients in this many groups, by the distance between what describes them (complete linkage): [clients]."""
+    """Clients in this many groups, by the distance between what describes them
+    (complete linkage): [clients].
+    """
     gaps = vectors[:, None] - vectors[None]  # [clients, clients, numbers]
     return complete_linkage(-np.sqrt((gaps**2).sum(-1)), groups)

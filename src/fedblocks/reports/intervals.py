@@ -24,12 +24,18 @@ class Interval:
 
 
 def paired(
-    differences: npt.NDArray[np.float64], confidence: float = 0.95, draws: int = 10_000, seed: int = 0
+    differences: npt.NDArray[np.float64],
+    confidence: float = 0.95,
+    draws: int = 10_000,
+    seed: int = 0,
 ) -> Interval:
-    """A hierarchical bootstrap interval of the mean of paired differences [seeds, clients]; NaN = no such client."""
+    """A hierarchical bootstrap interval of the mean of paired differences [seeds,
+    clients]; NaN = no such client.
+    """
     if differences.ndim != 2 or not np.isfinite(differences).any(1).all():
         raise UserError(
-            "differences must be [seeds, clients] with a client in every seed", "pair runs of the same clients"
+            "differences must be [seeds, clients] with a client in every seed",
+            "pair runs of the same clients",
         )
     rng = np.random.Generator(np.random.PCG64(seed))
     seeds = len(differences)
@@ -42,7 +48,9 @@ def paired(
     return Interval(float(np.nanmean(differences, 1).mean()), float(low), float(high), confidence)
 
 
-def _resampled_means(rows: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.float64]:
+def _resampled_means(
+    rows: npt.NDArray[np.float64], rng: np.random.Generator
+) -> npt.NDArray[np.float64]:
     """For each row, the mean of its clients drawn with replacement: [draws]."""
     drawn = np.take_along_axis(rows, rng.integers(0, rows.shape[1], rows.shape), 1)
     there = np.isfinite(drawn)

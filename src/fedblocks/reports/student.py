@@ -16,5 +16,6 @@ def half_width(values: Sequence[float]) -> float:
         return 0.0
     mean = math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / free)
-    quantile = QUANTILES[free - 1] if free <= len(QUANTILES) else 1.96 + 2.5 / free  # within 1 % from there on
+    # within 1 % from there on
+    quantile = QUANTILES[free - 1] if free <= len(QUANTILES) else 1.96 + 2.5 / free
     return quantile * deviation / math.sqrt(len(values))

@@ -11,11 +11,13 @@ from fedblocks.runs.storage.record import Part
 Row = dict[str, Any]
 
 
-def leaderboard(runs: Mapping[str, RunResult], reference: str | None = None, part: Part = "test") -> list[Row]:
+def leaderboard(
+    runs: Mapping[str, RunResult], reference: str | None = None, part: Part = "test"
+) -> list[Row]:
     """A row for each run, the best mean accuracy of the last round first.
 
-    `best_by_validation` is the mean accuracy in the round with the best validation accuracy; `below_reference` the
-    share of clients that do worse than in the reference run.
+    `best_by_validation` is the mean accuracy in the round with the best validation accuracy;
+    `below_reference` the share of clients that do worse than in the reference run.
     """
     against = runs[reference] if reference is not None else None
     rows = [_row(name, result, against, part) for name, result in runs.items()]
@@ -32,7 +34,9 @@ def _row(name: str, result: RunResult, reference: RunResult | None, part: Part) 
         "bottom_decile": last["bottom_decile"],
         "worst": last["worst"],
         "std": last["std"],
-        "best_by_validation": best.summaries[part]["personal"]["mean"] if best and part in best.summaries else None,
+        "best_by_validation": best.summaries[part]["personal"]["mean"]
+        if best and part in best.summaries
+        else None,
         "below_reference": last["share_below_reference"],
         "megabytes": (result.bytes_down + result.bytes_up) / 1e6,
         "seconds": result.seconds,

@@ -1,4 +1,6 @@
-"""From a configuration to all that a run needs: data, nets, methods, engine; checked before the first round."""
+"""From a configuration to all that a run needs: data, nets, methods, engine; checked
+before the first round.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from fedblocks.runs.federations import hold_out, placed
 from fedblocks.runs.shelf import hash_of, known
 from fedblocks.runs.storage.record import Note
 
-WORTH_A_TRIAL = 2e11  # floating-point operations of a run, about half a minute: below, engines are not tried
+# floating-point operations of a run, about half a minute: below, engines are not tried
+WORTH_A_TRIAL = 2e11
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +54,13 @@ class Prepared:
 
 
 def prepare(config: Config, federation: Federation | None = None) -> Prepared:
-    """Make everything that a configuration describes, or say what does not fit; data that are known are not read."""
+    """Make everything that a configuration describes, or say what does not fit; data
+    that are known are not read.
+    """
     device, why_device = device_of(config)
-    federation, placed_there = (federation, federation.to(device)) if federation else known(config, device)
+    federation, placed_there = (
+        (federation, federation.to(device)) if federation else known(config, device)
+    )
     clients, unseen = hold_out(config, federation)
     setting = _setting(config, placed_there, unseen)
     checks = _check_nets(config, setting)
@@ -61,27 +68,42 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
         setting.start()  # blocks that cannot be shared show here
     cohort = _cohort(config, len(clients))
     engine, why_engine = engine_of(config, setting, cohort, device, clients)
-    notes = [Note(f"device {device.type}: {why_device}"), Note(f"engine {engine.name}: {why_engine}")]
+    notes = [
+        Note(f"device {device.type}: {why_device}"),
+        Note(f"engine {engine.name}: {why_engine}"),
+    ]
     notes += _large_batches(setting)
-    remarks = [text for method in setting.methods.values() for text in method.remarks(_tags(federation))]
-    spare = [text for method in setting.methods.values() for text in _spare_slots(method, len(clients))]
+    remarks = [
+        text for method in setting.methods.values() for text in method.remarks(_tags(federation))
+    ]
+    spare = [
+        text for method in setting.methods.values() for text in _spare_slots(method, len(clients))
+    ]
     notes += [Note(text, "warning") for text in (*federation.warnings(), *remarks, *spare, *checks)]
     return Prepared(config, setting, clients, unseen, cohort, engine, notes)
 
 
 def _check_nets(config: Config, setting: Experiment) -> list[str]:
-    """Refuse a user's module that would not train as in plain PyTorch; what a reader should know of the others."""
+    """Refuse a user's module that would not train as in plain PyTorch; what a reader
+    should know of the others.
+    """
     warnings = []
     for group, method in setting.methods.items():
         with placed(config, ("net",) if group == ALL else ("groups", group, "net")):
-            warnings.append(check_before_run(method.net, setting.data.x, config.engine == "vectorised"))
+            warnings.append(
+                check_before_run(method.net, setting.data.x, config.engine == "vectorised")
+            )
     return [text for text in warnings if text]
 
 
 def _spare_slots(method: Method, clients: int) -> list[str]:
     """More components, clusters or branches than clients: allowed, but hardly meant."""
     pools = {name: block.size for name, block in method.blocks().items() if isinstance(block, Pool)}
-    crowded = [f'block "{n}" has {size} slots for {clients} clients' for n, size in pools.items() if size > clients]
+    crowded = [
+        f'block "{n}" has {size} slots for {clients} clients'
+        for n, size in pools.items()
+        if size > clients
+    ]
     return [f"{text}; some may never be used" for text in crowded[:1]]
 
 
@@ -93,13 +115,21 @@ def device_of(config: Config) -> tuple[torch.device, str]:
     """The device, and why this one."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if config.device == "auto":
-        return torch.device("cuda" if count else "cpu"), "a GPU is there" if count else "torch finds no GPU"
+        return torch.device(
+            "cuda" if count else "cpu"
+        ), "a GPU is there" if count else "torch finds no GPU"
     device = torch.device(config.device)
     if device.type == "cuda" and count <= (device.index or 0):
         with placed(config, ("device",)):
             if not count:
-                raise UserError("torch finds no GPU", 'use device = "auto" or "cpu", or install a CUDA build of torch')
-            raise UserError(f"there is no {device}: torch finds {count} of them", f"use at most cuda:{count - 1}")
+                raise UserError(
+                    "torch finds no GPU",
+                    'use device = "auto" or "cpu", or install a CUDA build of torch',
+                )
+            raise UserError(
+                f"there is no {device}: torch finds {count} of them",
+                f"use at most cuda:{count - 1}",
+            )
     if device.index is not None:
         torch.cuda.set_device(device)  # kernels and recorded graphs start on the current device
     return device, "as configured" if device.index is None else f"as configured, {device}"
@@ -119,7 +149,11 @@ def engine_of(
     largest = max((method.net for method in setting.methods.values()), key=Net.size)
     if device.type != "cpu" or _is_short(config, setting, cohort):
         return choose(largest, device, cohort // len(setting.methods), chunk)
-    return planned(TrialPlan(setting, clients, cohort, chunk, processes, config.threads or torch.get_num_threads()))
+    return planned(
+        TrialPlan(
+            setting, clients, cohort, chunk, processes, config.threads or torch.get_num_threads()
+        )
+    )
 
 
 def _is_short(config: Config, setting: Experiment, cohort: int) -> bool:
@@ -136,13 +170,20 @@ def _chunk(config: Config, setting: Experiment) -> int:
         return config.chunk
     with placed(config, ("memory",)):
         memory = bytes_of(config.memory)
-        return min(chunk_for(memory, config.chunk, method, setting.data.x) for method in setting.methods.values())
+        return min(
+            chunk_for(memory, config.chunk, method, setting.data.x)
+            for method in setting.methods.values()
+        )
 
 
 def net_of(choice: Choice, federation: Federation) -> Net:
     """A net that fits the federation; tried on two examples."""
     shape = tuple(federation.x.shape[1:])
-    return _try_net(make("net", choice.table, input_shape=shape, classes=federation.classes), choice.name, federation)
+    return _try_net(
+        make("net", choice.table, input_shape=shape, classes=federation.classes),
+        choice.name,
+        federation,
+    )
 
 
 def _try_net(net: Net, name: str, federation: Federation) -> Net:
@@ -157,8 +198,14 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
         message = f'net "{name}" cannot take {inputs}: {reason}'
         raise UserError(message, "choose a net for such inputs") from error
     if logits_shape != wanted:
-        message = f'net "{name}" turns two {inputs} into {logits_shape}; {federation.classes} classes need {wanted}'
-        raise UserError(message, "give the net as many outputs as there are classes, for every label of an example")
+        message = (
+            f'net "{name}" turns two {inputs} into {logits_shape}; {federation.classes} '
+            f"classes need {wanted}"
+        )
+        raise UserError(
+            message,
+            "give the net as many outputs as there are classes, for every label of an example",
+        )
     return net
 
 
@@ -167,13 +214,19 @@ def _setting(config: Config, federation: Federation, unseen: Sequence[int]) -> E
     for name, group in config.groups.items():
         for client in _members(config, name, group, federation):
             groups[client] = name
-    tables = {ALL: (config.net, config.method)} | {name: (g.net, g.method) for name, g in config.groups.items()}
+    tables = {ALL: (config.net, config.method)} | {
+        name: (g.net, g.method) for name, g in config.groups.items()
+    }
     used = {name: tables[name] for name in dict.fromkeys(groups)}
     methods = {name: _method(config, name, *choices, federation) for name, choices in used.items()}
-    return Experiment(methods, federation, config.seed, groups if config.groups else (), unseen=unseen)
+    return Experiment(
+        methods, federation, config.seed, groups if config.groups else (), unseen=unseen
+    )
 
 
-def _method(config: Config, group: str, net: Choice, method: Choice, federation: Federation) -> Method:
+def _method(
+    config: Config, group: str, net: Choice, method: Choice, federation: Federation
+) -> Method:
     above: Key = () if group == ALL else ("groups", group)
     with placed(config, (*above, "net")):
         handed_over = _method_of_objects(config, group, federation)
@@ -214,11 +267,15 @@ def _members(config: Config, name: str, group: GroupSection, federation: Federat
         outside = [c for c in group.clients if not 0 <= c < federation.clients]
         if outside:
             with placed(config, ("groups", name, "clients")):
-                raise UserError(f"there is no client {outside[0]}", f"choose from 0..{federation.clients - 1}")
+                raise UserError(
+                    f"there is no client {outside[0]}", f"choose from 0..{federation.clients - 1}"
+                )
         return list(group.clients)
     if group.tag not in federation.tags:
         with placed(config, ("groups", name, "tag")):
-            raise UserError(f'the data have no tag "{group.tag}"', nearest(group.tag, federation.tags))
+            raise UserError(
+                f'the data have no tag "{group.tag}"', nearest(group.tag, federation.tags)
+            )
     members: list[int] = np.flatnonzero(federation.tags[group.tag] == group.value).tolist()
     if not members:
         values = ", ".join(str(value) for value in np.unique(federation.tags[group.tag])[:20])
@@ -229,7 +286,8 @@ def _members(config: Config, name: str, group: GroupSection, federation: Federat
 
 def _large_batches(setting: Experiment) -> list[Note]:
     """A note where no client has rows for one batch: each then trains on all its rows at once."""
-    largest = int(setting.data.train.sizes.max())  # 0: the clients of a real federation hold their rows
+    # 0: the clients of a real federation hold their rows
+    largest = int(setting.data.train.sizes.max())
     smallest = min(method.batch_size for method in setting.methods.values())
     if not 0 < largest < smallest:
         return []
@@ -243,5 +301,8 @@ def _cohort(config: Config, clients: int) -> int:
         return max(1, round(size * clients))
     if size > clients:
         with placed(config, ("cohort", "size")):
-            raise UserError(f"{size} clients a round, but there are {clients} to train on", f"use at most {clients}")
+            raise UserError(
+                f"{size} clients a round, but there are {clients} to train on",
+                f"use at most {clients}",
+            )
     return size

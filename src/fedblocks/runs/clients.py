@@ -1,4 +1,6 @@
-"""Names and sizes of a run's clients, kept in its record, so that tables of clients need no data."""
+"""Names and sizes of a run's clients, kept in its record, so that tables of clients
+need no data.
+"""
 
 from __future__ import annotations
 
@@ -22,4 +24,7 @@ def clients_from(text: str | None) -> dict[int, dict[str, Any]]:
     """Client -> its name and the size of its training data, where the record has them."""
     kept = json.loads(text or "{}")
     rows = kept.get("rows", {}).get("train", [])
-    return {client: {"name": name, "size": rows[client]} for client, name in enumerate(kept.get("names", []))}
+    return {
+        client: {"name": name, "size": rows[client]}
+        for client, name in enumerate(kept.get("names", []))
+    }

@@ -14,7 +14,9 @@ from fedblocks.runs.build import prepare
 
 
 def method_on_digits(name: str, changes: Sequence[str]) -> Method:
-    """A method with a net for the digits, and changes such as `method.branches=4` or `net.name=cnn`."""
+    """A method with a net for the digits, and changes such as `method.branches=4` or
+    `net.name=cnn`.
+    """
     table = digits(check_method_name(name)).resolved()
     config = change(table, Source("digits"), [_below_method(name, text) for text in changes])
     return prepare(config).setting.methods[ALL]

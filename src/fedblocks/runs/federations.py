@@ -28,8 +28,13 @@ def federation_of(config: Config, read: Read | None = None) -> Federation:
     if config.ingredients is not None:
         federation = config.ingredients.data
     elif config.is_of_objects:
-        fix = "give that program's method and data: fedblocks.run(method, data, ...), or --code FILE on a command"
-        raise UserError(f"{config.source.name}: its net and its data were made by a Python program", fix)
+        fix = (
+            "give that program's method and data: fedblocks.run(method, data, ...), or --code "
+            "FILE on a command"
+        )
+        raise UserError(
+            f"{config.source.name}: its net and its data were made by a Python program", fix
+        )
     elif data.name == SAVED:
         with placed(config, ("data", "options", "path")):
             federation = Federation.load(data.options["path"])
@@ -48,7 +53,9 @@ def hold_out(config: Config, federation: Federation) -> tuple[list[int], list[in
     unseen = round(config.data.unseen * federation.clients)
     if (unseen == 0 and config.data.unseen > 0) or unseen >= federation.clients:
         with placed(config, ("data", "unseen")):
-            message = f"{config.data.unseen} of {federation.clients} clients leaves nobody on one side"
+            message = (
+                f"{config.data.unseen} of {federation.clients} clients leaves nobody on one side"
+            )
             raise DataError(message, "leave at least one client on each side")
     order = generator(config.data.seed, "hold_out").permutation(federation.clients)
     return sorted(order[unseen:].tolist()), sorted(order[:unseen].tolist())
@@ -112,12 +119,16 @@ def pool_of(config: Config) -> DataPool | Federation:
         pool = make("data", {"name": config.data.name, **config.data.options})
         if not isinstance(pool, DataPool | Federation):
             message = f'the data set "{config.data.name}" is a {type(pool).__name__}'
-            raise DataError(message, "return a fedblocks.Pool or a fedblocks.Federation from its function")
+            raise DataError(
+                message, "return a fedblocks.Pool or a fedblocks.Federation from its function"
+            )
         return pool
 
 
 def _testbed(config: Config, chosen: Choice, read: Read) -> Federation:
-    """The data set as a published federation; a test-bed of several data sets reads them by itself."""
+    """The data set as a published federation; a test-bed of several data sets reads
+    them by itself.
+    """
     arguments = _keep_accepted(TESTBEDS[chosen.name], {"pool": None, "seed": config.data.seed})
     if "pool" in arguments:
         arguments["pool"] = read(config)
@@ -129,16 +140,25 @@ def _testbed(config: Config, chosen: Choice, read: Read) -> Federation:
 def _partition(data: DataSection, pool: DataPool) -> Partition:
     assert data.partition is not None  # a configuration without one has a test-bed
     table, target = data.partition.table, PARTITIONS[data.partition.name]
-    values = {"clients": data.clients, "users": pool.users, "coarse": pool.coarse, "seed": data.seed}
+    values = {
+        "clients": data.clients,
+        "users": pool.users,
+        "coarse": pool.coarse,
+        "seed": data.seed,
+    }
     accepted = _keep_accepted(target, values)
     if data.clients is not None and data.clients > len(pool.y):
         raise DataError(
-            f"{data.clients} clients, but only {len(pool.y)} examples", "use fewer clients or more examples"
+            f"{data.clients} clients, but only {len(pool.y)} examples",
+            "use fewer clients or more examples",
         )
     for name, what in (("users", "user ids"), ("coarse", "coarse labels")):
         if name in accepted and accepted[name] is None:
             fix = "choose another partition, or a data set that has them"
-            raise DataError(f'"{table["name"]}" needs {what}, which the data set "{data.name}" does not have', fix)
+            raise DataError(
+                f'"{table["name"]}" needs {what}, which the data set "{data.name}" does not have',
+                fix,
+            )
     if isinstance(table.get("groups"), int) and data.clients is not None:
         table["groups"] = hidden_groups(data.clients, table["groups"], data.seed).tolist()
     if "users" in accepted:
@@ -146,16 +166,24 @@ def _partition(data: DataSection, pool: DataPool) -> Partition:
     else:
         rows_of = make("partition", table, labels=pool.y, **accepted)
     if data.clients is not None and len(rows_of) != data.clients:
-        raise DataError(f"{len(rows_of)} clients, but data.clients = {data.clients}", "leave data.clients out")
+        raise DataError(
+            f"{len(rows_of)} clients, but data.clients = {data.clients}", "leave data.clients out"
+        )
     return rows_of
 
 
 def _keep_accepted(target: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the values that a function takes."""
-    return {name: value for name, value in values.items() if name in inspect.signature(target).parameters}
+    return {
+        name: value
+        for name, value in values.items()
+        if name in inspect.signature(target).parameters
+    }
 
 
-def _tags(data: DataSection, pool: DataPool, clients: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+def _tags(
+    data: DataSection, pool: DataPool, clients: int
+) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
     """The hidden group of every user, where the data set knows it."""
     if pool.topics is None or data.partition_name != "by_user" or len(pool.topics) != clients:
         return {}

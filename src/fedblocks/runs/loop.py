@@ -1,8 +1,8 @@
 """The rounds of a run, or of several runs that are lanes of one: played, recorded and stored.
 
-A run alone is recorded after every round, so that it can be watched. Several are recorded when a checkpoint is due,
-since a commit for each would cost more than their round: a kill costs the rounds since then, as it would cost a run
-alone the rounds since its last checkpoint.
+A run alone is recorded after every round, so that it can be watched. Several are recorded when a
+checkpoint is due, since a commit for each would cost more than their round: a kill costs the rounds
+since then, as it would cost a run alone the rounds since its last checkpoint.
 """
 
 from __future__ import annotations
@@ -55,8 +55,12 @@ class Lane:
         self.changed = set()
 
 
-def carry_out(lanes: Sequence[Lane], engine: Engine, on_round: OnRound | None, on_note: OnNote | None) -> None:
-    """The rounds that are left, under a status that says how they ended; `on_round` hears of the first lane."""
+def carry_out(
+    lanes: Sequence[Lane], engine: Engine, on_round: OnRound | None, on_note: OnNote | None
+) -> None:
+    """The rounds that are left, under a status that says how they ended; `on_round`
+    hears of the first lane.
+    """
     tell = on_note or (lambda note: None)
     with ExitStack() as stack:
         for lane in lanes:
@@ -80,7 +84,9 @@ def begin(lane: Lane, tell: OnNote) -> None:
             store.note(note.text, note.level)
 
 
-def _rounds(lanes: Sequence[Lane], engine: Engine, stop: Stop, on_round: OnRound | None, tell: OnNote) -> None:
+def _rounds(
+    lanes: Sequence[Lane], engine: Engine, stop: Stop, on_round: OnRound | None, tell: OnNote
+) -> None:
     config, prepared = lanes[0].prepared.config, [lane.prepared for lane in lanes]
     together, stored = Lanes([own.setting for own in prepared]), time.monotonic()
     while lanes[0].state.round < config.rounds:
@@ -101,7 +107,9 @@ def _rounds(lanes: Sequence[Lane], engine: Engine, stop: Stop, on_round: OnRound
             raise KeyboardInterrupt
 
 
-def _tell_of_round(record: RoundRecord, lanes: Sequence[Lane], on_round: OnRound | None, tell: OnNote) -> None:
+def _tell_of_round(
+    record: RoundRecord, lanes: Sequence[Lane], on_round: OnRound | None, tell: OnNote
+) -> None:
     for note in record.notes:
         tell(note)
     try:
@@ -138,7 +146,9 @@ def ending(folder: RunFolder) -> Iterator[None]:
     except KeyboardInterrupt as error:
         folder.set_status("interrupted")
         done = folder.store.last_round() or 0
-        raise Interrupted(f"stopped; round {done} is stored", f"go on with: {_go_on(folder)}") from error
+        raise Interrupted(
+            f"stopped; round {done} is stored", f"go on with: {_go_on(folder)}"
+        ) from error
     except Interrupted:  # another lane's
         folder.set_status("interrupted")
         raise
@@ -151,5 +161,7 @@ def ending(folder: RunFolder) -> Iterator[None]:
 
 def _go_on(folder: RunFolder) -> str:
     """The command that resumes a run, with the code that it needs."""
-    files = dict.fromkeys(entry["file"] for entry in code_record.read_entries(folder.path) if "file" in entry)
+    files = dict.fromkeys(
+        entry["file"] for entry in code_record.read_entries(folder.path) if "file" in entry
+    )
     return " ".join(["fedblocks resume", str(folder.path), *(f"--code {file}" for file in files)])

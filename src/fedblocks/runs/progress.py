@@ -21,7 +21,8 @@ class RoundDone:
     bytes_down: int
     bytes_up: int
     refused: int  # clients whose update was not used
-    accuracy: dict[str, float]  # part -> mean accuracy of the personal models over clients; empty: not evaluated
+    # part -> mean accuracy of the personal models over clients; empty: not evaluated
+    accuracy: dict[str, float]
 
     @staticmethod
     def of(record: RoundRecord, rounds: int) -> RoundDone:

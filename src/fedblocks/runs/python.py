@@ -1,4 +1,6 @@
-"""The way in from Python: run and resume what a configuration names, or methods and data as objects."""
+"""The way in from Python: run and resume what a configuration names, or methods and
+data as objects.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,14 @@ from fedblocks.runs.trackers import Mirrors
 
 Methods = Method | Mapping[str, Method]  # one, or one by group of clients
 Members = Sequence[int] | Mapping[str, Any]  # client numbers, or {"tag": ..., "value": ...}
-TABLES = {"cohort": ("cohort", "size"), "unseen": ("data", "unseen")}  # settings that stand in a table of their own
+# settings that stand in a table of their own
+TABLES = {"cohort": ("cohort", "size"), "unseen": ("data", "unseen")}
 
 
 class Settings(TypedDict, total=False):
-    """What else a run may be told, with the defaults of a configuration; docs/configuration.md explains each."""
+    """What else a run may be told, with the defaults of a configuration;
+    docs/configuration.md explains each.
+    """
 
     seed: int  # of initial models, cohorts and batches
     cohort: int | float  # clients a round: a number, or a share
@@ -54,11 +59,13 @@ def run(
     on_note: OnNote | None = None,
     **settings: Unpack[Settings],
 ) -> RunResult:
-    """Train a method on data, or what a configuration describes, in a new folder (default: runs/METHOD-DATA-001).
+    """Train a method on data, or what a configuration describes, in a new folder (default:
+    runs/METHOD-DATA-001).
 
-    `run(FedPer(net, lr=0.1), data, rounds=20)` trains one method; `run({"all": a, "small": b}, data, rounds=20,
-    groups={"small": [0, 3]})` trains those clients with another method or net. `run(config, out)` takes everything from
-    the configuration. `track` names tools that mirror the run; `on_round` and `on_note` are told what happens.
+    `run(FedPer(net, lr=0.1), data, rounds=20)` trains one method; `run({"all": a, "small": b},
+    data, rounds=20, groups={"small": [0, 3]})` trains those clients with another method or net.
+    `run(config, out)` takes everything from the configuration. `track` names tools that mirror the
+    run; `on_round` and `on_note` are told what happens.
     """
     hand_over(lambda: _recipes(what, data))
     if isinstance(what, Config):
@@ -66,9 +73,22 @@ def run(
         _refuse_more(data=data, rounds=rounds, groups=groups, **settings)
         config = what
     else:
-        config = config_of_objects(Ingredients.of(_methods(what), _federation(data)), rounds, groups or {}, settings)
-    path = Path(out) if out is not None else runs.free_folder(f"{config.method.name}-{config.data.name}")
-    return mirrored(track, path, config, on_round, on_note, lambda listener: runs.run(config, path, listener, on_note))
+        config = config_of_objects(
+            Ingredients.of(_methods(what), _federation(data)), rounds, groups or {}, settings
+        )
+    path = (
+        Path(out)
+        if out is not None
+        else runs.free_folder(f"{config.method.name}-{config.data.name}")
+    )
+    return mirrored(
+        track,
+        path,
+        config,
+        on_round,
+        on_note,
+        lambda listener: runs.run(config, path, listener, on_note),
+    )
 
 
 def resume(
@@ -80,33 +100,50 @@ def resume(
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
 ) -> RunResult:
-    """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had happened.
+    """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had
+    happened.
 
-    A run that was started with a method and data needs the same again: other options, another net or other data are
-    refused with what differs. A run that was started from a configuration needs neither.
+    A run that was started with a method and data needs the same again: other options, another net
+    or other data are refused with what differs. A run that was started from a configuration needs
+    neither.
     """
     if (method is None) != (data is None):
-        raise UserError("a method without data, or data without a method", "give both, as to `run`, or neither")
+        raise UserError(
+            "a method without data, or data without a method", "give both, as to `run`, or neither"
+        )
     hand_over(lambda: _recipes(method, data))
     ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
     config = load_run(path).config
     return mirrored(
-        track, Path(path), config, on_round, on_note, lambda listener: runs.resume(path, listener, on_note, ingredients)
+        track,
+        Path(path),
+        config,
+        on_round,
+        on_note,
+        lambda listener: runs.resume(path, listener, on_note, ingredients),
     )
 
 
 def config_of_objects(
-    ingredients: Ingredients, rounds: int | None, groups: Mapping[str, Members], settings: Mapping[str, Any]
+    ingredients: Ingredients,
+    rounds: int | None,
+    groups: Mapping[str, Members],
+    settings: Mapping[str, Any],
 ) -> Config:
     """The configuration that a run of objects is recorded with."""
     if rounds is None:
-        raise UserError("say how many rounds to train", "write for example run(method, data, rounds=20)")
+        raise UserError(
+            "say how many rounds to train", "write for example run(method, data, rounds=20)"
+        )
     _check_groups(ingredients, groups)
     common = ingredients.method_of(ALL)
-    table: Table = {key: value for key, value in settings.items() if key not in TABLES and value is not None}
+    table: Table = {
+        key: value for key, value in settings.items() if key not in TABLES and value is not None
+    }
     table |= {"rounds": rounds, "data": ingredients.data_table(), **_tables(common)}
     table["groups"] = {
-        name: {**_members(members), **_tables(ingredients.methods[name])} for name, members in groups.items()
+        name: {**_members(members), **_tables(ingredients.methods[name])}
+        for name, members in groups.items()
     }
     for key, (section, field) in TABLES.items():
         if settings.get(key) is not None:
@@ -140,7 +177,11 @@ def _tables(method: Method) -> Table:
 
 
 def _members(members: Members) -> Table:
-    return dict(members) if isinstance(members, Mapping) else {"clients": [int(client) for client in members]}
+    return (
+        dict(members)
+        if isinstance(members, Mapping)
+        else {"clients": [int(client) for client in members]}
+    )
 
 
 def _check_groups(ingredients: Ingredients, groups: Mapping[str, Members]) -> None:
@@ -148,7 +189,10 @@ def _check_groups(ingredients: Ingredients, groups: Mapping[str, Members]) -> No
     named = [name for name in ingredients.methods if name != ALL]
     missing, spare = [n for n in groups if n not in named], [n for n in named if n not in groups]
     if missing:
-        raise UserError(f'the group "{missing[0]}" has no method', f'write run({{"{missing[0]}": method, ...}}, ...)')
+        raise UserError(
+            f'the group "{missing[0]}" has no method',
+            f'write run({{"{missing[0]}": method, ...}}, ...)',
+        )
     if spare:
         fix = f'write groups={{"{spare[0]}": [0, 1, ...]}}'
         raise UserError(f'which clients use the method "{spare[0]}"?', fix)
@@ -156,27 +200,38 @@ def _check_groups(ingredients: Ingredients, groups: Mapping[str, Members]) -> No
     by_tag = any(isinstance(m, Mapping) for m in groups.values())
     alone = sorted(set(range(ingredients.data.clients)) - listed)
     if ALL not in ingredients.methods and alone and not by_tag:
-        raise UserError(f"client {alone[0]} is in no group", 'give a method for all others: {"all": method, ...}')
+        raise UserError(
+            f"client {alone[0]} is in no group",
+            'give a method for all others: {"all": method, ...}',
+        )
 
 
 def _refuse_more(**settings: Any) -> None:
     """A configuration says everything itself."""
     more = next((name for name, value in settings.items() if value is not None), None)
     if more is not None:
-        fix = "write `run(config, out=...)`, and change the configuration itself: read_config(name, ['rounds=20'])"
+        fix = (
+            "write `run(config, out=...)`, and change the configuration itself: "
+            "read_config(name, ['rounds=20'])"
+        )
         raise UserError(f"{more} beside a configuration, which says it already", fix)
 
 
 def _methods(what: Any) -> Methods:
     if isinstance(what, str | Path):
-        raise UserError(f"{str(what)!r} is no method", f"read it first: run(read_config({str(what)!r}))")
+        raise UserError(
+            f"{str(what)!r} is no method", f"read it first: run(read_config({str(what)!r}))"
+        )
     methods: Methods = what
     return methods
 
 
 def _federation(data: Any) -> Federation:
     if data is None:
-        raise UserError("a method needs data", "write run(method, data, rounds=20); Federation.from_users makes data")
+        raise UserError(
+            "a method needs data",
+            "write run(method, data, rounds=20); Federation.from_users makes data",
+        )
     federation: Federation = data
     return federation
 

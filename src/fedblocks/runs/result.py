@@ -26,7 +26,8 @@ class EvaluatedRound:
     """One evaluation."""
 
     round: int
-    summaries: Mapping[str, Mapping[str, Summary]]  # part -> view -> numbers, as `store.summarise` explains them
+    # part -> view -> numbers, as `store.summarise` explains them
+    summaries: Mapping[str, Mapping[str, Summary]]
 
 
 class Refused(NamedTuple):
@@ -55,13 +56,20 @@ class RunResult:
     notes: list[dict[str, Any]] = field(default_factory=list)
 
     def state(self) -> State:
-        """Models and everything else that the run had learned at its last checkpoint, on the CPU."""
+        """Models and everything else that the run had learned at its last checkpoint,
+        on the CPU.
+        """
         return state_of(checkpoint.load(self.folder / "checkpoints"), "cpu")
 
     def summary(
-        self, part: Part = "test", view: str = "personal", round: int | None = None, reference: RunResult | None = None
+        self,
+        part: Part = "test",
+        view: str = "personal",
+        round: int | None = None,
+        reference: RunResult | None = None,
     ) -> SummaryTable:
-        """The numbers of one evaluation, the last by default; with a reference run, the share of clients below it.
+        """The numbers of one evaluation, the last by default; with a reference run, the share of
+        clients below it.
 
         Printed, it shows every part and model of that evaluation.
         """
@@ -71,32 +79,43 @@ class RunResult:
             numbers = folder.store.summary(asked, part, view, below)
             return SummaryTable(numbers, self._summary_rows(_read_evaluation(folder.store, asked)))
 
-    def accuracies(self, part: Part = "test", view: str = "personal", round: int | None = None) -> dict[int, float]:
+    def accuracies(
+        self, part: Part = "test", view: str = "personal", round: int | None = None
+    ) -> dict[int, float]:
         """The accuracy of every client in one evaluation, the last by default."""
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
             return folder.store.accuracies(asked, part, view)
 
     def clients(self, round: int | None = None) -> TableRows:
-        """A row for each client: number, name, training rows, and its accuracy in every part and model."""
+        """A row for each client: number, name, training rows, and its accuracy in every
+        part and model.
+        """
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
             known = clients_from(folder.store.meta("clients"))
             rows = folder.store.rows(
-                "SELECT client, part, view, correct, examples FROM client_metrics WHERE round = ? AND examples > 0"
+                "SELECT client, part, view, correct, examples FROM client_metrics WHERE round = "
+                "? AND examples > 0"
                 " ORDER BY client, part, view",
                 asked,
             )
         table: dict[int, dict[str, Any]] = {}
         for row in rows:
-            own = table.setdefault(row["client"], {"client": row["client"], **known.get(row["client"], {})})
+            own = table.setdefault(
+                row["client"], {"client": row["client"], **known.get(row["client"], {})}
+            )
             own[_column(row["part"], row["view"])] = row["correct"] / row["examples"]
         return TableRows(list(table.values()))
 
     def curves(self) -> TableRows:
-        """A row for each evaluated round: the mean accuracy over clients in every part and model."""
+        """A row for each evaluated round: the mean accuracy over clients in every part
+        and model.
+        """
         with RunFolder.open(self.folder) as folder:
-            rows = folder.store.rows("SELECT round, part, view, accuracy FROM means ORDER BY round, part, view")
+            rows = folder.store.rows(
+                "SELECT round, part, view, accuracy FROM means ORDER BY round, part, view"
+            )
         table: dict[int, dict[str, Any]] = {}
         for row in rows:
             own = table.setdefault(row["round"], {"round": row["round"]})
@@ -108,28 +127,43 @@ class RunResult:
         with RunFolder.open(self.folder) as folder:
             rows = folder.store.rows("SELECT DISTINCT round, client FROM refusals")
             rounds = folder.store.rows("SELECT round, clients FROM rounds ORDER BY round")
-            first = folder.store.rows("SELECT reason, detail FROM refusals ORDER BY round DESC, rowid LIMIT 1")
+            first = folder.store.rows(
+                "SELECT reason, detail FROM refusals ORDER BY round DESC, rowid LIMIT 1"
+            )
         last = rounds[-1] if rounds else {"round": 0, "clients": 0}
         in_last = sum(row["round"] == last["round"] for row in rows)
         reason = f"{first[0]['reason']}: {first[0]['detail']}" if first else ""
-        return Refused(len(rows), sum(row["clients"] for row in rounds), in_last, last["clients"], reason)
+        return Refused(
+            len(rows), sum(row["clients"] for row in rounds), in_last, last["clients"], reason
+        )
 
     def report(self, path: str | Path | None = None) -> Path:
-        """Write the run as one HTML file, by default report.html in its folder; where it was written."""
-        reports = import_module("fedblocks.reports.html")  # it stands above runs, and is needed here alone
+        """Write the run as one HTML file, by default report.html in its folder; where
+        it was written.
+        """
+        # it stands above runs, and is needed here alone
+        reports = import_module("fedblocks.reports.html")
         written: Path = reports.write_report(self.folder, Path(path) if path is not None else None)
         return written
 
     def _summary_rows(self, evaluated: EvaluatedRound | None) -> TableRows:
         rows = [
-            {"part": part, "model": view, "mean": n["mean"], "worst decile": n["bottom_decile"], "worst": n["worst"],
-             "clients": n["clients"]}
+            {
+                "part": part,
+                "model": view,
+                "mean": n["mean"],
+                "worst decile": n["bottom_decile"],
+                "worst": n["worst"],
+                "clients": n["clients"],
+            }
             for part, views in (evaluated.summaries if evaluated is not None else {}).items()
             for view, n in views.items()
-        ]  # fmt: skip
+        ]
         after = evaluated.round if evaluated is not None else 0
         return TableRows(
-            rows, f"{self.config.method.name}, accuracy of clients after round {after} of {self.config.rounds}"
+            rows,
+            f"{self.config.method.name}, accuracy of clients after round {after} of "
+            f"{self.config.rounds}",
         )
 
     def _repr_html_(self) -> str:
@@ -157,7 +191,8 @@ def load_run(path: str | Path) -> RunResult:
     with RunFolder.open(Path(path)) as folder:
         store = folder.store
         totals = store.rows(
-            "SELECT COUNT(*) AS n, SUM(seconds) AS s, SUM(bytes_down) AS d, SUM(bytes_up) AS u FROM rounds"
+            "SELECT COUNT(*) AS n, SUM(seconds) AS s, SUM(bytes_down) AS d, SUM(bytes_up) AS u "
+            "FROM rounds"
         )[0]
         evaluated = store.rows("SELECT MAX(round) AS round FROM means")[0]["round"]
         return RunResult(
@@ -175,17 +210,24 @@ def load_run(path: str | Path) -> RunResult:
 
 
 def stored_config(folder: RunFolder) -> Config:
-    """The configuration that a run was started with, to be read; what it names need not be known here."""
+    """The configuration that a run was started with, to be read; what it names need not
+    be known here.
+    """
     return Config.stored(folder.config, _source(folder))
 
 
 def config_of(folder: RunFolder, ingredients: Ingredients | None = None) -> Config:
-    """The configuration that a run was started with, to be run: all that it names, or is made of, must be there."""
+    """The configuration that a run was started with, to be run: all that it names, or
+    is made of, must be there.
+    """
     config = stored_config(folder)
     if not config.is_of_objects:
         if ingredients is not None:
             fix = "leave out method and data"
-            raise UserError(f"{folder.path} was started from a configuration, which says its method and data", fix)
+            raise UserError(
+                f"{folder.path} was started from a configuration, which says its method and data",
+                fix,
+            )
         code_record.require_names(config, folder.path)
         return Config.of(folder.config, _source(folder))
     if ingredients is None:
@@ -207,8 +249,12 @@ def _read_evaluation(store: RunStore, round: int | None) -> EvaluatedRound | Non
     if round is None:
         return None
     summaries: dict[str, dict[str, Summary]] = {}
-    for row in store.rows("SELECT part, view FROM means WHERE round = ? ORDER BY part, view", round):
-        summaries.setdefault(row["part"], {})[row["view"]] = store.summary(round, row["part"], row["view"])
+    for row in store.rows(
+        "SELECT part, view FROM means WHERE round = ? ORDER BY part, view", round
+    ):
+        summaries.setdefault(row["part"], {})[row["view"]] = store.summary(
+            round, row["part"], row["view"]
+        )
     return EvaluatedRound(round, summaries)
 
 

@@ -1,4 +1,6 @@
-"""One round of a run: who takes part, what they learn, how well it works; as a state and a record."""
+"""One round of a run: who takes part, what they learn, how well it works; as a state
+and a record.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,23 @@ from fedblocks.engines.round import Engine, Portraits
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.storage.environment import now
-from fedblocks.runs.storage.record import ClientMetric, Note, Part, RefusalRow, RoundRecord, Snapshot, Traffic
+from fedblocks.runs.storage.record import (
+    ClientMetric,
+    Note,
+    Part,
+    RefusalRow,
+    RoundRecord,
+    Snapshot,
+    Traffic,
+)
 from fedblocks.runs.storage.states import settled
 
 SMALL = 256  # numbers that a private block may have to be kept for plots: branch weights, mixtures
 Result = TypeVar("Result")
-Table = tuple[list[ClientMetric], Portraits | None]  # of one lane; no portraits: it was not evaluated
-Counts = Mapping[str, Mapping[int, tuple[float, float, float]]]  # view -> client -> correct, labels, sum of losses
+# of one lane; no portraits: it was not evaluated
+Table = tuple[list[ClientMetric], Portraits | None]
+# view -> client -> correct, labels, sum of losses
+Counts = Mapping[str, Mapping[int, tuple[float, float, float]]]
 
 
 def cohort_of(prepared: Prepared, round: int) -> list[int]:
@@ -40,37 +52,59 @@ def cohort_of(prepared: Prepared, round: int) -> list[int]:
 def play(
     lanes: Lanes, prepared: Sequence[Prepared], states: Sequence[State], engine: Engine
 ) -> tuple[Engine, list[tuple[State, RoundRecord]]]:
-    """One round of every lane; if the GPU's memory does not suffice, with fewer clients at once from now on."""
+    """One round of every lane; if the GPU's memory does not suffice, with fewer clients
+    at once from now on.
+    """
     notes: list[Note] = []
     clients = sum(own.cohort for own in prepared)
-    return within_memory(lambda engine: _play(lanes, prepared, states, engine, notes), engine, clients, notes)
+    return within_memory(
+        lambda engine: _play(lanes, prepared, states, engine, notes), engine, clients, notes
+    )
 
 
 def within_memory(
     work: Callable[[Engine], Result], engine: Engine, clients: int, notes: list[Note]
 ) -> tuple[Engine, Result]:
-    """Do some work for so many clients with an engine, or with one that takes fewer at once; which one did it."""
+    """Do some work for so many clients with an engine, or with one that takes fewer at
+    once; which one did it.
+    """
     while True:
         try:
             return engine, work(engine)
         except torch.OutOfMemoryError as error:
             engine = _with_less_memory(engine, clients, error)
-            notes.append(Note(f"out of memory: from now on {engine.chunk} clients at once", "warning"))
+            notes.append(
+                Note(f"out of memory: from now on {engine.chunk} clients at once", "warning")
+            )
 
 
 def _play(
-    lanes: Lanes, prepared: Sequence[Prepared], states: Sequence[State], engine: Engine, notes: Sequence[Note]
+    lanes: Lanes,
+    prepared: Sequence[Prepared],
+    states: Sequence[State],
+    engine: Engine,
+    notes: Sequence[Note],
 ) -> list[tuple[State, RoundRecord]]:
     began, started_at = time.perf_counter(), now()
     round = states[0].round
     due = is_due(prepared[0], round)
-    cohorts, coming = ([cohort_of(own, number) for own in prepared] for number in (round, round + 1))
+    cohorts, coming = (
+        [cohort_of(own, number) for own in prepared] for number in (round, round + 1)
+    )
     ends = lanes.run_round(states, cohorts, engine, scored(prepared[0], due), coming)
     after = [settled(state) for state, _ in ends]
-    tables: list[Table] = _evaluate(lanes, prepared, after, engine) if due else [([], None)] * len(prepared)
+    tables: list[Table] = (
+        _evaluate(lanes, prepared, after, engine) if due else [([], None)] * len(prepared)
+    )
     seconds = (time.perf_counter() - began) / len(prepared)
-    records = [record(state, end[1], *own, notes) for state, end, own in zip(after, ends, tables, strict=True)]
-    return [(s, replace(r, seconds=seconds, started_at=started_at)) for s, r in zip(after, records, strict=True)]
+    records = [
+        record(state, end[1], *own, notes)
+        for state, end, own in zip(after, ends, tables, strict=True)
+    ]
+    return [
+        (s, replace(r, seconds=seconds, started_at=started_at))
+        for s, r in zip(after, records, strict=True)
+    ]
 
 
 def _evaluate(
@@ -78,12 +112,20 @@ def _evaluate(
 ) -> list[Table]:
     """Metrics and portraits of every lane."""
     parts = prepared[0].config.evaluation.parts
-    seen = lanes.evaluate_parts(states, [own.clients for own in prepared], engine, parts) if parts else []
+    seen = (
+        lanes.evaluate_parts(states, [own.clients for own in prepared], engine, parts)
+        if parts
+        else []
+    )
     unseen = [own.unseen for own in prepared]
-    new = lanes.evaluate_parts(states, unseen, engine, ("test",), joining=True) if any(unseen) else []
+    new = (
+        lanes.evaluate_parts(states, unseen, engine, ("test",), joining=True) if any(unseen) else []
+    )
     tables: list[Table] = []
     for lane in range(len(prepared)):
-        metrics = [metric for part in parts for metric in metrics_of(part, seen[lane].scores.get(part, {}))]
+        metrics = [
+            metric for part in parts for metric in metrics_of(part, seen[lane].scores.get(part, {}))
+        ]
         metrics += metrics_of("unseen", new[lane].scores.get("test", {})) if new else []
         tables.append((metrics, seen[lane].portraits if seen else {}))
     return tables
@@ -91,7 +133,9 @@ def _evaluate(
 
 def is_due(prepared: Prepared, round: int) -> bool:
     """Whether the models are tried after this round."""
-    return (round + 1) % prepared.config.evaluation.every == 0 or round + 1 == prepared.config.rounds
+    return (
+        round + 1
+    ) % prepared.config.evaluation.every == 0 or round + 1 == prepared.config.rounds
 
 
 def scored(prepared: Prepared, due: bool) -> str | None:
@@ -100,7 +144,11 @@ def scored(prepared: Prepared, due: bool) -> str | None:
 
 
 def record(
-    after: State, report: Report, metrics: list[ClientMetric], portraits: Portraits | None, notes: Sequence[Note]
+    after: State,
+    report: Report,
+    metrics: list[ClientMetric],
+    portraits: Portraits | None,
+    notes: Sequence[Note],
 ) -> RoundRecord:
     """What is stored of a round; without portraits it was not evaluated."""
     return RoundRecord(
@@ -123,26 +171,42 @@ def metrics_of(part: Part, counts: Counts) -> list[ClientMetric]:
     ]
 
 
-def traffic_of(direction: Literal["down", "up"], sizes: Mapping[str, Mapping[int, int]]) -> list[Traffic]:
-    return [Traffic(client, block, direction, size) for block, row in sizes.items() for client, size in row.items()]
+def traffic_of(
+    direction: Literal["down", "up"], sizes: Mapping[str, Mapping[int, int]]
+) -> list[Traffic]:
+    return [
+        Traffic(client, block, direction, size)
+        for block, row in sizes.items()
+        for client, size in row.items()
+    ]
 
 
 def _snapshots(state: State, portraits: Portraits) -> list[Snapshot]:
-    """The small private blocks of every client, such as branch weights, and the portraits of their models."""
+    """The small private blocks of every client, such as branch weights, and the
+    portraits of their models.
+    """
     kept: list[Snapshot] = []
     for client, blocks in state.private.items():
         for name, block in blocks.items():
             if name not in portraits and sum(value.numel() for value in block.values()) <= SMALL:
-                numbers = [number for value in block.values() for number in value.flatten().tolist()]
+                numbers = [
+                    number for value in block.values() for number in value.flatten().tolist()
+                ]
                 kept.append(Snapshot(name, client, numbers))
-    drawn = [Snapshot(name, client, numbers) for name, by in portraits.items() for client, numbers in by.items()]
+    drawn = [
+        Snapshot(name, client, numbers)
+        for name, by in portraits.items()
+        for client, numbers in by.items()
+    ]
     return kept + [snapshot for snapshot in drawn if len(snapshot.numbers) <= SMALL]
 
 
 def _remarks(report: Report) -> list[Note]:
     if report.clients and len({r.client for r in report.refusals}) == len(report.clients):
         first = report.refusals[0]
-        text = f"every update was refused ({first.reason}: {first.detail}); try a lower learning rate"
+        text = (
+            f"every update was refused ({first.reason}: {first.detail}); try a lower learning rate"
+        )
         return [Note(text, "warning")]
     return []
 
@@ -150,7 +214,10 @@ def _remarks(report: Report) -> list[Note]:
 def _with_less_memory(engine: Engine, clients: int, error: Exception) -> Vectorised:
     half = min(engine.chunk, clients) // 2 if isinstance(engine, Vectorised) else 0
     if half < 1:
-        fix = "use a smaller net, fewer branches or components, a smaller batch, or a device with more memory"
+        fix = (
+            "use a smaller net, fewer branches or components, a smaller batch, or a device "
+            "with more memory"
+        )
         raise UserError("one client alone does not fit the memory of the device", fix) from error
     torch.cuda.empty_cache()
     return Vectorised(chunk=half)

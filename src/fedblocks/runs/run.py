@@ -25,14 +25,20 @@ from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.states import state_of
 
-REAL = "federation-run"  # under which the folder of a real federation's run keeps the name that its clients know
+# under which the folder of a real federation's run keeps the name that its clients know
+REAL = "federation-run"
 RUNS = Path("runs")  # where runs go that were given no folder
 
 
 def run(
-    config: Config, out: str | Path | None = None, on_round: OnRound | None = None, on_note: OnNote | None = None
+    config: Config,
+    out: str | Path | None = None,
+    on_round: OnRound | None = None,
+    on_note: OnNote | None = None,
 ) -> RunResult:
-    """Train as a configuration says, in a new folder; `on_round` and `on_note` are told what happens."""
+    """Train as a configuration says, in a new folder; `on_round` and `on_note` are told
+    what happens.
+    """
     prepared = prepare(config)
     path = Path(out) if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     with hardware(config), RunFolder.create(path, config.resolved(), environment()) as folder:
@@ -47,13 +53,18 @@ def resume(
     on_note: OnNote | None = None,
     ingredients: Ingredients | None = None,
 ) -> RunResult:
-    """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had happened.
+    """Go on with a run that was stopped, killed or failed; on the CPU it ends as if nothing had
+    happened.
 
     A run that was made of Python objects needs the same `ingredients` again.
     """
     with RunFolder.open(Path(path)) as folder:
         folder.claim()
-        config = config_of(folder, ingredients) if folder.status != "finished" or ingredients is not None else None
+        config = (
+            config_of(folder, ingredients)
+            if folder.status != "finished" or ingredients is not None
+            else None
+        )
         if config is not None and folder.status != "finished":
             _refuse_real(folder)
             prepared = prepare(with_the_same_engine(config, folder))
@@ -68,16 +79,24 @@ def resume(
 
 
 def with_the_same_engine(config: Config, folder: RunFolder) -> Config:
-    """The configuration of a run; the engine that was chosen for it stays, for the last bits may differ."""
+    """The configuration of a run; the engine that was chosen for it stays, for the last
+    bits may differ.
+    """
     before = folder.store.meta("engine")
-    return config if before is None or config.engine != "auto" else config.model_copy(update={"engine": before})
+    return (
+        config
+        if before is None or config.engine != "auto"
+        else config.model_copy(update={"engine": before})
+    )
 
 
 def _refuse_real(folder: RunFolder) -> None:
     """What clients of a real federation keep is on their disks, not in the folder."""
     if folder.store.meta(REAL) is not None:
         fix = f"go on with: fedblocks federation run {folder.path} --server FOLDER"
-        raise RunFolderError(f"{folder.path} is a run of a real federation, whose clients hold a part of it", fix)
+        raise RunFolderError(
+            f"{folder.path} is a run of a real federation, whose clients hold a part of it", fix
+        )
 
 
 @contextmanager
@@ -89,7 +108,9 @@ def hardware(config: Config) -> Iterator[None]:
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Products and convolutions on a GPU in tensor-float-32 or not; torch by itself allows it for convolutions."""
+    """Products and convolutions on a GPU in tensor-float-32 or not; torch by itself
+    allows it for convolutions.
+    """
     switches: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
     before = [switch.allow_tf32 for switch in switches]
     for switch in switches:
@@ -122,12 +143,16 @@ def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]
     if not folder.checkpoints.is_dir() or not any(folder.checkpoints.glob("round-*")):
         return prepared.setting.start(), []
     loaded = checkpoint.load(folder.checkpoints)
-    notes = [Note(f"passed over a damaged checkpoint: {reason}", "warning") for reason in loaded.skipped]
+    notes = [
+        Note(f"passed over a damaged checkpoint: {reason}", "warning") for reason in loaded.skipped
+    ]
     state = state_of(loaded, prepared.setting.data.x.device)
     start = prepared.setting.start()
     if state.server.keys() != start.server.keys():
         fix = "use the version of the program, and of the method, that started the run"
-        raise CheckpointError(f"the checkpoint of round {loaded.round} holds other blocks than the method has", fix)
+        raise CheckpointError(
+            f"the checkpoint of round {loaded.round} holds other blocks than the method has", fix
+        )
     if loaded.skipped:
         notes.append(Note(f"going on from round {loaded.round}", "warning"))
     return state, notes
@@ -143,6 +168,10 @@ def check_same_data(folder: RunFolder, prepared: Prepared) -> None:
 def _changes(folder: RunFolder) -> list[Note]:
     """What differs from where the run was started and can change the last bits of its results."""
     before, now = folder.environment, environment()
-    differ = [key for key in ("threads", "cpu", "devices", "versions") if before.get(key) != now.get(key)]
+    differ = [
+        key for key in ("threads", "cpu", "devices", "versions") if before.get(key) != now.get(key)
+    ]
     texts = [f"{key} {before.get(key)} -> {now.get(key)}" for key in differ]
-    return [Note(f"not where it was started, last bits may differ: {text}", "warning") for text in texts]
+    return [
+        Note(f"not where it was started, last bits may differ: {text}", "warning") for text in texts
+    ]

@@ -25,7 +25,10 @@ class Shelf:
     """What was read last; files that change meanwhile are not read again."""
 
     pools: OrderedDict[str, DataPool | Federation] = field(default_factory=OrderedDict)
-    federations: OrderedDict[str, tuple[Federation, Federation]] = field(default_factory=OrderedDict)  # read, placed
+    # read, placed
+    federations: OrderedDict[str, tuple[Federation, Federation]] = field(
+        default_factory=OrderedDict
+    )
 
     def pool(self, config: Config) -> DataPool | Federation:
         """The data set of a configuration."""
@@ -49,7 +52,11 @@ class Shelf:
     def _place(self, fresh: Federation, device: torch.device) -> Federation:
         """Federations over the same rows have them on the device once."""
         for read, there in self.federations.values():
-            if _same(read.x, fresh.x) and _same(read.y, fresh.y) and there.x.device.type == device.type:
+            if (
+                _same(read.x, fresh.x)
+                and _same(read.y, fresh.y)
+                and there.x.device.type == device.type
+            ):
                 return replace(fresh, x=there.x, y=there.y)
         return fresh.to(device)
 
@@ -69,7 +76,9 @@ def shared_data() -> Iterator[None]:
 
 
 def known(config: Config, device: torch.device) -> tuple[Federation, Federation]:
-    """The federation of a configuration as it was read, and on a device; from the shelf if there is one."""
+    """The federation of a configuration as it was read, and on a device; from the shelf
+    if there is one.
+    """
     if _OPEN:
         return _OPEN[-1].federation(config, device)
     fresh = federation_of(config)

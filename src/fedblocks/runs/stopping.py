@@ -1,4 +1,6 @@
-"""Ctrl-C: the first lets the round end and stores it, the second stops at once; nothing stored is lost either way."""
+"""Ctrl-C: the first lets the round end and stores it, the second stops at once; nothing
+stored is lost either way.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from fedblocks.runs.storage.record import Note
 
 
 class Stop:
-    """Watches for Ctrl-C while a run is going on; in other threads than the main one it cannot, and does not."""
+    """Watches for Ctrl-C while a run is going on; in other threads than the main one it
+    cannot, and does not.
+    """
 
     def __init__(self, on_note: OnNote) -> None:
         self.asked = False

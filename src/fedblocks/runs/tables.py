@@ -28,7 +28,9 @@ class TableRows(Sequence[Row]):
         columns = self._columns
         texts = [columns, *([_cell(row.get(key)) for key in columns] for row in self)]
         widths = [max(len(text[place]) for text in texts) for place in range(len(columns))]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(text, widths)) for text in texts]
+        lines = [
+            "  ".join(cell.rjust(width) for cell, width in zip(text, widths)) for text in texts
+        ]
         return "\n".join([*([self._title] if self._title else []), *lines])
 
     __repr__ = __str__
@@ -36,7 +38,10 @@ class TableRows(Sequence[Row]):
     def _repr_html_(self) -> str:
         columns = self._columns
         head = "".join(f"<th>{html.escape(key)}</th>" for key in columns)
-        cells = ["".join(f"<td>{html.escape(_cell(row.get(key)))}</td>" for key in columns) for row in self]
+        cells = [
+            "".join(f"<td>{html.escape(_cell(row.get(key)))}</td>" for key in columns)
+            for row in self
+        ]
         body = "".join(f"<tr>{line}</tr>" for line in cells)
         return f"<table><caption>{html.escape(self._title)}</caption><tr>{head}</tr>{body}</table>"
 
@@ -46,7 +51,9 @@ class TableRows(Sequence[Row]):
 
 
 class SummaryTable(dict[str, float | None]):
-    """The numbers of one evaluation by name; `str` shows every evaluated part and model beside them."""
+    """The numbers of one evaluation by name; `str` shows every evaluated part and model
+    beside them.
+    """
 
     def __init__(self, numbers: Mapping[str, float | None], rows: TableRows) -> None:
         super().__init__(numbers)

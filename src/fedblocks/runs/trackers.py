@@ -1,7 +1,7 @@
 """Mirrors of a run in other tools: TensorBoard, Weights & Biases, Trackio, MLflow.
 
-A mirror only watches. Nothing of it enters the configuration or the results, and one that fails is switched off with a
-warning while the run goes on.
+A mirror only watches. Nothing of it enters the configuration or the results, and one that fails is
+switched off with a warning while the run goes on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class TensorBoard:
 
 
 class Wandb:
-    """Weights & Biases, offline unless WANDB_MODE says otherwise: nothing leaves the machine unasked."""
+    """Weights & Biases, offline unless WANDB_MODE says otherwise: nothing leaves the
+    machine unasked.
+    """
 
     def __init__(self, folder: Path, config: Config) -> None:
         mode = os.environ.get("WANDB_MODE", "offline")
@@ -112,7 +114,9 @@ TRACKERS: dict[str, Callable[[Path, Config], Tracker]] = {
 class Mirrors:
     """Some trackers beside one run: give `on_round` to `run`, and close when it has ended."""
 
-    def __init__(self, names: Sequence[str], folder: Path, config: Config, tell: OnNote | None = None) -> None:
+    def __init__(
+        self, names: Sequence[str], folder: Path, config: Config, tell: OnNote | None = None
+    ) -> None:
         self._folder, self._config, self._tell = folder, config, tell or (lambda note: None)
         self._waiting = [name for name in dict.fromkeys(map(known, names)) if self._is_there(name)]
         self._open: dict[str, Tracker] = {}
@@ -144,26 +148,46 @@ class Mirrors:
         package, command = NEEDS[name]
         if find_spec(package) is not None:
             return True
-        self._tell(Note(f'tracker "{name}" is off: it needs the package {package}; {command}', "warning"))
+        self._tell(
+            Note(f'tracker "{name}" is off: it needs the package {package}; {command}', "warning")
+        )
         return False
 
     def _safely(self, name: str, action: Callable[[], None]) -> None:
         try:
             action()
-        except (Exception, SystemExit) as error:  # whatever other people's code does, the run goes on
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # whatever other people's code does, the run goes on
             self._open.pop(name, None)
-            self._tell(Note(f'tracker "{name}" failed and is off: {type(error).__name__}: {error}', "warning"))
+            self._tell(
+                Note(
+                    f'tracker "{name}" failed and is off: {type(error).__name__}: {error}',
+                    "warning",
+                )
+            )
 
 
 def numbers_of(done: RoundDone) -> dict[str, float]:
     """What is mirrored of a round."""
     accuracy = {f"accuracy/{part}": mean for part, mean in done.accuracy.items()}
     traffic = {"megabytes/down": done.bytes_down / 1e6, "megabytes/up": done.bytes_up / 1e6}
-    return {**accuracy, **traffic, "clients": done.clients, "refused": done.refused, "seconds": done.seconds}
+    return {
+        **accuracy,
+        **traffic,
+        "clients": done.clients,
+        "refused": done.refused,
+        "seconds": done.seconds,
+    }
 
 
 def _flat(table: Any, above: str = "") -> dict[str, str]:
     """Nested tables as `method.lr` -> text."""
     if not isinstance(table, dict):
         return {above: str(table)[:500]}
-    return {k: v for key, value in table.items() for k, v in _flat(value, f"{above}.{key}" if above else key).items()}
+    return {
+        k: v
+        for key, value in table.items()
+        for k, v in _flat(value, f"{above}.{key}" if above else key).items()
+    }

@@ -29,25 +29,36 @@ def state_leaves(state: State) -> Leaves:
 
 
 def _leaves(where: str, blocks: Blocks) -> Leaves:
-    return {f'{where} block "{b}", tensor "{k}"': v for b, block in blocks.items() for k, v in block.items()}
+    return {
+        f'{where} block "{b}", tensor "{k}"': v
+        for b, block in blocks.items()
+        for k, v in block.items()
+    }
 
 
-def judged(setting: Experiment, state: State, engine: Engine, clients: list[int] | None = None) -> Leaves:
+def judged(
+    setting: Experiment, state: State, engine: Engine, clients: list[int] | None = None
+) -> Leaves:
     """How all models of all clients do, for clients that took part and for clients that join."""
     who = list(range(setting.data.clients)) if clients is None else clients
     leaves: Leaves = {}
     for joining in (False, True):
         for view, scores in evaluate(setting, state, who, engine, joining=joining).items():
             model = f'view "{view}"' + (" of a joining client" if joining else "")
-            leaves |= {f"{model}, client {c}: correct, scored, loss": torch.tensor(s) for c, s in scores.items()}
+            leaves |= {
+                f"{model}, client {c}: correct, scored, loss": torch.tensor(s)
+                for c, s in scores.items()
+            }
     return leaves
 
 
 def report_leaves(report: Report) -> Leaves:
     """What a round's report says, as numbers."""
     tables: dict[str, Mapping[str, Mapping[int, object]]] = {
-        "bytes down": report.bytes_down, "bytes up": report.bytes_up, "scores after training": report.counts,
-    }  # fmt: skip
+        "bytes down": report.bytes_down,
+        "bytes up": report.bytes_up,
+        "scores after training": report.counts,
+    }
     return {
         f'{what} "{name}", client {client}': torch.tensor(value)
         for what, table in tables.items()
@@ -67,7 +78,9 @@ def differences(ours: Leaves, theirs: Leaves, tolerance: float = 0.0) -> list[st
 
 def _difference(place: str, a: Tensor, b: Tensor, tolerance: float) -> str:
     if a.shape != b.shape or a.dtype != b.dtype:
-        return f"{place}: {a.dtype} of shape {list(a.shape)}, not {b.dtype} of shape {list(b.shape)}"
+        return (
+            f"{place}: {a.dtype} of shape {list(a.shape)}, not {b.dtype} of shape {list(b.shape)}"
+        )
     if torch.equal(a, b):
         return ""
     gap = (a.double() - b.double()).abs()

@@ -40,9 +40,18 @@ class Check:
 CHECKS: tuple[Invariant, ...] = (
     Invariant(1, "engines_agree", "engines agree", repeatability.engines_agree),
     Invariant(2, "resume", "a resumed run is an uninterrupted one", repeatability.resume),
-    Invariant(3, "client_order", "the order of clients does not matter", repeatability.client_order),
-    Invariant(4, "input_unchanged", "a round does not change its input", repeatability.input_unchanged),
-    Invariant(5, "absent_clients", "an absent client keeps its private blocks", participation.absent_clients),
+    Invariant(
+        3, "client_order", "the order of clients does not matter", repeatability.client_order
+    ),
+    Invariant(
+        4, "input_unchanged", "a round does not change its input", repeatability.input_unchanged
+    ),
+    Invariant(
+        5,
+        "absent_clients",
+        "an absent client keeps its private blocks",
+        participation.absent_clients,
+    ),
     Invariant(6, "padding", "padding has no effect", repeatability.padding),
     Invariant(7, "named_blocks_move", "exactly the named blocks move", movement.named_blocks_move),
     Invariant(8, "planned_bytes", "only planned blocks travel", traffic.planned_bytes),
@@ -50,14 +59,28 @@ CHECKS: tuple[Invariant, ...] = (
     Invariant(10, "broken_client", "a broken client is an absent one", participation.broken_client),
     Invariant(11, "unwritten_slots", "a slot nobody writes is unchanged", traffic.unwritten_slots),
     Invariant(12, "weights", "weights are sound and shares sum to 1", traffic.weights),
-    Invariant(13, "learn_from_each_other", "clients learn from each other", learning.learn_from_each_other),
+    Invariant(
+        13, "learn_from_each_other", "clients learn from each other", learning.learn_from_each_other
+    ),
     Invariant(14, "no_dead_knobs", "every knob changes the outcome", learning.no_dead_knobs),
-    Invariant(15, "evaluation", "evaluation changes nothing", repeatability.evaluation_changes_nothing),
+    Invariant(
+        15, "evaluation", "evaluation changes nothing", repeatability.evaluation_changes_nothing
+    ),
     Invariant(16, "training_helps", "training helps", learning.training_helps),
-    Invariant(17, "statelessness", "clients keep what is private, and no more", participation.statelessness),
+    Invariant(
+        17,
+        "statelessness",
+        "clients keep what is private, and no more",
+        participation.statelessness,
+    ),
     Invariant(18, "reviewed_plan", "the plan is the reviewed one", movement.reviewed_plan),
     Invariant(19, "reductions", "the method reduces to simpler ones", reductions.reductions),
-    Invariant(20, "client_twice", "a client twice is a client of double weight", participation.client_twice),
+    Invariant(
+        20,
+        "client_twice",
+        "a client twice is a client of double weight",
+        participation.client_twice,
+    ),
 )
 
 
@@ -74,8 +97,13 @@ def check_method(example: Example) -> Iterator[Check]:
 def run_check(invariant: Invariant, example: Example) -> Check:
     """The verdict on one invariant. An exception must be needed: one that excuses nothing fails."""
     problems = _find_problems(invariant, example)
-    reasons = {k: why for k, why in example.exceptions.items() if k.partition("/")[0] == invariant.name}
-    excused = {key: [p for p in problems if key in (invariant.name, f"{invariant.name}/{p.part}")] for key in reasons}
+    reasons = {
+        k: why for k, why in example.exceptions.items() if k.partition("/")[0] == invariant.name
+    }
+    excused = {
+        key: [p for p in problems if key in (invariant.name, f"{invariant.name}/{p.part}")]
+        for key in reasons
+    }
     left = [p.text for p in problems if all(p not in some for some in excused.values())]
     left += [f'the exception "{key}" is not needed' for key, some in excused.items() if not some]
     sentences = left or [f"excepted: {why}" for why in reasons.values()]
@@ -83,9 +111,12 @@ def run_check(invariant: Invariant, example: Example) -> Check:
 
 
 def _find_problems(invariant: Invariant, example: Example) -> list[LearningProblem]:
-    """Find the problems; an error is one too, because a method that cannot be run keeps no invariant."""
+    """Find the problems; an error is one too, because a method that cannot be run keeps
+    no invariant.
+    """
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # nets of examples are so small that more threads only wait for each other
+    # nets of examples are so small that more threads only wait for each other
+    torch.set_num_threads(1)
     try:
         return invariant.find(example)
     except Exception as error:
@@ -97,5 +128,9 @@ def _find_problems(invariant: Invariant, example: Example) -> list[LearningProbl
 
 
 def _brief(sentences: list[str]) -> str:
-    shown = [*sentences[:SHOWN], f"... and {len(sentences) - SHOWN} more"] if len(sentences) > SHOWN else sentences
+    shown = (
+        [*sentences[:SHOWN], f"... and {len(sentences) - SHOWN} more"]
+        if len(sentences) > SHOWN
+        else sentences
+    )
     return "\n".join(shown)

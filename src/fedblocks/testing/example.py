@@ -18,18 +18,23 @@ Make = Callable[..., Method]  # a method's class, or a function of its options
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """With these options the method is another one: blocks of ours equal blocks of theirs, tensor by tensor."""
+    """With these options the method is another one: blocks of ours equal blocks of
+    theirs, tensor by tensor.
+    """
 
     says: str
     equals: Make
     blocks: Mapping[str, str]  # our block -> theirs
     options: Mapping[str, Any] = field(default_factory=dict)  # of our method
-    theirs: Mapping[str, Any] = field(default_factory=dict)  # options of the other, besides those both have
+    # options of the other, besides those both have
+    theirs: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class Alone:
-    """With these options and a single client, these blocks together are a net trained by `torch.optim.SGD`."""
+    """With these options and a single client, these blocks together are a net trained
+    by `torch.optim.SGD`.
+    """
 
     blocks: tuple[str, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -44,22 +49,32 @@ class Example:
     method: Make
     options: Mapping[str, Any]  # the method's, its net included
     federation: Federation
-    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"all": {}})  # options of a group alone
+    # options of a group alone
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"all": {}})
     members: Sequence[str] = ()  # the group of each client; empty: there is one group
     rounds: int = 3
     cohort: int = 4  # clients in a round
     seed: int = 0
-    others: Mapping[str, Any] = field(default_factory=dict)  # another value of an option, to see that it matters
+    # another value of an option, to see that it matters
+    others: Mapping[str, Any] = field(default_factory=dict)
     reductions: tuple[Reduction | Alone, ...] = ()
     plan: str | None = None  # the reviewed plan
-    exceptions: Mapping[str, str] = field(default_factory=dict)  # "check" or "check/part" -> why it cannot hold
+    # "check" or "check/part" -> why it cannot hold
+    exceptions: Mapping[str, str] = field(default_factory=dict)
 
     def methods(self, **changes: Any) -> dict[str, Method]:
         """The method of each group, with some options changed."""
-        return {group: self.method(**{**self.options, **own, **changes}) for group, own in self.groups.items()}
+        return {
+            group: self.method(**{**self.options, **own, **changes})
+            for group, own in self.groups.items()
+        }
 
-    def setting(self, federation: Federation | None = None, origins: Sequence[int] = (), **changes: Any) -> Experiment:
-        """A setting of its own, so that nothing can hide on an object; `origins` names whom each client stands for."""
+    def setting(
+        self, federation: Federation | None = None, origins: Sequence[int] = (), **changes: Any
+    ) -> Experiment:
+        """A setting of its own, so that nothing can hide on an object; `origins` names
+        whom each client stands for.
+        """
         chosen = self.federation if federation is None else federation
         members = [self.members[i] for i in origins] if origins and self.members else self.members
         return Experiment(self.methods(**changes), chosen, self.seed, members)

@@ -36,7 +36,8 @@ from fedblocks.testing.extras import extras
 from fedblocks.testing.federations import small_federation, small_net
 from fedblocks.testing.routes import routes
 
-USUAL: dict[str, Any] = {"lr": 0.2, "epochs": 1, "batch_size": 4}  # several batches each, most with a part left over
+# several batches each, most with a part left over
+USUAL: dict[str, Any] = {"lr": 0.2, "epochs": 1, "batch_size": 4}
 UNKNOWN = {
     "reviewed_plan": "no reviewed plan was given",
     "reductions": "no reductions were given",
@@ -86,14 +87,22 @@ def is_fedavg(says: str, blocks: Mapping[str, str], **options: Any) -> Reduction
 
 
 def _large_tau(**slow: float) -> Reduction:
-    """With a second moment that stays at tau squared, 2 tau as learning rate takes the whole average change."""
+    """With a second moment that stays at tau squared, 2 tau as learning rate takes the
+    whole average change.
+    """
     return is_fedavg("a large tau", {"model": "model"}, server_lr=2e5, beta1=0.0, tau=1e5, **slow)
 
 
 def ours(
-    name: str, method: Make, *known: Reduction | Alone, exceptions: Mapping[str, str] | None = None, **options: Any
+    name: str,
+    method: Make,
+    *known: Reduction | Alone,
+    exceptions: Mapping[str, str] | None = None,
+    **options: Any,
 ) -> Callable[[], Example]:
-    """An example for one of our methods: its plan must be reviewed and its reductions known, or excepted."""
+    """An example for one of our methods: its plan must be reviewed and its reductions
+    known, or excepted.
+    """
 
     def make() -> Example:
         example = example_for(method, plan=reviewed(name), reductions=known, **options)
@@ -112,15 +121,30 @@ _POOL: dict[str, Any] = {"widths": (6, 5), "dropout": 0.0, "summary_width": 4, "
 EXAMPLES: dict[str, Callable[[], Example]] = {
     "local": ours("local", Local, Alone(("model",))),
     "fedavg": ours("fedavg", FedAvg, Alone(("model",))),
-    "fedprox": ours("fedprox", FedProx, is_fedavg("strength 0", {"model": "model"}, strength=0.0), strength=0.5),
+    "fedprox": ours(
+        "fedprox", FedProx, is_fedavg("strength 0", {"model": "model"}, strength=0.0), strength=0.5
+    ),
     "fedavg_ft": ours("fedavg_ft", FedAvgFT, is_fedavg("training", {"model": "model"})),
     "fedper": ours("fedper", FedPer, Alone(("body", "head"))),
     "ditto": ours(
-        "ditto", Ditto, is_fedavg("the shared model", {"shared": "model"}),
+        "ditto",
+        Ditto,
+        is_fedavg("the shared model", {"shared": "model"}),
         Reduction("strength 0 is Local", Local, {"personal": "model"}, {"strength": 0.0}),
     ),
-    "ifca": ours("ifca", IFCA, is_fedavg("one cluster", {"clusters": "model"}, clusters=1), clusters=2, seed=5),
-    "fedem": ours("fedem", FedEM, is_fedavg("one component", {"components": "model"}, components=1), components=2),
+    "ifca": ours(
+        "ifca",
+        IFCA,
+        is_fedavg("one cluster", {"clusters": "model"}, clusters=1),
+        clusters=2,
+        seed=5,
+    ),
+    "fedem": ours(
+        "fedem",
+        FedEM,
+        is_fedavg("one component", {"components": "model"}, components=1),
+        components=2,
+    ),
     "pfedmb": ours(
         "pfedmb",
         PFedMB,
@@ -129,54 +153,106 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
         others={"drop_below": 0.49},  # of weights near a half
     ),
     "modfl": ours(
-        "modfl", ModFL, is_fedavg("one operation cohort", {"configuration": "model"}, operations=1, cohorts="found"),
-        operations=2, others={"cohorts": "found"},
+        "modfl",
+        ModFL,
+        is_fedavg(
+            "one operation cohort", {"configuration": "model"}, operations=1, cohorts="found"
+        ),
+        operations=2,
+        others={"cohorts": "found"},
         exceptions={
             "no_dead_knobs/warmup": "it matters where cohorts are found, and here they are given",
-            "no_dead_knobs/operations": "a third cohort, of nobody, changes nothing where cohorts are given",
+            "no_dead_knobs/operations": "a third cohort, of nobody, changes nothing where "
+            "cohorts are given",
         },
     ),
     "clustered": ours(
-        "clustered", Clustered, is_fedavg("a cluster that never splits", {"clusters": "model"}, never_split=True),
-        max_clusters=3, epsilon1=2.0, epsilon2=0.2, first_round=0, min_size=1,
-        others={"max_clusters": 2, "epsilon1": 0.2, "epsilon2": 2.0, "min_size": 3, "weigh_by": "clients"},
+        "clustered",
+        Clustered,
+        is_fedavg("a cluster that never splits", {"clusters": "model"}, never_split=True),
+        max_clusters=3,
+        epsilon1=2.0,
+        epsilon2=0.2,
+        first_round=0,
+        min_size=1,
+        others={
+            "max_clusters": 2,
+            "epsilon1": 0.2,
+            "epsilon2": 2.0,
+            "min_size": 3,
+            "weigh_by": "clients",
+        },
         exceptions={
             "unwritten_slots/clusters": "a split fills the slot of the new cluster",
             "unwritten_slots/membership": "a split gives its members their new cluster",
         },
     ),
     "pfedme": ours(
-        "pfedme", PFedMe,
+        "pfedme",
+        PFedMe,
         Reduction(
-            "one inner step on one batch is a step of FedAvg", FedAvg, {"shared": "model"},
-            {"inner_steps": 1, "local_rounds": 1, "batch_size": 20}, {"lr": 0.2 * 2.0 * 0.1, "batch_size": 20},
+            "one inner step on one batch is a step of FedAvg",
+            FedAvg,
+            {"shared": "model"},
+            {"inner_steps": 1, "local_rounds": 1, "batch_size": 20},
+            {"lr": 0.2 * 2.0 * 0.1, "batch_size": 20},
         ),
-        strength=2.0, inner_lr=0.1, inner_steps=3, local_rounds=0,
+        strength=2.0,
+        inner_lr=0.1,
+        inner_steps=3,
+        local_rounds=0,
     ),
     "mean_reg_mtl": ours(
-        "mean_reg_mtl", MeanRegMTL,
-        Reduction("strength 0 is Local", Local, {"model": "model"}, {"strength": 0.0}, {"optimizer": _DECAY}),
+        "mean_reg_mtl",
+        MeanRegMTL,
+        Reduction(
+            "strength 0 is Local",
+            Local,
+            {"model": "model"},
+            {"strength": 0.0},
+            {"optimizer": _DECAY},
+        ),
     ),
     "fedyogi": ours("fedyogi", FedYogi, _large_tau(beta2=1 - 1e-13), others=_BETAS, **_QUICK),
     "fedadam": ours("fedadam", FedAdam, _large_tau(beta2=1 - 1e-13), others=_BETAS, **_QUICK),
     "fedadagrad": ours("fedadagrad", FedAdagrad, _large_tau(), **_QUICK),
     "apfl": ours(
-        "apfl", APFL, is_fedavg("the shared model", {"shared": "model"}),
-        Reduction("alpha 1 is Local", Local, {"personal": "model"}, {"alpha": 1.0, "adapt_alpha": "never"}),
-        adapt_alpha="step", others={"adapt_alpha": "round", "mixing": "outputs"},
+        "apfl",
+        APFL,
+        is_fedavg("the shared model", {"shared": "model"}),
+        Reduction(
+            "alpha 1 is Local", Local, {"personal": "model"}, {"alpha": 1.0, "adapt_alpha": "never"}
+        ),
+        adapt_alpha="step",
+        others={"adapt_alpha": "round", "mixing": "outputs"},
     ),
     "lg_fedavg": ours(
-        "lg_fedavg", LGFedAvg, is_fedavg("nothing local", {"top": "model"}, top_layers=2),
-        Alone(("bottom", "top")), others={"lg_global": "bottom", "top_layers": 2},
+        "lg_fedavg",
+        LGFedAvg,
+        is_fedavg("nothing local", {"top": "model"}, top_layers=2),
+        Alone(("bottom", "top")),
+        others={"lg_global": "bottom", "top_layers": 2},
     ),
     "fedrep": ours(
-        "fedrep", FedRep,
-        Reduction("heads that never train are FedBABU's", FedBABU, {"body": "body"}, {"head_epochs": 0}), head_epochs=3,
+        "fedrep",
+        FedRep,
+        Reduction(
+            "heads that never train are FedBABU's", FedBABU, {"body": "body"}, {"head_epochs": 0}
+        ),
+        head_epochs=3,
     ),
     "fedbabu": ours(
-        "fedbabu", FedBABU,
-        Reduction("training is FedRep's without its heads", FedRep, {"body": "body"}, {}, {"head_epochs": 0}),
-        tune_epochs=2, others={"tune": "head"},
+        "fedbabu",
+        FedBABU,
+        Reduction(
+            "training is FedRep's without its heads",
+            FedRep,
+            {"body": "body"},
+            {},
+            {"head_epochs": 0},
+        ),
+        tune_epochs=2,
+        others={"tune": "head"},
     ),
     "fedmn": ours(
         "fedmn",
@@ -188,9 +264,13 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
             {"modules": (1, 1, 1)},
             {"net": _PATH},
         ),
-        exceptions={"named_blocks_move/gates": "a client without a step to take has the gates of an evaluation"},
+        exceptions={
+            "named_blocks_move/gates": "a client without a step to take has the gates of "
+            "an evaluation"
+        },
         lr=0.5,
-        router_samples=0,  # a draw of examples is another one where a client's examples are there twice
+        # a draw of examples is another one where a client's examples are there twice
+        router_samples=0,
         eval_gate="soft",  # what moves the router a little moves these, and hard choices not yet
         others={"gate_mode": "soft", "eval_gate": "mode", "modules": (2, 3, 2), "widths": (5, 6)},
         **_POOL,
@@ -202,11 +282,13 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
             ("encoder", "module.2", "output"),
             {"net": _PATH, "modules": (1, 1, 1), "widths": None, "dropout": None},
         ),
-        exceptions={"client_twice": "clients count alike whatever they hold, as in the released code"},
+        exceptions={
+            "client_twice": "clients count alike whatever they hold, as in the released code"
+        },
         spread=0.5,
         lr=0.1,
         others={"modules": (2, 2, 3), "widths": (5, 6)},
         **_POOL,
     ),
-}  # fmt: skip
+}
 EXAMPLES |= extras() | routes()

@@ -17,18 +17,26 @@ from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
 
 FEATURES, CLASSES = 6, 4
-SIZES = (10, 7, 3, 8, 5, 6)  # training examples; the last is even, so that its halves double when it does
+# training examples; the last is even, so that its halves double when it does
+SIZES = (10, 7, 3, 8, 5, 6)
 
 
 def small_net(dtype: torch.dtype = torch.float64) -> Net:
     """A perceptron 6-5-4, in double precision so that checks may be sharp."""
-    return Net.of(lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.Tanh(), nn.Linear(5, CLASSES)), dtype=dtype)
+    return Net.of(
+        lambda: nn.Sequential(nn.Linear(FEATURES, 5), nn.Tanh(), nn.Linear(5, CLASSES)), dtype=dtype
+    )
 
 
 def small_federation(
-    sizes: Sequence[int] = SIZES, tags: Sequence[str] = (), dtype: torch.dtype = torch.float64, seed: int = 0
+    sizes: Sequence[int] = SIZES,
+    tags: Sequence[str] = (),
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
 ) -> Federation:
-    """Clients of unequal sizes and two kinds: every second one takes two of the classes for each other."""
+    """Clients of unequal sizes and two kinds: every second one takes two of the classes
+    for each other.
+    """
     rng = generator(seed, "small federation")
     kinds = np.arange(len(sizes)) % 2
     parts = [(size, 3, 10) for size in sizes]  # train, validation, test
@@ -40,9 +48,14 @@ def small_federation(
     cuts = np.split(np.arange(len(owner)), np.cumsum(np.array(parts).ravel())[:-1])
     train, validation, test = (Rows.of(cuts[part::3]) for part in range(3))
     return Federation(
-        torch.from_numpy(x).to(dtype), torch.from_numpy(y), train, validation, test, CLASSES,
+        torch.from_numpy(x).to(dtype),
+        torch.from_numpy(y),
+        train,
+        validation,
+        test,
+        CLASSES,
         tags=dict.fromkeys(tags, kinds),
-    )  # fmt: skip
+    )
 
 
 def without_training_rows(federation: Federation, client: int) -> Federation:
@@ -53,7 +66,10 @@ def without_training_rows(federation: Federation, client: int) -> Federation:
 def with_rows_doubled(federation: Federation, client: int) -> Federation:
     """The same clients, one of which holds each training row twice, side by side."""
     return replace(
-        federation, train=Rows.of([np.repeat(r, 2) if c == client else r for c, r in enumerate(federation.train)])
+        federation,
+        train=Rows.of(
+            [np.repeat(r, 2) if c == client else r for c, r in enumerate(federation.train)]
+        ),
     )
 
 
@@ -61,8 +77,12 @@ def with_junk_first(federation: Federation, value: float, label: int) -> Federat
     """The same clients over a pool whose row 0, which engines pad with, belongs to nobody."""
     x, y = federation.x, federation.y
     junk = torch.full_like(x[:1], value if x.is_floating_point() else label)
-    rows: dict[str, Any] = {part: own.renumber(own.index + 1) for part, own in federation.parts.items()}
-    return replace(federation, x=torch.cat([junk, x]), y=torch.cat([torch.full_like(y[:1], label), y]), **rows)
+    rows: dict[str, Any] = {
+        part: own.renumber(own.index + 1) for part, own in federation.parts.items()
+    }
+    return replace(
+        federation, x=torch.cat([junk, x]), y=torch.cat([torch.full_like(y[:1], label), y]), **rows
+    )
 
 
 def with_broken_inputs(federation: Federation, client: int) -> Federation:

@@ -22,29 +22,40 @@ from fedblocks.testing.rounds import run
 
 FELT = 1e-6  # a loss that changes by less than this share has not changed
 ROUNDS = 25  # in which training must help
-NEEDS: dict[str, dict[str, Any]] = {"keep_optimizer": {"optimizer": SGD(momentum=0.5)}}  # nothing to keep without
+# nothing to keep without
+NEEDS: dict[str, dict[str, Any]] = {"keep_optimizer": {"optimizer": SGD(momentum=0.5)}}
 TRAFFIC = "traffic"
 FALL = 0.9  # of the loss at the start
 
 
 def learn_from_each_other(example: Example) -> list[LearningProblem]:
     """Other people's data change my predictions exactly if something is shared."""
-    shares = any(isinstance(b, Federated) for m in example.methods().values() for b in m.blocks().values())
+    shares = any(
+        isinstance(b, Federated) for m in example.methods().values() for b in m.blocks().values()
+    )
     failures: list[LearningProblem] = []
     for client in example.everybody[:2]:
         scores = []
-        for federation in (example.federation, with_other_data_elsewhere(example.federation, client)):
+        for federation in (
+            example.federation,
+            with_other_data_elsewhere(example.federation, client),
+        ):
             setting = example.setting(federation)
             state = run(setting, Sequential(), [example.everybody] * example.rounds).last
             scores.append(judged(setting, state, Sequential(), [client]))
         changed = differences(scores[1], scores[0], FELT)
         if shares and not changed:
             failures.append(
-                LearningProblem(f"other data elsewhere change nothing for client {client}, yet blocks are shared")
+                LearningProblem(
+                    f"other data elsewhere change nothing for client {client}, yet "
+                    f"blocks are shared"
+                )
             )
         if not shares:
             message = "nothing is shared, yet other data elsewhere change"
-            failures += [LearningProblem(f"{message} {text}") for text in differences(scores[1], scores[0])]
+            failures += [
+                LearningProblem(f"{message} {text}") for text in differences(scores[1], scores[0])
+            ]
     return failures
 
 
@@ -66,18 +77,27 @@ def _deadness(example: Example, name: str, value: Any, usual: Leaves) -> str:
     except Exception as error:
         return f"cannot be run ({type(error).__name__}: {error}); name another value in `others`"
     if not isinstance(value, bool):  # a switch may save traffic and nothing else; a number may not
-        before, after = ({k: v for k, v in some.items() if k != TRAFFIC} for some in (before, after))
+        before, after = (
+            {k: v for k, v in some.items() if k != TRAFFIC} for some in (before, after)
+        )
     now = next(iter(example.methods().values())).options()[name]
     return "" if differences(after, before, FELT) else f"gives the same models as {name} = {now}"
 
 
 def _outcome(example: Example, changes: Mapping[str, Any]) -> Leaves:
-    """How the models do after some rounds with some options changed (losses, which every change moves), and traffic."""
+    """How the models do after some rounds with some options changed (losses, which
+    every change moves), and traffic.
+    """
     setting = example.setting(**changes)
     done = run(setting, Vectorised(), example.cohorts())
-    losses = {place: scores[2] for place, scores in judged(setting, done.last, Vectorised()).items()}
+    losses = {
+        place: scores[2] for place, scores in judged(setting, done.last, Vectorised()).items()
+    }
     ways = [way for report in done.reports for way in (report.bytes_down, report.bytes_up)]
-    return {**losses, TRAFFIC: torch.tensor([sum(sum(row.values()) for row in way.values()) for way in ways])}
+    return {
+        **losses,
+        TRAFFIC: torch.tensor([sum(sum(row.values()) for row in way.values()) for way in ways]),
+    }
 
 
 def _knobs(example: Example) -> dict[str, Any]:
@@ -88,8 +108,15 @@ def _knobs(example: Example) -> dict[str, Any]:
         raise ValueError(f"{example.name} has no option {', '.join(sorted(unknown))}")
     own = {name for group in example.groups.values() for name in group}
     known = options_of(type(method))
-    guessed = {name: _other(value, known[name]) for name, value in method.options().items() if name not in own}
-    return {**{name: value for name, value in guessed.items() if value is not None}, **example.others}
+    guessed = {
+        name: _other(value, known[name])
+        for name, value in method.options().items()
+        if name not in own
+    }
+    return {
+        **{name: value for name, value in guessed.items() if value is not None},
+        **example.others,
+    }
 
 
 def _other(value: Any, option: Option) -> Any:
@@ -123,7 +150,10 @@ def training_helps(example: Example) -> list[LearningProblem]:
         if lowest < FALL * start:
             return []
     return [
-        LearningProblem(f"the personal loss was {start:.4g} at the start and at best {lowest:.4g} in {ROUNDS} rounds")
+        LearningProblem(
+            f"the personal loss was {start:.4g} at the start and at best "
+            f"{lowest:.4g} in {ROUNDS} rounds"
+        )
     ]
 
 

@@ -1,4 +1,6 @@
-"""Checks 7 and 18: each phase moves the blocks that it names, and the plan is the one that was reviewed."""
+"""Checks 7 and 18: each phase moves the blocks that it names, and the plan is the one
+that was reviewed.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,25 @@ from fedblocks.testing.rounds import run
 
 
 def named_blocks_move(example: Example) -> list[LearningProblem]:
-    """Every tensor of every named block moves in each phase of each client with data, and no other does."""
+    """Every tensor of every named block moves in each phase of each client with data,
+    and no other does.
+    """
     failures: list[LearningProblem] = []
     setting = example.setting()
     states = [setting.start(), run(setting, Vectorised(), [example.everybody]).last]
     with_data = [c for c in example.everybody if len(setting.data.train[c])]
     for group, members in setting.members(with_data).items():
         ways: list[tuple[Engine, list[int]]] = [(Vectorised(), members)]
-        ways += [(Sequential(), [client]) for client in members[:2]]  # one by one: their data are not padded alike
+        # one by one: their data are not padded alike
+        ways += [(Sequential(), [client]) for client in members[:2]]
         for engine, clients in ways:
             for purpose, phases in _stretches(setting.methods[group]):
                 for state in states:
                     moved = _moves(_Place(setting, state, engine, group, clients, purpose), phases)
                     where = f"{purpose}, round {state.round}, {engine.name}"
-                    failures += [LearningProblem(f"{text} ({where})", block) for block, text in moved]
+                    failures += [
+                        LearningProblem(f"{text} ({where})", block) for block, text in moved
+                    ]
     return failures
 
 
@@ -58,9 +65,13 @@ class _Place:
     purpose: str
 
     def after(self, phases: Sequence[Phase]) -> Blocks:
-        """Everything that the clients hold after some phases, before they finish: [clients, ...]."""
+        """Everything that the clients hold after some phases, before they finish:
+        [clients, ...].
+        """
         training = self.purpose != "adapt"
-        job = self.setting.job(self.group, self.clients, self.state, list(phases), training, self.purpose)
+        job = self.setting.job(
+            self.group, self.clients, self.state, list(phases), training, self.purpose
+        )
         method = copy.copy(job.method)
         object.__setattr__(method, "finish", lambda blocks, start, client: blocks)
         own = {f.name: getattr(job, f.name) for f in fields(Job)}
@@ -79,14 +90,19 @@ class _OpenJob(Job):
 def _moves(place: _Place, phases: Sequence[Phase]) -> Iterator[tuple[str, str]]:
     """What each phase moved that it did not name, and what it named and did not move."""
     for number, phase in enumerate(phases, 1):
-        not_yet = [*phases[: number - 1], replace(phase, steps=0)]  # what `begin` does is no movement of the phase
+        # what `begin` does is no movement of the phase
+        not_yet = [*phases[: number - 1], replace(phase, steps=0)]
         before, after = place.after(not_yet), place.after(phases[:number])
         for name, block in after.items():
             for key, value in block.items():
                 for row, client in enumerate(place.clients):
                     reason = _wrong_move(value[row], before[name][key][row], name in phase.train)
                     if reason:
-                        yield name, f'phase {number}, client {client}, block "{name}", tensor "{key}": {reason}'
+                        yield (
+                            name,
+                            f'phase {number}, client {client}, block "{name}", tensor "{key}": '
+                            f"{reason}",
+                        )
 
 
 def _wrong_move(now: Tensor, then: Tensor, named: bool) -> str:
@@ -97,13 +113,21 @@ def _wrong_move(now: Tensor, then: Tensor, named: bool) -> str:
 
 
 def reviewed_plan(example: Example) -> list[LearningProblem]:
-    """The plan, printed from the code, is the text that somebody has read and compared with the paper."""
+    """The plan, printed from the code, is the text that somebody has read and compared
+    with the paper.
+    """
     text = plan_text(example)
     if plan_text(example) != text:
         return [LearningProblem("the plan is printed differently the second time")]
     if example.plan is None:
-        return [LearningProblem(f"no reviewed plan is given; read this one and give it as `plan`:\n{text}")]
-    lines = unified_diff(example.plan.splitlines(), text.splitlines(), "reviewed", "now", lineterm="", n=0)
+        return [
+            LearningProblem(
+                f"no reviewed plan is given; read this one and give it as `plan`:\n{text}"
+            )
+        ]
+    lines = unified_diff(
+        example.plan.splitlines(), text.splitlines(), "reviewed", "now", lineterm="", n=0
+    )
     changes = "\n".join(lines)
     return problems([f"the plan is not the reviewed one:\n{changes}"] if changes else [])
 

@@ -15,7 +15,11 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.compare import Leaves, close, differences, judged, state_leaves
 from fedblocks.testing.example import Example
-from fedblocks.testing.federations import with_broken_inputs, with_rows_doubled, without_training_rows
+from fedblocks.testing.federations import (
+    with_broken_inputs,
+    with_rows_doubled,
+    without_training_rows,
+)
 from fedblocks.testing.problems import LearningProblem, problems
 from fedblocks.testing.rigged import Rigged, recast
 from fedblocks.testing.rounds import ENGINES, run
@@ -57,23 +61,35 @@ def empty_client(example: Example) -> list[LearningProblem]:
     for engine in ENGINES:
         setting = example.setting(federation, origins)
         absent = run(setting, engine, cohorts)
-        there = run(example.setting(federation, origins), engine, [[0, *clients] for clients in cohorts])
+        there = run(
+            example.setting(federation, origins), engine, [[0, *clients] for clients in cohorts]
+        )
         refused = [f"{r.detail} ({r.reason})" for report in there.reports for r in report.refusals]
         sentences = [f"somebody was refused: {text}" for text in refused]
-        sentences += differences(_of_others(there.last, 0), _of_others(absent.last, 0), close(setting))
+        sentences += differences(
+            _of_others(there.last, 0), _of_others(absent.last, 0), close(setting)
+        )
         others = list(range(1, federation.clients))
         sentences += differences(
-            judged(setting, there.last, engine, others), judged(setting, absent.last, engine, others), close(setting)
+            judged(setting, there.last, engine, others),
+            judged(setting, absent.last, engine, others),
+            close(setting),
         )
         own = judged(setting, there.last, engine, [0])
-        sentences += [f"{place}: not finite" for place, value in own.items() if not torch.isfinite(value).all()]
+        sentences += [
+            f"{place}: not finite"
+            for place, value in own.items()
+            if not torch.isfinite(value).all()
+        ]
         failures += problems(sentences, f"with an empty client, {engine.name}")
     return failures
 
 
 def _of_others(state: State, client: int) -> Leaves:
     """A state without what one client keeps for itself."""
-    return state_leaves(replace(state, private={c: b for c, b in state.private.items() if c != client}))
+    return state_leaves(
+        replace(state, private={c: b for c, b in state.private.items() if c != client})
+    )
 
 
 def broken_client(example: Example) -> list[LearningProblem]:
@@ -111,7 +127,9 @@ def _as_if_absent(setting: Experiment, engine: Engine, client: int, absent: Leav
 def _tampers(setting: Experiment, client: int) -> dict[str, Tamper]:
     """A way to break each thing that the client sends or keeps."""
     group = next(iter(setting.members([client])))
-    job = setting.job(group, [client], setting.start(), setting.methods[group].phases(), True, "train")
+    job = setting.job(
+        group, [client], setting.start(), setting.methods[group].phases(), True, "train"
+    )
     out = Sequential().train(job)
     places = [(name, key) for name, block in out.blocks.items() for key in block]
     tampers = {
@@ -119,8 +137,12 @@ def _tampers(setting: Experiment, client: int) -> dict[str, Tamper]:
         for name, key in places
         for value in (float("nan"), float("inf"))[: 2 if key == list(out.blocks[name])[-1] else 1]
     }
-    weights = [(name, value) for name in out.weights for value in (float("nan"), float("inf"), -1.0)]
-    return tampers | {f'a weight {v} for block "{n}"': _break_weight(client, n, v) for n, v in weights}
+    weights = [
+        (name, value) for name in out.weights for value in (float("nan"), float("inf"), -1.0)
+    ]
+    return tampers | {
+        f'a weight {v} for block "{n}"': _break_weight(client, n, v) for n, v in weights
+    }
 
 
 def _break_block(client: int, name: str, key: str, value: float) -> Tamper:
@@ -146,21 +168,31 @@ def _break_weight(client: int, name: str, value: float) -> Tamper:
 
 
 def statelessness(example: Example) -> list[LearningProblem]:
-    """Clients keep exactly what is private: without it, a client seen before is like one never seen."""
+    """Clients keep exactly what is private: without it, a client seen before is like
+    one never seen.
+    """
     failures: list[LearningProblem] = []
     stateful = any(method.stateful for method in example.methods().values())
     for engine in ENGINES:
         used = run(example.setting(), engine, [example.everybody] * 2)
         forgotten = replace(used.last, private={})
-        sentences = [] if stateful or not used.last.private else ["clients keep something, yet no block is private"]
+        sentences = (
+            []
+            if stateful or not used.last.private
+            else ["clients keep something, yet no block is private"]
+        )
         remembered = _next(used.setting, used.last, engine, example)
         fresh = _next(example.setting(), forgotten, engine, example)
         changed = differences(remembered, fresh)
         if stateful and not changed:
             sentences.append("private blocks change nothing: what clients keep is never used")
         if not stateful:
-            sentences += [f"a client seen before against one never seen: {text}" for text in changed]
-        joining = differences(_joining(used.setting, used.last, engine), _joining(used.setting, forgotten, engine))
+            sentences += [
+                f"a client seen before against one never seen: {text}" for text in changed
+            ]
+        joining = differences(
+            _joining(used.setting, used.last, engine), _joining(used.setting, forgotten, engine)
+        )
         sentences += [f"a client joins with what it kept: {text}" for text in joining]
         failures += problems(sentences, engine.name)
     return failures
@@ -178,13 +210,19 @@ def _joining(setting: Experiment, state: State, engine: Engine) -> Leaves:
 
 
 def client_twice(example: Example) -> list[LearningProblem]:
-    """Two clients with the same data and luck are one client with twice the data, trained on whole batches."""
+    """Two clients with the same data and luck are one client with twice the data,
+    trained on whole batches.
+    """
     last = example.everybody[-1]
     origins = [*example.everybody, last]
     federation = example.federation.subset(origins)
     sizes, failures = federation.train.sizes, []
     if sizes[last] % 2:
-        return [LearningProblem(f"client {last} needs an even number of examples, so that its halves double")]
+        return [
+            LearningProblem(
+                f"client {last} needs an even number of examples, so that its halves double"
+            )
+        ]
     for engine in ENGINES:
         changes = {"batch_size": int(2 * sizes.max())}
         twins = example.setting(federation, origins, **changes)
@@ -194,7 +232,9 @@ def client_twice(example: Example) -> list[LearningProblem]:
         one = run(double, engine, [example.everybody] * 2).last
         sentences = differences(_shared(twins, both), _shared(double, one), close(twins))
         sentences += differences(
-            judged(twins, both, rigged, example.everybody), judged(double, one, engine, example.everybody), close(twins)
+            judged(twins, both, rigged, example.everybody),
+            judged(double, one, engine, example.everybody),
+            close(twins),
         )
         failures += problems(sentences, f"twice against double weight, {engine.name}")
     return failures
@@ -203,5 +243,12 @@ def client_twice(example: Example) -> list[LearningProblem]:
 def _shared(setting: Experiment, state: State) -> Leaves:
     """What the clients share: a client's own slots are not compared."""
     layouts = [method.blocks().items() for method in setting.methods.values()]
-    names = {server_name(n, block) for layout in layouts for n, block in layout if isinstance(block, Shared | Pool)}
-    return state_leaves(State(state.round, {n: v for n, v in state.server.items() if n in names}, {}, {}))
+    names = {
+        server_name(n, block)
+        for layout in layouts
+        for n, block in layout
+        if isinstance(block, Shared | Pool)
+    }
+    return state_leaves(
+        State(state.round, {n: v for n, v in state.server.items() if n in names}, {}, {})
+    )

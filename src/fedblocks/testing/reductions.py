@@ -1,4 +1,6 @@
-"""Check 19: with some options a method is a simpler one, and with one client it is plain training."""
+"""Check 19: with some options a method is a simpler one, and with one client it is
+plain training.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ from fedblocks.testing.rounds import ENGINES, run
 def reductions(example: Example) -> list[LearningProblem]:
     """Every reduction that the example knows of holds, to the precision of its numbers."""
     if not example.reductions:
-        return [LearningProblem("no reduction is given: with which options is this method a simpler one?")]
+        return [
+            LearningProblem(
+                "no reduction is given: with which options is this method a simpler one?"
+            )
+        ]
     failures: list[LearningProblem] = []
     for reduction in example.reductions:
         for plain in ENGINES:
@@ -44,18 +50,26 @@ def reductions(example: Example) -> list[LearningProblem]:
 
 def _compare_reduced(example: Example, reduction: Reduction, engine: Engine) -> list[str]:
     ours = example.setting(**reduction.options)
-    theirs = Experiment.of(_with_common_options(example, reduction), example.federation, example.seed)
+    theirs = Experiment.of(
+        _with_common_options(example, reduction), example.federation, example.seed
+    )
     last = [run(setting, engine, example.cohorts()).last for setting in (ours, theirs)]
     sentences: list[str] = []
     for own, other in reduction.blocks.items():
         mine, reference = _held(ours, last[0], own), _held(theirs, last[1], other)
-        sentences += differences(mine, {place: v for place, v in reference.items() if place in mine}, close(ours))
+        sentences += differences(
+            mine, {place: v for place, v in reference.items() if place in mine}, close(ours)
+        )
     return sentences
 
 
 def _with_common_options(example: Example, reduction: Reduction) -> Method:
     """The other method with the options that it has in common with ours."""
-    known = {f.name for f in fields(reduction.equals)} if is_dataclass(reduction.equals) else set(example.options)
+    known = (
+        {f.name for f in fields(reduction.equals)}
+        if is_dataclass(reduction.equals)
+        else set(example.options)
+    )
     common = {name: value for name, value in example.options.items() if name in known}
     return reduction.equals(**{**common, **reduction.theirs})
 
@@ -65,8 +79,14 @@ def _held(setting: Experiment, state: State, name: str) -> Leaves:
     method = next(iter(setting.methods.values()))
     block = method.blocks()[name]
     if isinstance(block, Private):
-        return {f'client {c}, tensor "{k}"': v for c, own in state.private.items() for k, v in own[name].items()}
-    return {f'server, tensor "{k}"': v[0] for k, v in state.server[server_name(name, block)].items()}
+        return {
+            f'client {c}, tensor "{k}"': v
+            for c, own in state.private.items()
+            for k, v in own[name].items()
+        }
+    return {
+        f'server, tensor "{k}"': v[0] for k, v in state.server[server_name(name, block)].items()
+    }
 
 
 def _alone(example: Example, alone: Alone, engine: Engine) -> list[str]:
@@ -77,8 +97,12 @@ def _alone(example: Example, alone: Alone, engine: Engine) -> list[str]:
     method = next(iter(setting.methods.values()))
     ours: Leaves = {}
     for name in alone.blocks:
-        ours |= {place.split(", ")[1]: value for place, value in _held(setting, state, name).items()}
-    expected = {f'tensor "{k}"': v for k, v in plain_training(method, setting, example.rounds).items()}
+        ours |= {
+            place.split(", ")[1]: value for place, value in _held(setting, state, name).items()
+        }
+    expected = {
+        f'tensor "{k}"': v for k, v in plain_training(method, setting, example.rounds).items()
+    }
     return differences(ours, expected, close(setting))
 
 
@@ -98,14 +122,19 @@ def _order(method: Method, setting: Experiment, number: int, count: int) -> Sequ
     return batches(method, method.phases()[-1], 0, count, setting.seed, number, 0, "train")
 
 
-def _epochs(module: nn.Module, method: Method, x: Tensor, y: Tensor, order: Sequence[Any], number: int) -> None:
+def _epochs(
+    module: nn.Module, method: Method, x: Tensor, y: Tensor, order: Sequence[Any], number: int
+) -> None:
     chosen = method.optimizer
     if not isinstance(chosen, SGD):
         raise TypeError("a reduction to plain training needs the SGD optimizer in its options")
     optimizer = torch.optim.SGD(
-        module.parameters(), at(method.lr, number),
-        momentum=chosen.momentum, nesterov=chosen.nesterov, weight_decay=chosen.weight_decay,
-    )  # fmt: skip
+        module.parameters(),
+        at(method.lr, number),
+        momentum=chosen.momentum,
+        nesterov=chosen.nesterov,
+        weight_decay=chosen.weight_decay,
+    )
     for index in order:
         optimizer.zero_grad()
         logits = module(x[index])

@@ -1,4 +1,6 @@
-"""Checks 1 to 4, 6 and 15: the result of a round depends on nothing that it should not depend on."""
+"""Checks 1 to 4, 6 and 15: the result of a round depends on nothing that it should not
+depend on.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from fedblocks.core.state import State
 from fedblocks.engines.round import Engine, Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
-from fedblocks.testing.compare import Leaves, close, copied, differences, judged, report_leaves, state_leaves
+from fedblocks.testing.compare import (
+    Leaves,
+    close,
+    copied,
+    differences,
+    judged,
+    report_leaves,
+    state_leaves,
+)
 from fedblocks.testing.example import Example
 from fedblocks.testing.federations import with_junk_first
 from fedblocks.testing.problems import LearningProblem, problems
@@ -24,7 +34,10 @@ def engines_agree(example: Example) -> list[LearningProblem]:
     failures: list[LearningProblem] = []
     for chunk in (1, 4, 64):
         other = _everything(example, Vectorised(chunk=chunk))
-        failures += problems(differences(other, expected, tolerance), f"vectorised (chunk={chunk}) against sequential")
+        failures += problems(
+            differences(other, expected, tolerance),
+            f"vectorised (chunk={chunk}) against sequential",
+        )
     return failures
 
 
@@ -32,8 +45,12 @@ def _everything(example: Example, engine: Engine) -> Leaves:
     done = run(example.setting(), engine, example.cohorts(), score="test")
     leaves = {**state_leaves(done.last), **judged(done.setting, done.last, engine)}
     for number, report in enumerate(done.reports):
-        leaves |= {f"round {number}, {place}": value for place, value in report_leaves(report).items()}
-        leaves[f"round {number}, refusals"] = torch.tensor([refusal.client for refusal in report.refusals])
+        leaves |= {
+            f"round {number}, {place}": value for place, value in report_leaves(report).items()
+        }
+        leaves[f"round {number}, refusals"] = torch.tensor(
+            [refusal.client for refusal in report.refusals]
+        )
     return leaves
 
 
@@ -47,7 +64,10 @@ def resume(example: Example) -> list[LearningProblem]:
             setting = example.setting()
             state = from_bytes(*to_bytes(run_round(setting, state, clients, engine)[0]))
         sentences = differences(state_leaves(state), state_leaves(straight.last))
-        scores, expected = judged(example.setting(), state, engine), judged(straight.setting, straight.last, engine)
+        scores, expected = (
+            judged(example.setting(), state, engine),
+            judged(straight.setting, straight.last, engine),
+        )
         sentences += differences(scores, expected)
         failures += problems(sentences, f"resumed against uninterrupted, {engine.name}")
     return failures
@@ -58,10 +78,14 @@ def client_order(example: Example) -> list[LearningProblem]:
     failures: list[LearningProblem] = []
     for engine in ENGINES:
         expected = run(example.setting(), engine, example.cohorts())
-        shuffled = run(example.setting(), engine, [[*clients[1:], clients[0]] for clients in example.cohorts()])
+        shuffled = run(
+            example.setting(), engine, [[*clients[1:], clients[0]] for clients in example.cohorts()]
+        )
         sentences = differences(state_leaves(shuffled.last), state_leaves(expected.last))
         failures += problems(sentences, f"clients named in another order, {engine.name}")
-        failures += problems(_renumber(example, engine, expected.last), f"clients renumbered, {engine.name}")
+        failures += problems(
+            _renumber(example, engine, expected.last), f"clients renumbered, {engine.name}"
+        )
     return failures
 
 
@@ -71,17 +95,21 @@ def _renumber(example: Example, engine: Engine, expected: State) -> list[str]:
     number = {origin: new for new, origin in enumerate(origins)}
     setting = example.setting(example.federation.subset(origins), origins)
     rigged = Rigged(engine, recast(dict(enumerate(origins))))
-    state = run(setting, rigged, [[number[c] for c in clients] for clients in example.cohorts()]).last
+    state = run(
+        setting, rigged, [[number[c] for c in clients] for clients in example.cohorts()]
+    ).last
     ours = {**_known(setting, state, number), **_reorder(judged(setting, state, rigged), number)}
     plain = example.setting()
     same = {c: c for c in origins}
     return differences(
         ours, {**_known(plain, expected, same), **judged(plain, expected, engine)}, close(setting)
-    )  # fmt: skip
+    )
 
 
 def _known(setting: Experiment, state: State, number: dict[int, int]) -> Leaves:
-    """What can be compared under new numbers: a pool's slots may be numbered by its clients, so only scores tell."""
+    """What can be compared under new numbers: a pool's slots may be numbered by its
+    clients, so only scores tell.
+    """
     server = dict(state.server)
     for method in setting.methods.values():
         for name, block in method.blocks().items():
@@ -99,7 +127,12 @@ def _known(setting: Experiment, state: State, number: dict[int, int]) -> Leaves:
 def _reorder(scores: Leaves, number: dict[int, int]) -> Leaves:
     """Scores under the numbers that the clients had."""
     old = {f"client {new}:": f"client {origin}:" for origin, new in number.items()}
-    return {place.replace(label, old[label]): v for place, v in scores.items() for label in old if label in place}
+    return {
+        place.replace(label, old[label]): v
+        for place, v in scores.items()
+        for label in old
+        if label in place
+    }
 
 
 def input_unchanged(example: Example) -> list[LearningProblem]:
@@ -116,7 +149,9 @@ def input_unchanged(example: Example) -> list[LearningProblem]:
             state, _ = run_round(setting, state, clients, engine)
         for number, (before, copies) in enumerate(kept):
             sentences = differences(state_leaves(before), copies)
-            failures += problems(sentences, f"the state that went into round {number} was changed, {engine.name}")
+            failures += problems(
+                sentences, f"the state that went into round {number} was changed, {engine.name}"
+            )
         sentences = differences({"inputs": setting.data.x, "labels": setting.data.y}, data)
         failures += problems(sentences, f"the data were changed, {engine.name}")
     return failures
@@ -135,7 +170,9 @@ def padding(example: Example) -> list[LearningProblem]:
         results.append({**state_leaves(state), **judged(setting, state, engine)})
     zeros, thousands = results
     failures = problems(differences(thousands, zeros), "1000 instead of 0 in padded rows")
-    return failures + problems(differences(zeros, expected, close(plain)), "padded against not padded")
+    return failures + problems(
+        differences(zeros, expected, close(plain)), "padded against not padded"
+    )
 
 
 def evaluation_changes_nothing(example: Example) -> list[LearningProblem]:
@@ -147,7 +184,9 @@ def evaluation_changes_nothing(example: Example) -> list[LearningProblem]:
         state = setting.start()
         for clients in example.cohorts()[:2]:
             first, second = judged(setting, state, engine), judged(setting, state, engine)
-            failures += problems(differences(second, first), f"the second evaluation, {engine.name}")
+            failures += problems(
+                differences(second, first), f"the second evaluation, {engine.name}"
+            )
             state, _ = run_round(setting, state, clients, engine)
         sentences = differences(state_leaves(state), state_leaves(unseen.last))
         failures += problems(sentences, f"with evaluations between rounds, {engine.name}")

@@ -47,23 +47,34 @@ class Rigged:
 
 @dataclass(frozen=True, eq=False)
 class CastJob(Job):
-    """A job in which clients see the batches and the noise of others: twins, or clients under new numbers."""
+    """A job in which clients see the batches and the noise of others: twins, or clients
+    under new numbers.
+    """
 
     cast: Mapping[int, int] = field(default_factory=dict)  # client -> whose randomness it is given
     phases_alike: bool = False  # every phase sees the batches of the first
 
     @cached_property
     def batches(self) -> list[list[list[Positions]]]:
-        return [self._batches_as(self.cast.get(i, i), int(n)) for i, n in zip(self.ids, self.sizes, strict=True)]
+        return [
+            self._batches_as(self.cast.get(i, i), int(n))
+            for i, n in zip(self.ids, self.sizes, strict=True)
+        ]
 
     def _batches_as(self, client: int, count: int) -> list[list[Positions]]:
         return [
             batches(
-                self.method, phase, 0 if self.phases_alike else number, count,
-                self.seed, self.cohort.round, client, self.purpose,
+                self.method,
+                phase,
+                0 if self.phases_alike else number,
+                count,
+                self.seed,
+                self.cohort.round,
+                client,
+                self.purpose,
             )
             for number, phase in enumerate(self.phases)
-        ]  # fmt: skip
+        ]
 
     def one(self, member: int) -> ClientStack:
         local = super().one(member)
@@ -77,7 +88,9 @@ class CastJob(Job):
 
     def _keys(self, members: Sequence[int]) -> torch.Tensor:
         who = [self.cast.get(self.ids[m], self.ids[m]) for m in members]
-        return torch.tensor([derive(self.seed, self.cohort.round, i, self.purpose, "noise") for i in who])
+        return torch.tensor(
+            [derive(self.seed, self.cohort.round, i, self.purpose, "noise") for i in who]
+        )
 
 
 def recast(cast: Mapping[int, int], phases_alike: bool = False) -> Callable[[Job], Job]:
@@ -103,17 +116,24 @@ class JunkJob(Job):
 
 
 def padded_with(value: float, label: int) -> Callable[[Job], Job]:
-    """Put row 0 in every padded place of a client's data, and a value and a label in those of every batch."""
+    """Put row 0 in every padded place of a client's data, and a value and a label in
+    those of every batch.
+    """
 
     def change(job: Job) -> Job:
         own = {f.name: getattr(job, f.name) for f in fields(Job)}
-        return JunkJob(**{**own, "phases": [_padded_phase(phase, value, label) for phase in job.phases]})
+        return JunkJob(
+            **{**own, "phases": [_padded_phase(phase, value, label) for phase in job.phases]}
+        )
 
     return change
 
 
 def _padded_phase(phase: Phase, value: float, label: int) -> Phase:
-    updates = [u if u.loss is None else replace(u, loss=_padded_loss(u.loss, value, label)) for u in phase.updates]
+    updates = [
+        u if u.loss is None else replace(u, loss=_padded_loss(u.loss, value, label))
+        for u in phase.updates
+    ]
     return replace(phase, updates=tuple(updates))
 
 

@@ -30,9 +30,12 @@ class Run:
 
 
 def run(
-    setting: Experiment, engine: Engine, cohorts: Sequence[Sequence[int]], state: State | None = None,
+    setting: Experiment,
+    engine: Engine,
+    cohorts: Sequence[Sequence[int]],
+    state: State | None = None,
     score: str | None = None,
-) -> Run:  # fmt: skip
+) -> Run:
     """Some rounds, one for each cohort."""
     states, reports = [setting.start() if state is None else state], []
     for clients in cohorts:
@@ -51,13 +54,17 @@ class Sendings:
     uploads: Uploads
 
 
-def trained_groups(setting: Experiment, state: State, clients: Sequence[int], engine: Engine) -> dict[str, Sendings]:
+def trained_groups(
+    setting: Experiment, state: State, clients: Sequence[int], engine: Engine
+) -> dict[str, Sendings]:
     """The clients' half of a round, by group."""
     sendings = {}
     for group, ids in setting.members(clients).items():
         method = setting.methods[group]
         job = setting.job(group, ids, state, method.phases(), True, "train")
         out = engine.train(job)
-        uploads = uploads_of(method, out.blocks, out.weights, job.sent.reads, out.wanted, job.cohort)
+        uploads = uploads_of(
+            method, out.blocks, out.weights, job.sent.reads, out.wanted, job.cohort
+        )
         sendings[group] = Sendings(job, out, uploads)
     return sendings

@@ -22,10 +22,16 @@ WHOLE = {"batch_size": 20}  # one batch holds all of a client, so that its order
 
 
 def recurrent_net() -> Net:
-    """The features as two steps of three numbers, embedded, read by an LSTM, decoded after the last step."""
+    """The features as two steps of three numbers, embedded, read by an LSTM, decoded
+    after the last step.
+    """
 
     def make() -> nn.Module:
-        before = [nn.Unflatten(1, (STEPS, FEATURES // STEPS)), nn.Linear(FEATURES // STEPS, 3), Recurrent(3, 4, 1)]
+        before = [
+            nn.Unflatten(1, (STEPS, FEATURES // STEPS)),
+            nn.Linear(FEATURES // STEPS, 3),
+            Recurrent(3, 4, 1),
+        ]
         return nn.Sequential(*before, LastStep(), nn.Linear(4, CLASSES))
 
     return Net.of(make, dtype=torch.float64)
@@ -42,26 +48,47 @@ def routes() -> dict[str, Callable[[], Example]]:
 
     return {
         "fedrecon": ours(
-            "fedrecon", FedRecon,
+            "fedrecon",
+            FedRecon,
             is_fedavg("nothing local", {"shared": "model"}, local="", split_data=False),
-            recon_epochs=2, recon_lr=0.3,
+            recon_epochs=2,
+            recon_lr=0.3,
             others={"local": "0", "local_init": "zero", "server_rule": "adam", "server_lr": 0.5},
         ),
         "dynamic_routing": ours(
-            "dynamic_routing", DynamicRouting, net=recurrent_net(), lr=0.5,
+            "dynamic_routing",
+            DynamicRouting,
+            net=recurrent_net(),
+            lr=0.5,
             exceptions={"reductions": "two branches and a router are no other method's net"},
         ),
         "flow": ours(
-            "flow", Flow, alone("the shared net that learns alone", global_update_path="global_only"),
-            net=recurrent_net(), lr=0.5,
-            others={"router_scope": "local_reinit", "eval_routing": "hard", "global_update_path": "global_only"},
+            "flow",
+            Flow,
+            alone("the shared net that learns alone", global_update_path="global_only"),
+            net=recurrent_net(),
+            lr=0.5,
+            others={
+                "router_scope": "local_reinit",
+                "eval_routing": "hard",
+                "global_update_path": "global_only",
+            },
         ),
         "flow_v2": ours(
-            "flow_v2", FlowV2, alone("the shared net on all data", split_data=False),
-            net=recurrent_net(), lr=1.0, local_epochs=2, router_epochs=1, strength=0.1,
+            "flow_v2",
+            FlowV2,
+            alone("the shared net on all data", split_data=False),
+            net=recurrent_net(),
+            lr=1.0,
+            local_epochs=2,
+            router_epochs=1,
+            strength=0.1,
             policy_dropout=0.0,  # noise is another one for a client twice
-            policy=(4,), step_policy=(5,), dense_policy=(4, 3),
-            eval_routing="soft",  # what moves a route a little moves these, and hard choices not yet
+            policy=(4,),
+            step_policy=(5,),
+            dense_policy=(4, 3),
+            # what moves a route a little moves these, and hard choices not yet
+            eval_routing="soft",
             others={"eval_routing": "hard", "step_policy": (4,), "dense_policy": (3, 3)},
         ),
-    }  # fmt: skip
+    }

@@ -16,9 +16,14 @@ Path = tuple[str, ...]
 def to_bytes(state: State) -> tuple[bytes, str]:
     """All tensors as safetensors, and where each belongs as JSON."""
     leaves = _flatten(state)
-    named = {str(number): tensor.detach().clone().contiguous() for number, (_, tensor) in enumerate(leaves)}
+    named = {
+        str(number): tensor.detach().clone().contiguous()
+        for number, (_, tensor) in enumerate(leaves)
+    }
     names = [list(state.server), list(state.memory), list(state.private)]  # some may hold no tensor
-    return safetensors.torch.save(named), json.dumps([state.round, *names, [path for path, _ in leaves]])
+    return safetensors.torch.save(named), json.dumps(
+        [state.round, *names, [path for path, _ in leaves]]
+    )
 
 
 def from_bytes(tensors: bytes, header: str) -> State:
@@ -39,4 +44,9 @@ def _flatten(state: State) -> list[tuple[Path, Tensor]]:
     homes = [(("server", ""), state.server)]
     homes += [(("memory", rule), blocks) for rule, blocks in state.memory.items()]
     homes += [(("client", str(client)), blocks) for client, blocks in state.private.items()]
-    return [((*home, b, k), v) for home, blocks in homes for b, block in blocks.items() for k, v in block.items()]
+    return [
+        ((*home, b, k), v)
+        for home, blocks in homes
+        for b, block in blocks.items()
+        for k, v in block.items()
+    ]

@@ -35,7 +35,9 @@ class Seen(NamedTuple):
 
 
 class Watched:
-    """A folder that is looked at again and again, by several readers, and read anew only when it has changed."""
+    """A folder that is looked at again and again, by several readers, and read anew
+    only when it has changed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +46,9 @@ class Watched:
         self._next = 0.0  # no look before this time
 
     def look(self) -> Seen:
-        """The newest state that is worth reading; raises what `gather` has to say of a folder that is no run."""
+        """The newest state that is worth reading; raises what `gather` has to say of a
+        folder that is no run.
+        """
         with self._lock:
             if self._seen is not None and time.monotonic() < self._next:
                 return self._seen
@@ -58,7 +62,9 @@ class Watched:
 
 
 def has_begun(path: Path) -> bool:
-    """Whether there is anything to look at; what can never be a run counts, so that its error is shown."""
+    """Whether there is anything to look at; what can never be a run counts, so that its
+    error is shown.
+    """
     if not path.is_dir():
         return path.exists()
     names = {entry.name for entry in path.iterdir()}
@@ -78,9 +84,12 @@ def status_of(story: Story) -> str:
 
 
 def _version(path: Path) -> str:
-    """A text that changes when anything in the records does, or when the process behind a run is gone."""
+    """A text that changes when anything in the records does, or when the process behind
+    a run is gone.
+    """
     folders = sorted(
-        file.parent for file in [*path.glob(CONFIG), *path.glob(f"*/{CONFIG}"), *path.glob(f"*/*/{CONFIG}")]
+        file.parent
+        for file in [*path.glob(CONFIG), *path.glob(f"*/{CONFIG}"), *path.glob(f"*/*/{CONFIG}")]
     )
     seen = [(str(folder), *_stamp(folder)) for folder in folders if (folder / STORE).is_file()]
     return sha256(json.dumps(seen).encode()).hexdigest()[:16]
@@ -88,6 +97,8 @@ def _version(path: Path) -> str:
 
 def _stamp(folder: Path) -> list[object]:
     files = [folder / f"{STORE}{suffix}" for suffix in SUFFIXES]
-    sizes = [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if os.path.exists(file)]
+    sizes = [
+        (file.stat().st_mtime_ns, file.stat().st_size) for file in files if os.path.exists(file)
+    ]
     with RunFolder.open(folder) as opened:
         return [opened.status, *sizes]

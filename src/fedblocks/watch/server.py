@@ -49,7 +49,12 @@ class Live:
         import uvicorn
 
         settings = uvicorn.Config(
-            self.app(), log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=1, ws="none"
+            self.app(),
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+            ws="none",
         )
         return uvicorn.Server(settings)
 
@@ -63,19 +68,26 @@ class Live:
         from starlette.routing import Route
 
         async def whole(request: Request) -> Response:
-            return await self._answer(request, lambda seen: page(seen.content, self.script, "events"))
+            return await self._answer(
+                request, lambda seen: page(seen.content, self.script, "events")
+            )
 
         async def events(request: Request) -> Response:
             from starlette.responses import StreamingResponse
 
             if not self._known(request):
                 return _nothing()
-            return StreamingResponse(self._events(request), media_type="text/event-stream", headers=HEADERS)
+            return StreamingResponse(
+                self._events(request), media_type="text/event-stream", headers=HEADERS
+            )
 
         async def elsewhere(request: Request, error: Exception) -> Response:
             return _nothing()
 
-        routes = [Route("/{token}/", whole, methods=["GET"]), Route("/{token}/events", events, methods=["GET"])]
+        routes = [
+            Route("/{token}/", whole, methods=["GET"]),
+            Route("/{token}/events", events, methods=["GET"]),
+        ]
         app = Starlette(routes=routes, exception_handlers={404: elsewhere, 405: elsewhere})
         app.router.redirect_slashes = False  # an address is right or wrong
         return app
@@ -99,15 +111,24 @@ class Live:
             except UserError as error:
                 yield _event("trouble", json.dumps({"message": error.message}))
             else:
-                yield ":\n\n" if seen.version == last else _event("content", await asyncio.to_thread(seen.as_json))
+                yield (
+                    ":\n\n"
+                    if seen.version == last
+                    else _event("content", await asyncio.to_thread(seen.as_json))
+                )
                 last = seen.version
             await asyncio.sleep(EVERY)
 
     def _known(self, request: Request) -> bool:
-        """Whether the address is ours: the token, and no foreign name that somebody pointed at this machine."""
+        """Whether the address is ours: the token, and no foreign name that somebody
+        pointed at this machine.
+        """
         hosts = {f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"}
         token = str(request.path_params.get("token", ""))
-        return secrets.compare_digest(token.encode(), self.token.encode()) and request.headers.get("host") in hosts
+        return (
+            secrets.compare_digest(token.encode(), self.token.encode())
+            and request.headers.get("host") in hosts
+        )
 
 
 def needed() -> None:
@@ -130,7 +151,8 @@ def _listen(port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         raise UserError(
-            f"cannot use port {port}: {getattr(error, 'strerror', None) or error}", "choose another --port"
+            f"cannot use port {port}: {getattr(error, 'strerror', None) or error}",
+            "choose another --port",
         ) from error
     return listener
 
@@ -142,4 +164,6 @@ def _event(kind: str, data: str) -> str:
 def _nothing() -> Response:
     from starlette.responses import PlainTextResponse
 
-    return PlainTextResponse("nothing here: use the address that `fedblocks watch` printed\n", 404, headers=HEADERS)
+    return PlainTextResponse(
+        "nothing here: use the address that `fedblocks watch` printed\n", 404, headers=HEADERS
+    )

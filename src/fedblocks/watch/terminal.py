@@ -1,4 +1,6 @@
-"""A run on a terminal: one screen that stays up to date, or lines where the output goes to a file."""
+"""A run on a terminal: one screen that stays up to date, or lines where the output goes
+to a file.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,26 @@ class View(NamedTuple):
         """One line each."""
         run = self.result
         done = f"{run.rounds} of {run.config.rounds}"
-        last = f"{self.curve[-1]:.1%} ({self.part}, mean over clients)" if self.curve else "not evaluated yet"
-        rows = {"run": str(run.folder), "status": run.status, "method": run.config.method.name, "rounds": done}
-        rows |= {"accuracy": last, "clients": f"{self.clients} in the last round", "refused updates": str(self.refused)}
-        rows |= {"sent": f"{(run.bytes_down + run.bytes_up) / 1e6:.2f} MB", "time": f"{run.seconds:.1f} s"}
+        last = (
+            f"{self.curve[-1]:.1%} ({self.part}, mean over clients)"
+            if self.curve
+            else "not evaluated yet"
+        )
+        rows = {
+            "run": str(run.folder),
+            "status": run.status,
+            "method": run.config.method.name,
+            "rounds": done,
+        }
+        rows |= {
+            "accuracy": last,
+            "clients": f"{self.clients} in the last round",
+            "refused updates": str(self.refused),
+        }
+        rows |= {
+            "sent": f"{(run.bytes_down + run.bytes_up) / 1e6:.2f} MB",
+            "time": f"{run.seconds:.1f} s",
+        }
         if run.status == "running" and self.left is not None:
             rows["left, about"] = f"{self.left:.0f} s"
         return rows | {f"note {i}": note["text"] for i, note in enumerate(run.notes[-NOTES:], 1)}
@@ -86,5 +104,7 @@ def table(view: View, curve: str) -> Any:
 
     screen = Table(box=SIMPLE, show_header=False, pad_edge=False)
     for name, value in view.rows.items():
-        screen.add_row(Text(name, style="dim"), Text(f"{value}  {curve}" if name == "accuracy" else value))
+        screen.add_row(
+            Text(name, style="dim"), Text(f"{value}  {curve}" if name == "accuracy" else value)
+        )
     return screen

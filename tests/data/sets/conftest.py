@@ -29,7 +29,9 @@ def real_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def real_data(real_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the real compact files; tests that need it are skipped where it is absent."""
-    folder = Path(os.environ.get(TEST_DATA) or Path(__file__).parents[4] / "shared" / "data").resolve()
+    folder = Path(
+        os.environ.get(TEST_DATA) or Path(__file__).parents[4] / "shared" / "data"
+    ).resolve()
     if not folder.is_dir():
         pytest.skip(f"the real data files are not in {folder}; set {TEST_DATA} to their folder")
     monkeypatch.setenv("FEDBLOCKS_DATA", str(folder))

@@ -22,8 +22,13 @@ def test_reddit_has_729_users_with_five_comments_or_more() -> None:
     federation = pool.federation()
     assert federation.clients == 729 and federation.classes == 10_004
     assert federation.test.sizes.min() >= 1 and federation.train.sizes.min() >= 1
-    scored = {s: int((own.y[own.test.index.copy()] != IGNORE).sum()) for s, own in score_variants(federation).items()}
-    assert scored["all"] > scored["without_oov"] > scored["without_oov_and_eos"] > 0.9 * scored["all"]
+    scored = {
+        s: int((own.y[own.test.index.copy()] != IGNORE).sum())
+        for s, own in score_variants(federation).items()
+    }
+    assert (
+        scored["all"] > scored["without_oov"] > scored["without_oov_and_eos"] > 0.9 * scored["all"]
+    )
 
 
 def test_hashed_buckets_of_fedrecon_spread_the_unknown_words() -> None:
@@ -42,7 +47,20 @@ def test_roles_of_shakespeare_speak_in_characters_and_words() -> None:
 
 def test_hapt_has_10929_windows_in_its_labelled_stretches() -> None:
     cut = windows(hapt_recordings(), 128)
-    assert np.bincount(cut.label).tolist() == [1722, 1544, 1407, 1801, 1979, 1958, 70, 33, 107, 85, 139, 84]
+    assert np.bincount(cut.label).tolist() == [
+        1722,
+        1544,
+        1407,
+        1801,
+        1979,
+        1958,
+        70,
+        33,
+        107,
+        85,
+        139,
+        84,
+    ]
     federation = hapt().federation()
     assert federation.clients == 30 and federation.x.shape[1:] == (6, 128)
     assert federation.validation.sizes.min() > 0 and federation.test.sizes.min() > 0
@@ -71,4 +89,7 @@ def test_hapt_and_the_watch_stand_side_by_side() -> None:
         "wisdm51_watch": har_groups(wisdm51_recordings(), 52, per_group=2, activities=FOUR_WATCH),
     }
     both = side_by_side(own)
-    assert both.clients == 40 and both.about["shapes"] == {"hapt": [6, 128], "wisdm51_watch": [3, 52]}
+    assert both.clients == 40 and both.about["shapes"] == {
+        "hapt": [6, 128],
+        "wisdm51_watch": [3, 52],
+    }

@@ -36,7 +36,12 @@ def pairs(labels: int, train: int, test: int) -> list[tuple[torch.Tensor, torch.
     ],
 )
 def test_counts_are_those_of_the_paper(
-    labels: int, rows: tuple[int, int], clients: int, per_group: int, of_client: tuple[int, int], tested: int
+    labels: int,
+    rows: tuple[int, int],
+    clients: int,
+    per_group: int,
+    of_client: tuple[int, int],
+    tested: int,
 ) -> None:
     federation = cyclic(*pairs(labels, *rows), clients, per_group)
     assert set(federation.train.sizes.tolist()) == {of_client[0]}
@@ -63,7 +68,11 @@ def test_a_client_holds_the_labels_of_its_group_and_no_row_twice() -> None:
 
 @pytest.mark.parametrize(
     ("clients", "per_group", "told"),
-    [(12, 2, "12 clients for 5 groups"), (10, 6, "6 labels per group"), (200, 2, "40 train rows of label 0 for 80")],
+    [
+        (12, 2, "12 clients for 5 groups"),
+        (10, 6, "6 labels per group"),
+        (200, 2, "40 train rows of label 0 for 80"),
+    ],
 )
 def test_groups_that_cannot_be_made_are_refused(clients: int, per_group: int, told: str) -> None:
     with pytest.raises(DataError, match=told):
@@ -87,7 +96,9 @@ def test_data_sets_stand_side_by_side_in_their_own_shapes() -> None:
 
 def test_other_tasks_cannot_stand_side_by_side() -> None:
     with pytest.raises(DataError, match="of one kind"):
-        side_by_side({"five": cyclic(*pairs(5, 40, 20), 5, 2), "four": cyclic(*pairs(4, 40, 20), 4, 2)})
+        side_by_side(
+            {"five": cyclic(*pairs(5, 40, 20), 5, 2), "four": cyclic(*pairs(4, 40, 20), 4, 2)}
+        )
     with pytest.raises(DataError, match="no federations"):
         side_by_side({})
 
@@ -98,7 +109,9 @@ def recordings(samples: int) -> Recordings:
     begin = number * samples
     rng = np.random.Generator(np.random.PCG64(0))
     signal = np.repeat(number, samples)[:, None] + rng.uniform(0, 0.1, (60 * samples, 3))
-    return Recordings(signal.astype(np.float32), begin, begin + samples, number % 6, number // 6, ACTIVITIES, 20)
+    return Recordings(
+        signal.astype(np.float32), begin, begin + samples, number % 6, number // 6, ACTIVITIES, 20
+    )
 
 
 def test_activity_groups_share_no_recording_between_train_and_test() -> None:
@@ -108,9 +121,12 @@ def test_activity_groups_share_no_recording_between_train_and_test() -> None:
     training = federation.x[: 5 * 100]  # 100 + 25 windows of each label
     assert training.mean((0, 2)).tolist() == pytest.approx([0, 0, 0], abs=1e-4)
     assert training.std((0, 2)).tolist() == pytest.approx([1, 1, 1], abs=1e-3)
-    # the level of a window tells its recording; noise of 0.1 is far below the distance between recordings
+    # the level of a window tells its recording; noise of 0.1 is far below the distance between
+    # recordings
     level = torch.round(federation.x.mean((1, 2)) * 100).long()
-    of_train, of_test = (set(level[rows.index.copy()].tolist()) for rows in (federation.train, federation.test))
+    of_train, of_test = (
+        set(level[rows.index.copy()].tolist()) for rows in (federation.train, federation.test)
+    )
     assert all(abs(a - b) > 1 for a in of_train for b in of_test)
 
 

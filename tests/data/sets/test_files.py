@@ -1,4 +1,6 @@
-"""Files of data sets: found, checked, decoded once, fetched only when asked, and never half-written."""
+"""Files of data sets: found, checked, decoded once, fetched only when asked, and never
+half-written.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, fin
 
 TEXT = b"0123456789"
 SHA = hashlib.sha256(TEXT).hexdigest()
-TWO = FileSet("pair", "https://example.org", (FileSource("plain", (File("a.bin", 10, SHA), File("b.bin"))),))
+TWO = FileSet(
+    "pair", "https://example.org", (FileSource("plain", (File("a.bin", 10, SHA), File("b.bin"))),)
+)
 ONE = FileSet("pair", "https://example.org", (FileSource("packed", (File("all.tar.gz"),)),))
 
 
@@ -42,10 +46,15 @@ def test_missing_files_are_named_with_their_place_and_page(data_folder: Path) ->
     with pytest.raises(DataError) as caught:
         find(TWO)
     assert str(data_folder / "pair") in caught.value.message
-    assert all(text in caught.value.fix for text in ("a.bin (10 bytes), b.bin", "https://example.org", "plain:"))
+    assert all(
+        text in caught.value.fix
+        for text in ("a.bin (10 bytes), b.bin", "https://example.org", "plain:")
+    )
 
 
-def test_without_the_variable_a_message_says_that_it_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_variable_a_message_says_that_it_can_be_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("FEDBLOCKS_DATA", raising=False)
     monkeypatch.setenv("HOME", "/nowhere")
     with pytest.raises(DataError, match="set FEDBLOCKS_DATA"):
@@ -62,19 +71,24 @@ def test_a_source_needs_all_of_its_files(data_folder: Path) -> None:
 def test_files_are_found_in_the_second_folder_and_in_the_folder_of_an_archive(
     data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FEDBLOCKS_DATA", os.pathsep.join([str(data_folder / "first"), str(data_folder)]))
+    monkeypatch.setenv(
+        "FEDBLOCKS_DATA", os.pathsep.join([str(data_folder / "first"), str(data_folder)])
+    )
     put(data_folder / "pair" / "unpacked", a=TEXT, b=b"")
     assert find(TWO).paths[0] == data_folder / "pair" / "unpacked" / "a.bin"
 
 
-def test_a_single_file_may_stand_right_in_the_folder_but_not_one_of_several(data_folder: Path) -> None:
+def test_a_single_file_may_stand_right_in_the_folder_but_not_one_of_several(
+    data_folder: Path,
+) -> None:
     put(data_folder, a=TEXT, b=b"")
     (data_folder / "all.tar.gz").write_bytes(b"")
     assert look(TWO) is None and find(ONE).paths == (data_folder / "all.tar.gz",)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [(TEXT[:4], "cut short: 4 of 10"), (TEXT * 2, "too long"), (b"x" * 10, f"expected {SHA}")]
+    ("text", "message"),
+    [(TEXT[:4], "cut short: 4 of 10"), (TEXT * 2, "too long"), (b"x" * 10, f"expected {SHA}")],
 )
 def test_a_file_that_is_not_the_official_one_is_refused_and_nothing_is_kept(
     data_folder: Path, text: bytes, message: str
@@ -82,7 +96,10 @@ def test_a_file_that_is_not_the_official_one_is_refused_and_nothing_is_kept(
     put(data_folder / "pair", a=text, b=b"")
     with pytest.raises(DataError, match=message):
         decoded(TWO, numbers)
-    assert not (data_folder / ".cache").exists() and (data_folder / "pair" / "a.bin").read_bytes() == text
+    assert (
+        not (data_folder / ".cache").exists()
+        and (data_folder / "pair" / "a.bin").read_bytes() == text
+    )
 
 
 def test_an_unpacked_file_is_taken_for_its_gz_without_the_packed_size(data_folder: Path) -> None:
@@ -157,7 +174,9 @@ def test_a_damaged_cache_is_made_again(data_folder: Path, damage: str) -> None:
     assert bytes(decoded(TWO, numbers)["x"]) == TEXT and kept.read_bytes() == raw
 
 
-def test_an_interrupted_write_leaves_nothing(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_nothing(
+    data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(data_folder / "pair", a=TEXT, b=b"")
 
     def interrupted(*_: object) -> int:
@@ -170,7 +189,9 @@ def test_an_interrupted_write_leaves_nothing(data_folder: Path, monkeypatch: pyt
     assert bytes(decoded(TWO, numbers)["x"]) == TEXT
 
 
-def test_two_processes_that_decode_at_once_agree(data_folder: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_two_processes_that_decode_at_once_agree(
+    data_folder: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     put(data_folder / "pair", a=TEXT, b=b"")
 
     def decode(found: LocalFiles) -> dict[str, np.ndarray]:
@@ -199,7 +220,8 @@ def test_a_folder_that_cannot_be_written_costs_only_the_cache(
     data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(data_folder / "pair", a=TEXT, b=b"")
-    monkeypatch.setenv("FEDBLOCKS_CACHE", str(data_folder / "pair" / "a.bin"))  # a file, so never a folder
+    # a file, so never a folder
+    monkeypatch.setenv("FEDBLOCKS_CACHE", str(data_folder / "pair" / "a.bin"))
     with pytest.warns(UserWarning, match="FEDBLOCKS_CACHE"):
         assert bytes(decoded(TWO, numbers)["x"]) == TEXT
 
@@ -228,7 +250,9 @@ def site() -> str:
 
 
 def offered(url: str, sha256: str = SHA) -> FileSet:
-    return FileSet("fetched", "https://example.org", (FileSource("plain", (File("a.bin", 10, sha256, url),)),))
+    return FileSet(
+        "fetched", "https://example.org", (FileSource("plain", (File("a.bin", 10, sha256, url),)),)
+    )
 
 
 def test_an_official_file_is_fetched_under_its_name(data_folder: Path, site: str) -> None:
@@ -238,7 +262,9 @@ def test_an_official_file_is_fetched_under_its_name(data_folder: Path, site: str
 
 
 @pytest.mark.parametrize(("page", "sha256"), [("broken", SHA), ("whole", "0" * 64)])
-def test_a_broken_or_wrong_download_leaves_nothing(data_folder: Path, site: str, page: str, sha256: str) -> None:
+def test_a_broken_or_wrong_download_leaves_nothing(
+    data_folder: Path, site: str, page: str, sha256: str
+) -> None:
     with pytest.raises(DataError, match=r"broke off|did not give the official"):
         download(offered(f"{site}/{page}", sha256))
     assert list((data_folder / "fetched").iterdir()) == []

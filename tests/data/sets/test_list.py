@@ -20,7 +20,9 @@ def test_the_list_says_of_every_stored_set_where_its_files_are_or_would_go(
     np.savez(data_folder / "mnist_writers.npz", X=np.zeros(1))
     entries = json.loads(CliRunner().invoke(app, ["list", "--json"]).stdout)
     listed = {entry["name"]: entry for entry in entries if "where" in entry}
-    assert listed.keys() == {name for name, actual in DATASETS.items() if isinstance(actual, StoredSet)}
+    assert listed.keys() == {
+        name for name, actual in DATASETS.items() if isinstance(actual, StoredSet)
+    }
     assert [name for name, entry in listed.items() if entry["found"]] == ["mnist_writers"]
     assert listed["cifar10"]["where"] == str(data_folder / "cifar10")
     monkeypatch.chdir(data_folder)

@@ -19,7 +19,11 @@ def test_a_folder_of_images_by_class_becomes_a_pool(tmp_path: Path) -> None:
         Image.new("RGB", (4, 3), colour).save(tmp_path / name / "one.png")
     (tmp_path / "dog" / "notes.txt").write_text("not an image")
     pool = image_folder(str(tmp_path))
-    assert pool.x.shape == (2, 3, 3, 4) and pool.y.tolist() == [0, 1] and pool.about["class_names"] == ["cat", "dog"]
+    assert (
+        pool.x.shape == (2, 3, 3, 4)
+        and pool.y.tolist() == [0, 1]
+        and pool.about["class_names"] == ["cat", "dog"]
+    )
     np.testing.assert_allclose(pool.x[:, :, 0, 0], [[0, 0.4, 0], [1, 0, 0.2]], atol=1e-6)
     Image.new("L", (8, 8)).save(tmp_path / "cat" / "two.png")
     with pytest.raises(DataError, match="another size"):
@@ -43,10 +47,20 @@ def write(path: Path, text: str) -> str:
 
 
 def test_a_table_has_features_labels_and_users(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.csv", "user,height,label,weight\nann,1.5,tall,60\nbob,2,short,70.5\nann,1,tall,50\n")
+    path = write(
+        tmp_path / "t.csv",
+        "user,height,label,weight\nann,1.5,tall,60\nbob,2,short,70.5\nann,1,tall,50\n",
+    )
     pool = dataset("csv").load(path)
-    assert pool.x.tolist() == [[1.5, 60], [2, 70.5], [1, 50]] and pool.y.tolist() == [1, 0, 1] and pool.classes == 2
-    assert pool.users.tolist() == ["ann", "bob", "ann"] and pool.about["class_names"] == ["short", "tall"]
+    assert (
+        pool.x.tolist() == [[1.5, 60], [2, 70.5], [1, 50]]
+        and pool.y.tolist() == [1, 0, 1]
+        and pool.classes == 2
+    )
+    assert pool.users.tolist() == ["ann", "bob", "ann"] and pool.about["class_names"] == [
+        "short",
+        "tall",
+    ]
     assert csv_table(path, columns=("weight",)).x.tolist() == [[60], [70.5], [50]]
 
 

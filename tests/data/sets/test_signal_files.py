@@ -13,10 +13,24 @@ import pytest
 
 from fedblocks.core.errors import DataError
 from fedblocks.data.sets.files import LocalFiles
-from fedblocks.data.sets.har import HAPT, WATCH, hapt, hapt_compact, hapt_recordings, watch_compact, wisdm51_watch
+from fedblocks.data.sets.har import (
+    HAPT,
+    WATCH,
+    hapt,
+    hapt_compact,
+    hapt_recordings,
+    watch_compact,
+    wisdm51_watch,
+)
 from fedblocks.data.sets.realworld import realworld, realworld_recordings, together
 from fedblocks.data.sets.signals import Recordings
-from fedblocks.data.sets.wisdm import filled, parts_in_order, wisdm, wisdm_features, wisdm_recordings
+from fedblocks.data.sets.wisdm import (
+    filled,
+    parts_in_order,
+    wisdm,
+    wisdm_features,
+    wisdm_recordings,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +43,8 @@ def lines(table: np.ndarray) -> str:
     return "\n".join(" ".join(f"{value:.6g}" for value in row) for row in table) + "\n"
 
 
-LABELS = [[1, 3, 5, 11, 40], [1, 3, 1, 51, 90], [2, 4, 4, 1, 60]]  # experiment, person, activity, first, last sample
+# experiment, person, activity, first, last sample
+LABELS = [[1, 3, 5, 11, 40], [1, 3, 1, 51, 90], [2, 4, 4, 1, 60]]
 
 
 def hapt_files() -> dict[str, str]:
@@ -84,7 +99,13 @@ def test_the_compact_file_holds_the_same(home: Path) -> None:
     signal, exp = expected.signal, np.repeat([1, 2], [100, 60])
     path = home / "hapt_raw.npz"
     table = np.array(LABELS, dtype=np.int32)
-    np.savez(path, S=(signal * 4).astype(np.int16), scale=np.full(6, 0.25), exp=exp.astype(np.uint8), label_table=table)
+    np.savez(
+        path,
+        S=(signal * 4).astype(np.int16),
+        scale=np.full(6, 0.25),
+        exp=exp.astype(np.uint8),
+        label_table=table,
+    )
     assert same(hapt_compact(LocalFiles(HAPT, HAPT.sources[-1], (path,))), expected)
     np.savez(path, S=signal)
     with pytest.raises(DataError, match="has no array scale"):
@@ -94,14 +115,24 @@ def test_the_compact_file_holds_the_same(home: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "told"),
     [
-        ("gyro_exp02_user04.txt", lambda text: text[: len(text) // 2].rsplit("\n", 1)[0], "60 lines, gyro_exp02"),
-        ("acc_exp01_user03.txt", lambda text: text.replace("1003", "oops"), "acc_exp01_user03.txt cannot be read"),
+        (
+            "gyro_exp02_user04.txt",
+            lambda text: text[: len(text) // 2].rsplit("\n", 1)[0],
+            "60 lines, gyro_exp02",
+        ),
+        (
+            "acc_exp01_user03.txt",
+            lambda text: text.replace("1003", "oops"),
+            "acc_exp01_user03.txt cannot be read",
+        ),
         ("labels.txt", lambda text: text + "3 4 1 5 9\n", "does not fit the signals"),
         ("labels.txt", lambda text: text.replace("60", "61"), "does not fit the signals"),
         ("labels.txt", lambda text: "1 2 3\n", "3 columns, not 5"),
     ],
 )
-def test_haptic_files_that_are_cut_or_damaged_are_refused(home: Path, name: str, change: Any, told: str) -> None:
+def test_haptic_files_that_are_cut_or_damaged_are_refused(
+    home: Path, name: str, change: Any, told: str
+) -> None:
     path = write_hapt(home) / name
     path.write_text(change(path.read_text()))
     with pytest.raises(DataError, match=told):
@@ -137,7 +168,8 @@ WISDM = "\n".join(
         "33,Walking,49105962329150,3.1,4.2,;",  # z is missing
         record(33, "Walking", 63, 4),
         "33,Walking,0,0,0,0;",  # a time of 0
-        *(record(33, "Walking", step, step) for step in range(100, 103)),  # after a pause of 37 x 50 ms
+        # after a pause of 37 x 50 ms
+        *(record(33, "Walking", step, step) for step in range(100, 103)),
         *(record(20, "Walking", step, step) for step in range(103, 106)),  # another person
         *(record(20, "Walking", step, step) for step in range(50, 53)),  # time goes back
         *(record(20, "Sitting", step, step) for step in range(53, 303)),
@@ -150,10 +182,18 @@ def test_malformed_records_of_wisdm_are_mended_or_left_out(home: Path) -> None:
     own = wisdm_recordings()
     assert (own.end - own.begin).tolist() == [60, 4, 3, 3, 3, 250]
     assert own.user.tolist() == [33, 33, 33, 20, 20, 20]
-    assert [own.activities[k] for k in own.label] == ["jogging", "walking", "walking", "walking", "walking", "sitting"]
+    assert [own.activities[k] for k in own.label] == [
+        "jogging",
+        "walking",
+        "walking",
+        "walking",
+        "walking",
+        "sitting",
+    ]
     assert own.signal[60:64].tolist() == [[x, 1.5, -2] for x in (1, 2, 3, 4)]
     pool = wisdm(stretch=3.2)  # 64 samples
-    assert pool.x.shape == (5, 3, 52) and pool.classes == 6  # one of jogging, four of sitting (250 = 62 + 63 + 62 + 63)
+    # one of jogging, four of sitting (250 = 62 + 63 + 62 + 63)
+    assert pool.x.shape == (5, 3, 52) and pool.classes == 6
 
 
 def test_the_official_tar_of_wisdm_holds_the_same(home: Path) -> None:
@@ -178,12 +218,20 @@ def test_features_that_are_missing_become_the_mean_of_training() -> None:
 
 def test_of_each_activity_the_first_rows_train_and_the_last_test() -> None:
     user, label = np.zeros(15, np.int64), np.array([0] * 10 + [1] * 5)
-    assert parts_in_order(user, label, (0.6, 0.2, 0.2)).tolist() == [0] * 6 + [1] * 2 + [2] * 2 + [0] * 3 + [1] + [2]
+    assert parts_in_order(user, label, (0.6, 0.2, 0.2)).tolist() == [0] * 6 + [1] * 2 + [2] * 2 + [
+        0
+    ] * 3 + [1] + [2]
 
 
 def sensor(begin: int, samples: int, offset: float, pause_at: int | None = None) -> str:
-    """A CSV file of 50 Hz in milliseconds; x is the time in seconds plus an offset; perhaps a pause of 3 s."""
-    time = begin + 20 * np.arange(samples) + np.where(np.arange(samples) >= (pause_at or samples), 3000, 0)
+    """A CSV file of 50 Hz in milliseconds; x is the time in seconds plus an offset;
+    perhaps a pause of 3 s.
+    """
+    time = (
+        begin
+        + 20 * np.arange(samples)
+        + np.where(np.arange(samples) >= (pause_at or samples), 3000, 0)
+    )
     rows = [f"{n},{t},{t / 1000 + offset},{offset},0.5" for n, t in enumerate(time, start=1)]
     return "\n".join(["id,attr_time,attr_x,attr_y,attr_z", *rows]) + "\n"
 
@@ -197,14 +245,18 @@ def zipped(files: dict[str, str | bytes]) -> bytes:
 
 
 def realworld_files() -> dict[str, bytes]:
-    """One person walks; another climbs twice, in archives inside an archive, and jumps without a gyroscope."""
+    """One person walks; another climbs twice, in archives inside an archive, and jumps
+    without a gyroscope.
+    """
     walk = {"acc": sensor(10_000, 300, 0), "gyr": sensor(10_010, 310, 100)}
     climb = {"acc": sensor(0, 150, 7), "gyr": sensor(0, 150, 8)}
     other = "proband2/data/{0}_climbingup_csv.zip"
     twice = {
         kind: zipped(
             {
-                f"{kind}_climbingup_{n}_csv.zip": zipped({f"{name}_climbingup_waist.csv": climb[kind], "readMe": "x"})
+                f"{kind}_climbingup_{n}_csv.zip": zipped(
+                    {f"{name}_climbingup_waist.csv": climb[kind], "readMe": "x"}
+                )
                 for n in (1, 2)
             }
         )
@@ -231,13 +283,16 @@ def write_realworld(home: Path) -> None:
 def test_two_sensors_are_brought_to_one_clock(home: Path) -> None:
     write_realworld(home)
     own = realworld_recordings()
-    assert [(user, own.activities[k]) for user, k in zip(own.user.tolist(), own.label.tolist())] == [
+    assert [
+        (user, own.activities[k]) for user, k in zip(own.user.tolist(), own.label.tolist())
+    ] == [
         *[(1, "walking")],
         *[(2, "upstairs")] * 2,
     ]
     assert (own.end - own.begin).tolist() == [299, 149, 149]  # 10.010 s to 15.980 s; 0 s to 2.980 s
     first = own.signal[0]
-    assert first.tolist() == pytest.approx([10.01, 0, 0.5, 110.01, 100, 0.5], abs=1e-4)  # acc between two samples
+    # acc between two samples
+    assert first.tolist() == pytest.approx([10.01, 0, 0.5, 110.01, 100, 0.5], abs=1e-4)
     assert realworld(stretch=float("inf"), split=(1.0, 0, 0)).x.shape[1:] == (6, 128)
 
 
@@ -247,7 +302,9 @@ def test_one_archive_of_everything_and_loose_tables_hold_the_same(home: Path) ->
     for path in (home / "realworld").rglob("*.zip"):
         path.unlink()
     whole = home / "realworld2016_dataset.zip"
-    whole.write_bytes(zipped({f"realworld2016_dataset/{name}": data for name, data in realworld_files().items()}))
+    whole.write_bytes(
+        zipped({f"realworld2016_dataset/{name}": data for name, data in realworld_files().items()})
+    )
     assert same(realworld_recordings(), expected)
     whole.unlink()
     folder = home / "realworld" / "proband1" / "data"
@@ -262,7 +319,8 @@ def table(text: str) -> np.ndarray:
 
 def test_a_pause_of_a_sensor_ends_a_recording() -> None:
     pieces = together(table(sensor(0, 100, 0)), table(sensor(0, 100, 0, pause_at=40)))
-    assert [len(piece) for piece in pieces] == [40]  # 0 to 0.78 s; the other sensor is back at 3.8 s, too late
+    # 0 to 0.78 s; the other sensor is back at 3.8 s, too late
+    assert [len(piece) for piece in pieces] == [40]
     pieces = together(table(sensor(0, 300, 0)), table(sensor(0, 100, 0, pause_at=40)))
     assert [len(piece) for piece in pieces] == [40, 58]  # and 3.82 s to 4.96 s
 
@@ -303,7 +361,9 @@ def test_missing_files_are_named(load: Any, file: str) -> None:
         load()
 
 
-@pytest.mark.parametrize(("load", "file"), [(hapt, "hapt_raw.npz"), (wisdm_features, "wisdm_v1_features.npz")])
+@pytest.mark.parametrize(
+    ("load", "file"), [(hapt, "hapt_raw.npz"), (wisdm_features, "wisdm_v1_features.npz")]
+)
 def test_compact_files_of_another_size_are_refused(home: Path, load: Any, file: str) -> None:
     (home / file).write_bytes(b"half of it")
     with pytest.raises(DataError, match=f"{file} is cut short"):

@@ -9,11 +9,19 @@ from hypothesis import strategies as st
 
 from fedblocks.core.errors import DataError
 from fedblocks.data.sets.divided import TEST, TRAIN, VALIDATION, pack, unpack
-from fedblocks.data.sets.signals import Recordings, parts_by_recording, standardised, window_pool, windows
+from fedblocks.data.sets.signals import (
+    Recordings,
+    parts_by_recording,
+    standardised,
+    window_pool,
+    windows,
+)
 
 
 def recordings(lengths: list[int], people: int = 2, labels: int = 2) -> Recordings:
-    """One after the other; channel 0 counts the samples, channel 1 is twice as much; people and labels take turns."""
+    """One after the other; channel 0 counts the samples, channel 1 is twice as much;
+    people and labels take turns.
+    """
     end = np.cumsum(lengths)
     number = np.arange(len(lengths))
     signal = np.arange(int(end[-1]), dtype=np.float32)[:, None] * np.array([1, 2], dtype=np.float32)
@@ -25,7 +33,8 @@ def recordings(lengths: list[int], people: int = 2, labels: int = 2) -> Recordin
 def test_windows_of_half_overlap_begin_every_half_window() -> None:
     cut = windows(recordings([12, 7]), steps=4, overlap=0.5)
     assert cut.x.shape == (7, 2, 4)
-    assert cut.x[:, 0, 0].tolist() == [0, 2, 4, 6, 8, 12, 14]  # the second recording has samples 12 to 18
+    # the second recording has samples 12 to 18
+    assert cut.x[:, 0, 0].tolist() == [0, 2, 4, 6, 8, 12, 14]
     assert cut.x[1].tolist() == [[2, 3, 4, 5], [4, 6, 8, 10]]  # [channels, steps]
     assert cut.recording.tolist() == [0] * 5 + [1] * 2
 
@@ -34,13 +43,19 @@ def test_a_recording_shorter_than_a_window_has_none() -> None:
     assert windows(recordings([3, 4]), steps=4).recording.tolist() == [1]
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 9), st.sampled_from([0.0, 0.25, 0.5]))
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=12),
+    st.integers(1, 9),
+    st.sampled_from([0.0, 0.25, 0.5]),
+)
 def test_no_window_leaves_its_recording(lengths: list[int], steps: int, overlap: float) -> None:
     own = recordings(lengths)
     cut = windows(own, steps, overlap)
     first, last = cut.x[:, 0, 0], cut.x[:, 0, -1]
     assert (first >= own.begin[cut.recording]).all() and (last < own.end[cut.recording]).all()
-    assert (cut.label == own.label[cut.recording]).all() and (cut.user == own.user[cut.recording]).all()
+    assert (cut.label == own.label[cut.recording]).all() and (
+        cut.user == own.user[cut.recording]
+    ).all()
 
 
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=8), st.floats(0.5, 5))
@@ -49,7 +64,8 @@ def test_stretches_cover_a_recording_without_overlap(lengths: list[int], seconds
     cut = own.stretches(seconds)
     assert cut.begin[0] == 0 and cut.end[-1] == sum(lengths)
     assert (cut.begin[1:] == cut.end[:-1]).all()
-    assert set(own.end.tolist()) <= set(cut.end.tolist())  # no stretch goes over the end of a recording
+    # no stretch goes over the end of a recording
+    assert set(own.end.tolist()) <= set(cut.end.tolist())
     assert (cut.end - cut.begin).max() <= np.ceil(seconds * own.hz)
 
 
@@ -61,7 +77,8 @@ def test_whole_recordings_go_to_one_part_and_everybody_trains_and_tests() -> Non
         assert len(set(part[cut.recording == recording].tolist())) == 1
     for person in range(2):
         for label in range(2):
-            counts = np.bincount(part[(cut.user == person) & (cut.label == label)], minlength=3) / 9  # windows each
+            # windows each
+            counts = np.bincount(part[(cut.user == person) & (cut.label == label)], minlength=3) / 9
             assert counts.tolist() == [7, 1, 2]
 
 
@@ -73,7 +90,9 @@ def test_the_parts_depend_on_the_seed_only() -> None:
 
 
 def test_scales_are_measured_on_training_windows_only() -> None:
-    x = np.stack([np.full((2, 4), 1.0), np.full((2, 4), 3.0), np.full((2, 4), 99.0)]).astype(np.float32)
+    x = np.stack([np.full((2, 4), 1.0), np.full((2, 4), 3.0), np.full((2, 4), 99.0)]).astype(
+        np.float32
+    )
     x[:, 1] = 5  # a channel that never changes is only shifted
     scaled = standardised(x, np.array([True, True, False]))
     assert scaled[:, 0, 0].tolist() == [-1, 1, 97]  # mean 2, deviation 1

@@ -1,6 +1,8 @@
-"""The published test-beds: counts that the papers imply, golden hashes, and what makes each what it is.
+"""The published test-beds: counts that the papers imply, golden hashes, and what makes each what it
+is.
 
-Labels are made up where only their counts matter, so no files are needed: 0, 1, ..., 9, 0, 1, ... for CIFAR-10.
+Labels are made up where only their counts matter, so no files are needed: 0, 1, ..., 9, 0, 1, ...
+for CIFAR-10.
 """
 
 from __future__ import annotations
@@ -31,12 +33,18 @@ from fedblocks.data.testbeds.pfedmb import (
 )
 
 
-def made_up(classes: int, rows: int = 60_000, train: int = 50_000, name: str = "cifar10") -> DataPool:
-    """As many rows of every class in the train and in the test part; the input of a row is its number."""
+def made_up(
+    classes: int, rows: int = 60_000, train: int = 50_000, name: str = "cifar10"
+) -> DataPool:
+    """As many rows of every class in the train and in the test part; the input of a row
+    is its number.
+    """
     y = torch.arange(rows) % classes
     coarse = y.numpy() // 5 if classes == 100 else None
     about = {"name": name, "train_rows": train}
-    return DataPool(torch.arange(rows, dtype=torch.float32)[:, None], y, classes, coarse=coarse, about=about)
+    return DataPool(
+        torch.arange(rows, dtype=torch.float32)[:, None], y, classes, coarse=coarse, about=about
+    )
 
 
 TEN, HUNDRED = made_up(10), made_up(100)
@@ -56,7 +64,10 @@ def held(federation: Federation, part: str) -> np.ndarray:
 
 
 GOLDEN: dict[str, tuple[Callable[[], Federation], str]] = {
-    "fedem-cifar10": (lambda: fedem_cifar10(TEN), "e5d880e53695e3bf984f7787e606bf901a7d55569ff726a1fea044b34002e5a5"),
+    "fedem-cifar10": (
+        lambda: fedem_cifar10(TEN),
+        "e5d880e53695e3bf984f7787e606bf901a7d55569ff726a1fea044b34002e5a5",
+    ),
     "fedem-cifar10-tuning": (
         lambda: fedem_cifar10(TEN, validation=0.25),
         "ee4d868d7b1bc70a791845480da565d5b2db154ce57c2d61cc3a69fa7db140b3",
@@ -97,10 +108,22 @@ GOLDEN: dict[str, tuple[Callable[[], Federation], str]] = {
         lambda: pfedmb_twenty_classes(HUNDRED, 50),
         "5d1485e2931106f47ea0f421a2de74e2a3892bcbec00550d0071c3077e05e116",
     ),
-    "pfedmb-pairs": (lambda: pfedmb_pairs(TEN), "535dee45a44537128a23e9a24de20aee984f29fa4b5ed8350559d8e2d19e2cc5"),
-    "modfl-3": (lambda: modfl_images(TEN, 36, 3), "6463330a8d982cf98016d3023680a5b31a68c8e8b6de2de712509fb0d062ed9d"),
-    "modfl-6": (lambda: modfl_images(TEN, 36, 6), "a80182a1d1a3730d314ab92cabe3daa264e85db42bd9ccf126426f824688f23a"),
-    "modfl-9": (lambda: modfl_images(TEN, 36, 9), "fca8b05b83ade95c2d6a7a65ac59a462e19d2d10a8a7ff822c0d2c5fabcd40de"),
+    "pfedmb-pairs": (
+        lambda: pfedmb_pairs(TEN),
+        "535dee45a44537128a23e9a24de20aee984f29fa4b5ed8350559d8e2d19e2cc5",
+    ),
+    "modfl-3": (
+        lambda: modfl_images(TEN, 36, 3),
+        "6463330a8d982cf98016d3023680a5b31a68c8e8b6de2de712509fb0d062ed9d",
+    ),
+    "modfl-6": (
+        lambda: modfl_images(TEN, 36, 6),
+        "a80182a1d1a3730d314ab92cabe3daa264e85db42bd9ccf126426f824688f23a",
+    ),
+    "modfl-9": (
+        lambda: modfl_images(TEN, 36, 9),
+        "fca8b05b83ade95c2d6a7a65ac59a462e19d2d10a8a7ff822c0d2c5fabcd40de",
+    ),
 }
 
 
@@ -119,13 +142,20 @@ def test_cifar10_of_fedem_has_the_published_groups_and_sizes() -> None:
     sizes = federation.train.sizes + federation.test.sizes
     assert federation.about["partition"]["label_groups"] == [[8, 7, 3], [5, 1, 2], [9, 4, 0, 6]]
     assert sizes[:10].tolist() == [1033, 511, 1855, 1748, 207, 416, 360, 47, 329, 1382]
-    assert (sizes.min(), np.median(sizes), sizes.max(), sizes.sum(), (sizes < 128).sum()) == (8, 532, 2470, 60_000, 10)
+    assert (sizes.min(), np.median(sizes), sizes.max(), sizes.sum(), (sizes < 128).sum()) == (
+        8,
+        532,
+        2470,
+        60_000,
+        10,
+    )
     assert federation.train.sizes.tolist() == [math.floor(0.8 * size) for size in sizes]
 
 
 def test_the_split_of_fedem_is_that_of_scikit_learn() -> None:
-    # sklearn.model_selection.train_test_split(range(10), train_size=.8, random_state=12345): it permutes with numpy's
-    # legacy generator, takes the first 2 for testing and the next 8 for training
+    # sklearn.model_selection.train_test_split(range(10), train_size=.8, random_state=12345): it
+    # permutes with numpy's legacy generator, takes the first 2 for testing and the next 8 for
+    # training
     order = np.random.RandomState(12345).permutation(10)
     train, test = shuffled_split(np.arange(10), 0.8, 12345)
     assert test.tolist() == order[:2].tolist() and train.tolist() == order[2:].tolist()
@@ -143,15 +173,23 @@ def test_validation_for_tuning_is_a_quarter_of_the_training_rows() -> None:
 
 def test_emnist_of_fedem_uses_a_tenth_of_the_rows() -> None:
     federation = fedem_emnist(made_up(62, 81_425, 70_000))
-    assert federation.clients == 100 and federation.train.sizes.sum() + federation.test.sizes.sum() == 8142
+    assert (
+        federation.clients == 100
+        and federation.train.sizes.sum() + federation.test.sizes.sum() == 8142
+    )
     assert len(federation.x) == 8142  # rows that nobody holds do not travel along
 
 
 def test_cifar100_of_fedem_gives_everybody_600_rows_of_few_coarse_labels() -> None:
     federation = fedem_cifar100(HUNDRED)
-    assert federation.clients == 100 and set(federation.train.sizes) == {480} and set(federation.test.sizes) == {120}
+    assert (
+        federation.clients == 100
+        and set(federation.train.sizes) == {480}
+        and set(federation.test.sizes) == {120}
+    )
     coarse = held(federation, "train").reshape(100, 20, 5).sum(2) / 480
-    assert np.sort(coarse, 1)[:, -3:].sum(1).mean() > 0.4  # three of twenty coarse labels: .15 if rows were alike
+    # three of twenty coarse labels: .15 if rows were alike
+    assert np.sort(coarse, 1)[:, -3:].sum(1).mean() > 0.4
     with pytest.raises(DataError, match="coarse labels"):
         fedem_cifar100(TEN)
 
@@ -168,7 +206,9 @@ def test_femnist_of_fedem_takes_some_writers_who_have_more_than_two_images() -> 
 
 
 @pytest.mark.parametrize(("clients", "train", "test"), [(15, 2666, 666), (50, 800, 200)])
-def test_two_classes_of_pfedmb_are_equal_in_size_and_in_all_parts(clients: int, train: int, test: int) -> None:
+def test_two_classes_of_pfedmb_are_equal_in_size_and_in_all_parts(
+    clients: int, train: int, test: int
+) -> None:
     federation = pfedmb_two_classes(TEN, clients)
     assert set(federation.train.sizes) == {train}
     assert set(federation.validation.sizes) == set(federation.test.sizes) == {test}
@@ -179,13 +219,21 @@ def test_two_classes_of_pfedmb_are_equal_in_size_and_in_all_parts(clients: int, 
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: pfedmb_dirichlet(TEN, 50), lambda: pfedmb_twenty_classes(HUNDRED, 50), lambda: pfedmb_pairs(TEN)]
+    "make",
+    [
+        lambda: pfedmb_dirichlet(TEN, 50),
+        lambda: pfedmb_twenty_classes(HUNDRED, 50),
+        lambda: pfedmb_pairs(TEN),
+    ],
 )
-def test_shares_of_pfedmb_are_the_same_in_train_validation_and_test(make: Callable[[], Federation]) -> None:
+def test_shares_of_pfedmb_are_the_same_in_train_validation_and_test(
+    make: Callable[[], Federation],
+) -> None:
     federation = make()
     train = held(federation, "train")
     classes = train.shape[1]
-    for part in ("validation", "test"):  # a class has a quarter of its training rows here; cuts may lose one row
+    # a class has a quarter of its training rows here; cuts may lose one row
+    for part in ("validation", "test"):
         assert np.abs(held(federation, part) - train / 4).max() <= 1, part
     assert federation.train.index.max() < 50_000 <= federation.test.index.min()
     assert train.sum(0).max() == 40_000 / classes
@@ -214,45 +262,61 @@ def test_pfedmb_needs_both_official_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("per_group", "train", "test", "total"), [(3, 243, 81, 2916), (6, 240, 78, 2808), (9, 243, 81, 2916)]
+    ("per_group", "train", "test", "total"),
+    [(3, 243, 81, 2916), (6, 240, 78, 2808), (9, 243, 81, 2916)],
 )
-def test_images_of_modfl_have_the_published_test_totals(per_group: int, train: int, test: int, total: int) -> None:
+def test_images_of_modfl_have_the_published_test_totals(
+    per_group: int, train: int, test: int, total: int
+) -> None:
     federation = modfl_images(TEN, 36, per_group)
     assert set(federation.train.sizes) == {train} and set(federation.test.sizes) == {test}
     assert federation.test.sizes.sum() == total and federation.classes == 9
     own = held(federation, "train") > 0
-    groups = {group: own[federation.tags["operation"] == group] for group in federation.tags["operation"]}
+    groups = {
+        group: own[federation.tags["operation"] == group] for group in federation.tags["operation"]
+    }
     assert all((members == members[0]).all() for members in groups.values())
-    used = np.stack([members[0] for members in groups.values()]).sum(0)  # how many groups use each label
+    # how many groups use each label
+    used = np.stack([members[0] for members in groups.values()]).sum(0)
     assert (used == per_group).all() if per_group < 9 else len(groups) == 1
 
 
 @pytest.mark.parametrize(("clients", "train", "test"), [(18, 486, 162), (9, 975, 324)])
 def test_fewer_clients_of_modfl_have_more_each(clients: int, train: int, test: int) -> None:
-    # per label and data set 975 / 325 rows over per_group x clients / 9 holders: 162 / 54 and 325 / 108 each
+    # per label and data set 975 / 325 rows over per_group x clients / 9 holders: 162 / 54 and 325 /
+    # 108 each
     federation = modfl_images(TEN, clients, 3)
     assert set(federation.train.sizes) == {train} and set(federation.test.sizes) == {test}
 
 
 def test_signals_of_modfl_would_have_the_published_totals_on_the_same_circle() -> None:
-    # 200 training and 50 test windows of five activities over 20 clients; here 3/4 of 200 and 50 of 200
+    # 200 training and 50 test windows of five activities over 20 clients; here 3/4 of 200 and 50 of
+    # 200
     pool = DataPool(torch.zeros(1000, 1), torch.arange(5).repeat_interleave(200), 5)
-    assert [int(modfl_clients(pool, 20, per_group).test.sizes.sum()) for per_group in (2, 4, 5)] == [240, 240, 200]
+    assert [
+        int(modfl_clients(pool, 20, per_group).test.sizes.sum()) for per_group in (2, 4, 5)
+    ] == [240, 240, 200]
 
 
 def test_the_nine_common_classes_are_the_same_things() -> None:
     from fedblocks.data.sets import cifar, stl10
 
     names = [
-        [every[label] for label in COMMON[name]] for name, every in (("cifar10", cifar.NAMES), ("stl10", stl10.NAMES))
+        [every[label] for label in COMMON[name]]
+        for name, every in (("cifar10", cifar.NAMES), ("stl10", stl10.NAMES))
     ]
-    assert names[0] == [name.replace("car", "automobile") for name in names[1]] and len(names[0]) == 9
+    assert (
+        names[0] == [name.replace("car", "automobile") for name in names[1]] and len(names[0]) == 9
+    )
 
 
 def test_rows_that_are_skipped_are_those_that_another_data_set_uses() -> None:
     first, second = sample(TEN, (3, 5), 100), sample(TEN, (3, 5), 100, skip=100)
     assert not set(first.x.flatten().tolist()) & set(second.x.flatten().tolist())
-    assert ((first.x.flatten() % 10).tolist(), first.y.tolist()) == ([3] * 100 + [5] * 100, [0] * 100 + [1] * 100)
+    assert ((first.x.flatten() % 10).tolist(), first.y.tolist()) == (
+        [3] * 100 + [5] * 100,
+        [0] * 100 + [1] * 100,
+    )
     assert (
         first.about["sample_hash"]
         == "2a26c425d5e6b7e371de973825afeb10fe56abc819e51089473380d8cbaaa536"
@@ -272,14 +336,18 @@ def test_modfl_needs_known_classes_and_a_whole_number_of_clients_per_group() -> 
 def test_another_camera_sees_larger_warmer_softer_noisier_images() -> None:
     checks = (torch.arange(8)[:, None] + torch.arange(8)) % 2  # [height, width]
     pool = DataPool(
-        checks.float().expand(4, 3, 8, 8).clone(), torch.zeros(4, dtype=torch.int64), 1, about={"name": "c"}
+        checks.float().expand(4, 3, 8, 8).clone(),
+        torch.zeros(4, dtype=torch.int64),
+        1,
+        about={"name": "c"},
     )
     seen = other_camera(pool, side=24, blur=3.0, noise=0.1)
     assert seen.x.shape == (4, 3, 24, 24) and seen.about["name"] == "c_other_camera"
     red, green, blue = seen.x.mean((0, 2, 3)).tolist()
     assert red == pytest.approx(0.5 * 1.15, abs=0.02) and green == pytest.approx(0.5, abs=0.02)
     assert blue == pytest.approx(0.4, abs=0.02)
-    assert other_camera(pool, 24, 3.0, 0.0).x.std() < 0.2 < pool.x.std()  # the checks are blurred away
+    # the checks are blurred away
+    assert other_camera(pool, 24, 3.0, 0.0).x.std() < 0.2 < pool.x.std()
     difference = seen.x - other_camera(pool, 24, 3.0, 0.0).x
     assert difference.std() == pytest.approx(0.1, rel=0.05)
     assert torch.equal(other_camera(pool, 24).x, other_camera(pool, 24).x)

@@ -28,7 +28,9 @@ from fedblocks.nets import lstm
 
 def corpus() -> Corpus:
     """Two users with ten texts each; text t of a user has the words `t` and `common`."""
-    users = {name: [[f"{name}{t}", "common", "common"] for t in range(10)] for name in ("ann", "bob")}
+    users = {
+        name: [[f"{name}{t}", "common", "common"] for t in range(10)] for name in ("ann", "bob")
+    }
     return Corpus.in_time_order(users, (0.6, 0.2, 0.2))
 
 
@@ -52,7 +54,8 @@ def test_a_client_holds_the_sequences_of_its_user_and_part() -> None:
     assert federation.train.sizes.tolist() == [6, 6] and federation.test.sizes.tolist() == [2, 2]
     first_words = federation.y[federation.train[1], 0].tolist()
     assert first_words == [vocabulary.number(f"bob{t}") for t in range(6)]
-    assert (federation.y[federation.test[0], 0] == vocabulary.oov.start).all()  # ann8 and ann9 were never trained on
+    # ann8 and ann9 were never trained on
+    assert (federation.y[federation.test[0], 0] == vocabulary.oov.start).all()
 
 
 def test_three_counts_leave_out_oov_and_eos() -> None:
@@ -61,7 +64,8 @@ def test_three_counts_leave_out_oov_and_eos() -> None:
     words = torch.tensor([[1, 8, 1, 7, 0], [2, 1, 1, 0, 0]])  # right: 1, 8, 7 and 2
     expected = {"all": (4, 7), "without_oov": (3, 5), "without_oov_and_eos": (2, 3)}
     assert count_words(words, labels, marks) == expected
-    assert count_words(torch.nn.functional.one_hot(words, 10).float(), labels, marks) == expected  # logits
+    # logits
+    assert count_words(torch.nn.functional.one_hot(words, 10).float(), labels, marks) == expected
 
 
 def test_an_engine_counts_the_three_scores_on_the_three_variants() -> None:
@@ -71,7 +75,9 @@ def test_an_engine_counts_the_three_scores_on_the_three_variants() -> None:
     state = setting.start()
     rows = federation.test[0]
     model = {name: value[0] for name, value in state.server["model"].items()}
-    expected = count_words(method.net(model, federation.x[rows]), federation.y[rows], federation.about["vocabulary"])
+    expected = count_words(
+        method.net(model, federation.x[rows]), federation.y[rows], federation.about["vocabulary"]
+    )
     for score, variant in score_variants(federation).items():
         actual = evaluate(replace(setting, data=variant), state, [0], Sequential())["personal"][0]
         assert tuple(actual[:2]) == expected[score]
@@ -81,7 +87,9 @@ def test_an_engine_counts_the_three_scores_on_the_three_variants() -> None:
 def test_training_rows_keep_all_their_labels() -> None:
     federation = corpus().pool(corpus().vocabulary(3), steps=5).federation()
     for variant in score_variants(federation).values():
-        assert torch.equal(variant.y[federation.train.index.copy()], federation.y[federation.train.index.copy()])
+        assert torch.equal(
+            variant.y[federation.train.index.copy()], federation.y[federation.train.index.copy()]
+        )
 
 
 def test_a_score_needs_a_name_and_a_vocabulary() -> None:
@@ -90,7 +98,9 @@ def test_a_score_needs_a_name_and_a_vocabulary() -> None:
         scored_without(federation, "bleu")
     with pytest.raises(DataError, match="which words are special"):
         pool = markov(users=2)
-        scored_without(Federation.from_users(pool.x, pool.y, pool.users, classes=pool.classes), SCORES[1])
+        scored_without(
+            Federation.from_users(pool.x, pool.y, pool.users, classes=pool.classes), SCORES[1]
+        )
 
 
 def test_the_choice_of_users_does_not_depend_on_the_order_of_the_file() -> None:

@@ -29,7 +29,9 @@ def home(data_folder: Path) -> Path:
 
 
 def length(size: int) -> bytes:
-    """A protocol-buffer varint: 7 bits per byte, low ones first, the top bit says that more follow."""
+    """A protocol-buffer varint: 7 bits per byte, low ones first, the top bit says that
+    more follow.
+    """
     return bytes([size]) if size < 128 else bytes([size & 127 | 128]) + length(size >> 7)
 
 
@@ -41,13 +43,19 @@ def field(number: int, content: bytes) -> bytes:
 def example(tokens: str, date: str) -> bytes:
     """A tf.train.Example as TensorFlow Federated stores it, with a number among its features."""
     strings = {"tokens": tokens, "creation_date": date, "title": "a title", "type": "answer"}
-    entries = [field(1, k.encode()) + field(2, field(1, field(1, v.encode()))) for k, v in strings.items()]
+    entries = [
+        field(1, k.encode()) + field(2, field(1, field(1, v.encode()))) for k, v in strings.items()
+    ]
     score = field(1, b"score") + field(2, field(3, field(1, b"\x07")))  # a list of one int64
     return field(1, b"".join(field(1, entry) for entry in [score, *entries]))
 
 
 SENTENCES = {  # (part, user): sentences with their dates, not in the order of time
-    ("train", "7"): [("how to sort a list", "2010-02-01"), ("first question", "2010-01-01"), ("a b c", "2010-03-01")],
+    ("train", "7"): [
+        ("how to sort a list", "2010-02-01"),
+        ("first question", "2010-01-01"),
+        ("a b c", "2010-03-01"),
+    ],
     ("test", "7"): [("sort the list", "2018-01-01")],
     ("train", "8"): [("a list of lists", "2012-01-01"), ("a list", "2012-01-02")],
     ("test", "8"): [("what is it", "2018-01-02")],
@@ -60,8 +68,12 @@ def write_sqlite(path: Path) -> None:
     """The official tables."""
     path.parent.mkdir(exist_ok=True)
     with closing(sqlite3.connect(path)) as base, base:
-        base.execute("CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)")
-        base.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
+        base.execute(
+            "CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)"
+        )
+        base.execute(
+            "CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)"
+        )
         for (part, user), texts in SENTENCES.items():
             base.execute("INSERT INTO client_metadata VALUES (?, ?, ?)", (user, part, len(texts)))
             rows = [(part, user, example(*text)) for text in texts]
@@ -91,19 +103,23 @@ def test_features_of_an_example_are_read_past_numbers_and_long_strings() -> None
 
 def test_stackoverflow_keeps_users_of_both_parts_in_the_order_of_time(home: Path) -> None:
     write_sqlite(home / "stackoverflow" / "stackoverflow.sqlite")
-    (home / "stackoverflow" / "stackoverflow.word_count").write_text("a\t9\nlist\t8\nfirst\t7\nhow\t6\nsort\t5\n")
+    (home / "stackoverflow" / "stackoverflow.word_count").write_text(
+        "a\t9\nlist\t8\nfirst\t7\nhow\t6\nsort\t5\n"
+    )
     pool = stackoverflow(words=4, validation=0.4)
     assert pool.classes == 4 + 4 and pool.x.shape[1] == 20
     assert users_of(pool) == {"7", "8"}
     assert firsts(pool, "7", TRAIN) == [3, 4]  # "first question", then "how to sort a list"
-    assert firsts(pool, "7", VALIDATION) == [1] and firsts(pool, "7", TEST) == [7]  # "a b c"; "sort" is the fifth: OOV
+    # "a b c"; "sort" is the fifth: OOV
+    assert firsts(pool, "7", VALIDATION) == [1] and firsts(pool, "7", TEST) == [7]
     assert pool.federation().clients == 2
 
 
 def test_without_the_word_counts_the_vocabulary_is_that_of_training(home: Path) -> None:
     write_sqlite(home / "stackoverflow" / "stackoverflow.sqlite")
     pool = stackoverflow(words=2, most_train=1, validation=0)
-    # oldest sentences: "first question" and "a list of lists"; all words once, so the alphabet decides: a 1, first 2
+    # oldest sentences: "first question" and "a list of lists"; all words once, so the alphabet
+    # decides: a 1, first 2
     assert firsts(pool, "7", TRAIN) == [2] and firsts(pool, "8", TRAIN) == [1]
 
 
@@ -123,7 +139,9 @@ def test_a_file_that_is_no_database_is_refused(home: Path) -> None:
 def test_a_cut_example_is_refused(home: Path) -> None:
     write_sqlite(home / "stackoverflow" / "stackoverflow.sqlite")
     with closing(sqlite3.connect(home / "stackoverflow" / "stackoverflow.sqlite")) as base, base:
-        base.execute("UPDATE examples SET serialized_example_proto = substr(serialized_example_proto, 1, 40)")
+        base.execute(
+            "UPDATE examples SET serialized_example_proto = substr(serialized_example_proto, 1, 40)"
+        )
     with pytest.raises(DataError, match="example of StackOverflow"):
         stackoverflow()
 
@@ -142,15 +160,22 @@ def fake_h5py() -> types.ModuleType:
     def opened(path: Path, mode: str) -> FakeFile:
         part = "train" if "train" in path.name else "test"
         groups = {user: texts for (own, user), texts in SENTENCES.items() if own == part}
-        arrays = {u: [np.array([t[k].encode() for t in texts]) for k in (0, 1)] for u, texts in groups.items()}
-        return FakeFile(examples={u: {"tokens": a, "creation_date": b} for u, (a, b) in arrays.items()})
+        arrays = {
+            u: [np.array([t[k].encode() for t in texts]) for k in (0, 1)]
+            for u, texts in groups.items()
+        }
+        return FakeFile(
+            examples={u: {"tokens": a, "creation_date": b} for u, (a, b) in arrays.items()}
+        )
 
     module = types.ModuleType("h5py")
     module.File = opened  # type: ignore[attr-defined]
     return module
 
 
-def test_hdf5_files_hold_the_same_texts_as_the_database(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hdf5_files_hold_the_same_texts_as_the_database(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_sqlite(home / "stackoverflow" / "stackoverflow.sqlite")
     expected = stackoverflow(words=5)
     (home / "stackoverflow" / "stackoverflow.sqlite").unlink()
@@ -160,7 +185,9 @@ def test_hdf5_files_hold_the_same_texts_as_the_database(home: Path, monkeypatch:
     assert stackoverflow(words=5).federation().hash() == expected.federation().hash()
 
 
-def test_without_h5py_the_message_names_it_and_the_other_form(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_h5py_the_message_names_it_and_the_other_form(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (home / "stackoverflow").mkdir()
     for part in ("train", "test"):
         (home / "stackoverflow" / f"stackoverflow_{part}.h5").touch()
@@ -173,12 +200,18 @@ def write_leaf(folder: Path, part: str, users: dict[str, tuple[list[Any], list[A
     """One file of LEAF's format."""
     (folder / part).mkdir(parents=True, exist_ok=True)
     data = {user: {"x": x, "y": y} for user, (x, y) in users.items()}
-    content = {"users": list(users), "num_samples": [len(x) for x, _ in users.values()], "user_data": data}
+    content = {
+        "users": list(users),
+        "num_samples": [len(x) for x, _ in users.values()],
+        "user_data": data,
+    }
     (folder / part / f"some_{part}_9.json").write_text(json.dumps(content))
 
 
 def comment(words: str, steps: int = 10) -> tuple[list[list[str]], dict[str, Any]]:
-    """A comment as LEAF stores it: sequences of 10, BOS before, EOS after, padded, with their targets."""
+    """A comment as LEAF stores it: sequences of 10, BOS before, EOS after, padded, with
+    their targets.
+    """
     tokens = ["<BOS>", *words.split(), "<EOS>"]
     tokens += ["<PAD>"] * (-(len(tokens) - 1) % steps)
     x = [tokens[at : at + steps] for at in range(0, len(tokens) - 1, steps)]
@@ -193,19 +226,26 @@ def comments(*texts: str) -> tuple[list[Any], list[Any]]:
 
 def test_leafs_reddit_comes_back_in_the_sequences_that_leaf_made(home: Path) -> None:
     long = "one two three four five six seven eight nine ten eleven twelve"
-    write_leaf(home / "reddit", "train", {"ann": comments(long, "two two"), "bob": comments("one", "two")})
+    write_leaf(
+        home / "reddit", "train", {"ann": comments(long, "two two"), "bob": comments("one", "two")}
+    )
     write_leaf(home / "reddit", "val", {"ann": comments("two"), "bob": comments("one")})
     write_leaf(home / "reddit", "test", {"ann": comments("three"), "eve": comments("no training")})
     pool = reddit(words=100)
     assert users_of(pool) == {"ann"}  # bob has no test, eve no training
     train = rows_of(pool, "ann", TRAIN)
     _, y = comments(long, "two two")
-    scored = [[IGNORE if t == "<PAD>" else t for t in row] for own in y for row in own["target_tokens"]]
+    scored = [
+        [IGNORE if t == "<PAD>" else t for t in row] for own in y for row in own["target_tokens"]
+    ]
     assert len(train) == len(scored) == 3
     number = dict(zip([t for row in scored for t in row], pool.y[train].flatten().tolist()))
-    assert pool.y[train].tolist() == [[number[t] for t in row] for row in scored]  # a word is one number throughout
+    # a word is one number throughout
+    assert pool.y[train].tolist() == [[number[t] for t in row] for row in scored]
     assert len({n for t, n in number.items() if t not in (IGNORE, "<EOS>")}) == 12
-    assert firsts(pool, "ann", TEST) == [number["three"]] and firsts(pool, "ann", VALIDATION) == [number["two"]]
+    assert firsts(pool, "ann", TEST) == [number["three"]] and firsts(pool, "ann", VALIDATION) == [
+        number["two"]
+    ]
 
 
 def windows(text: str, size: int = 5) -> tuple[list[Any], list[Any]]:

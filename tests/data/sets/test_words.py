@@ -13,7 +13,16 @@ from fedblocks.data.sets.words import PAD, Vocabulary, sequences, words_of
 
 
 def test_words_are_lower_case_and_punctuation_stands_alone() -> None:
-    assert words_of("Don't panic, see <url>: 42!") == ["don't", "panic", ",", "see", "<url>", ":", "42", "!"]
+    assert words_of("Don't panic, see <url>: 42!") == [
+        "don't",
+        "panic",
+        ",",
+        "see",
+        "<url>",
+        ":",
+        "42",
+        "!",
+    ]
 
 
 def test_the_most_frequent_words_are_kept_and_ties_go_by_the_alphabet() -> None:
@@ -28,7 +37,9 @@ def test_ten_thousand_words_make_10004_numbers_as_in_the_papers() -> None:
 def test_special_numbers_do_not_meet_and_fill_the_range() -> None:
     vocabulary = Vocabulary(("a", "b"), buckets=3)
     words = [vocabulary.number(word) for word in vocabulary.words]
-    assert sorted([PAD, *words, vocabulary.bos, vocabulary.eos, *vocabulary.oov]) == list(range(vocabulary.size))
+    assert sorted([PAD, *words, vocabulary.bos, vocabulary.eos, *vocabulary.oov]) == list(
+        range(vocabulary.size)
+    )
 
 
 def test_unknown_words_share_buckets_by_their_checksum() -> None:

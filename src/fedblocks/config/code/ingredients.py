@@ -1,4 +1,6 @@
-"""Methods and data that were handed to a run as Python objects: how they are written down, and what differs later."""
+"""Methods and data that were handed to a run as Python objects: how they are written
+down, and what differs later.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Ingredients:
     @staticmethod
     def of_methods(methods: Method | Mapping[str, Method]) -> dict[str, Method]:
         """Methods by group of clients, checked."""
-        by_group: dict[str, Any] = dict(methods) if isinstance(methods, Mapping) and methods else {ALL: methods}
+        by_group: dict[str, Any] = (
+            dict(methods) if isinstance(methods, Mapping) and methods else {ALL: methods}
+        )
         for method in by_group.values():
             _check_method(method)
         return by_group
@@ -63,9 +67,13 @@ class Ingredients:
 
 def _check_method(method: Any) -> None:
     if isinstance(method, type) and issubclass(method, Method):
-        raise UserError(f"{method.__name__} is a class", f"make a method of it: {method.__name__}(net, lr=0.1)")
+        raise UserError(
+            f"{method.__name__} is a class", f"make a method of it: {method.__name__}(net, lr=0.1)"
+        )
     if not isinstance(method, Method):
-        raise UserError(f"{_kind(method)} is no method", "give a method such as fedblocks.FedAvg(net, lr=0.1)")
+        raise UserError(
+            f"{_kind(method)} is no method", "give a method such as fedblocks.FedAvg(net, lr=0.1)"
+        )
     if not isinstance(method.net, Net):
         message = f"the net of {type(method).__name__} is {_kind(method.net)}, not a fedblocks.Net"
         raise UserError(message, "give fedblocks.Net.of(lambda: YourModule(), head=...)")
@@ -77,7 +85,9 @@ def _kind(value: Any) -> str:
 
 def method_table(method: Method) -> Table:
     """A method as a configuration records it: its name and all options."""
-    options = {name: recorded(value) for name, value in method.options().items() if value is not None}
+    options = {
+        name: recorded(value) for name, value in method.options().items() if value is not None
+    }
     return {"name": name_of(type(method)), **options}
 
 
@@ -89,7 +99,9 @@ def name_of(kind: type[Method]) -> str:
 def net_table(net: Net) -> Table:
     """A net as a configuration records it: its tensors, and where its head begins."""
     by_name = {**dict(net.template.named_parameters()), **dict(net.template.named_buffers())}
-    tensors = [f"{name} {' x '.join(map(str, by_name[name].shape)) or 'one number'}" for name in net.names]
+    tensors = [
+        f"{name} {' x '.join(map(str, by_name[name].shape)) or 'one number'}" for name in net.names
+    ]
     cuts = {name: list(piece.names) for name, piece in net.pieces.items()}
     table = {
         "name": PYTHON,
@@ -135,10 +147,17 @@ def check_same(config: Config, ingredients: Ingredients) -> None:
 
 
 def differences(config: Config, ingredients: Ingredients) -> Iterator[str]:
-    """What differs from what a configuration records: data, then methods and nets, each with its place."""
+    """What differs from what a configuration records: data, then methods and nets, each
+    with its place.
+    """
     tables = {"": (config.method.table, config.net.table)}
-    tables |= {f"groups.{name}.": (group.method.table, group.net.table) for name, group in config.groups.items()}
-    yield from _changes("data.", {"hash": config.data.options.get("hash")}, {"hash": ingredients.data_hash})
+    tables |= {
+        f"groups.{name}.": (group.method.table, group.net.table)
+        for name, group in config.groups.items()
+    }
+    yield from _changes(
+        "data.", {"hash": config.data.options.get("hash")}, {"hash": ingredients.data_hash}
+    )
     for place, (method, net) in tables.items():
         group = place.split(".")[1] if place else ALL
         if place and group not in ingredients.methods:

@@ -1,7 +1,8 @@
-"""The user's own code: files and modules that a command is told to read, and what their calls of `run` would use.
+"""The user's own code: files and modules that a command is told to read, and what their calls of
+`run` would use.
 
-While a file is read, `fedblocks.run`, `compare` and `resume` start nothing: they hand methods and data to the command
-that reads it. So the very script that started a run serves to go on with it.
+While a file is read, `fedblocks.run`, `compare` and `resume` start nothing: they hand methods and
+data to the command that reads it. So the very script that started a run serves to go on with it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from fedblocks.config.code.ingredients import Ingredients, check_same, differences, name_of, net_table
+from fedblocks.config.code.ingredients import (
+    Ingredients,
+    check_same,
+    differences,
+    name_of,
+    net_table,
+)
 from fedblocks.config.model import ALL, Config
 from fedblocks.config.options import Table
 from fedblocks.config.registry import CODE, PYTHON
@@ -27,7 +34,9 @@ Recipe = Callable[[int], Ingredients]  # of a seed: what one run would use
 
 
 class _HandedOver(BaseException):
-    """Ends the reading of a file where it would start a run; no handler of the file's own should catch it."""
+    """Ends the reading of a file where it would start a run; no handler of the file's
+    own should catch it.
+    """
 
 
 @dataclass
@@ -42,7 +51,9 @@ _reading = _Reading()
 
 
 def hand_over(recipes: Callable[[], Iterable[Recipe]]) -> None:
-    """Where a command reads the code that calls this, give it what a run would use, and go no further."""
+    """Where a command reads the code that calls this, give it what a run would use, and
+    go no further.
+    """
     if _reading.active:
         _reading.recipes += recipes()
         raise _HandedOver
@@ -58,13 +69,21 @@ class Code:
 
     @staticmethod
     def read(sources: Sequence[str]) -> Code:
-        """Run files and import modules: what they put into NETS, METHODS and DATASETS is known from now on."""
+        """Run files and import modules: what they put into NETS, METHODS and DATASETS
+        is known from now on.
+        """
         recipes = [recipe for source in sources for recipe in _read(source)]
-        files = [(Path(source).name, file_hash(Path(source))) for source in sources if Path(source).is_file()]
+        files = [
+            (Path(source).name, file_hash(Path(source)))
+            for source in sources
+            if Path(source).is_file()
+        ]
         return Code(tuple(sources), tuple(files), tuple(recipes))
 
     def ingredients_for(self, config: Config) -> Ingredients | None:
-        """What a run was made of, if it was made of objects and any code was read: exactly that, or UserError."""
+        """What a run was made of, if it was made of objects and any code was read:
+        exactly that, or UserError.
+        """
         if not config.is_of_objects or not self.sources:
             return None
         nearest = min(self._offers(config.seed), key=lambda offer: _unlike(config, offer))
@@ -72,27 +91,37 @@ class Code:
         return nearest
 
     def method_for(self, name: str, net: Table, seed: int) -> Method | None:
-        """The method of this name with this very net, where the net was made in Python; exactly that, or UserError."""
+        """The method of this name with this very net, where the net was made in Python;
+        exactly that, or UserError.
+        """
         if net["name"] != PYTHON or not self.sources:
             return None
         methods = [method for offer in self._offers(seed) for method in offer.methods.values()]
         alike = [m for m in methods if name_of(type(m)) == name and net_table(m.net) == net]
         if not alike:
             fix = "name the program that started the run that the model comes from"
-            raise UserError(f"{', '.join(self.sources)} has no method {name} with the net of the model", fix)
+            raise UserError(
+                f"{', '.join(self.sources)} has no method {name} with the net of the model", fix
+            )
         return alike[0]
 
     def _offers(self, seed: int) -> list[Ingredients]:
         """What the runs that the code would start are made of."""
-        recipes = self.recipes or [recipe for source in self.sources for recipe in _read(source, as_main=True)]
+        recipes = self.recipes or [
+            recipe for source in self.sources for recipe in _read(source, as_main=True)
+        ]
         if not recipes:
             fix = "name the program that started the run"
-            raise UserError(f"{', '.join(self.sources)} calls neither fedblocks.run nor fedblocks.compare", fix)
+            raise UserError(
+                f"{', '.join(self.sources)} calls neither fedblocks.run nor fedblocks.compare", fix
+            )
         return [recipe(seed) for recipe in recipes]
 
 
 def _unlike(config: Config, offer: Ingredients) -> tuple[bool, int]:
-    """How far an offer is from a run: first whether it is another method, then by how many differences."""
+    """How far an offer is from a run: first whether it is another method, then by how
+    many differences.
+    """
     name = name_of(type(offer.method_of(ALL)))
     return name != config.method.name, sum(1 for _ in differences(config, offer))
 
@@ -108,8 +137,12 @@ def _read(source: str, as_main: bool = False) -> list[Recipe]:
         raise
     except (Exception, SystemExit) as error:  # whatever other people's code does
         where = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__}: {error} ({Path(where.filename).name}, line {where.lineno})"
-        raise UserError(f"--code {source} cannot be read: {reason}", "mend the file; nothing was started") from error
+        reason = (
+            f"{type(error).__name__}: {error} ({Path(where.filename).name}, line {where.lineno})"
+        )
+        raise UserError(
+            f"--code {source} cannot be read: {reason}", "mend the file; nothing was started"
+        ) from error
     finally:
         _reading.active = False
     return _reading.recipes
@@ -121,21 +154,26 @@ def _is_file(source: str) -> bool:
 
 def _import_file(path: Path, as_main: bool) -> None:
     if not path.is_file():
-        raise UserError(f"--code {path}: there is no such file", "name a Python file, or an importable module")
+        raise UserError(
+            f"--code {path}: there is no such file", "name a Python file, or an importable module"
+        )
     name = "__main__" if as_main else f"fedblocks_code_{path.stem}"
     _look_first_in(path.resolve().parent)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UserError(f"--code {path} is not Python", "name a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # stays: dataclasses and type hints of its classes are looked up there
+    # stays: dataclasses and type hints of its classes are looked up there
+    sys.modules[name] = module
     spec.loader.exec_module(module)
 
 
 def _import_module(name: str) -> None:
     _look_first_in(Path.cwd())
     if not all(part.isidentifier() for part in name.split(".")):
-        raise UserError(f"--code {name}: there is no such file or module", "name a Python file or a module")
+        raise UserError(
+            f"--code {name}: there is no such file or module", "name a Python file or a module"
+        )
     importlib.import_module(name)
 
 

@@ -7,7 +7,19 @@ from typing import Any
 
 from fedblocks.core.errors import DataError, nearest
 from fedblocks.data.pools import DataSet
-from fedblocks.data.sets import cifar, corpora, femnist, har, idx, leaf_text, own, realworld, stl10, tff, wisdm
+from fedblocks.data.sets import (
+    cifar,
+    corpora,
+    femnist,
+    har,
+    idx,
+    leaf_text,
+    own,
+    realworld,
+    stl10,
+    tff,
+    wisdm,
+)
 from fedblocks.data.sets.download import download
 from fedblocks.data.sets.files import StoredSet, look, roots, wanted
 
@@ -27,20 +39,35 @@ SETS: dict[str, DataSet] = {
 
 
 def describe_sets() -> list[dict[str, Any]]:
-    """Every data set that needs files: whether they are found, in which form, and where they are or would go."""
+    """Every data set that needs files: whether they are found, in which form, and where
+    they are or would go.
+    """
     return [described(entry) for entry in SETS.values() if isinstance(entry, StoredSet)]
 
 
 def described(stored: StoredSet) -> dict[str, Any]:
-    """One data set: name, found, form, where, and what to do if its files are missing; as plain JSON values."""
+    """One data set: name, found, form, where, and what to do if its files are missing;
+    as plain JSON values.
+    """
     local = look(stored.files)
     where = local.paths[0].parent if local else roots()[0] / stored.files.folder
-    entry = {"name": stored.name, "found": local is not None, "where": str(where), "home": stored.files.home}
-    return {**entry, "form": local.source.form if local else None, "fix": "" if local else wanted(stored.files)}
+    entry = {
+        "name": stored.name,
+        "found": local is not None,
+        "where": str(where),
+        "home": stored.files.home,
+    }
+    return {
+        **entry,
+        "form": local.source.form if local else None,
+        "fix": "" if local else wanted(stored.files),
+    }
 
 
 def fetch(name: str, form: str | None = None) -> list[Path]:
-    """Fetch the official files of a data set by name, where its site offers them; never done unasked."""
+    """Fetch the official files of a data set by name, where its site offers them; never
+    done unasked.
+    """
     stored = SETS.get(name)
     if not isinstance(stored, StoredSet):
         raise DataError(f'no files belong to a data set "{name}"', nearest(name, SETS))

@@ -1,4 +1,6 @@
-"""What was decoded from a data set's files, kept as .npy files that are memory-mapped the next time."""
+"""What was decoded from a data set's files, kept as .npy files that are memory-mapped
+the next time.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,21 @@ import numpy.typing as npt
 
 from fedblocks.data.sets.files import CHUNK, FileSet, LocalFiles, find, roots, verify
 
-CACHE = "FEDBLOCKS_CACHE"  # environment variable: where decoded data are kept; default .cache in FEDBLOCKS_DATA
+# environment variable: where decoded data are kept; default .cache in FEDBLOCKS_DATA
+CACHE = "FEDBLOCKS_CACHE"
 CONTENTS = "contents.json"
 STALE = 3600  # seconds after which another process's unfinished folder is taken for abandoned
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def decoded(files: FileSet, decode: Callable[[LocalFiles], Arrays], version: int = 1, **choices: Any) -> Arrays:
+def decoded(
+    files: FileSet, decode: Callable[[LocalFiles], Arrays], version: int = 1, **choices: Any
+) -> Arrays:
     """The arrays that `decode` makes of a data set's files, from the cache where it is whole.
 
-    `version` must change when `decode` does; `choices` are plain JSON values that `decode` depends on. Files are
-    checked against their known sizes and hashes whenever they are decoded. The arrays are read-only.
+    `version` must change when `decode` does; `choices` are plain JSON values that `decode` depends
+    on. Files are checked against their known sizes and hashes whenever they are decoded. The arrays
+    are read-only.
     """
     local = find(files)
     folder = cache_folder() / f"{files.folder}-{key(local, version, choices)}"
@@ -41,7 +47,10 @@ def decoded(files: FileSet, decode: Callable[[LocalFiles], Arrays], version: int
     try:
         write(folder, arrays)
     except OSError as error:
-        warnings.warn(f"the decoded data set is not kept: {error}; set {CACHE} to a writable folder", stacklevel=2)
+        warnings.warn(
+            f"the decoded data set is not kept: {error}; set {CACHE} to a writable folder",
+            stacklevel=2,
+        )
         return arrays
     return read(folder) or arrays
 
@@ -66,7 +75,10 @@ def read(folder: Path) -> Arrays | None:
         sums: dict[str, int] = json.loads((folder / CONTENTS).read_text())
         if any(checksum(folder / f"{name}.npy") != total for name, total in sums.items()):
             return None
-        return {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in sums}
+        return {
+            name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            for name in sums
+        }
     except (OSError, ValueError, AttributeError):
         return None
 
@@ -97,7 +109,9 @@ def write(folder: Path, arrays: Arrays) -> None:
 
 
 def put(unfinished: Path, folder: Path) -> None:
-    """Give a finished cache its name, unless another process was faster; a damaged one gives way."""
+    """Give a finished cache its name, unless another process was faster; a damaged one
+    gives way.
+    """
     if folder.exists() and read(folder) is None:
         shutil.rmtree(folder)
     try:

@@ -1,4 +1,6 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009): binary and python versions, and a compact file of JPEG mosaics."""
+"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009): binary and python versions, and a compact
+file of JPEG mosaics.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from fedblocks.data.storage import read_arrays
 
 HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
 SITE = "https://www.cs.toronto.edu/~kriz/"
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # of CIFAR-10, for both sets as in FedEM's test-bed
+# of CIFAR-10, for both sets as in FedEM's test-bed
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHAPE = (3, 32, 32)
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -33,7 +36,9 @@ CIFAR10 = FileSet(
     "cifar10",
     HOME,
     (
-        FileSource("binary", tuple(File(f"{batch}.bin", 30_730_000) for batch in (*BATCHES, "test_batch"))),
+        FileSource(
+            "binary", tuple(File(f"{batch}.bin", 30_730_000) for batch in (*BATCHES, "test_batch"))
+        ),
         FileSource(
             "binary",
             archive(
@@ -42,7 +47,10 @@ CIFAR10 = FileSet(
                 "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
             ),
         ),
-        FileSource("python", tuple(File(f"cifar-10-batches-py/{batch}") for batch in (*BATCHES, "test_batch"))),
+        FileSource(
+            "python",
+            tuple(File(f"cifar-10-batches-py/{batch}") for batch in (*BATCHES, "test_batch")),
+        ),
         FileSource(
             "python",
             archive(
@@ -53,7 +61,13 @@ CIFAR10 = FileSet(
         ),
         FileSource(
             "compact",
-            (File("cifar10.npz", 45_320_252, "fd424e520f9448148af14abbaa085bc41e1e0bf91ce7a3cb8fe7f6dd0db722ca"),),
+            (
+                File(
+                    "cifar10.npz",
+                    45_320_252,
+                    "fd424e520f9448148af14abbaa085bc41e1e0bf91ce7a3cb8fe7f6dd0db722ca",
+                ),
+            ),
         ),
     ),
 )
@@ -81,7 +95,13 @@ CIFAR100 = FileSet(
         ),
         FileSource(
             "compact",
-            (File("cifar100.npz", 46_206_352, "2b7434731daeebe684596005b73565556d03485d403ab89fb68664389e26c3dd"),),
+            (
+                File(
+                    "cifar100.npz",
+                    46_206_352,
+                    "2b7434731daeebe684596005b73565556d03485d403ab89fb68664389e26c3dd",
+                ),
+            ),
         ),
     ),
 )
@@ -92,14 +112,20 @@ def cifar10(
 ) -> DataPool:
     """Images [rows, 3, 32, 32] of ten classes, normalised; 50,000 to train and 10,000 to test."""
     arrays = decoded(CIFAR10, decode10)
-    return pool_of(arrays, part, MEAN, STD, 10, {"name": "cifar10", "source": HOME, "class_names": list(NAMES)})
+    return pool_of(
+        arrays, part, MEAN, STD, 10, {"name": "cifar10", "source": HOME, "class_names": list(NAMES)}
+    )
 
 
 def cifar100(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> DataPool:
-    """Images [rows, 3, 32, 32] of 100 classes in 20 coarse ones, normalised; 50,000 to train and 10,000 to test."""
-    return pool_of(decoded(CIFAR100, decode100), part, MEAN, STD, 100, {"name": "cifar100", "source": HOME})
+    """Images [rows, 3, 32, 32] of 100 classes in 20 coarse ones, normalised; 50,000 to
+    train and 10,000 to test.
+    """
+    return pool_of(
+        decoded(CIFAR100, decode100), part, MEAN, STD, 100, {"name": "cifar100", "source": HOME}
+    )
 
 
 def decode10(local: LocalFiles) -> Arrays:
@@ -110,7 +136,9 @@ def decode10(local: LocalFiles) -> Arrays:
     if local.source.form == "binary":
         raw = contents(local, *(f"{name}.bin" for name in names))
         records = [square(raw[f"{name}.bin"], (3073,), f"{name}.bin") for name in names]
-        return joined([record[:, 1:] for record in records], {"y": [record[:, 0] for record in records]})
+        return joined(
+            [record[:, 1:] for record in records], {"y": [record[:, 0] for record in records]}
+        )
     raw = contents(local, *names)
     batches = [read_batch(raw[name], name) for name in names]
     labels = [np.array(batch["labels"], np.uint8) for batch in batches]
@@ -124,12 +152,17 @@ def decode100(local: LocalFiles) -> Arrays:
     if local.source.form == "binary":
         raw = contents(local, "train.bin", "test.bin")
         records = [square(raw[name], (3074,), name) for name in ("train.bin", "test.bin")]
-        labels = {"y": [record[:, 1] for record in records], "coarse": [record[:, 0] for record in records]}
+        labels = {
+            "y": [record[:, 1] for record in records],
+            "coarse": [record[:, 0] for record in records],
+        }
         return joined([record[:, 2:] for record in records], labels)
     raw = contents(local, "train", "test")
     batches = [read_batch(raw[name], name) for name in ("train", "test")]
     kinds = {"y": "fine_labels", "coarse": "coarse_labels"}
-    labels = {name: [np.array(batch[key], np.uint8) for batch in batches] for name, key in kinds.items()}
+    labels = {
+        name: [np.array(batch[key], np.uint8) for batch in batches] for name, key in kinds.items()
+    }
     return joined([batch["data"] for batch in batches], labels)
 
 
@@ -137,9 +170,15 @@ def joined(pixels: list[Bytes], labels: dict[str, list[Bytes]]) -> Arrays:
     """Batches one after the other; the last one is the official test part."""
     x = np.concatenate(pixels).reshape(-1, *SHAPE)
     train = np.array(len(x) - len(pixels[-1]))
-    arrays: Arrays = {"x": x, "train_rows": train, **{name: np.concatenate(parts) for name, parts in labels.items()}}
+    arrays: Arrays = {
+        "x": x,
+        "train_rows": train,
+        **{name: np.concatenate(parts) for name, parts in labels.items()},
+    }
     if any(len(arrays[name]) != len(x) for name in labels):
-        raise DataError(f"{len(x)} images but {len(arrays['y'])} labels", "get the official files again")
+        raise DataError(
+            f"{len(x)} images but {len(arrays['y'])} labels", "get the official files again"
+        )
     return arrays
 
 
@@ -149,14 +188,20 @@ def decode_mosaics(local: LocalFiles) -> Arrays:
     tile, sheets = int(held["tile"]), sorted(name for name in held if name.startswith("jpg_"))
     x = np.empty((len(held["y"]), *SHAPE), np.uint8)
     for number, name in enumerate(sheets):
-        sheet = picture(held[name].tobytes(), f"{name} of {local.paths[0]}")  # [tile * 32, tile * 32, 3]
-        cells = sheet.reshape(tile, 32, tile, 32, 3).transpose(0, 2, 4, 1, 3)  # [row, column, channel, height, width]
+        # [tile * 32, tile * 32, 3]
+        sheet = picture(held[name].tobytes(), f"{name} of {local.paths[0]}")
+        # [row, column, channel, height, width]
+        cells = sheet.reshape(tile, 32, tile, 32, 3).transpose(0, 2, 4, 1, 3)
         x[number * tile**2 : (number + 1) * tile**2] = cells.reshape(-1, *SHAPE)
     coarse = {"coarse": held["y_coarse"]} if "y_coarse" in held else {}
     return {"x": x, "y": held["y"], "train_rows": held["n_train"], **coarse}
 
 
 SETS = {
-    "cifar10": StoredSet("cifar10", cifar10, 10, "images", "60,000 photographs of 10 classes, 32 x 32", CIFAR10),
-    "cifar100": StoredSet("cifar100", cifar100, 100, "images", "60,000 photographs of 100 classes, 32 x 32", CIFAR100),
+    "cifar10": StoredSet(
+        "cifar10", cifar10, 10, "images", "60,000 photographs of 10 classes, 32 x 32", CIFAR10
+    ),
+    "cifar100": StoredSet(
+        "cifar100", cifar100, 100, "images", "60,000 photographs of 100 classes, 32 x 32", CIFAR100
+    ),
 }

@@ -19,7 +19,9 @@ DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfi
 
 
 def contents(local: LocalFiles, *patterns: str) -> dict[str, bytes]:
-    """Files whose name (without folders and .gz) matches a pattern, by that name, unpacked; one pass over archives."""
+    """Files whose name (without folders and .gz) matches a pattern, by that name,
+    unpacked; one pass over archives.
+    """
     held = {name: data for path in local.paths for name, data in unpacked(path, patterns)}
     for pattern in patterns:
         if not any(fnmatch(name, pattern) for name in held):
@@ -39,14 +41,20 @@ def unpacked(path: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, bytes
         elif wanted(path.name, patterns):
             yield plain(path.name), ungz(path.name, path.read_bytes())
     except DAMAGE as error:
-        raise DataError(f"{path} cannot be read: {error}", "it is damaged or cut short: get it again") from error
+        raise DataError(
+            f"{path} cannot be read: {error}", "it is damaged or cut short: get it again"
+        ) from error
 
 
 def in_tar(path: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     """Members of a tar, in one pass."""
     with tarfile.open(path, "r|*") as archive:
         for member in archive:
-            stream = archive.extractfile(member) if member.isfile() and wanted(member.name, patterns) else None
+            stream = (
+                archive.extractfile(member)
+                if member.isfile() and wanted(member.name, patterns)
+                else None
+            )
             if stream is not None:
                 yield plain(member.name), ungz(member.name, stream.read())
 
@@ -55,7 +63,11 @@ def in_zip(path: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, bytes]]
     """Members of a zip; copies that a Mac adds are left out."""
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            if not name.startswith("__MACOSX/") and not name.endswith("/") and wanted(name, patterns):
+            if (
+                not name.startswith("__MACOSX/")
+                and not name.endswith("/")
+                and wanted(name, patterns)
+            ):
                 yield plain(name), ungz(name, archive.read(name))
 
 

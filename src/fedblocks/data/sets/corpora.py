@@ -1,4 +1,6 @@
-"""Small real texts by user in compact files: Reddit comments of early 2006, and Shakespeare's roles."""
+"""Small real texts by user in compact files: Reddit comments of early 2006, and
+Shakespeare's roles.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ SHAKESPEARE = FileSet(
 
 def reddit_2006(
     users: Annotated[
-        int | None, AtLeast(1),
+        int | None,
+        AtLeast(1),
         Help("how many users, at random; default: all that have enough comments"),
     ] = None,
     least: Annotated[int, AtLeast(1), Help("comments that a user must have")] = 5,
@@ -67,7 +70,9 @@ def reddit_2006(
     ] = (0.7, 0.1, 0.2),
     seed: Seed = 0,
 ) -> DividedPool:
-    """Reddit comments of January to March 2006 for next-word prediction: a stand-in for larger Reddit sets."""
+    """Reddit comments of January to March 2006 for next-word prediction: a stand-in for
+    larger Reddit sets.
+    """
 
     def make(local: LocalFiles) -> DividedPool:
         content = read_json(local.paths[0], "texts")
@@ -82,7 +87,8 @@ def reddit_2006(
 def shakespeare_roles(
     unit: Unit = "word",
     users: Annotated[
-        int | None, AtLeast(1),
+        int | None,
+        AtLeast(1),
         Help("how many roles, at random; default: all that have enough speeches"),
     ] = None,
     least: Annotated[int, AtLeast(1), Help("speeches that a role must have")] = 5,
@@ -112,7 +118,12 @@ def shakespeare_roles(
 
 
 def corpus_of(
-    name: str, texts: Mapping[str, Texts], users: int | None, least: int, split: Fractions, seed: int
+    name: str,
+    texts: Mapping[str, Texts],
+    users: int | None,
+    least: int,
+    split: Fractions,
+    seed: int,
 ) -> Corpus:
     """Some of the users with enough texts, divided in the order of time."""
     positive(least=least)
@@ -138,9 +149,19 @@ def read_json(path: Path, texts: str) -> dict[str, Sequence[Any]]:
 
 SETS = {
     "reddit_2006": StoredSet(
-        "reddit_2006", reddit_2006, None, "tokens", "19,337 Reddit comments of early 2006 by user, next word", REDDIT
+        "reddit_2006",
+        reddit_2006,
+        None,
+        "tokens",
+        "19,337 Reddit comments of early 2006 by user, next word",
+        REDDIT,
     ),
     "shakespeare_roles": StoredSet(
-        "shakespeare_roles", shakespeare_roles, None, "tokens", "31,204 speeches of 1,154 roles", SHAKESPEARE
+        "shakespeare_roles",
+        shakespeare_roles,
+        None,
+        "tokens",
+        "31,204 speeches of 1,154 roles",
+        SHAKESPEARE,
     ),
 }

@@ -1,4 +1,6 @@
-"""ModFL's clients: groups of neighbouring labels, every label held by as many groups, sample counts alike."""
+"""ModFL's clients: groups of neighbouring labels, every label held by as many groups,
+sample counts alike.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from fedblocks.data.rows import Ints, Rows
 
 
 def label_groups(labels: int, per_group: int) -> list[list[int]]:
-    """Group j holds the labels j, j + 1, ..., going round; if each would hold all of them, there is one group."""
+    """Group j holds the labels j, j + 1, ..., going round; if each would hold all of
+    them, there is one group.
+    """
     if not 1 <= per_group <= labels:
         raise DataError(f"{per_group} labels per group", f"choose from 1 to {labels}")
     groups = labels if per_group < labels else 1
@@ -26,26 +30,39 @@ def label_groups(labels: int, per_group: int) -> list[list[int]]:
 
 
 def cyclic(train: Pair, test: Pair, clients: int, per_group: int, seed: int = 0) -> Federation:
-    """One data set over clients in label groups (Liang et al., 2022); the tag `operation` is a client's group.
+    """One data set over clients in label groups (Liang et al., 2022); the tag `operation` is a
+    client's group.
 
-    Each label's rows are divided without overlap among the clients that hold it, equally; the rest is dropped.
+    Each label's rows are divided without overlap among the clients that hold it, equally; the rest
+    is dropped.
     """
     x = [as_inputs(pair[0]) for pair in (train, test)]
     y = [as_targets(pair[1]) for pair in (train, test)]
     labels = int(max(own.max() for own in y)) + 1
     groups = label_groups(labels, per_group)
     if clients < 1 or clients % len(groups):
-        raise DataError(f"{clients} clients for {len(groups)} groups", f"use a multiple of {len(groups)}")
+        raise DataError(
+            f"{clients} clients for {len(groups)} groups", f"use a multiple of {len(groups)}"
+        )
     group = np.repeat(np.arange(len(groups)), clients // len(groups))  # [clients]
     held = np.zeros((clients, labels), dtype=bool)
     for client, own in enumerate(group.tolist()):
         held[client, groups[own]] = True
     parts = [dealt(own.numpy(), held, seed, name) for own, name in zip(y, ("train", "test"))]
     test_rows = parts[1].renumber(parts[1].index + len(y[0]))
-    about = {"partition": {"partition": "cyclic", "clients": clients, "per_group": per_group, "seed": seed}}
+    about = {
+        "partition": {
+            "partition": "cyclic",
+            "clients": clients,
+            "per_group": per_group,
+            "seed": seed,
+        }
+    }
     none = Rows.none(clients)
     tags = {"operation": group}
-    return Federation(torch.cat(x), torch.cat(y), parts[0], none, test_rows, labels, tags=tags, about=about).check()
+    return Federation(
+        torch.cat(x), torch.cat(y), parts[0], none, test_rows, labels, tags=tags, about=about
+    ).check()
 
 
 def dealt(y: Ints, held: np.ndarray, seed: int, name: str) -> Rows:
@@ -64,16 +81,21 @@ def dealt(y: Ints, held: np.ndarray, seed: int, name: str) -> Rows:
 
 
 def side_by_side(federations: Mapping[str, Federation]) -> Federation:
-    """Clients of several data sets in one federation; the tag `configuration` is the number of the data set.
+    """Clients of several data sets in one federation; the tag `configuration` is the number of the
+    data set.
 
-    Inputs of smaller shape are padded with zeros at the end of each axis; `about["shapes"]` says their own shapes.
+    Inputs of smaller shape are padded with zeros at the end of each axis; `about["shapes"]` says
+    their own shapes.
     """
     if not federations:
         raise DataError("there are no federations", "give at least one")
     parts = list(federations.values())
     dims, classes = {own.x.dim() for own in parts}, {own.classes for own in parts}
     if len(dims) > 1 or len(classes) > 1 or len({tuple(sorted(own.tags)) for own in parts}) > 1:
-        raise DataError("the data sets do not have inputs, classes and tags of one kind", "join data sets of one task")
+        raise DataError(
+            "the data sets do not have inputs, classes and tags of one kind",
+            "join data sets of one task",
+        )
     shape = [max(sizes) for sizes in zip(*(own.x.shape[1:] for own in parts))]
     begins = np.cumsum([0, *(len(own.x) for own in parts)]).tolist()
     rows = {

@@ -1,4 +1,6 @@
-"""Pools whose rows come with their user and their part: texts in the order of time, signals by recording."""
+"""Pools whose rows come with their user and their part: texts in the order of time,
+signals by recording.
+"""
 
 from __future__ import annotations
 
@@ -24,26 +26,38 @@ TRAIN, VALIDATION, TEST = 0, 1, 2
 class DividedPool(DataPool):
     """A pool that says which rows of a user are for training, validation and test."""
 
-    part: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # [rows]: TRAIN, VALIDATION or TEST
+    # [rows]: TRAIN, VALIDATION or TEST
+    part: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
         if self.users is None or not len(self.users) == len(self.part) == len(self.x):
-            raise DataError("a divided pool needs a user and a part for every row", "give users and part, one per row")
+            raise DataError(
+                "a divided pool needs a user and a part for every row",
+                "give users and part, one per row",
+            )
 
     def federation(self) -> Federation:
-        """One client per user, under the user's name, with the parts as they are; all must have rows to train on."""
+        """One client per user, under the user's name, with the parts as they are; all
+        must have rows to train on.
+        """
         assert self.users is not None  # as __post_init__ saw
         names, owner = np.unique(self.users, return_inverse=True)
         train, validation, test = (
-            Rows.by_owner(np.where(self.part == part, owner, -1), len(names)) for part in (TRAIN, VALIDATION, TEST)
+            Rows.by_owner(np.where(self.part == part, owner, -1), len(names))
+            for part in (TRAIN, VALIDATION, TEST)
         )
         about = {**self.about, "partition": {"partition": "by_user"}}
         named = tuple(str(name) for name in names)
-        return Federation(self.x, self.y, train, validation, test, self.classes, named, {}, about).check()
+        return Federation(
+            self.x, self.y, train, validation, test, self.classes, named, {}, about
+        ).check()
 
 
 def kept(
-    files: FileSet, make: Callable[[LocalFiles], DividedPool], choices: dict[str, Any], version: int = 1
+    files: FileSet,
+    make: Callable[[LocalFiles], DividedPool],
+    choices: dict[str, Any],
+    version: int = 1,
 ) -> DividedPool:
     """The pool that `make` reads from a data set's files, from the cache where it is whole.
 

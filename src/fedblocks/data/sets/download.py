@@ -1,4 +1,6 @@
-"""Fetch official files, only when somebody asks for it; nothing is overwritten, and nothing half-fetched is left."""
+"""Fetch official files, only when somebody asks for it; nothing is overwritten, and
+nothing half-fetched is left.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from fedblocks.data.sets.files import CHUNK, File, FileSet, roots, verify_file, 
 
 
 def download(files: FileSet, form: str | None = None) -> list[Path]:
-    """Fetch the first source that the official site offers as whole files (or that of a form); files there are kept."""
+    """Fetch the first source that the official site offers as whole files (or that of a
+    form); files there are kept.
+    """
     offered = [s for s in files.sources if all(f.url for f in s.files) and form in (None, s.form)]
     if not offered:
         raise DataError(f'"{files.folder}" cannot be fetched automatically', wanted(files))
@@ -29,7 +33,9 @@ def fetch(file: File, folder: Path, home: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=folder)
     except OSError as error:
-        raise DataError(f"cannot write to {folder}: {error.strerror}", "choose a folder that is writable") from error
+        raise DataError(
+            f"cannot write to {folder}: {error.strerror}", "choose a folder that is writable"
+        ) from error
     unfinished = Path(name)
     try:
         with os.fdopen(handle, "wb") as out:
@@ -48,7 +54,9 @@ def check_fetched(path: Path, file: File, home: str) -> None:
         verify_file(path, file, home)
     except DataError as error:
         message = f"{file.url} did not give the official {file.name}: {error.message}"
-        raise DataError(message, f"nothing was kept; try again, or get the file by hand; see {home}") from error
+        raise DataError(
+            message, f"nothing was kept; try again, or get the file by hand; see {home}"
+        ) from error
 
 
 def copy(url: str, out: int, home: str) -> None:
@@ -57,10 +65,15 @@ def copy(url: str, out: int, home: str) -> None:
     from http.client import HTTPException
 
     try:
-        with urllib.request.urlopen(url, timeout=60) as stream, open(out, "wb", closefd=False) as target:
+        with (
+            urllib.request.urlopen(url, timeout=60) as stream,
+            open(out, "wb", closefd=False) as target,
+        ):
             shutil.copyfileobj(stream, target, CHUNK)
             expected, received = stream.headers.get("Content-Length"), target.tell()
     except (OSError, HTTPException, ValueError) as error:
-        raise DataError(f"cannot fetch {url}: {error}", f"try again, or get the file by hand; see {home}") from error
+        raise DataError(
+            f"cannot fetch {url}: {error}", f"try again, or get the file by hand; see {home}"
+        ) from error
     if expected is not None and int(expected) != received:
         raise DataError(f"{url} broke off after {received} of {expected} bytes", "try again")

@@ -34,7 +34,9 @@ def femnist(
         Part, Help("all, train or test; files that LEAF has not split are all train")
     ] = "all",
 ) -> DataPool:
-    """Images [rows, 1, 28, 28] of 62 classes with their writer as the user; the background is white (1) as in LEAF."""
+    """Images [rows, 1, 28, 28] of 62 classes with their writer as the user; the
+    background is white (1) as in LEAF.
+    """
     about = {"name": "femnist", "source": HOME}
     return pool_of(decoded(FEMNIST, decode), part, MEAN, STD, 62, about)
 
@@ -56,9 +58,15 @@ def writers(path: Path) -> list[tuple[str, Bytes, Bytes]]:
     try:
         held = json.loads(path.read_bytes())
         data = held["user_data"]
-        return [(name, pixels(data[name]["x"]), np.array(data[name]["y"], np.uint8)) for name in held["users"]]
+        return [
+            (name, pixels(data[name]["x"]), np.array(data[name]["y"], np.uint8))
+            for name in held["users"]
+        ]
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        fix = "it is damaged or not a json file of LEAF's FEMNIST: make it again with LEAF's preprocess.sh"
+        fix = (
+            "it is damaged or not a json file of LEAF's FEMNIST: make it again with LEAF's "
+            "preprocess.sh"
+        )
         raise DataError(f"{path} cannot be read: {error!r}", fix) from error
 
 
@@ -70,4 +78,8 @@ def pixels(rows: list[Any]) -> Bytes:
     return np.rint(values * 255).astype(np.uint8)
 
 
-SETS = {"femnist": StoredSet("femnist", femnist, 62, "images", "805,263 digits and letters of 3,550 writers", FEMNIST)}
+SETS = {
+    "femnist": StoredSet(
+        "femnist", femnist, 62, "images", "805,263 digits and letters of 3,550 writers", FEMNIST
+    )
+}

@@ -1,22 +1,27 @@
-"""Data sets in files on disk: which files each needs, where they are looked for, and whether they are whole.
+"""Data sets in files on disk: which files each needs, where they are looked for, and whether they
+are whole.
 
 A loader is made of four pieces:
 
-    FILES = FileSet("mnist", home="https://...", sources=(Source("idx", (File("train-images-idx3-ubyte.gz"), ...)),))
+    FILES = FileSet("mnist", home="https://...", sources=(Source("idx",
+    (File("train-images-idx3-ubyte.gz"), ...)),))
 
-    def decode(local: LocalFiles) -> Arrays:       # runs once; local.source.form says which form is there
-        raw = contents(local, "train-*")           # contents.py: {name: bytes}, also out of tar and zip, gz unpacked
-        return {"x": ..., "y": ...}
+    def decode(local: LocalFiles) -> Arrays:       # runs once; local.source.form says which form is
+    there
+        raw = contents(local, "train-*")           # contents.py: {name: bytes}, also out of tar and
+        zip, gz unpacked return {"x": ..., "y": ...}
 
     def mnist() -> Pool:
-        arrays = decoded(FILES, decode)            # cache.py: the decoded arrays, memory-mapped and read-only
-        return Pool(...)
+        arrays = decoded(FILES, decode)            # cache.py: the decoded arrays, memory-mapped and
+        read-only return Pool(...)
 
-    SETS = {"mnist": StoredSet("mnist", mnist, 10, "images", "one line", FILES)}   # listed in sets/__init__.py
+    SETS = {"mnist": StoredSet("mnist", mnist, 10, "images", "one line", FILES)}   # listed in
+    sets/__init__.py
 
-`FEDBLOCKS_DATA` names one folder or several (separated as in PATH); the files of a set stand in its subfolder, or in a
-folder inside that as archives unpack to, with or without .gz. A source that is one single file (an archive, a compact
-file) may also stand right in FEDBLOCKS_DATA. Sources are tried in order, and the first that is all there is used.
+`FEDBLOCKS_DATA` names one folder or several (separated as in PATH); the files of a set stand in its
+subfolder, or in a folder inside that as archives unpack to, with or without .gz. A source that is
+one single file (an archive, a compact file) may also stand right in FEDBLOCKS_DATA. Sources are
+tried in order, and the first that is all there is used.
 """
 
 from __future__ import annotations
@@ -38,7 +43,8 @@ CHUNK = 1 << 20  # bytes read at a time
 class File:
     """One official file."""
 
-    name: str  # as the official site or archive spells it, folders with /; may have * for a family of files
+    # as the official site or archive spells it, folders with /; may have * for a family of files
+    name: str
     size: int | None = None  # bytes, where known
     sha256: str = ""  # where known
     url: str = ""  # where the official site has it; empty: it cannot be fetched as one file
@@ -48,7 +54,9 @@ class File:
 class FileSource:
     """One form in which a data set is published; all of its files are needed."""
 
-    form: str  # short name of the format, such as binary, idx, compact; a packed and an unpacked source may share it
+    # short name of the format, such as binary, idx, compact; a packed and an unpacked source may
+    # share it
+    form: str
     files: tuple[File, ...]
 
 
@@ -88,7 +96,9 @@ def find(files: FileSet) -> LocalFiles:
     local = look(files)
     if local is None:
         places = " or ".join(str(root / files.folder) for root in roots())
-        raise DataError(f'the files of the data set "{files.folder}" are not in {places}', wanted(files))
+        raise DataError(
+            f'the files of the data set "{files.folder}" are not in {places}', wanted(files)
+        )
     return local
 
 
@@ -99,12 +109,16 @@ def look(files: FileSet) -> LocalFiles | None:
             for folder in folders(root, files, source):
                 paths = [matches(folder, file.name) for file in source.files]
                 if all(paths):
-                    return LocalFiles(files, source, tuple(path for family in paths for path in family))
+                    return LocalFiles(
+                        files, source, tuple(path for family in paths for path in family)
+                    )
     return None
 
 
 def folders(root: Path, files: FileSet, source: FileSource) -> list[Path]:
-    """Where a source may stand: one single file has an unmistakable name, also in a folder of many data sets."""
+    """Where a source may stand: one single file has an unmistakable name, also in a
+    folder of many data sets.
+    """
     alone = len(source.files) == 1 and not set("*/") & set(source.files[0].name)
     return [root / files.folder, root] if alone else [root / files.folder]
 
@@ -124,14 +138,23 @@ def wanted(files: FileSet) -> str:
     folder = roots()[0] / files.folder
     ways = []
     for source in files.sources:
-        names = ", ".join(f.name + (f" ({f.size:,} bytes)" if f.size is not None else "") for f in source.files)
+        names = ", ".join(
+            f.name + (f" ({f.size:,} bytes)" if f.size is not None else "") for f in source.files
+        )
         ways.append(f"    {source.form}: {names}")
-    unset = "" if os.environ.get(DATA) else f" (or set {DATA} to the folder that you keep data sets in)"
-    return f"put the files of one of these lines into {folder}{unset}; see {files.home}\n" + "\n".join(ways)
+    unset = (
+        "" if os.environ.get(DATA) else f" (or set {DATA} to the folder that you keep data sets in)"
+    )
+    return (
+        f"put the files of one of these lines into {folder}{unset}; see {files.home}\n"
+        + "\n".join(ways)
+    )
 
 
 def verify(local: LocalFiles) -> None:
-    """Refuse files that are not the official ones, as far as sizes and hashes of this spelling are known."""
+    """Refuse files that are not the official ones, as far as sizes and hashes of this
+    spelling are known.
+    """
     known = {Path(file.name).name: file for file in local.source.files}
     for path in local.paths:
         if path.name in known:
@@ -149,7 +172,10 @@ def verify_file(path: Path, file: File, home: str) -> None:
         with open(path, "rb") as stream:
             digest = sha256_of(stream)
         if digest != file.sha256:
-            raise DataError(f"{path} is damaged or another version: SHA-256 {digest}, expected {file.sha256}", fix)
+            raise DataError(
+                f"{path} is damaged or another version: SHA-256 {digest}, expected {file.sha256}",
+                fix,
+            )
 
 
 def sha256_of(stream: BinaryIO) -> str:

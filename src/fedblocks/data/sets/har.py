@@ -20,7 +20,8 @@ from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, Sto
 from fedblocks.data.sets.signals import Recordings, window_pool
 from fedblocks.data.storage import read_arrays
 
-COMMON = ("walking", "upstairs", "downstairs", "sitting", "standing")  # what HAPT, RealWorld and WISDM v1.1 share
+# what HAPT, RealWorld and WISDM v1.1 share
+COMMON = ("walking", "upstairs", "downstairs", "sitting", "standing")
 STRETCH = 12.8  # seconds: five windows of 2.56 s end to end
 HAPT_ACTIVITIES = (
     *("walking", "upstairs", "downstairs", "sitting", "standing", "laying"),
@@ -32,12 +33,25 @@ HAPT = FileSet(
     "hapt",
     "https://archive.ics.uci.edu/dataset/341",
     (
-        FileSource("raw", tuple(File(f"RawData/{name}") for name in ("acc_exp*.txt", "gyro_exp*.txt", "labels.txt"))),
-        FileSource("raw", (File(ARCHIVE, url=f"https://archive.ics.uci.edu/static/public/341/{ARCHIVE}"),)),
+        FileSource(
+            "raw",
+            tuple(
+                File(f"RawData/{name}") for name in ("acc_exp*.txt", "gyro_exp*.txt", "labels.txt")
+            ),
+        ),
+        FileSource(
+            "raw", (File(ARCHIVE, url=f"https://archive.ics.uci.edu/static/public/341/{ARCHIVE}"),)
+        ),
         FileSource("raw", (File("HAPT Data Set.zip"),)),  # its older name
         FileSource(
             "compact",
-            (File("hapt_raw.npz", 8_513_124, "ef35a56494b08daf0ef3738c2744b76a51d457c6a9cd1a2fab6714e261a4451e"),),
+            (
+                File(
+                    "hapt_raw.npz",
+                    8_513_124,
+                    "ef35a56494b08daf0ef3738c2744b76a51d457c6a9cd1a2fab6714e261a4451e",
+                ),
+            ),
         ),
     ),
 )
@@ -61,7 +75,9 @@ WATCH = FileSet(
 
 def hapt_recordings() -> Recordings:
     """HAPT: 30 people with a phone at the waist, acceleration [g] and rotation [rad/s] at 50 Hz."""
-    read: Callable[[LocalFiles], Recordings] = lambda f: hapt_compact(f) if f.source.form == "compact" else hapt_raw(f)
+    read: Callable[[LocalFiles], Recordings] = lambda f: (
+        hapt_compact(f) if f.source.form == "compact" else hapt_raw(f)
+    )
     return kept_recordings(HAPT, read, HAPT_ACTIVITIES, 50, "hapt")
 
 
@@ -77,7 +93,9 @@ def hapt(
 
 
 def wisdm51_recordings() -> Recordings:
-    """WISDM-51: 51 people with a watch, acceleration [m/s^2] at 20 Hz; six of the activities, two minutes of each."""
+    """WISDM-51: 51 people with a watch, acceleration [m/s^2] at 20 Hz; six of the
+    activities, two minutes of each.
+    """
     return kept_recordings(WATCH, watch_compact, WATCH_ACTIVITIES, 20, "wisdm51_watch")
 
 
@@ -93,7 +111,11 @@ def wisdm51_watch(
 
 
 def kept_recordings(
-    files: FileSet, read: Callable[[LocalFiles], Recordings], activities: tuple[str, ...], hz: float, name: str
+    files: FileSet,
+    read: Callable[[LocalFiles], Recordings],
+    activities: tuple[str, ...],
+    hz: float,
+    name: str,
 ) -> Recordings:
     """The recordings of a data set, from the cache where it is whole."""
     arrays = decoded(files, lambda local: read(local).arrays)
@@ -108,10 +130,16 @@ def hapt_raw(local: LocalFiles) -> Recordings:
     for name in sorted(name for name in held if name.startswith("acc_")):
         other = name.replace("acc_", "gyro_", 1)
         if other not in held:
-            raise DataError(f"{name} is there, but not {other}", f"get the official files again; see {HAPT.home}")
+            raise DataError(
+                f"{name} is there, but not {other}",
+                f"get the official files again; see {HAPT.home}",
+            )
         pair = [table(file, held[file], 3) for file in (name, other)]
         if len(pair[0]) != len(pair[1]):
-            raise DataError(f"{name} has {len(pair[0])} lines, {other} {len(pair[1])}", "get the official files again")
+            raise DataError(
+                f"{name} has {len(pair[0])} lines, {other} {len(pair[1])}",
+                "get the official files again",
+            )
         experiment = int(re.findall(r"\d+", name)[0])
         starts[experiment] = (at, at + len(pair[0]))
         signals.append(np.concatenate(pair, 1).astype(np.float32))
@@ -129,12 +157,19 @@ def hapt_compact(local: LocalFiles) -> Recordings:
 
 
 def labelled(signal: Any, starts: Mapping[int, tuple[int, int]], table: Ints) -> Recordings:
-    """The labelled stretches; a line of the table is experiment, person, activity, first and last sample from 1."""
-    known = np.array([row[0] in starts and 1 <= row[2] <= len(HAPT_ACTIVITIES) for row in table.tolist()], bool)
+    """The labelled stretches; a line of the table is experiment, person, activity,
+    first and last sample from 1.
+    """
+    known = np.array(
+        [row[0] in starts and 1 <= row[2] <= len(HAPT_ACTIVITIES) for row in table.tolist()], bool
+    )
     bounds = np.array([starts.get(experiment, (0, 0)) for experiment in table[:, 0].tolist()])
     begin, end = bounds[:, 0] + table[:, 3] - 1, bounds[:, 0] + table[:, 4]
     if not (known & (begin >= bounds[:, 0]) & (end <= bounds[:, 1]) & (begin < end)).all():
-        raise DataError("labels.txt does not fit the signals", f"a file is cut short or missing; see {HAPT.home}")
+        raise DataError(
+            "labels.txt does not fit the signals",
+            f"a file is cut short or missing; see {HAPT.home}",
+        )
     return Recordings(signal, begin, end, table[:, 2] - 1, table[:, 1], HAPT_ACTIVITIES, 50)
 
 
@@ -152,7 +187,9 @@ def compact(local: LocalFiles, *names: str) -> Arrays:
     """Arrays of a compact file, all of which must be there."""
     arrays = read_arrays(local.paths[0])
     if missing := [name for name in names if name not in arrays]:
-        raise DataError(f"{local.paths[0]} has no array {missing[0]}", "it is another file: get it again")
+        raise DataError(
+            f"{local.paths[0]} has no array {missing[0]}", "it is another file: get it again"
+        )
     return arrays
 
 
@@ -161,16 +198,28 @@ def table(name: str, text: bytes, columns: int) -> Any:
     try:
         numbers = np.loadtxt(io.BytesIO(text), ndmin=2)
     except ValueError as error:
-        raise DataError(f"{name} cannot be read: {error}", "it is damaged or cut short: get it again") from error
+        raise DataError(
+            f"{name} cannot be read: {error}", "it is damaged or cut short: get it again"
+        ) from error
     if numbers.shape[1] != columns:
-        raise DataError(f"{name} has {numbers.shape[1]} columns, not {columns}", "it is another file: get it again")
+        raise DataError(
+            f"{name} has {numbers.shape[1]} columns, not {columns}",
+            "it is another file: get it again",
+        )
     return numbers
 
 
 KIND: Kind = "signals"
 SETS = {
-    "hapt": StoredSet("hapt", hapt, 12, KIND, "30 people with a phone at the waist, 12 activities, 6 x 128", HAPT),
+    "hapt": StoredSet(
+        "hapt", hapt, 12, KIND, "30 people with a phone at the waist, 12 activities, 6 x 128", HAPT
+    ),
     "wisdm51_watch": StoredSet(
-        "wisdm51_watch", wisdm51_watch, 6, KIND, "51 people with a watch, 6 activities, 3 x 52", WATCH
+        "wisdm51_watch",
+        wisdm51_watch,
+        6,
+        KIND,
+        "51 people with a watch, 6 activities, 3 x 52",
+        WATCH,
     ),
 }

@@ -1,4 +1,6 @@
-"""ModFL's activity test-bed: as many windows of each activity and data set, from recordings that are not shared."""
+"""ModFL's activity test-bed: as many windows of each activity and data set, from
+recordings that are not shared.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,22 @@ def har_groups(
     overlap: float = 0.5,
     seed: int = 0,
 ) -> Federation:
-    """Clients of one data set in groups of activities; no recording is on both sides, train statistics standardise."""
+    """Clients of one data set in groups of activities; no recording is on both sides,
+    train statistics standardise.
+    """
     chosen = recordings.only(activities)
     cut = windows(chosen, steps, overlap)
     tested = round(test * per_label)
     train, tests = [], []
     for label in range(len(activities)):
-        own = sides(cut, label, per_label - tested, tested, generator(seed, "har_groups", label), chosen.activities)
+        own = sides(
+            cut,
+            label,
+            per_label - tested,
+            tested,
+            generator(seed, "har_groups", label),
+            chosen.activities,
+        )
         train.append(own[0])
         tests.append(own[1])
     mean, deviation = channel_statistics(cut.x[np.concatenate(train)])
@@ -52,16 +63,26 @@ def har_groups(
         scaled = (cut.x[rows] - mean[:, None]) / deviation[:, None]
         pairs.append((scaled.astype(np.float32), cut.label[rows]))
     federation = cyclic(pairs[0], pairs[1], clients, per_group, seed)
-    recipe = {"activities": list(activities), "steps": steps, "overlap": overlap, "per_label": per_label, "test": test}
+    recipe = {
+        "activities": list(activities),
+        "steps": steps,
+        "overlap": overlap,
+        "per_label": per_label,
+        "test": test,
+    }
     return replace(federation, about={**recordings.about, **recipe, **federation.about})
 
 
 def sides(
     cut: Windows, label: int, train: int, test: int, rng: np.random.Generator, names: Sequence[str]
 ) -> tuple[Ints, Ints]:
-    """Windows of one activity for training and for test, at random, from recordings of their own."""
+    """Windows of one activity for training and for test, at random, from recordings of
+    their own.
+    """
     own = np.flatnonzero(cut.label == label)
-    recording, inverse, sizes = np.unique(cut.recording[own], return_inverse=True, return_counts=True)
+    recording, inverse, sizes = np.unique(
+        cut.recording[own], return_inverse=True, return_counts=True
+    )
     order = rng.permutation(len(recording))
     share = test / (train + test)
     before = np.cumsum(sizes[order]) - sizes[order]  # windows of the recordings that come earlier
@@ -69,6 +90,11 @@ def sides(
     tested[order] = before < max(test, share * len(own))
     pools = [own[~tested[inverse]], own[tested[inverse]]]
     if len(pools[0]) < train or len(pools[1]) < test:
-        message = f"{names[label]}: {len(pools[0])} + {len(pools[1])} windows, where {train} + {test} are needed"
+        message = (
+            f"{names[label]}: {len(pools[0])} + {len(pools[1])} windows, where {train} + "
+            f"{test} are needed"
+        )
         raise DataError(message, "use a smaller per_label, or all recordings of the data set")
-    return np.sort(rng.choice(pools[0], train, replace=False)), np.sort(rng.choice(pools[1], test, replace=False))
+    return np.sort(rng.choice(pools[0], train, replace=False)), np.sort(
+        rng.choice(pools[1], test, replace=False)
+    )

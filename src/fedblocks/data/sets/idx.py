@@ -1,4 +1,6 @@
-"""MNIST, Fashion-MNIST and EMNIST in the idx format, and two compact files with writers and upright letters."""
+"""MNIST, Fashion-MNIST and EMNIST in the idx format, and two compact files with writers
+and upright letters.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from fedblocks.data.storage import read_arrays
 MEAN, STD = (0.1307,), (0.3081,)
 PARTS = ("train", "t10k")
 Split = Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"]
-SPLITS = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}  # classes of each
+# classes of each
+SPLITS = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
 WRITERS_HOME = "https://github.com/facebookresearch/qmnist"
 EMNIST_HOME = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
 EMNIST_ZIP = File(
@@ -32,7 +35,9 @@ EMNIST_ZIP = File(
 
 def idx_files(site: str, known: dict[str, tuple[int, str]]) -> tuple[FileSource, ...]:
     """The four files of MNIST and its likes, with size and SHA-256."""
-    return (FileSource("idx", tuple(File(name, *about, site + name) for name, about in known.items())),)
+    return (
+        FileSource("idx", tuple(File(name, *about, site + name) for name, about in known.items())),
+    )
 
 
 MNIST = FileSet(
@@ -45,12 +50,18 @@ MNIST = FileSet(
                 9_912_422,
                 "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
             ),
-            "train-labels-idx1-ubyte.gz": (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+            "train-labels-idx1-ubyte.gz": (
+                28_881,
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            ),
             "t10k-images-idx3-ubyte.gz": (
                 1_648_877,
                 "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
             ),
-            "t10k-labels-idx1-ubyte.gz": (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+            "t10k-labels-idx1-ubyte.gz": (
+                4_542,
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            ),
         },
     ),
 )
@@ -64,19 +75,31 @@ FASHION = FileSet(
                 26_421_880,
                 "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
             ),
-            "train-labels-idx1-ubyte.gz": (29_515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+            "train-labels-idx1-ubyte.gz": (
+                29_515,
+                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            ),
             "t10k-images-idx3-ubyte.gz": (
                 4_422_102,
                 "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
             ),
-            "t10k-labels-idx1-ubyte.gz": (5_148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+            "t10k-labels-idx1-ubyte.gz": (
+                5_148,
+                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+            ),
         },
     ),
 )
-WRITERS_FILE = File("mnist_writers.npz", 9_496_003, "1a1e2f8debaf538fe0b8b7da1ed075268d6b184f0595b8498600d4c76efae85d")
+WRITERS_FILE = File(
+    "mnist_writers.npz",
+    9_496_003,
+    "1a1e2f8debaf538fe0b8b7da1ed075268d6b184f0595b8498600d4c76efae85d",
+)
 WRITERS = FileSet("mnist_writers", WRITERS_HOME, (FileSource("compact", (WRITERS_FILE,)),))
 LETTERS_FILE = File(
-    "emnist_byclass.npz", 22_630_936, "66abbad0f46ba3b1e12d80192f257375ade517f4649ce3aeaaa32df1c7ed1f26"
+    "emnist_byclass.npz",
+    22_630_936,
+    "66abbad0f46ba3b1e12d80192f257375ade517f4649ce3aeaaa32df1c7ed1f26",
 )
 
 
@@ -84,7 +107,11 @@ def emnist_files(split: Split) -> FileSet:
     """The files of one of EMNIST's six splits; the compact file holds the test part of ByClass."""
     if split not in SPLITS:
         raise DataError(f'EMNIST has no split "{split}"', f"choose from {', '.join(SPLITS)}")
-    kinds = [f"{part}-{what}-ubyte" for part in ("train", "test") for what in ("images-idx3", "labels-idx1")]
+    kinds = [
+        f"{part}-{what}-ubyte"
+        for part in ("train", "test")
+        for what in ("images-idx3", "labels-idx1")
+    ]
     sources = [
         FileSource("idx", tuple(File(f"emnist-{split}-{kind}.gz") for kind in kinds)),
         FileSource("idx", (EMNIST_ZIP,)),
@@ -105,7 +132,9 @@ def mnist(
 def fashion_mnist(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> DataPool:
-    """Pictures of clothes [rows, 1, 28, 28], normalised like MNIST; 60,000 to train and 10,000 to test."""
+    """Pictures of clothes [rows, 1, 28, 28], normalised like MNIST; 60,000 to train and
+    10,000 to test.
+    """
     about = {"name": "fashion_mnist", "source": FASHION.home}
     return pool_of(decoded(FASHION, decode_mnist), part, MEAN, STD, 10, about)
 
@@ -136,7 +165,10 @@ def emnist(
 def decode_mnist(local: LocalFiles) -> Arrays:
     """The four files of MNIST and its likes."""
     raw = contents(local, *(f"{part}-{kind}" for part in PARTS for kind in ("images*", "labels*")))
-    return joined([(raw[f"{part}-images-idx3-ubyte"], raw[f"{part}-labels-idx1-ubyte"]) for part in PARTS], local)
+    return joined(
+        [(raw[f"{part}-images-idx3-ubyte"], raw[f"{part}-labels-idx1-ubyte"]) for part in PARTS],
+        local,
+    )
 
 
 def decode_emnist(local: LocalFiles) -> Arrays:
@@ -154,7 +186,10 @@ def decode_emnist_idx(local: LocalFiles, split: str) -> Arrays:
     """The four idx files of a split."""
     raw = contents(local, f"emnist-{split}-*-images*", f"emnist-{split}-*-labels*")
     names = [f"emnist-{split}-{part}" for part in ("train", "test")]
-    return joined([(raw[f"{name}-images-idx3-ubyte"], raw[f"{name}-labels-idx1-ubyte"]) for name in names], local)
+    return joined(
+        [(raw[f"{name}-images-idx3-ubyte"], raw[f"{name}-labels-idx1-ubyte"]) for name in names],
+        local,
+    )
 
 
 def decode_mat(local: LocalFiles) -> Arrays:
@@ -170,15 +205,26 @@ def decode_mat(local: LocalFiles) -> Arrays:
         x = np.concatenate([part["images"].reshape(-1, 1, 28, 28) for part in parts])
         y = np.concatenate([part["labels"].reshape(-1) for part in parts])
     except Exception as error:  # scipy raises many kinds for a damaged file
-        raise DataError(f"{local.paths[0]} cannot be read: {error}", "get it again, or use the idx files") from error
-    return {"x": x.astype(np.uint8), "y": y.astype(np.uint8), "train_rows": np.array(len(parts[0]["labels"]))}
+        raise DataError(
+            f"{local.paths[0]} cannot be read: {error}", "get it again, or use the idx files"
+        ) from error
+    return {
+        "x": x.astype(np.uint8),
+        "y": y.astype(np.uint8),
+        "train_rows": np.array(len(parts[0]["labels"])),
+    }
 
 
 def decode_compact(local: LocalFiles) -> Arrays:
     """X, y, and the writer where there is one; without n_train all rows are for testing."""
     held = read_arrays(local.paths[0])
     writer = {"user": held["writer"].astype(np.int64)} if "writer" in held else {}
-    return {"x": held["X"][:, None], "y": held["y"], "train_rows": held.get("n_train", np.array(0)), **writer}
+    return {
+        "x": held["X"][:, None],
+        "y": held["y"],
+        "train_rows": held.get("n_train", np.array(0)),
+        **writer,
+    }
 
 
 def joined(parts: list[tuple[bytes, bytes]], local: LocalFiles) -> Arrays:
@@ -188,7 +234,9 @@ def joined(parts: list[tuple[bytes, bytes]], local: LocalFiles) -> Arrays:
     for x, y in zip(images, labels):
         if x.ndim != 3 or y.ndim != 1 or len(x) != len(y):
             message = f"images of shape {list(x.shape)} with labels of shape {list(y.shape)}"
-            raise DataError(f"{local.files.folder}: {message}", f"get the files again; see {local.files.home}")
+            raise DataError(
+                f"{local.files.folder}: {message}", f"get the files again; see {local.files.home}"
+            )
     x, y = np.concatenate(images)[:, None], np.concatenate(labels)
     return {"x": x, "y": y, "train_rows": np.array(len(labels[0]))}
 
@@ -208,12 +256,27 @@ def read_idx(raw: bytes, name: str) -> npt.NDArray[Any] | Bytes:
 SETS = {
     "mnist": StoredSet("mnist", mnist, 10, "images", "70,000 handwritten digits, 28 x 28", MNIST),
     "fashion_mnist": StoredSet(
-        "fashion_mnist", fashion_mnist, 10, "images", "70,000 pictures of 10 kinds of clothes, 28 x 28", FASHION
+        "fashion_mnist",
+        fashion_mnist,
+        10,
+        "images",
+        "70,000 pictures of 10 kinds of clothes, 28 x 28",
+        FASHION,
     ),
     "mnist_writers": StoredSet(
-        "mnist_writers", mnist_writers, 10, "images", "MNIST with the writer of each digit, 836 users", WRITERS
+        "mnist_writers",
+        mnist_writers,
+        10,
+        "images",
+        "MNIST with the writer of each digit, 836 users",
+        WRITERS,
     ),
     "emnist": StoredSet(
-        "emnist", emnist, None, "images", "814,255 handwritten digits and letters, 28 x 28", emnist_files("byclass")
+        "emnist",
+        emnist,
+        None,
+        "images",
+        "814,255 handwritten digits and letters, 28 x 28",
+        emnist_files("byclass"),
     ),
 }

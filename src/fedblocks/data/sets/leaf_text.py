@@ -1,4 +1,6 @@
-"""Texts as the LEAF benchmark publishes them: Reddit comments of December 2017, and Shakespeare by role."""
+"""Texts as the LEAF benchmark publishes them: Reddit comments of December 2017, and
+Shakespeare by role.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,12 @@ def sources() -> tuple[FileSource, ...]:
     return FileSource("leaf", (TRAIN, VALIDATION, TEST)), FileSource("leaf", (TRAIN, TEST))
 
 
-REDDIT = FileSet("reddit", f"{LEAF} (data/reddit: the subsampled data that its README links)", sources())
-SHAKESPEARE = FileSet("shakespeare", f"{LEAF} (data/shakespeare: its preprocess.sh makes train/ and test/)", sources())
+REDDIT = FileSet(
+    "reddit", f"{LEAF} (data/reddit: the subsampled data that its README links)", sources()
+)
+SHAKESPEARE = FileSet(
+    "shakespeare", f"{LEAF} (data/shakespeare: its preprocess.sh makes train/ and test/)", sources()
+)
 
 
 def reddit(
@@ -38,7 +44,9 @@ def reddit(
     buckets: Buckets = 1,
     steps: Annotated[int, AtLeast(1), Help("words of a sequence; 10 is LEAF's own length")] = 10,
     validation: Annotated[
-        float, AtLeast(0), Below(1),
+        float,
+        AtLeast(0),
+        Below(1),
         Help("share of the training comments that is set aside where LEAF's val folder is absent"),
     ] = 0.1,
     seed: Seed = 0,
@@ -66,20 +74,25 @@ def shakespeare(
         int | None, AtLeast(1), Help("of a sequence; default: 80 characters or 20 words")
     ] = None,
     validation: Annotated[
-        float, AtLeast(0), Below(1),
+        float,
+        AtLeast(0),
+        Below(1),
         Help("share of the training text that is set aside where there is no val folder"),
     ] = 0.1,
     seed: Seed = 0,
 ) -> DividedPool:
     """Shakespeare by role for next-character or next-word prediction, in LEAF's parts.
 
-    LEAF stores a window of 80 characters for every character. They are put together to text again, and cut so that each
-    character is predicted once, from those before it in its sequence; LEAF predicts it from exactly 80.
+    LEAF stores a window of 80 characters for every character. They are put together to text again,
+    and cut so that each character is predicted once, from those before it in its sequence; LEAF
+    predicts it from exactly 80.
     """
     length = steps or steps_of(unit)
 
     def make(local: LocalFiles) -> DividedPool:
-        split: Callable[[Sequence[Any], Sequence[Any]], Texts] = lambda x, y: units(stitched(x, y), unit)
+        split: Callable[[Sequence[Any], Sequence[Any]], Texts] = lambda x, y: units(
+            stitched(x, y), unit
+        )
         corpus = read_corpus(local, split, users, validation, seed)
         return corpus.pool(corpus.vocabulary(words, buckets), length)
 
@@ -90,13 +103,19 @@ def shakespeare(
 def steps_of(unit: str) -> int:
     """The usual length of a sequence."""
     if unit not in STEPS:
-        raise DataError(f'there is no unit "{unit}"', "predict the next character or word: unit is one of these")
+        raise DataError(
+            f'there is no unit "{unit}"', "predict the next character or word: unit is one of these"
+        )
     return STEPS[unit]
 
 
 def units(texts: Sequence[str], unit: str) -> Texts:
     """Texts as lists of characters or of words; empty ones are left out."""
-    return [pieces for text in texts if (pieces := list(text) if unit == "character" else words_of(text))]
+    return [
+        pieces
+        for text in texts
+        if (pieces := list(text) if unit == "character" else words_of(text))
+    ]
 
 
 def comments(x: Sequence[Any], y: Sequence[Any]) -> Texts:
@@ -106,7 +125,9 @@ def comments(x: Sequence[Any], y: Sequence[Any]) -> Texts:
 
 
 def stitched(windows: Sequence[str], following: Sequence[str]) -> list[str]:
-    """Text out of windows that move on by one character each, with the character that follows each."""
+    """Text out of windows that move on by one character each, with the character that
+    follows each.
+    """
     texts: list[list[str]] = []
     expected = None
     for window, after in zip(windows, following):
@@ -128,15 +149,27 @@ def read_corpus(
     """The users of LEAF's files who have both training and test texts."""
     parts = {name: read_part(local, name) for name in ("train", "val", "test")}
     names = choose_users([name for name in parts["train"] if name in parts["test"]], users, seed)
-    own = {part: [texts_of(*held.get(name, ([], []))) for name in names] for part, held in parts.items()}
+    own = {
+        part: [texts_of(*held.get(name, ([], []))) for name in names]
+        for part, held in parts.items()
+    }
     whole = [at for at in range(len(names)) if own["train"][at] and own["test"][at]]
     if not whole:
-        raise DataError(f"no user of {local.paths[0].parent.parent} has both train and test texts", "get LEAF's files")
+        raise DataError(
+            f"no user of {local.paths[0].parent.parent} has both train and test texts",
+            "get LEAF's files",
+        )
     train, val, test = ([own[part][at] for at in whole] for part in ("train", "val", "test"))
     if not parts["val"]:
         cut = [set_aside(texts, validation) for texts in train]
         train, val = [older for older, _ in cut], [newest for _, newest in cut]
-    about = {"name": local.files.folder, "source": "LEAF", "users": len(whole), "seed": seed, "validation": validation}
+    about = {
+        "name": local.files.folder,
+        "source": "LEAF",
+        "users": len(whole),
+        "seed": seed,
+        "validation": validation,
+    }
     return Corpus([names[at] for at in whole], train, val, test, about)
 
 
@@ -152,15 +185,27 @@ def read_json(path: Path) -> dict[str, tuple[list[Any], list[Any]]]:
     """One file of LEAF's: users, and under user_data their inputs x and targets y."""
     try:
         content = json.loads(path.read_bytes())
-        return {user: (content["user_data"][user]["x"], content["user_data"][user]["y"]) for user in content["users"]}
+        return {
+            user: (content["user_data"][user]["x"], content["user_data"][user]["y"])
+            for user in content["users"]
+        }
     except (OSError, ValueError, KeyError, TypeError) as error:
-        fix = "it is cut short or not of LEAF's format (users, num_samples, user_data): get it again"
+        fix = (
+            "it is cut short or not of LEAF's format (users, num_samples, user_data): get it again"
+        )
         raise DataError(f"{path} cannot be read: {error!r}", fix) from error
 
 
 SETS = {
-    "reddit": StoredSet("reddit", reddit, None, "tokens", "Reddit comments of 12/2017, next word (LEAF)", REDDIT),
+    "reddit": StoredSet(
+        "reddit", reddit, None, "tokens", "Reddit comments of 12/2017, next word (LEAF)", REDDIT
+    ),
     "shakespeare": StoredSet(
-        "shakespeare", shakespeare, None, "tokens", "Shakespeare by role, next character or word (LEAF)", SHAKESPEARE
+        "shakespeare",
+        shakespeare,
+        None,
+        "tokens",
+        "Shakespeare by role, next character or word (LEAF)",
+        SHAKESPEARE,
     ),
 }

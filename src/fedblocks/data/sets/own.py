@@ -22,32 +22,50 @@ MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # how tables say that a
 
 
 def image_folder(
-    path: Annotated[str, Help("a folder with a subfolder of images per class, or one per user with one per class")],
+    path: Annotated[
+        str,
+        Help("a folder with a subfolder of images per class, or one per user with one per class"),
+    ],
     side: Annotated[
-        int | None, AtLeast(1),
+        int | None,
+        AtLeast(1),
         Help("resize to side x side pixels; default: all images must have one size"),
     ] = None,
 ) -> DataPool:
-    """Colour images [rows, 3, height, width] in 0..1 from CLASS/ or USER/CLASS/; classes in order of their names."""
+    """Colour images [rows, 3, height, width] in 0..1 from CLASS/ or USER/CLASS/;
+    classes in order of their names.
+    """
     files = image_files(Path(path))
     by_user = {len(file.relative_to(path).parts) == 3 for file in files}  # USER, CLASS, file
     if not files or len(by_user) > 1:
-        fix = "give a folder with one subfolder of images (png, jpg, ...) per class, or one per user with one per class"
+        fix = (
+            "give a folder with one subfolder of images (png, jpg, ...) per class, or one per "
+            "user with one per class"
+        )
         wrong = "images both by class and by user" if files else "no images by class"
         raise DataError(f"there are {wrong} in {path}", fix)
     images = [image(file, side) for file in files]
     if other := next((file for file, x in zip(files, images) if x.shape != images[0].shape), None):
-        raise DataError(f"{other} has another size than {files[0]}", "set side, so that all images are resized")
+        raise DataError(
+            f"{other} has another size than {files[0]}", "set side, so that all images are resized"
+        )
     x = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous().to(torch.float32) / 255
     names = class_folders(Path(path), by_user == {True})
     y = torch.tensor([names.index(file.parent.name) for file in files])
     users = np.array([file.parent.parent.name for file in files]) if by_user == {True} else None
-    return DataPool(x, y, len(names), users, about={"name": "image_folder", "path": path, "class_names": names})
+    return DataPool(
+        x, y, len(names), users, about={"name": "image_folder", "path": path, "class_names": names}
+    )
 
 
 def image_files(folder: Path) -> list[Path]:
     """The images in CLASS/ and USER/CLASS/, in order of class (and user) and name."""
-    files = [file for pattern in ("*/*", "*/*/*") for file in folder.glob(pattern) if file.suffix.lower() in ENDINGS]
+    files = [
+        file
+        for pattern in ("*/*", "*/*/*")
+        for file in folder.glob(pattern)
+        if file.suffix.lower() in ENDINGS
+    ]
     return sorted((file for file in files if file.is_file()), key=lambda file: (file.parent, file))
 
 
@@ -68,16 +86,26 @@ def csv_table(
     user: Annotated[str, Help("the column of user ids, if there is one")] = "user",
     columns: Annotated[tuple[str, ...], Help("the columns of features; default: all others")] = (),
 ) -> DataPool:
-    """Features [rows, columns] of a CSV file; words as labels are numbered in order of the alphabet."""
+    """Features [rows, columns] of a CSV file; words as labels are numbered in order of
+    the alphabet.
+    """
     names, lines = read_table(path)
     chosen = columns or tuple(name for name in names if name not in (label, user))
     for name in (label, *chosen):
         if name not in names:
             raise DataError(f'{path} has no column "{name}"', nearest(name, names))
     at = {name: place for place, name in enumerate(names)}
-    x = np.array([[number(line[at[name]], name, path, row) for name in chosen] for row, line in enumerate(lines, 2)])
+    x = np.array(
+        [
+            [number(line[at[name]], name, path, row) for name in chosen]
+            for row, line in enumerate(lines, 2)
+        ]
+    )
     for column in (label, *([user] if user in names else [])):
-        empty = next((row for row, line in enumerate(lines, 2) if line[at[column]].strip().lower() in EMPTY), None)
+        empty = next(
+            (row for row, line in enumerate(lines, 2) if line[at[column]].strip().lower() in EMPTY),
+            None,
+        )
         if empty is not None:
             message = f'there is no value in column "{column}", line {empty} of {path}'
             raise DataError(message, "fill it, or remove the line")
@@ -85,7 +113,9 @@ def csv_table(
     users = np.array([line[at[user]] for line in lines]) if user in names else None
     about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
     inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
-    return DataPool(inputs, torch.from_numpy(y), len(classes) or int(y.max()) + 1, users=users, about=about)
+    return DataPool(
+        inputs, torch.from_numpy(y), len(classes) or int(y.max()) + 1, users=users, about=about
+    )
 
 
 def read_table(path: str) -> tuple[list[str], list[list[str]]]:
@@ -96,11 +126,16 @@ def read_table(path: str) -> tuple[list[str], list[list[str]]]:
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist", "check the path") from error
     except (OSError, ValueError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read as CSV: {error}", "give a text file with a line of names") from error
+        raise DataError(
+            f"{path} cannot be read as CSV: {error}", "give a text file with a line of names"
+        ) from error
     if not lines:
         raise DataError(f"{path} has no rows", "give a line of column names and at least one row")
     if short := next((row for row, line in enumerate(lines, 2) if len(line) != len(names)), None):
-        raise DataError(f"line {short} of {path} has not {len(names)} fields", "give every row one field per column")
+        raise DataError(
+            f"line {short} of {path} has not {len(names)} fields",
+            "give every row one field per column",
+        )
     return names, lines
 
 
@@ -113,11 +148,15 @@ def number(field: str, column: str, path: str, row: int) -> float:
         return float(field)
     except ValueError as error:
         message = f'"{field}" in column "{column}", line {row} of {path}, is not a number'
-        raise DataError(message, "name the columns of features with `columns`, or change the file") from error
+        raise DataError(
+            message, "name the columns of features with `columns`, or change the file"
+        ) from error
 
 
 def numbered(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Labels as they are if they are whole numbers, else their place among the words, and the words."""
+    """Labels as they are if they are whole numbers, else their place among the words,
+    and the words.
+    """
     if all(field.strip().isdigit() for field in fields):
         return np.array([int(field) for field in fields], np.int64), []
     words, places = np.unique(np.array(fields), return_inverse=True)
@@ -125,6 +164,14 @@ def numbered(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
 
 
 SETS = {
-    "image_folder": DataSet("image_folder", image_folder, None, "images", "your own folder of images by class"),
-    "csv": DataSet("csv", csv_table, None, "features", "your own table, with a column for the user if there is one"),
+    "image_folder": DataSet(
+        "image_folder", image_folder, None, "images", "your own folder of images by class"
+    ),
+    "csv": DataSet(
+        "csv",
+        csv_table,
+        None,
+        "features",
+        "your own table, with a column for the user if there is one",
+    ),
 }

@@ -1,4 +1,6 @@
-"""Images as bytes on disk and as float32 in memory, a stretch at a time so that no second copy is ever whole."""
+"""Images as bytes on disk and as float32 in memory, a stretch at a time so that no
+second copy is ever whole.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,16 @@ STRETCH = 2048  # rows converted at a time
 
 
 def pool_of(
-    arrays: Arrays, part: Part, mean: Sequence[float], std: Sequence[float], classes: int, about: dict[str, Any]
+    arrays: Arrays,
+    part: Part,
+    mean: Sequence[float],
+    std: Sequence[float],
+    classes: int,
+    about: dict[str, Any],
 ) -> DataPool:
-    """One official part of decoded images as a pool; `train_rows` in `about` says how many rows are for training."""
+    """One official part of decoded images as a pool; `train_rows` in `about` says how
+    many rows are for training.
+    """
     train, total = int(arrays["train_rows"]), len(arrays["y"])
     rows = rows_of(part, train, total)
     count = rows.stop - rows.start
@@ -31,14 +40,19 @@ def pool_of(
     coarse = arrays["coarse"][rows].astype(np.int64) if "coarse" in arrays else None
     users = np.array(arrays["user"][rows]) if "user" in arrays else None
     x = normalised(arrays["x"], mean, std, rows)
-    return DataPool(x, labels_of(arrays["y"], rows), classes, users=users, coarse=coarse, about=about)
+    return DataPool(
+        x, labels_of(arrays["y"], rows), classes, users=users, coarse=coarse, about=about
+    )
 
 
-def normalised(pixels: npt.NDArray[Any], mean: Sequence[float], std: Sequence[float], rows: slice) -> Tensor:
+def normalised(
+    pixels: npt.NDArray[Any], mean: Sequence[float], std: Sequence[float], rows: slice
+) -> Tensor:
     """(pixels / 255 - mean) / std for each channel; pixels are [rows, channels, height, width]."""
     first, last, _ = rows.indices(len(pixels))
     images = torch.empty((last - first, *pixels.shape[1:]), dtype=torch.float32)
-    centre, width = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))  # [channels, 1, 1]
+    # [channels, 1, 1]
+    centre, width = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
     for start in range(first, last, STRETCH):
         stop = min(start + STRETCH, last)
         chunk = images[start - first : stop - first]
@@ -48,7 +62,9 @@ def normalised(pixels: npt.NDArray[Any], mean: Sequence[float], std: Sequence[fl
 
 
 def read_rows(pixels: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[Any]:
-    """Some rows as a copy; those of a mapped file are read from it, so that it does not count as memory."""
+    """Some rows as a copy; those of a mapped file are read from it, so that it does not
+    count as memory.
+    """
     if not isinstance(pixels, np.memmap) or pixels.filename is None:
         return pixels[start:stop].copy()
     each = int(np.prod(pixels.shape[1:]))
@@ -86,7 +102,9 @@ def picture(raw: bytes, name: str) -> Bytes:
         with image.open(io.BytesIO(raw)) as opened:
             return np.asarray(opened.convert("RGB"))
     except OSError as error:
-        raise DataError(f"{name} is not an image: {error}", "it is damaged: get it again") from error
+        raise DataError(
+            f"{name} is not an image: {error}", "it is damaged: get it again"
+        ) from error
 
 
 def pillow() -> Any:
@@ -94,5 +112,7 @@ def pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise DataError("image files need the package Pillow", 'install "fedblocks[images]"') from error
+        raise DataError(
+            "image files need the package Pillow", 'install "fedblocks[images]"'
+        ) from error
     return Image

@@ -1,8 +1,8 @@
 """Read the "python version" of CIFAR without running anything that the file says.
 
-Its batches are pickles, and a pickle is a program. This reader knows only the handful of instructions that build
-numbers, strings, lists, dictionaries and plain arrays of bytes; names such as numpy's are compared, never imported;
-anything else is refused.
+Its batches are pickles, and a pickle is a program. This reader knows only the handful of
+instructions that build numbers, strings, lists, dictionaries and plain arrays of bytes; names such
+as numpy's are compared, never imported; anything else is refused.
 """
 
 from __future__ import annotations
@@ -100,7 +100,12 @@ def plain(value: Any) -> Any:
     if not isinstance(value, MadeObject):
         return value
     _, shape, kind, by_column, data = value.state
-    if value.name not in ARRAY or kind.name != TYPE or text(kind.arguments[0]) != "u1" or not isinstance(data, bytes):
+    if (
+        value.name not in ARRAY
+        or kind.name != TYPE
+        or text(kind.arguments[0]) != "u1"
+        or not isinstance(data, bytes)
+    ):
         raise ValueError("an array of another type than bytes")
     return np.frombuffer(data, np.uint8).reshape(shape, order="F" if by_column else "C")
 

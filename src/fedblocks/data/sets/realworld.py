@@ -1,9 +1,11 @@
-"""RealWorld HAR (Sztyler and Stuckenschmidt, 2016): 15 people with phones on the body, here the one at the waist.
+"""RealWorld HAR (Sztyler and Stuckenschmidt, 2016): 15 people with phones on the body, here the one
+at the waist.
 
-The official files are CSV tables (id, attr_time in milliseconds, attr_x, attr_y, attr_z), one for each sensor, activity
-and body position: proband1/data/acc_walking_csv.zip holds acc_walking_waist.csv and its neighbours, gyr_walking_csv.zip
-holds Gyroscope_walking_waist.csv. Some activities were recorded twice, as acc_climbingup_1_csv.zip inside
-acc_climbingup_csv.zip, or as acc_walking_2_waist.csv. All of these may lie unpacked, too.
+The official files are CSV tables (id, attr_time in milliseconds, attr_x, attr_y, attr_z), one for
+each sensor, activity and body position: proband1/data/acc_walking_csv.zip holds
+acc_walking_waist.csv and its neighbours, gyr_walking_csv.zip holds Gyroscope_walking_waist.csv.
+Some activities were recorded twice, as acc_climbingup_1_csv.zip inside acc_climbingup_csv.zip, or
+as acc_walking_2_waist.csv. All of these may lie unpacked, too.
 """
 
 from __future__ import annotations
@@ -44,19 +46,31 @@ FILES = FileSet(
     "realworld",
     HOME,
     (
-        FileSource("zip", (File("realworld2016_dataset.zip", url=f"{SITE}/realworld2016_dataset.zip"),)),
-        FileSource("zips", (File("proband*/data/acc_*_csv.zip"), File("proband*/data/gyr_*_csv.zip"))),
+        FileSource(
+            "zip", (File("realworld2016_dataset.zip", url=f"{SITE}/realworld2016_dataset.zip"),)
+        ),
+        FileSource(
+            "zips", (File("proband*/data/acc_*_csv.zip"), File("proband*/data/gyr_*_csv.zip"))
+        ),
         FileSource("csv", (File("proband*/data/acc_*.csv"), File("proband*/data/[gG]yr*_*.csv"))),
-        FileSource("csv", (File("proband*/data/acc_*_csv/*.csv"), File("proband*/data/gyr_*_csv/*.csv"))),
+        FileSource(
+            "csv", (File("proband*/data/acc_*_csv/*.csv"), File("proband*/data/gyr_*_csv/*.csv"))
+        ),
     ),
 )
-TABLE = re.compile(r"proband(\d+)/.*?(acc|gyr)[a-z]*_([a-z]+)(?:_(\d+))?_waist\.csv$", re.IGNORECASE)
-TWICE = re.compile(r"_(\d+)_csv(?:\.zip)?/", re.IGNORECASE)  # a second recording, named by the archive around it
-Sensors = dict[tuple[int, str, int], dict[str, Floats]]  # (person, activity, which time) -> sensor -> table
+TABLE = re.compile(
+    r"proband(\d+)/.*?(acc|gyr)[a-z]*_([a-z]+)(?:_(\d+))?_waist\.csv$", re.IGNORECASE
+)
+# a second recording, named by the archive around it
+TWICE = re.compile(r"_(\d+)_csv(?:\.zip)?/", re.IGNORECASE)
+# (person, activity, which time) -> sensor -> table
+Sensors = dict[tuple[int, str, int], dict[str, Floats]]
 
 
 def realworld_recordings() -> Recordings:
-    """RealWorld: acceleration [m/s^2] and rotation [rad/s] at the waist, brought to one clock of 50 Hz."""
+    """RealWorld: acceleration [m/s^2] and rotation [rad/s] at the waist, brought to one
+    clock of 50 Hz.
+    """
     return kept_recordings(FILES, read, ACTIVITIES, HZ, "realworld")
 
 
@@ -81,7 +95,9 @@ def read(local: LocalFiles) -> Recordings:
             kinds += [(person, ACTIVITIES.index(NAMES[activity]))] * len(own)
     if not pieces:
         fix = f"get the official files again (both acc and gyr); see {HOME}"
-        raise DataError(f"there is no recording of both sensors at the waist in {local.paths[0]}", fix)
+        raise DataError(
+            f"there is no recording of both sensors at the waist in {local.paths[0]}", fix
+        )
     end = np.cumsum([len(piece) for piece in pieces])
     user, label = np.array(kinds, dtype=np.int64).T
     begin: Ints = end - [len(piece) for piece in pieces]
@@ -104,9 +120,14 @@ def members(local: LocalFiles) -> Iterator[tuple[str, bytes]]:
     """Every CSV file by its path, also out of archives inside archives."""
     for path in local.paths:
         try:
-            yield from opened(path.as_posix(), path.read_bytes() if path.suffix != ".zip" else zipfile.ZipFile(path))
+            yield from opened(
+                path.as_posix(),
+                path.read_bytes() if path.suffix != ".zip" else zipfile.ZipFile(path),
+            )
         except DAMAGE as error:
-            raise DataError(f"{path} cannot be read: {error}", f"it is damaged or cut short; see {HOME}") from error
+            raise DataError(
+                f"{path} cannot be read: {error}", f"it is damaged or cut short; see {HOME}"
+            ) from error
 
 
 def opened(name: str, data: bytes | zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
@@ -128,7 +149,9 @@ def numbers(name: str, data: bytes) -> Floats:
     try:
         header = data[: data.index(b"\n")].decode().strip().replace('"', "").split(",")
         columns = [header.index(column) for column in ("attr_time", "attr_x", "attr_y", "attr_z")]
-        table: Floats = np.loadtxt(io.BytesIO(data), delimiter=",", skiprows=1, usecols=columns, ndmin=2)
+        table: Floats = np.loadtxt(
+            io.BytesIO(data), delimiter=",", skiprows=1, usecols=columns, ndmin=2
+        )
     except ValueError as error:
         fix = f"it is damaged, or not a table of id, attr_time, attr_x, attr_y, attr_z; see {HOME}"
         raise DataError(f"{name} cannot be read: {error}", fix) from error
@@ -140,7 +163,10 @@ def together(first: Floats, second: Floats) -> list[npt.NDArray[np.float32]]:
     if not len(first) or not len(second):
         return []
     time = np.arange(max(first[0, 0], second[0, 0]), min(first[-1, 0], second[-1, 0]), 1000 / HZ)
-    signal = np.stack([np.interp(time, own[:, 0], own[:, axis]) for own in (first, second) for axis in (1, 2, 3)], 1)
+    signal = np.stack(
+        [np.interp(time, own[:, 0], own[:, axis]) for own in (first, second) for axis in (1, 2, 3)],
+        1,
+    )
     awake = ~(pauses(first[:, 0], time) | pauses(second[:, 0], time))
     edges = np.flatnonzero(np.diff(awake.astype(np.int8))) + 1
     runs = zip(np.split(signal.astype(np.float32), edges), np.split(awake, edges))
@@ -156,6 +182,11 @@ def pauses(sampled: Floats, time: Floats) -> npt.NDArray[np.bool_]:
 
 SETS = {
     "realworld": StoredSet(
-        "realworld", realworld, 8, "signals", "15 people with a phone at the waist, 8 activities, 6 x 128", FILES
+        "realworld",
+        realworld,
+        8,
+        "signals",
+        "15 people with a phone at the waist, 8 activities, 6 x 128",
+        FILES,
     )
 }

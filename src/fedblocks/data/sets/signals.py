@@ -39,10 +39,14 @@ class Recordings:
         return {name: getattr(self, name) for name in ("signal", "begin", "end", "label", "user")}
 
     def only(self, activities: Mapping[str, Sequence[str]]) -> Recordings:
-        """These activities, each made of one or several of ours: {"stairs": ["upstairs", "downstairs"]}."""
+        """These activities, each made of one or several of ours: {"stairs":
+        ["upstairs", "downstairs"]}.
+        """
         number = {part: at for at, parts in enumerate(activities.values()) for part in parts}
         if unknown := number.keys() - set(self.activities):
-            raise DataError(f"no recording of {sorted(unknown)[0]}", f"there are {', '.join(self.activities)}")
+            raise DataError(
+                f"no recording of {sorted(unknown)[0]}", f"there are {', '.join(self.activities)}"
+            )
         label = np.array([number.get(name, -1) for name in self.activities])[self.label]
         return replace(self.take(label >= 0), label=label[label >= 0], activities=tuple(activities))
 
@@ -52,7 +56,9 @@ class Recordings:
         return replace(self, **fields)
 
     def stretches(self, seconds: float) -> Recordings:
-        """Long recordings cut into equal stretches of at most so many seconds, which then count as recordings."""
+        """Long recordings cut into equal stretches of at most so many seconds, which
+        then count as recordings.
+        """
         positive(seconds=seconds)
         length = self.end - self.begin
         pieces = np.maximum(np.ceil(length / (seconds * self.hz)).astype(np.int64), 1)
@@ -74,22 +80,29 @@ class Windows:
 
 
 def windows(recordings: Recordings, steps: int, overlap: float = 0.5) -> Windows:
-    """All windows of `steps` samples that fit into a recording, each beginning (1 - overlap) x steps after the last."""
+    """All windows of `steps` samples that fit into a recording, each beginning (1 -
+    overlap) x steps after the last.
+    """
     positive(steps=steps)
     if not 0 <= overlap < 1:
-        raise DataError(f"an overlap of {overlap}", "give a share from 0 up to, but not including, 1")
+        raise DataError(
+            f"an overlap of {overlap}", "give a share from 0 up to, but not including, 1"
+        )
     hop = max(1, int(steps * (1 - overlap) + 0.5))
     length = recordings.end - recordings.begin
     counts = np.where(length >= steps, (length - steps) // hop + 1, 0)
     which = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-    samples = (recordings.begin[which] + hop * place)[:, None] + np.arange(steps)  # [windows, steps]
+    # [windows, steps]
+    samples = (recordings.begin[which] + hop * place)[:, None] + np.arange(steps)
     x = np.ascontiguousarray(recordings.signal[samples].transpose(0, 2, 1))
     return Windows(x, recordings.label[which], recordings.user[which], which)
 
 
 def parts_by_recording(cut: Windows, split: Fractions, seed: int) -> Ints:
-    """The part of each window: of each person, whole recordings go to train, validation and test, activities alike."""
+    """The part of each window: of each person, whole recordings go to train, validation
+    and test, activities alike.
+    """
     recording, first, inverse = np.unique(cut.recording, return_index=True, return_inverse=True)
     held = Rows.by_owner(cut.user[first], int(cut.user.max(initial=-1)) + 1)
     part = np.empty(len(recording), np.int64)
@@ -101,14 +114,18 @@ def parts_by_recording(cut: Windows, split: Fractions, seed: int) -> Ints:
 def standardised(x: Signal, training: npt.NDArray[np.bool_]) -> Signal:
     """Every channel with mean 0 and deviation 1, as measured on the training windows only."""
     if not training.any():
-        raise DataError("there are no training windows", "give recordings that are longer than a window")
+        raise DataError(
+            "there are no training windows", "give recordings that are longer than a window"
+        )
     mean, deviation = channel_statistics(x[training])
     scaled: Signal = ((x - mean[:, None]) / deviation[:, None]).astype(np.float32)
     return scaled
 
 
 def channel_statistics(x: Signal) -> tuple[Floats, Floats]:
-    """Mean and deviation of each channel of windows [windows, channels, steps]; a constant channel keeps its scale."""
+    """Mean and deviation of each channel of windows [windows, channels, steps]; a
+    constant channel keeps its scale.
+    """
     mean, deviation = x.mean((0, 2), dtype=np.float64), x.std((0, 2), dtype=np.float64)
     return mean, np.where(deviation > 0, deviation, 1.0)
 
@@ -119,15 +136,28 @@ def window_pool(
     """Standardised windows with their users and parts."""
     cut = windows(recordings.stretches(stretch), steps, overlap)
     if not len(cut.label):
-        raise DataError(f"no recording has {steps} samples", "use shorter windows or longer stretches")
+        raise DataError(
+            f"no recording has {steps} samples", "use shorter windows or longer stretches"
+        )
     part = parts_by_recording(cut, split, seed)
     seconds = stretch if np.isfinite(stretch) else None  # plain JSON has no infinity
-    choices = {"steps": steps, "overlap": overlap, "stretch": seconds, "split": list(split), "split_seed": seed}
+    choices = {
+        "steps": steps,
+        "overlap": overlap,
+        "stretch": seconds,
+        "split": list(split),
+        "split_seed": seed,
+    }
     return DividedPool(
         x=torch.from_numpy(standardised(cut.x, part == TRAIN)),
         y=torch.from_numpy(cut.label),
         classes=len(recordings.activities),
         users=np.array([f"user-{user:02d}" for user in cut.user.tolist()]),
-        about={**recordings.about, "activities": list(recordings.activities), "hz": recordings.hz, **choices},
+        about={
+            **recordings.about,
+            "activities": list(recordings.activities),
+            "hz": recordings.hz,
+            **choices,
+        },
         part=part,
     )

@@ -1,4 +1,6 @@
-"""STL-10 (Coates et al., 2011), binary version: its 5,000 training and 8,000 test images that have labels."""
+"""STL-10 (Coates et al., 2011), binary version: its 5,000 training and 8,000 test
+images that have labels.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, Sto
 from fedblocks.data.sets.pixels import Part, pool_of, square
 
 HOME = "https://cs.stanford.edu/~acoates/stl10/"
-MEAN, STD = (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713)  # of the training images, as commonly published
+# of the training images, as commonly published
+MEAN, STD = (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713)
 NAMES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 SHAPE = (3, 96, 96)
 TARBALL = File(
@@ -48,9 +51,19 @@ def decode(local: LocalFiles) -> Arrays:
     images = [square(raw[name], SHAPE, name) for name in names[::2]]
     labels = [square(raw[name], (), name) for name in names[1::2]]
     if [len(x) for x in images] != [len(y) for y in labels] or min(y.min() for y in labels) < 1:
-        raise DataError("images and labels of STL-10 do not belong together", f"get the files again; see {HOME}")
+        raise DataError(
+            "images and labels of STL-10 do not belong together", f"get the files again; see {HOME}"
+        )
     x = np.concatenate(images).swapaxes(-1, -2)
-    return {"x": np.ascontiguousarray(x), "y": np.concatenate(labels) - 1, "train_rows": np.array(len(labels[0]))}
+    return {
+        "x": np.ascontiguousarray(x),
+        "y": np.concatenate(labels) - 1,
+        "train_rows": np.array(len(labels[0])),
+    }
 
 
-SETS = {"stl10": StoredSet("stl10", stl10, 10, "images", "13,000 photographs of 10 classes, 96 x 96", STL10)}
+SETS = {
+    "stl10": StoredSet(
+        "stl10", stl10, 10, "images", "13,000 photographs of 10 classes, 96 x 96", STL10
+    )
+}

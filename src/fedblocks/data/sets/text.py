@@ -1,4 +1,6 @@
-"""Texts of users in the order of time, as a federation for next-word or next-character prediction."""
+"""Texts of users in the order of time, as a federation for next-word or next-character
+prediction.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,20 @@ class Corpus:
     def __post_init__(self) -> None:
         sizes = {len(self.users), len(self.train), len(self.validation), len(self.test)}
         if len(sizes) > 1:
-            raise DataError(f"parts of another number of users than {len(self.users)}", "give every part of every user")
+            raise DataError(
+                f"parts of another number of users than {len(self.users)}",
+                "give every part of every user",
+            )
 
     @classmethod
-    def in_time_order(cls, users: Mapping[str, Texts], split: Fractions, about: dict[str, Any] | None = None) -> Corpus:
+    def in_time_order(
+        cls, users: Mapping[str, Texts], split: Fractions, about: dict[str, Any] | None = None
+    ) -> Corpus:
         """Each user's oldest texts train, newer ones validate, the newest ones test."""
         if not users:
-            raise DataError("there are no users", "ask for fewer texts per user, or give other files")
+            raise DataError(
+                "there are no users", "ask for fewer texts per user, or give other files"
+            )
         texts = list(users.values())
         train, validation = part_sizes(np.array([len(own) for own in texts], dtype=np.int64), split)
         cuts = list(zip(texts, train.tolist(), (train + validation).tolist()))
@@ -60,15 +69,27 @@ class Corpus:
     def pool(self, vocabulary: Vocabulary, steps: int = 20, most: int | None = None) -> DividedPool:
         """Sequences with their users and parts; `most` sequences of each text (None: all of it)."""
         parts = ((TRAIN, self.train), (VALIDATION, self.validation), (TEST, self.test))
-        held = [(part, user, text) for part, texts in parts for user, own in enumerate(texts) for text in own]
+        held = [
+            (part, user, text)
+            for part, texts in parts
+            for user, own in enumerate(texts)
+            for text in own
+        ]
         cut = sequences([vocabulary.encode(text) for _, _, text in held], steps, most)
-        part, user = (np.array([entry[k] for entry in held], dtype=np.int64)[cut.text] for k in (0, 1))
+        part, user = (
+            np.array([entry[k] for entry in held], dtype=np.int64)[cut.text] for k in (0, 1)
+        )
         return DividedPool(
             x=torch.from_numpy(cut.x),
             y=torch.from_numpy(cut.y),
             classes=vocabulary.size,
             users=np.array(self.users)[user],
-            about={**self.about, "steps": steps, "sequences_per_text": most, "vocabulary": vocabulary.marks},
+            about={
+                **self.about,
+                "steps": steps,
+                "sequences_per_text": most,
+                "vocabulary": vocabulary.marks,
+            },
             part=part,
         )
 
@@ -85,17 +106,23 @@ def set_aside(texts: Texts, share: float) -> tuple[Texts, Texts]:
 
 
 def choose_users(names: Sequence[str], users: int | None, seed: int) -> list[str]:
-    """Some users at random, in the order of their names; the choice does not depend on the order of the file."""
+    """Some users at random, in the order of their names; the choice does not depend on
+    the order of the file.
+    """
     ordered = sorted(names)
     if users is None or users >= len(ordered):
         return ordered
     if users < 1:
         raise DataError(f"users is {users}", "choose at least one user, or None for all")
-    return [ordered[at] for at in np.sort(generator(seed, "users").permutation(len(ordered))[:users])]
+    return [
+        ordered[at] for at in np.sort(generator(seed, "users").permutation(len(ordered))[:users])
+    ]
 
 
 def scores_of(marks: Mapping[str, Any]) -> Sequence[str]:
-    """How the answers on a federation are counted: three ways where it says its special words, else one."""
+    """How the answers on a federation are counted: three ways where it says its special
+    words, else one.
+    """
     return SCORES if marks else SCORES[:1]
 
 
@@ -105,7 +132,9 @@ def scored_view(view: str, score: str) -> str:
 
 
 def left_out(labels: Tensor, marks: Mapping[str, Any], score: str) -> Tensor:
-    """Where a label does not count: padding, and for the other two scores OOV words, and EOS too."""
+    """Where a label does not count: padding, and for the other two scores OOV words,
+    and EOS too.
+    """
     if score not in SCORES:
         raise DataError(f'there is no score "{score}"', f"choose one of {', '.join(SCORES)}")
     out = labels == IGNORE
@@ -114,19 +143,29 @@ def left_out(labels: Tensor, marks: Mapping[str, Any], score: str) -> Tensor:
     return out | (labels == marks["eos"]) if score == "without_oov_and_eos" else out
 
 
-def count_words(predicted: Tensor, labels: Tensor, marks: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """For each of the three scores: words predicted right, and words that count; logits [..., words] or words."""
+def count_words(
+    predicted: Tensor, labels: Tensor, marks: Mapping[str, Any]
+) -> dict[str, tuple[int, int]]:
+    """For each of the three scores: words predicted right, and words that count; logits
+    [..., words] or words.
+    """
     chosen = predicted.argmax(-1) if predicted.dim() == labels.dim() + 1 else predicted
     right = chosen == labels
     counts: Callable[[str], Tensor] = lambda score: ~left_out(labels, marks, score)
-    return {score: (int((right & counts(score)).sum()), int(counts(score).sum())) for score in SCORES}
+    return {
+        score: (int((right & counts(score)).sum()), int(counts(score).sum())) for score in SCORES
+    }
 
 
 def scored_without(federation: Federation, score: str) -> Federation:
-    """The same clients, but in validation and test some words are not scored; training rows keep all their labels."""
+    """The same clients, but in validation and test some words are not scored; training
+    rows keep all their labels.
+    """
     marks = federation.about.get("vocabulary")
     if not isinstance(marks, dict) or "oov" not in marks:
-        raise DataError("the federation does not say which words are special", "make it from texts (a Corpus)")
+        raise DataError(
+            "the federation does not say which words are special", "make it from texts (a Corpus)"
+        )
     scored = np.concatenate([federation.validation.index, federation.test.index])
     held = torch.from_numpy(np.setdiff1d(scored, federation.train.index)).to(federation.y.device)
     y = federation.y.clone()
@@ -136,5 +175,7 @@ def scored_without(federation: Federation, score: str) -> Federation:
 
 
 def score_variants(federation: Federation) -> dict[str, Federation]:
-    """A federation for each of the three scores: over all words, without OOV, without OOV and EOS."""
+    """A federation for each of the three scores: over all words, without OOV, without
+    OOV and EOS.
+    """
     return {score: scored_without(federation, score) for score in SCORES}

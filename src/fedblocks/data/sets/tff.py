@@ -1,4 +1,6 @@
-"""StackOverflow as TensorFlow Federated publishes it: sentences of users, in SQLite or HDF5 files."""
+"""StackOverflow as TensorFlow Federated publishes it: sentences of users, in SQLite or
+HDF5 files.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import Vocabulary
 
 SITE = "https://storage.googleapis.com/tff-datasets-public"
-COUNTS = File("stackoverflow.word_count")  # may be absent; unpacked from stackoverflow.word_count.tar.bz2
+# may be absent; unpacked from stackoverflow.word_count.tar.bz2
+COUNTS = File("stackoverflow.word_count")
 FILES = FileSet(
     "stackoverflow",
     home="https://www.tensorflow.org/federated/api_docs/python/tff/simulation/datasets/stackoverflow"
@@ -36,7 +39,8 @@ Dated = tuple[bytes, list[str]]  # when a sentence was written, and its words
 
 def stackoverflow(
     users: Annotated[
-        int | None, AtLeast(1),
+        int | None,
+        AtLeast(1),
         Help("how many of the users who both train and test (195,303); None: all"),
     ] = 1000,
     words: Words = 10_000,
@@ -46,12 +50,16 @@ def stackoverflow(
         int, AtLeast(1), Help("training sentences of a user, the oldest first")
     ] = 1000,
     validation: Annotated[
-        float, AtLeast(0), Below(1),
+        float,
+        AtLeast(0),
+        Below(1),
         Help("share of the training sentences that is set aside, the newest"),
     ] = 0.1,
     seed: Seed = 0,
 ) -> DividedPool:
-    """Sentences of StackOverflow users for next-word prediction, in the official train and test parts."""
+    """Sentences of StackOverflow users for next-word prediction, in the official train
+    and test parts.
+    """
 
     def make(local: LocalFiles) -> DividedPool:
         corpus = read_corpus(local, users, most_train, validation, seed)
@@ -61,14 +69,24 @@ def stackoverflow(
     return kept(FILES, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
 
 
-def read_corpus(local: LocalFiles, users: int | None, most_train: int, validation: float, seed: int) -> Corpus:
+def read_corpus(
+    local: LocalFiles, users: int | None, most_train: int, validation: float, seed: int
+) -> Corpus:
     """The sentences of some users who have both training and test sentences."""
     read = from_sqlite if local.source.form == "sqlite" else from_h5
     own = {name: parts for name, parts in read(local.paths, users, seed) if all(parts)}
     if not own:
-        raise DataError(f"no user of {local.paths[0]} has both training and test sentences", "get the official file")
+        raise DataError(
+            f"no user of {local.paths[0]} has both training and test sentences",
+            "get the official file",
+        )
     parts = [set_aside(in_order(first)[:most_train], validation) for first, _ in own.values()]
-    about = {"name": "stackoverflow", "source": "TensorFlow Federated, CC BY-SA 3.0", "users": len(own), "seed": seed}
+    about = {
+        "name": "stackoverflow",
+        "source": "TensorFlow Federated, CC BY-SA 3.0",
+        "users": len(own),
+        "seed": seed,
+    }
     return Corpus(
         users=list(own),
         train=[train for train, _ in parts],
@@ -84,11 +102,14 @@ def in_order(sentences: Iterable[Dated]) -> Texts:
 
 
 def vocabulary_for(local: LocalFiles, corpus: Corpus, words: int, buckets: int) -> Vocabulary:
-    """The official most frequent words of all training users if their file is there, else those of the chosen users."""
+    """The official most frequent words of all training users if their file is there,
+    else those of the chosen users.
+    """
     path = local.paths[-1]
     if path.name != COUNTS.name:
         return corpus.vocabulary(words, buckets)
-    with open(path, encoding="utf-8", errors="replace") as lines:  # a word and its count, the most frequent first
+    # a word and its count, the most frequent first
+    with open(path, encoding="utf-8", errors="replace") as lines:
         listed = tuple(line.split()[0] for line in islice(lines, words) if line.strip())
     return Vocabulary(listed, buckets)
 
@@ -101,10 +122,13 @@ def from_sqlite(
     rows = "SELECT serialized_example_proto FROM examples WHERE split_name = ? AND client_id = ?"
     try:
         with closing(sqlite3.connect(f"{paths[0].absolute().as_uri()}?mode=ro", uri=True)) as base:
-            names = [name for (name,) in base.execute(f"{both} INTERSECT {both}", ("train", "test"))]
+            names = [
+                name for (name,) in base.execute(f"{both} INTERSECT {both}", ("train", "test"))
+            ]
             for name in choose_users(names, users, seed):
                 train, test = (
-                    [sentence(data) for (data,) in base.execute(rows, (part, name))] for part in ("train", "test")
+                    [sentence(data) for (data,) in base.execute(rows, (part, name))]
+                    for part in ("train", "test")
                 )
                 yield name, (train, test)
     except sqlite3.Error as error:
@@ -119,7 +143,9 @@ def from_h5(
     try:
         h5py: Any = import_module("h5py")
     except ImportError as error:
-        fix = f"install h5py, or use the SQLite form instead: unpack {SITE}/stackoverflow.sqlite.lzma"
+        fix = (
+            f"install h5py, or use the SQLite form instead: unpack {SITE}/stackoverflow.sqlite.lzma"
+        )
         raise DataError(f"{paths[0]} is HDF5, which needs the package h5py", fix) from error
     try:
         with h5py.File(paths[0], "r") as first, h5py.File(paths[1], "r") as second:
@@ -143,7 +169,9 @@ def sentence(example: bytes) -> Dated:
         features = bytes_features(example)
         return features["creation_date"], features["tokens"].decode().split()
     except (KeyError, IndexError, UnicodeDecodeError) as error:
-        raise DataError(f"an example of StackOverflow cannot be read: {error!r}", "get the official file") from error
+        raise DataError(
+            f"an example of StackOverflow cannot be read: {error!r}", "get the official file"
+        ) from error
 
 
 def bytes_features(example: bytes) -> dict[str, bytes]:
@@ -151,7 +179,9 @@ def bytes_features(example: bytes) -> dict[str, bytes]:
     features_by_name = {}
     for features in of(example, 1):
         for entry in of(features, 1):  # a map is a list of (1: key, 2: value)
-            for value in (v for feature in of(entry, 2) for strings in of(feature, 1) for v in of(strings, 1)):
+            for value in (
+                v for feature in of(entry, 2) for strings in of(feature, 1) for v in of(strings, 1)
+            ):
                 features_by_name[next(iter(of(entry, 1))).decode()] = value
     return features_by_name
 
@@ -187,6 +217,11 @@ def varint(message: bytes, at: int) -> tuple[int, int]:
 
 SETS = {
     "stackoverflow": StoredSet(
-        "stackoverflow", stackoverflow, None, "tokens", "sentences of 342,477 users of StackOverflow (TFF)", FILES
+        "stackoverflow",
+        stackoverflow,
+        None,
+        "tokens",
+        "sentences of 342,477 users of StackOverflow (TFF)",
+        FILES,
     )
 }

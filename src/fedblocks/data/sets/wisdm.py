@@ -1,4 +1,6 @@
-"""WISDM v1.1: 36 people with a phone in the pocket, as raw acceleration and as ready-made features."""
+"""WISDM v1.1: 36 people with a phone in the pocket, as raw acceleration and as
+ready-made features.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,13 @@ FILES = FileSet(
         FileSource("raw", (File(RAW),)),
         FileSource("raw", (File(f"WISDM_ar_v1.1/{RAW}"),)),
         FileSource(
-            "raw", (File("WISDM_ar_latest.tar.gz", url=f"{SITE}/includes/datasets/latest/WISDM_ar_latest.tar.gz"),)
+            "raw",
+            (
+                File(
+                    "WISDM_ar_latest.tar.gz",
+                    url=f"{SITE}/includes/datasets/latest/WISDM_ar_latest.tar.gz",
+                ),
+            ),
         ),
     ),
 )
@@ -46,7 +54,9 @@ FEATURES = FileSet(
             "compact",
             (
                 File(
-                    "wisdm_v1_features.npz", 220_137, "468920ec38ed78ea35874783f96579e63d6ec51cb1bda2c814e8c0b79041686a"
+                    "wisdm_v1_features.npz",
+                    220_137,
+                    "468920ec38ed78ea35874783f96579e63d6ec51cb1bda2c814e8c0b79041686a",
                 ),
             ),
         ),
@@ -72,7 +82,9 @@ def wisdm(
 
 
 def read_raw(local: LocalFiles) -> Recordings:
-    """The official text; a recording ends where person or activity change, time goes back or pauses."""
+    """The official text; a recording ends where person or activity change, time goes
+    back or pauses.
+    """
     text = contents(local, RAW)[RAW].decode("ascii", errors="replace")
     spoilt = count()
     records = list(good_records(text, spoilt))
@@ -82,7 +94,10 @@ def read_raw(local: LocalFiles) -> Recordings:
         raise DataError(message, f"the official file has about 200: get it again; see {HOME}")
     who = np.array([record[:3] for record in records], dtype=np.int64)  # person, activity, time
     pause = np.diff(who[:, 2])
-    fresh = np.flatnonzero((np.diff(who[:, :2], axis=0) != 0).any(1) | (pause < 0) | (pause > PAUSE)) + 1
+    fresh = (
+        np.flatnonzero((np.diff(who[:, :2], axis=0) != 0).any(1) | (pause < 0) | (pause > PAUSE))
+        + 1
+    )
     begin = np.concatenate([[0], fresh]).astype(np.int64)
     end = np.concatenate([fresh, [len(who)]]).astype(np.int64)
     signal = np.array([record[3:] for record in records], dtype=np.float32)
@@ -90,9 +105,11 @@ def read_raw(local: LocalFiles) -> Recordings:
 
 
 def good_records(text: str, spoilt: Iterator[int]) -> Iterator[Record]:
-    """Records `person,activity,time,x,y,z;`, several of which may share a line; malformed ones are only counted.
+    """Records `person,activity,time,x,y,z;`, several of which may share a line; malformed ones are
+    only counted.
 
-    Faults of the official file: no line break between records, a comma before the semicolon, a missing value, time 0.
+    Faults of the official file: no line break between records, a comma before the semicolon, a
+    missing value, time 0.
     """
     for piece in text.replace("\n", ";").split(";"):
         fields = piece.strip().rstrip(",").split(",")
@@ -119,14 +136,18 @@ def parsed(fields: list[str]) -> Record | None:
 def wisdm_features(
     split: Shares = (0.7, 0.1, 0.2),
 ) -> DividedPool:
-    """43 features of stretches of 10 s by person; of each activity the first rows train, the last test."""
+    """43 features of stretches of 10 s by person; of each activity the first rows
+    train, the last test.
+    """
     arrays = kept_features()
     user, label = arrays["user"].astype(np.int64), arrays["label"].astype(np.int64)
     part = parts_in_order(user, label, split)
     names = [f"user-{person:02d}" for person in user.tolist()]
     about = {"name": "wisdm_features", "activities": list(ACTIVITIES), "split": list(split)}
     x = torch.from_numpy(filled(np.array(arrays["F"]), part == TRAIN))
-    return DividedPool(x, torch.from_numpy(label), len(ACTIVITIES), users=np.array(names), about=about, part=part)
+    return DividedPool(
+        x, torch.from_numpy(label), len(ACTIVITIES), users=np.array(names), about=about, part=part
+    )
 
 
 def kept_features() -> Arrays:
@@ -146,8 +167,12 @@ def parts_in_order(user: Ints, label: Ints, split: Fractions) -> Ints:
     return part
 
 
-def filled(features: npt.NDArray[np.float32], training: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
-    """Features with mean 0 and deviation 1 on the training rows; a missing one is 0, which is their mean."""
+def filled(
+    features: npt.NDArray[np.float32], training: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float32]:
+    """Features with mean 0 and deviation 1 on the training rows; a missing one is 0,
+    which is their mean.
+    """
     mean, deviation = np.nanmean(features[training], 0), np.nanstd(features[training], 0)
     scaled = (features - np.nan_to_num(mean)) / np.where(deviation > 0, deviation, 1)
     whole: npt.NDArray[np.float32] = np.nan_to_num(scaled).astype(np.float32)
@@ -156,9 +181,19 @@ def filled(features: npt.NDArray[np.float32], training: npt.NDArray[np.bool_]) -
 
 SETS = {
     "wisdm": StoredSet(
-        "wisdm", wisdm, 6, "signals", "36 people with a phone in the pocket, 6 activities, 3 x 52", FILES
+        "wisdm",
+        wisdm,
+        6,
+        "signals",
+        "36 people with a phone in the pocket, 6 activities, 3 x 52",
+        FILES,
     ),
     "wisdm_features": StoredSet(
-        "wisdm_features", wisdm_features, 6, "features", "WISDM v1.1 as 43 ready-made features", FEATURES
+        "wisdm_features",
+        wisdm_features,
+        6,
+        "features",
+        "WISDM v1.1 as 43 ready-made features",
+        FEATURES,
     ),
 }

@@ -1,4 +1,6 @@
-"""Words as numbers: a vocabulary of the most frequent ones, and texts cut into sequences with the next words."""
+"""Words as numbers: a vocabulary of the most frequent ones, and texts cut into
+sequences with the next words.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def words_of(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Numbers of words: 0 pads, then the words, BOS, EOS, and last the buckets of all other words (OOV)."""
+    """Numbers of words: 0 pads, then the words, BOS, EOS, and last the buckets of all
+    other words (OOV).
+    """
 
     words: tuple[str, ...]  # the most frequent first
     buckets: int = 1  # numbers that the words outside share, by their checksum
@@ -87,7 +91,12 @@ class Vocabulary:
     @property
     def marks(self) -> dict[str, Any]:
         """The special numbers, as a federation's `about` keeps them."""
-        return {"words": len(self.words), "bos": self.bos, "eos": self.eos, "oov": [self.oov.start, self.oov.stop]}
+        return {
+            "words": len(self.words),
+            "bos": self.bos,
+            "eos": self.eos,
+            "oov": [self.oov.start, self.oov.stop],
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +109,11 @@ class Sequences:
 
 
 def sequences(texts: Sequence[Sequence[int]], steps: int, most: int | None = None) -> Sequences:
-    """Cut encoded texts into inputs and next words; `most` sequences of each text, from its beginning (None: all).
+    """Cut encoded texts into inputs and next words; `most` sequences of each text, from its
+    beginning (None: all).
 
-    Every word is predicted once. With most=1 and 20 steps, EOS is there if the text has fewer than 20 words.
+    Every word is predicted once. With most=1 and 20 steps, EOS is there if the text has fewer than
+    20 words.
     """
     positive(steps=steps, **({} if most is None else {"most": most}))
     lengths = np.array([len(text) - 1 for text in texts], dtype=np.int64)  # words to predict

@@ -1,6 +1,8 @@
-"""The test-bed of FedEM (Marfoq et al., 2021), which FedMN's tables use too: row for row where its generators allow.
+"""The test-bed of FedEM (Marfoq et al., 2021), which FedMN's tables use too: row for row where its
+generators allow.
 
-Official train and test rows are put together and divided over clients; each client then splits its own 80/20.
+Official train and test rows are put together and divided over clients; each client then splits its
+own 80/20.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def fedem_cifar10(
     validation: Validation = 0.0,
     seed: int = SEED,
 ) -> Federation:
-    """Three groups of labels, each over 80 clients by one Dirichlet draw; for tuning set validation to 0.25."""
+    """Three groups of labels, each over 80 clients by one Dirichlet draw; for tuning
+    set validation to 0.25.
+    """
     partition = label_clusters(labels_of(pool), clients, clusters, alpha, 1.0, seed)
     return split_like_fedem(pool, partition, validation, seed)
 
@@ -62,7 +66,9 @@ def fedem_cifar100(
 ) -> Federation:
     """Equally many rows for 100 clients by Pachinko allocation over coarse and fine labels."""
     if pool.coarse is None:
-        raise DataError("Pachinko allocation needs coarse labels", "use CIFAR-100, or a pool with coarse labels")
+        raise DataError(
+            "Pachinko allocation needs coarse labels", "use CIFAR-100, or a pool with coarse labels"
+        )
     partition = pachinko(labels_of(pool), pool.coarse, clients, alpha, beta, seed)
     return split_like_fedem(pool, partition, validation, seed)
 
@@ -76,9 +82,13 @@ def fedem_femnist(
     validation: Validation = 0.0,
     seed: int = SEED,
 ) -> Federation:
-    """Some of the writers, one client each; names are sorted before they are drawn, unlike a directory's order."""
+    """Some of the writers, one client each; names are sorted before they are drawn,
+    unlike a directory's order.
+    """
     if pool.users is None:
-        raise DataError("this test-bed needs the writer of each row", "use FEMNIST or mnist_writers")
+        raise DataError(
+            "this test-bed needs the writer of each row", "use FEMNIST or mnist_writers"
+        )
     everybody = by_user(pool.users)
     writers = np.flatnonzero(everybody.rows.sizes > more_than).tolist()
     random.Random(seed).shuffle(writers)
@@ -90,20 +100,36 @@ def fedem_femnist(
     return split_like_fedem(pool, partition, validation, seed).compact()
 
 
-def split_like_fedem(pool: DataPool, partition: Partition, validation: float, seed: int) -> Federation:
-    """Train and test rows of each client, and validation rows out of the training ones; empty clients are left out."""
+def split_like_fedem(
+    pool: DataPool, partition: Partition, validation: float, seed: int
+) -> Federation:
+    """Train and test rows of each client, and validation rows out of the training ones;
+    empty clients are left out.
+    """
     if not 0 <= validation < 1:
-        raise DataError(f"validation is {validation}", "give the share of the training rows, from 0 to below 1")
+        raise DataError(
+            f"validation is {validation}", "give the share of the training rows, from 0 to below 1"
+        )
     held = partition.without_empty()
     first = [shuffled_split(rows, TRAIN, seed) for rows in held.rows]
     second = [shuffled_split(train, 1 - validation, seed) for train, _ in first]
-    parts = [Rows.of(rows) for rows in ([t for t, _ in second], [v for _, v in second], [t for _, t in first])]
-    recipe: dict[str, Any] = {"testbed": "fedem", "partition": held.recipe, "validation": validation, "seed": seed}
+    parts = [
+        Rows.of(rows)
+        for rows in ([t for t, _ in second], [v for _, v in second], [t for _, t in first])
+    ]
+    recipe: dict[str, Any] = {
+        "testbed": "fedem",
+        "partition": held.recipe,
+        "validation": validation,
+        "seed": seed,
+    }
     return federation_of(pool, parts[0], parts[2], recipe, parts[1], names=tuple(held.names))
 
 
 def shuffled_split(rows: Ints, share: float, seed: int) -> tuple[Ints, Ints]:
-    """The split of the published test-bed, made as scikit-learn's train_test_split does; a lone row is trained on."""
+    """The split of the published test-bed, made as scikit-learn's train_test_split
+    does; a lone row is trained on.
+    """
     if share >= 1:
         return rows, rows[:0]
     kept = max(math.floor(share * len(rows)), min(1, len(rows)))

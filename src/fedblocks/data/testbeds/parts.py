@@ -45,6 +45,8 @@ def federation_of(
 def rows_hash(*parts: Rows) -> str:
     """SHA-256 of who holds which rows in the train, validation and test part."""
     arrays = {
-        f"{place}_{kind}": getattr(rows, kind) for place, rows in enumerate(parts) for kind in ("index", "offsets")
+        f"{place}_{kind}": getattr(rows, kind)
+        for place, rows in enumerate(parts)
+        for kind in ("index", "offsets")
     }
     return content_hash(**arrays)

@@ -1,4 +1,6 @@
-"""The settings of pFedMB on CIFAR: every client has the same shares of each class in all its parts."""
+"""The settings of pFedMB on CIFAR: every client has the same shares of each class in
+all its parts.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,12 @@ def pfedmb_two_classes(
     fraction: Fraction = 1.0,
     seed: int = 0,
 ) -> Federation:
-    """Two random classes per client, all classes held equally often, holders share a class equally."""
-    return alike_in_all_parts(pool, lambda labels: classes(labels, clients, per_client, seed), seed, fraction)
+    """Two random classes per client, all classes held equally often, holders share a
+    class equally.
+    """
+    return alike_in_all_parts(
+        pool, lambda labels: classes(labels, clients, per_client, seed), seed, fraction
+    )
 
 
 def pfedmb_dirichlet(
@@ -43,14 +49,20 @@ def pfedmb_dirichlet(
     tries: Tries = 100,
     fraction: Fraction = 1.0,
 ) -> Federation:
-    """A Dirichlet draw per class, again until everybody has `min_size` training rows and a test row."""
+    """A Dirichlet draw per class, again until everybody has `min_size` training rows
+    and a test row.
+    """
     for attempt in range(tries):
-        draw = partial(divide_by_class, clients=clients, alpha=alpha, seed=derive(seed, "pfedmb", attempt))
+        draw = partial(
+            divide_by_class, clients=clients, alpha=alpha, seed=derive(seed, "pfedmb", attempt)
+        )
         divide = partial(draw, min_size=min_size, tries=1000, rounded=cut_all)
         federation = alike_in_all_parts(pool, divide, seed, fraction)
         if federation.test.sizes.min() >= 1:
             return federation
-    raise DataError(f"no draw of {tries} gave every client a test row", "use fewer clients or a larger alpha")
+    raise DataError(
+        f"no draw of {tries} gave every client a test row", "use fewer clients or a larger alpha"
+    )
 
 
 def pfedmb_twenty_classes(
@@ -63,7 +75,9 @@ def pfedmb_twenty_classes(
     seed: int = 0,
 ) -> Federation:
     """Twenty random classes per client; holders share a class by weights from U(low, high)."""
-    draw = partial(classes_unequal, clients=clients, per_client=per_client, low=low, high=high, seed=seed)
+    draw = partial(
+        classes_unequal, clients=clients, per_client=per_client, low=low, high=high, seed=seed
+    )
     return alike_in_all_parts(pool, draw, seed, fraction)
 
 
@@ -72,12 +86,16 @@ def pfedmb_pairs(
     fraction: Fraction = 1.0,
     seed: int = 0,
 ) -> Federation:
-    """Two clients for every two classes, each with half of both: the clients 2p and 2p + 1 are alike."""
+    """Two clients for every two classes, each with half of both: the clients 2p and 2p
+    + 1 are alike.
+    """
     return alike_in_all_parts(pool, lambda labels: pairs(labels, seed), seed, fraction)
 
 
 def pairs(labels: Ints, seed: int = 0) -> Partition:
-    """As many clients as classes; clients 2p and 2p + 1 hold equal halves of the classes 2p and 2p + 1."""
+    """As many clients as classes; clients 2p and 2p + 1 hold equal halves of the
+    classes 2p and 2p + 1.
+    """
     pools = rows_of_classes(labels, generator(seed, "pairs"))
     if len(pools) % 2:
         raise DataError(f"{len(pools)} classes cannot be paired", "use an even number of classes")
@@ -96,7 +114,10 @@ def alike_in_all_parts(
     train, validation = hold_out_alike(labels, official, seed)
     first = partition(labels[train])
     others = [alike(first, labels[train], labels[rows], seed).rows for rows in (validation, test)]
-    parts = [own.renumber(rows[own.index]) for own, rows in zip([first.rows, *others], (train, validation, test))]
+    parts = [
+        own.renumber(rows[own.index])
+        for own, rows in zip([first.rows, *others], (train, validation, test))
+    ]
     recipe = {"testbed": "pfedmb", "partition": first.recipe}
     federation = federation_of(pool, parts[0], parts[2], recipe, parts[1])
     return federation if fraction == 1 else federation.compact()

@@ -1,8 +1,9 @@
-"""ModFL's federations of unlike inputs: clients of several data sets side by side, in the same groups of labels.
+"""ModFL's federations of unlike inputs: clients of several data sets side by side, in the same
+groups of labels.
 
-The tag `configuration` is the number of a client's data set, `operation` its group of labels. Smaller inputs stand in
-the first corner of the largest shape; a net cuts them out again with `own_shape`. Naming one data set in `sets` gives
-its clients alone, with the very same rows.
+The tag `configuration` is the number of a client's data set, `operation` its group of labels.
+Smaller inputs stand in the first corner of the largest shape; a net cuts them out again with
+`own_shape`. Naming one data set in `sets` gives its clients alone, with the very same rows.
 """
 
 from __future__ import annotations
@@ -37,12 +38,16 @@ def scaled_digits() -> DataPool:
     return replace(pool, x=(pool.x - MEAN) / DEVIATION)
 
 
-READERS: Mapping[str, Callable[[], DataPool]] = {"mnist_writers": mnist_writers, "digits": scaled_digits}
+READERS: Mapping[str, Callable[[], DataPool]] = {
+    "mnist_writers": mnist_writers,
+    "digits": scaled_digits,
+}
 
 
 def modfl_photographs(
     sets: Annotated[
-        tuple[Literal["cifar10", "stl10", "other_camera"], ...], Length(1),
+        tuple[Literal["cifar10", "stl10", "other_camera"], ...],
+        Length(1),
         Help("of cifar10, stl10, other_camera"),
     ] = ("cifar10", "stl10"),
     clients: Annotated[
@@ -53,19 +58,27 @@ def modfl_photographs(
     side: Annotated[int, AtLeast(1), Help("pixels of the other camera's images")] = 96,
     seed: int = 0,
 ) -> Federation:
-    """Nine classes of CIFAR-10 with STL-10, or with other images of CIFAR-10 as another camera would take them."""
-    images = partial(modfl_images, clients=clients, per_group=per_group, per_label=per_label, seed=seed)
+    """Nine classes of CIFAR-10 with STL-10, or with other images of CIFAR-10 as another
+    camera would take them.
+    """
+    images = partial(
+        modfl_images, clients=clients, per_group=per_group, per_label=per_label, seed=seed
+    )
     makers: dict[str, Callable[[], Federation]] = {
         "cifar10": lambda: images(cifar10()),
         "stl10": lambda: images(stl10()),
-        "other_camera": lambda: modfl_clients(seen_otherwise(per_label, side, seed), clients, per_group, seed),
+        "other_camera": lambda: modfl_clients(
+            seen_otherwise(per_label, side, seed), clients, per_group, seed
+        ),
     }
     return together(sets, makers)
 
 
 def seen_otherwise(per_label: int, side: int, seed: int) -> DataPool:
     """Images of CIFAR-10 that `modfl_images` does not take, from another camera."""
-    return other_camera(sample(cifar10(), COMMON["cifar10"], per_label, skip=per_label, seed=seed), side, seed=seed)
+    return other_camera(
+        sample(cifar10(), COMMON["cifar10"], per_label, skip=per_label, seed=seed), side, seed=seed
+    )
 
 
 def modfl_readers(
@@ -75,7 +88,8 @@ def modfl_readers(
     clients: Annotated[int, AtLeast(1), Help("of each data set")] = 20,
     per_group: Annotated[int, AtLeast(1), Help("digits of a group")] = 3,
     per_label: Annotated[
-        int, AtLeast(1),
+        int,
+        AtLeast(1),
         Help("images of each digit and data set; the 8 x 8 set has 174 of its rarest digit"),
     ] = 170,
     seed: int = 0,
@@ -83,14 +97,17 @@ def modfl_readers(
     """Two generations of digit readers: MNIST's 28 x 28 pixels, and UCI's 8 x 8."""
 
     def divide(load: Callable[[], DataPool]) -> Federation:
-        return modfl_clients(sample(load(), range(10), per_label, seed=seed), clients, per_group, seed)
+        return modfl_clients(
+            sample(load(), range(10), per_label, seed=seed), clients, per_group, seed
+        )
 
     return together(sets, {name: partial(divide, load) for name, load in READERS.items()})
 
 
 def modfl_movements(
     sets: Annotated[
-        tuple[Literal["hapt", "realworld", "wisdm"], ...], Length(1),
+        tuple[Literal["hapt", "realworld", "wisdm"], ...],
+        Length(1),
         Help("of hapt, realworld, wisdm"),
     ] = ("hapt", "realworld", "wisdm"),
     clients: Annotated[
@@ -101,7 +118,14 @@ def modfl_movements(
     seed: int = 0,
 ) -> Federation:
     """Five activities that HAPT, RealWorld and WISDM v1.1 share, in windows of 2.56 s."""
-    group = partial(har_groups, clients=clients, per_group=per_group, activities=FIVE, per_label=per_label, seed=seed)
+    group = partial(
+        har_groups,
+        clients=clients,
+        per_group=per_group,
+        activities=FIVE,
+        per_label=per_label,
+        seed=seed,
+    )
     makers: dict[str, Callable[[], Federation]] = {
         "hapt": lambda: group(hapt_recordings(), 128),
         "realworld": lambda: group(realworld_recordings(), 128),
@@ -120,7 +144,9 @@ def modfl_phone_and_watch(
     seed: int = 0,
 ) -> Federation:
     """Four activities that HAPT's phone and WISDM-51's watch share, stairs being one of them."""
-    group = partial(har_groups, clients=clients, per_group=per_group, per_label=per_label, seed=seed)
+    group = partial(
+        har_groups, clients=clients, per_group=per_group, per_label=per_label, seed=seed
+    )
     makers: dict[str, Callable[[], Federation]] = {
         "hapt": lambda: group(hapt_recordings(), 128, activities=FOUR),
         "wisdm51_watch": lambda: group(wisdm51_recordings(), 52, activities=FOUR_WATCH),
@@ -134,4 +160,6 @@ def together(sets: tuple[str, ...], makers: Mapping[str, Callable[[], Federation
         if name not in makers:
             raise DataError(f'this test-bed has no data set "{name}"', nearest(name, makers))
     federation = side_by_side({name: makers[name]() for name in sets})
-    return replace(federation, about={**federation.about, "name": "+".join(sets), "testbed": "modfl"})
+    return replace(
+        federation, about={**federation.about, "name": "+".join(sets), "testbed": "modfl"}
+    )

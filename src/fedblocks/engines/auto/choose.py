@@ -10,8 +10,9 @@ from fedblocks.engines.round import Engine
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
-# Measured on two CPU cores (clients of 80 examples, batches of 16): below these sizes a stack of clients was faster
-# than a loop. A single step of a small net is mostly overhead, which a stack pays once.
+# Measured on two CPU cores (clients of 80 examples, batches of 16): below these sizes a stack of
+# clients was faster than a loop. A single step of a small net is mostly overhead, which a stack
+# pays once.
 MOST_DENSE = 250_000  # parameters of a net without convolutions
 MOST_CONVOLUTIONAL = 50_000  # parameters of a net with convolutions
 FEWEST_CLIENTS = 4
@@ -33,5 +34,10 @@ def choose(net: Net, device: torch.device, cohort: int, chunk: int = 64) -> tupl
     convolutional = any(isinstance(m, _CONVOLUTIONS) for m in modules)
     if net.size() > (MOST_CONVOLUTIONAL if convolutional else MOST_DENSE):
         kind = "convolutional" if convolutional else "dense"
-        return Sequential(), f"on a CPU a {kind} net of {net.size():,} parameters is faster one client at a time"
-    return Vectorised(chunk=chunk), f"a small net ({net.size():,} parameters): a stack of {cohort} clients is faster"
+        return (
+            Sequential(),
+            f"on a CPU a {kind} net of {net.size():,} parameters is faster one client at a time",
+        )
+    return Vectorised(
+        chunk=chunk
+    ), f"a small net ({net.size():,} parameters): a stack of {cohort} clients is faster"

@@ -29,7 +29,8 @@ ENOUGH = 0.25  # seconds of clients one after another, before there are more ste
 LONG = 1.0  # seconds of one client's trial: a net that no stack of clients makes faster on a CPU
 TURNS = (4, 8)  # that every engine gets: at least, and at most
 SHORT = 4.0  # seconds after which no further turn begins
-BETTER = {"vectorised": 1.1, "processes": 1.0, "sequential": 1.0}  # how many times as fast it must be
+# how many times as fast it must be
+BETTER = {"vectorised": 1.1, "processes": 1.0, "sequential": 1.0}
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,16 @@ class TrialPlan:
         """Everything that the answer depends on."""
         method = self.experiment.methods[self.group]
         shapes = [[name, list(value.shape)] for name, value in method.net.init(0).items()]
-        about = [type(method).__name__, method.batch_size, list(self.experiment.data.x.shape[1:]), shapes]
+        about = [
+            type(method).__name__,
+            method.batch_size,
+            list(self.experiment.data.x.shape[1:]),
+            shapes,
+        ]
         machine = [torch.__version__, self.threads, cores(), self.processes]
-        return sha256(json.dumps([*about, self.cohort, self.chunk, *machine]).encode()).hexdigest()[:32]
+        return sha256(json.dumps([*about, self.cohort, self.chunk, *machine]).encode()).hexdigest()[
+            :32
+        ]
 
 
 def planned(plan: TrialPlan) -> tuple[Engine, str]:
@@ -76,7 +84,9 @@ def planned(plan: TrialPlan) -> tuple[Engine, str]:
 
 
 def fastest(seconds: Mapping[str, float]) -> str:
-    """One client after another, unless another way is faster; clearly so if its results differ in last bits."""
+    """One client after another, unless another way is faster; clearly so if its results
+    differ in last bits.
+    """
     return min(seconds, key=lambda name: (seconds[name] * BETTER[name], name != "sequential"))
 
 
@@ -94,8 +104,10 @@ def _try_engines(plan: TrialPlan, engines: dict[str, Engine]) -> dict[str, float
     first = min(timed(engines["sequential"], _job(plan, 1)) for _ in range(2))
     if first > LONG:
         engines.pop("vectorised", None)
-    many = max(CLIENTS, min(plan.cohort, int(ENOUGH / max(first, 1e-9))))  # a stack of few small nets says too little
-    steps = int(STEPS * 2 * ENOUGH / max(first * many, 1e-9))  # and so do few steps: each client has a price
+    # a stack of few small nets says too little
+    many = max(CLIENTS, min(plan.cohort, int(ENOUGH / max(first, 1e-9))))
+    # and so do few steps: each client has a price
+    steps = int(STEPS * 2 * ENOUGH / max(first * many, 1e-9))
     job = _job(plan, plan.processes if first > LONG else many, min(max(steps, STEPS), 3 * STEPS))
     seconds = _in_turn(engines, job)
     for engine in engines.values():
@@ -105,7 +117,9 @@ def _try_engines(plan: TrialPlan, engines: dict[str, Engine]) -> dict[str, float
 
 
 def _in_turn(engines: Mapping[str, Engine], job: Job) -> dict[str, float]:
-    """The median seconds of each, after one trial to warm up; in turn, so that a busy machine disturbs all alike."""
+    """The median seconds of each, after one trial to warm up; in turn, so that a busy
+    machine disturbs all alike.
+    """
     trials: dict[str, list[float]] = {name: [] for name in engines}
     for turn in range(TURNS[1]):
         if turn >= TURNS[0] and sum(map(sum, trials.values())) > SHORT:
@@ -126,13 +140,21 @@ def _job(plan: TrialPlan, count: int, steps: int = STEPS) -> Job:
     """The first steps of some clients."""
     experiment, group = plan.experiment, plan.group
     members = experiment.members(plan.clients)[group]
-    clients = [client for client in members if len(experiment.data.train[client])][:count] or members[:1]
-    phases = [replace(phase, steps=min(phase.steps or steps, steps)) for phase in experiment.methods[group].phases()]
+    clients = [client for client in members if len(experiment.data.train[client])][
+        :count
+    ] or members[:1]
+    phases = [
+        replace(phase, steps=min(phase.steps or steps, steps))
+        for phase in experiment.methods[group].phases()
+    ]
     return experiment.job(group, clients, experiment.start(), phases, True, "train")
 
 
 def _list_seconds(seconds: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in sorted(seconds.items(), key=lambda i: i[1]))
+    return ", ".join(
+        f"{name} {1000 * value:.0f} ms"
+        for name, value in sorted(seconds.items(), key=lambda i: i[1])
+    )
 
 
 def _folder() -> Path:
@@ -143,7 +165,11 @@ def _folder() -> Path:
 def _remembered(key: str) -> dict[str, float] | None:
     try:
         stored: Any = json.loads((_folder() / f"{key}.json").read_text())
-        return {str(name): float(seconds) for name, seconds in stored.items()} if "sequential" in stored else None
+        return (
+            {str(name): float(seconds) for name, seconds in stored.items()}
+            if "sequential" in stored
+            else None
+        )
     except (OSError, ValueError, AttributeError, TypeError):
         return None
 

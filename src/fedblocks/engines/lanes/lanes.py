@@ -1,8 +1,9 @@
-"""Several runs as one: seeds and rates are lanes, one more dimension of the stack that a device works on.
+"""Several runs as one: seeds and rates are lanes, one more dimension of the stack that a device
+works on.
 
-Lanes share a method (but for learning rates, strengths of pulls and what the server alone uses), nets of one shape and
-the round; they differ in seeds, data, partition, cohort and state. Each lane ends as its run would have ended alone, up
-to the last bits of sums.
+Lanes share a method (but for learning rates, strengths of pulls and what the server alone uses),
+nets of one shape and the round; they differ in seeds, data, partition, cohort and state. Each lane
+ends as its run would have ended alone, up to the last bits of sums.
 """
 
 from __future__ import annotations
@@ -33,14 +34,18 @@ from fedblocks.engines.round import Engine, Evaluation, Experiment, evaluation_j
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """Runs that are done together, and their data as one federation; one run alone is a list of one lane."""
+    """Runs that are done together, and their data as one federation; one run alone is a
+    list of one lane.
+    """
 
     experiments: Sequence[Experiment]
 
     def __post_init__(self) -> None:
         reason = why_not(self.experiments)
         if reason:
-            raise UserError(f"these runs cannot be lanes of one: {reason}", "run them one after the other")
+            raise UserError(
+                f"these runs cannot be lanes of one: {reason}", "run them one after the other"
+            )
 
     @cached_property
     def data(self) -> Federation:
@@ -65,12 +70,16 @@ class Lanes:
         score: str | None = None,
         coming: Sequence[Sequence[int]] = (),
     ) -> list[tuple[State, Report]]:
-        """One round of every lane, each with its own cohort; `coming` are those of the next round, where known."""
+        """One round of every lane, each with its own cohort; `coming` are those of the
+        next round, where known.
+        """
         results: list[dict[str, ClientResults]] = [{} for _ in states]
         for group in self.experiments[0].methods:
             jobs = self._training_jobs(group, states, clients)
             if jobs:
-                trained = split_trained(engine.train(join_jobs(self, jobs), score), list(jobs.values()))
+                trained = split_trained(
+                    engine.train(join_jobs(self, jobs), score), list(jobs.values())
+                )
                 for (lane, job), own in zip(jobs.items(), trained, strict=True):
                     results[lane][group] = ClientResults.of(job, own)
         ends = [
@@ -82,7 +91,8 @@ class Lanes:
         for experiment, state, ids in zip(self.experiments, states, coming, strict=False):
             experiment.prefetch_batches(ids, state.round + 1)
         return [
-            close_round(*end) if own is None else own.settle(*end) for end, own in zip(ends, speculated, strict=True)
+            close_round(*end) if own is None else own.settle(*end)
+            for end, own in zip(ends, speculated, strict=True)
         ]
 
     def evaluate_parts(
@@ -100,12 +110,16 @@ class Lanes:
             for experiment, state, ids in zip(self.experiments, states, clients, strict=True)
         ]
         for jobs in _by_group(lanes):
-            evaluated = split_evaluated(engine.evaluate(join_jobs(self, jobs), parts), list(jobs.values()))
+            evaluated = split_evaluated(
+                engine.evaluate(join_jobs(self, jobs), parts), list(jobs.values())
+            )
             for (lane, job), own in zip(jobs.items(), evaluated, strict=True):
                 evaluations[lane].add(own, job.ids)
         return evaluations
 
-    def _training_jobs(self, group: str, states: Sequence[State], clients: Sequence[Sequence[int]]) -> dict[int, Job]:
+    def _training_jobs(
+        self, group: str, states: Sequence[State], clients: Sequence[Sequence[int]]
+    ) -> dict[int, Job]:
         jobs: dict[int, Job] = {}
         for lane, (experiment, state) in enumerate(zip(self.experiments, states, strict=True)):
             ids = experiment.members(clients[lane]).get(group)
@@ -137,8 +151,14 @@ class JoinedJob(Job):
             lanes = [rates_of(job.phases[number], job.cohort.round) for job in self.jobs.values()]
             for place, own in enumerate(zip(*lanes, strict=True)):
                 if len(set(own)) > 1:
-                    each = [rate for rate, job in zip(own, self.jobs.values(), strict=True) for _ in job.ids]
-                    rates[number, place] = torch.tensor(each, device=self.device, dtype=self.method.net.dtype)
+                    each = [
+                        rate
+                        for rate, job in zip(own, self.jobs.values(), strict=True)
+                        for _ in job.ids
+                    ]
+                    rates[number, place] = torch.tensor(
+                        each, device=self.device, dtype=self.method.net.dtype
+                    )
         return rates
 
 
@@ -155,13 +175,23 @@ def join_jobs(lanes: Lanes, jobs: Mapping[int, Job]) -> Job:
         tags=concatenate([cohort.tags for cohort in cohorts]),
     )
     sent = Download(
-        concatenate([job.sent.blocks for job in jobs.values()]), {}, {},
+        concatenate([job.sent.blocks for job in jobs.values()]),
+        {},
+        {},
         concatenate([job.sent.bytes_down for job in jobs.values()]),
-    )  # fmt: skip
+    )
     whole = JoinedJob(
-        first.method, first.phases, cohort, sent, first.bytes_per_slot, lanes.data, first.seed, first.training,
-        first.purpose, lanes.tables,
-    )  # fmt: skip
+        first.method,
+        first.phases,
+        cohort,
+        sent,
+        first.bytes_per_slot,
+        lanes.data,
+        first.seed,
+        first.training,
+        first.purpose,
+        lanes.tables,
+    )
     object.__setattr__(whole, "lanes", lanes)
     object.__setattr__(whole, "jobs", jobs)
     return whole
@@ -205,9 +235,13 @@ def merge_federations(data: Sequence[Federation]) -> Federation:
     shared = len(pools) == 1
     x = pools[0].x if shared else torch.cat([own.x for own in pools])
     y = pools[0].y if shared else torch.cat([own.y for own in pools])
-    train, validation, test = (_side_by_side([one.parts[part] for one in data], starts) for part in data[0].parts)
+    train, validation, test = (
+        _side_by_side([one.parts[part] for one in data], starts) for part in data[0].parts
+    )
     tags = {name: np.concatenate([one.tags[name] for one in data]) for name in data[0].tags}
-    return Federation(x, y, train, validation, test, data[0].classes, tags=tags, about=data[0].about)
+    return Federation(
+        x, y, train, validation, test, data[0].classes, tags=tags, about=data[0].about
+    )
 
 
 def _same_rows(one: Federation, other: Federation) -> bool:
@@ -245,7 +279,10 @@ def _differ(first: Experiment, other: Experiment) -> str | None:
         reason = _methods_differ(method, other.methods[group])
         if reason:
             return reason
-    if first.data.x.shape[1:] != other.data.x.shape[1:] or first.data.tags.keys() != other.data.tags.keys():
+    if (
+        first.data.x.shape[1:] != other.data.x.shape[1:]
+        or first.data.tags.keys() != other.data.tags.keys()
+    ):
         return "their data have other shapes or tags"
     if first.data.about.get("vocabulary") != other.data.about.get("vocabulary"):
         return "their texts have other vocabularies"
@@ -255,7 +292,11 @@ def _differ(first: Experiment, other: Experiment) -> str | None:
 def _methods_differ(one: Method, other: Method) -> str | None:
     if type(one) is not type(other):
         return "they have other methods"
-    differing = [f.name for f in fields(one) if f.name != "net" and getattr(one, f.name) != getattr(other, f.name)]
+    differing = [
+        f.name
+        for f in fields(one)
+        if f.name != "net" and getattr(one, f.name) != getattr(other, f.name)
+    ]
     free = (*(() if one.lr_used_in_hooks else ("lr",)), *one.in_steps_only)
     for name in differing:
         if name == "lr" and name not in free:
@@ -264,7 +305,9 @@ def _methods_differ(one: Method, other: Method) -> str | None:
             return f"{name} differs, and only seeds and {', '.join(free)} may"
     if differing and _courses(one) != _courses(other):
         return "their local training differs in more than rates"
-    shapes: list[Any] = [[(name, value.shape) for name, value in m.net.init(0).items()] for m in (one, other)]
+    shapes: list[Any] = [
+        [(name, value.shape) for name, value in m.net.init(0).items()] for m in (one, other)
+    ]
     return "their nets have other shapes" if shapes[0] != shapes[1] else None
 
 
@@ -272,7 +315,12 @@ def _courses(method: Method) -> list[Any]:
     """Local training of every kind, less the numbers that each client may have its own of."""
     return [
         [
-            (phase.epochs, phase.on, phase.steps, [_without_rates(update) for update in phase.updates])
+            (
+                phase.epochs,
+                phase.on,
+                phase.steps,
+                [_without_rates(update) for update in phase.updates],
+            )
             for phase in phases
         ]
         for phases in (method.phases(), method.adaptation(), method.joining())

@@ -1,7 +1,9 @@
-"""Speculation for several lanes at once: their slots side by side, as if they were those of one server.
+"""Speculation for several lanes at once: their slots side by side, as if they were those of one
+server.
 
-A server's share of a round is a hundred small operations, which a device waits for; lanes have it once, not each.
-No sum runs over two lanes, so that a NaN of one is none of the others': zero times NaN is not zero.
+A server's share of a round is a hundred small operations, which a device waits for; lanes have it
+once, not each. No sum runs over two lanes, so that a NaN of one is none of the others': zero times
+NaN is not zero.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def speculate_lanes(ends: Sequence[End]) -> list[Speculation | None]:
     if not _are_alike(ends):
         return [speculate(*end) for end in ends]
     states, results = [end[1] for end in ends], [end[2] for end in ends]
-    names = list(dict.fromkeys(upload.name for own in results[0].values() for upload in own.uploads.values()))
+    names = list(
+        dict.fromkeys(upload.name for own in results[0].values() for upload in own.uploads.values())
+    )
     joined = replace(
         states[0],
         server=concatenate([{name: state.server[name] for name in names} for state in states]),
@@ -37,24 +41,40 @@ def speculate_lanes(ends: Sequence[End]) -> list[Speculation | None]:
     reduced = _split_lanes(reduce_groups(joined, _cap_lanes(groups, ends)), states)
     by_group = [_examine_lanes([own[group] for own in results], groups[group]) for group in groups]
     examinations = [dict(zip(groups, own, strict=True)) for own in zip(*by_group, strict=True)]
-    return [conclude_early(*end, *own) for end, own in zip(ends, zip(reduced, examinations, strict=True), strict=True)]
+    return [
+        conclude_early(*end, *own)
+        for end, own in zip(ends, zip(reduced, examinations, strict=True), strict=True)
+    ]
 
 
 def _are_alike(ends: Sequence[End]) -> bool:
     """Whether lanes can be taken together: the same groups in all, copies of the right shape."""
     first = ends[0][2]
-    fit = all(fitting(own.uploads, state.server) for _, state, results, _ in ends for own in results.values())
-    return len(ends) > 1 and fit and bool(first) and all(results.keys() == first.keys() for _, _, results, _ in ends)
+    fit = all(
+        fitting(own.uploads, state.server)
+        for _, state, results, _ in ends
+        for own in results.values()
+    )
+    return (
+        len(ends) > 1
+        and fit
+        and bool(first)
+        and all(results.keys() == first.keys() for _, _, results, _ in ends)
+    )
 
 
 def _join_uploads(results: Sequence[ClientResults]) -> Uploads:
     clients = [own.job.data.clients for own in results]
     starts = [sum(clients[:lane]) for lane in range(len(results))]
-    return {name: _join([own.uploads[name] for own in results], starts) for name in results[0].uploads}
+    return {
+        name: _join([own.uploads[name] for own in results], starts) for name in results[0].uploads
+    }
 
 
 def _join(uploads: Sequence[Upload], starts: Sequence[int]) -> Upload:
-    """The uploads of all lanes as one: each lane has clients of its own, and writes slots of its own."""
+    """The uploads of all lanes as one: each lane has clients of its own, and writes
+    slots of its own.
+    """
     return replace(
         uploads[0],
         ids=torch.cat([upload.ids + start for upload, start in zip(uploads, starts, strict=True)]),
@@ -68,7 +88,10 @@ def _cap_lanes(groups: Mapping[str, Uploads], ends: Sequence[End]) -> Mapping[st
     """The joined uploads with the weights that the caps of their lanes leave."""
     if all(share >= 1 for *_, share in ends):
         return groups
-    lanes = [cap_groups({group: own.uploads for group, own in results.items()}, share) for _, _, results, share in ends]
+    lanes = [
+        cap_groups({group: own.uploads for group, own in results.items()}, share)
+        for _, _, results, share in ends
+    ]
     return {
         group: {
             name: replace(upload, weights=torch.cat([lane[group][name].weights for lane in lanes]))
@@ -90,7 +113,10 @@ def _examine_lanes(results: Sequence[ClientResults], uploads: Uploads) -> list[E
 
 def _split_lanes(after: State, states: Sequence[State]) -> list[State]:
     """The next state of every lane, before methods conclude."""
-    ends = [replace(state, round=after.round, server=dict(state.server), memory=dict(state.memory)) for state in states]
+    ends = [
+        replace(state, round=after.round, server=dict(state.server), memory=dict(state.memory))
+        for state in states
+    ]
     for name, block in after.server.items():
         counts = [_count_slots(state.server, name) for state in states]
         lanes = zip(ends, split(block, counts), split(after.memory[name], counts), strict=True)

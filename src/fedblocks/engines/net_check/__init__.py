@@ -1,1 +1,3 @@
-"""Whether a user's module trains here as it does in plain PyTorch: run, not guessed. Start with `check`."""
+"""Whether a user's module trains here as it does in plain PyTorch: run, not guessed.
+Start with `check`.
+"""

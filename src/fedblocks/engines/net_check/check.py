@@ -1,4 +1,6 @@
-"""Runs a net on a few examples of three clients, on both engines and in plain PyTorch, and compares."""
+"""Runs a net on a few examples of three clients, on both engines and in plain PyTorch,
+and compares.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,16 @@ MOST = 1_000_000  # parameters of a net that is checked by itself when a run sta
 EXAMPLES = 21  # as many as the three clients have
 Found = Callable[[NetTrial, str], str]  # what is wrong with a net on an engine; empty: nothing
 
-_reports: dict[Hashable, NetReport] = {}  # by the net's code: the same net is made anew for every run
+# by the net's code: the same net is made anew for every run
+_reports: dict[Hashable, NetReport] = {}
 
 
 def check_net(net: Net, x: Tensor | None = None, y: Tensor | None = None) -> NetReport:
-    """Whether a net trains here as its module does in plain PyTorch, by running both on a few examples.
+    """Whether a net trains here as its module does in plain PyTorch, by running both on a few
+    examples.
 
-    `x` are some inputs and `y` their labels; without them, they are drawn as `input_shape` and the logits say.
+    `x` are some inputs and `y` their labels; without them, they are drawn as `input_shape` and the
+    logits say.
     """
     inputs = examples_for(net) if x is None else x
     key = (*code_of(net.template), tuple(inputs.shape[1:]), inputs.dtype, net.dtype)
@@ -35,16 +40,20 @@ def check_net(net: Net, x: Tensor | None = None, y: Tensor | None = None) -> Net
 
 
 def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
-    """Refuse a user's module that would give wrong numbers in a run; what is to be known of another, or nothing.
+    """Refuse a user's module that would give wrong numbers in a run; what is to be known of
+    another, or nothing.
 
-    `mapped` asks for the engine that maps clients; else a net that cannot be mapped is only kept from it. Nets made of
-    torch's layers and ours alone need no check.
+    `mapped` asks for the engine that maps clients; else a net that cannot be mapped is only kept
+    from it. Nets made of torch's layers and ours alone need no check.
     """
     name = type(net.template).__name__
     if not needs_guard(net.template, net.constant_names):
         return ""
     if net.size() > MOST:
-        return f"the net {name} was not checked against plain PyTorch: it has more than {MOST:,} parameters"
+        return (
+            f"the net {name} was not checked against plain PyTorch: it has more than {MOST:,} "
+            f"parameters"
+        )
     report = _report_on(net, data)
     report.require("vectorised" if mapped else "sequential")
     if report.unclear:
@@ -56,7 +65,9 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
 
 
 def _report_on(net: Net, data: Tensor) -> NetReport:
-    """A report on numbers of usual size, or on those of the data where the module cannot take such."""
+    """A report on numbers of usual size, or on those of the data where the module
+    cannot take such.
+    """
     rows = data[:EXAMPLES].cpu()
     if not rows.is_floating_point():
         return check_net(net, rows)
@@ -70,16 +81,23 @@ def _checked(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
         warnings.simplefilter("ignore")  # of torch, about slow rules
         try:
             labels = None if y is None else y.cpu()
-            trials = {engine: NetTrial.of(net, x.cpu(), labels) for engine in ENGINES}  # each with a module of its own
+            # each with a module of its own
+            trials = {engine: NetTrial.of(net, x.cpu(), labels) for engine in ENGINES}
             if not trials["sequential"].is_finite():
-                return NetReport(unclear="in plain PyTorch, too, it ends in numbers that are not finite")
-            return NetReport(tuple(Finding(says, _wrong(trials, find)) for says, find in _PROPERTIES.items()))
+                return NetReport(
+                    unclear="in plain PyTorch, too, it ends in numbers that are not finite"
+                )
+            return NetReport(
+                tuple(Finding(says, _wrong(trials, find)) for says, find in _PROPERTIES.items())
+            )
         except UserError as error:
             return NetReport(refusal=error.message, fix=error.fix)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             fix = "try it on a few examples in plain PyTorch"
             return NetReport(
-                refusal=f"the module cannot take inputs of shape {list(x.shape[1:])}: {_line(error)}", fix=fix
+                refusal=f"the module cannot take inputs of shape {list(x.shape[1:])}: "
+                f"{_line(error)}",
+                fix=fix,
             )
 
 
@@ -95,7 +113,9 @@ def _reason(trial: NetTrial, engine: str, find: Found) -> str:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, UserError) as error:
         if engine == "sequential" and not isinstance(error, UserError):
-            raise NetError(f"the module fails: {_line(error)}", "try it on a few examples in plain PyTorch") from error
+            raise NetError(
+                f"the module fails: {_line(error)}", "try it on a few examples in plain PyTorch"
+            ) from error
         return f"cannot be mapped over clients ({_line(error)})"
 
 
@@ -106,7 +126,9 @@ def _line(error: BaseException) -> str:
 
 def _starts(trial: NetTrial, engine: str) -> str:
     one, other = trial.net.init(5), trial.net.init(5)
-    return _first(f'"{name}" was drawn otherwise' for name in one if not torch.equal(one[name], other[name]))
+    return _first(
+        f'"{name}" was drawn otherwise' for name in one if not torch.equal(one[name], other[name])
+    )
 
 
 def _trains(trial: NetTrial, engine: str) -> str:
@@ -135,7 +157,11 @@ def _keeps_to_itself(trial: NetTrial, engine: str) -> str:
     changed = [name for name in after if before.get(name) != after[name]]
     if changed:
         return f'it changes its own attribute "{changed[0]}" in its forward pass'
-    return "" if torch.equal(randomness, torch.get_rng_state()) else "it draws from torch's common randomness"
+    return (
+        ""
+        if torch.equal(randomness, torch.get_rng_state())
+        else "it draws from torch's common randomness"
+    )
 
 
 _PROPERTIES: dict[str, Found] = {
@@ -148,10 +174,14 @@ _PROPERTIES: dict[str, Found] = {
 }
 
 
-def _compared(trial: NetTrial, ours: list[dict[str, Tensor]], theirs: list[dict[str, Tensor]]) -> str:
+def _compared(
+    trial: NetTrial, ours: list[dict[str, Tensor]], theirs: list[dict[str, Tensor]]
+) -> str:
     """The tensor that differs most, of all clients; empty: none does."""
     differences = {
-        (name, client): float(((value - wanted[name]).abs() / (1 + wanted[name].abs())).nan_to_num(torch.inf).max())
+        (name, client): float(
+            ((value - wanted[name]).abs() / (1 + wanted[name].abs())).nan_to_num(torch.inf).max()
+        )
         for client, (tensors, wanted) in enumerate(zip(ours, theirs, strict=True))
         for name, value in tensors.items()
         if value.numel()
@@ -177,14 +207,23 @@ def code_of(module: nn.Module) -> Iterator[Hashable]:
     yield repr(module)
     yield tuple(_attributes(module).items())
     for part in module.modules():
-        functions = [type(part).forward, *(value for value in vars(part).values() if callable(value))]
-        yield (type(part).__module__, type(part).__qualname__, *(_code(function) for function in functions))
+        functions = [
+            type(part).forward,
+            *(value for value in vars(part).values() if callable(value)),
+        ]
+        yield (
+            type(part).__module__,
+            type(part).__qualname__,
+            *(_code(function) for function in functions),
+        )
 
 
 def _code(function: Any) -> Hashable:
     """A function by what it does and what it closes over."""
     cells = getattr(function, "__closure__", None) or ()
-    return getattr(function, "__code__", repr(function)), repr([cell.cell_contents for cell in cells])
+    return getattr(function, "__code__", repr(function)), repr(
+        [cell.cell_contents for cell in cells]
+    )
 
 
 def _first(reasons: Iterator[str]) -> str:

@@ -1,4 +1,6 @@
-"""The same training as plain PyTorch does it: the user's own module, autograd, plain SGD, one client."""
+"""The same training as plain PyTorch does it: the user's own module, autograd, plain
+SGD, one client.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,18 @@ class TorchLoop:
                 tensors[name].copy_(value)
         self.net, self.rate = net, rate
 
-    def train(self, x: Tensor, y: Tensor, batches: Sequence[Tensor], seed: int, client: int) -> Params:
+    def train(
+        self, x: Tensor, y: Tensor, batches: Sequence[Tensor], seed: int, client: int
+    ) -> Params:
         """The tensors after one step on each batch."""
         self.module.train()
         key = fold(torch.tensor(derive(seed, 0, client, "train", "noise")), 0)
         for number, rows in enumerate(batches, 1):
             self.module.zero_grad()
-            with mode.mode(training=True, mapped=False, key=fold(key, number)), Guard(self.module, []):
+            with (
+                mode.mode(training=True, mapped=False, key=fold(key, number)),
+                Guard(self.module, []),
+            ):
                 loss = mean_loss(self._logits(x[rows]), y[rows])
             loss.backward()  # type: ignore[no-untyped-call]
             self._step()
@@ -44,7 +51,9 @@ class TorchLoop:
 
     @torch.no_grad()
     def _step(self) -> None:
-        """What `torch.optim.SGD` does; importing that imports torch's compiler, which takes seconds."""
+        """What `torch.optim.SGD` does; importing that imports torch's compiler, which
+        takes seconds.
+        """
         for parameter in self.module.parameters():
             if parameter.grad is not None:
                 parameter.sub_(self.rate * parameter.grad)

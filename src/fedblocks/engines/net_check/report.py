@@ -21,7 +21,10 @@ class Finding:
         """For people: one line where both engines are right."""
         if not self.wrong:
             return [f"right   {self.says}"]
-        return [f"WRONG   {self.says}", *(f"          {e}: {self.wrong.get(e, 'right')}" for e in ENGINES)]
+        return [
+            f"WRONG   {self.says}",
+            *(f"          {e}: {self.wrong.get(e, 'right')}" for e in ENGINES),
+        ]
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class NetReport:
         """The engines on which everything is right."""
         if self.refusal:
             return ()
-        return tuple(engine for engine in ENGINES if not any(engine in one.wrong for one in self.findings))
+        return tuple(
+            engine for engine in ENGINES if not any(engine in one.wrong for one in self.findings)
+        )
 
     def why_not(self, engine: str) -> str:
         """The first thing that is wrong on an engine; empty: nothing."""
@@ -51,8 +56,14 @@ class NetReport:
             return
         if self.refusal:
             raise NetError(self.refusal, self.fix)
-        other = f'use engine = "{self.engines[0]}"' if self.engines else "change the module; `check_net` shows all"
-        raise NetError(f"the net would not train as in plain PyTorch. Not so: {self.why_not(engine)}", other)
+        other = (
+            f'use engine = "{self.engines[0]}"'
+            if self.engines
+            else "change the module; `check_net` shows all"
+        )
+        raise NetError(
+            f"the net would not train as in plain PyTorch. Not so: {self.why_not(engine)}", other
+        )
 
     def __str__(self) -> str:
         if self.refusal:

@@ -1,4 +1,6 @@
-"""Three clients with a few examples each, trained by the engines and by plain PyTorch from the same starts."""
+"""Three clients with a few examples each, trained by the engines and by plain PyTorch
+from the same starts.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.local import Local
 
-SIZES, BATCH = (7, 4, 10), 4  # batches of 4 and 3, of 4, of 4, 4 and 2: steps and last batches are unequal
+# batches of 4 and 3, of 4, of 4, 4 and 2: steps and last batches are unequal
+SIZES, BATCH = (7, 4, 10), 4
 SEED, RATE = 3, 0.05
-EXACT, ROUGH = 1e-8, 1e-3  # relative differences that rounding explains, in double and in single precision
+# relative differences that rounding explains, in double and in single precision
+EXACT, ROUGH = 1e-8, 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +48,9 @@ class NetTrial:
         twin, x = _precise(net, x[rows])
         logits = twin(twin.init(0), x)
         classes = int(logits.shape[-1])
-        drawn = torch.randint(0, classes, logits.shape[:-1], generator=torch.Generator().manual_seed(SEED))
+        drawn = torch.randint(
+            0, classes, logits.shape[:-1], generator=torch.Generator().manual_seed(SEED)
+        )
         return NetTrial(twin, x, drawn if y is None else y[rows], classes)
 
     @property
@@ -78,19 +84,30 @@ class NetTrial:
 
     def trained(self, engine: str, clients: list[int] | None = None) -> list[Params]:
         """The tensors of some clients after a round."""
-        return [self._after(engine, clients).private[c]["model"] for c in clients or range(len(SIZES))]
+        return [
+            self._after(engine, clients).private[c]["model"] for c in clients or range(len(SIZES))
+        ]
 
     def losses(self, engine: str) -> list[float]:
         """The clients' losses on their own examples after the round, in evaluation."""
         everybody = range(len(SIZES))
-        counts = evaluate(self.experiment, self._after(engine, None), everybody, _engine(engine))["personal"]
+        counts = evaluate(self.experiment, self._after(engine, None), everybody, _engine(engine))[
+            "personal"
+        ]
         return [counts[client][2] for client in everybody]
 
     def _after(self, engine: str, clients: list[int] | None) -> State:
-        start = State(0, {}, {}, {c: {"model": dict(params)} for c, params in enumerate(self.starts)})
-        state, report = run_round(self.experiment, start, clients or range(len(SIZES)), _engine(engine))
+        start = State(
+            0, {}, {}, {c: {"model": dict(params)} for c, params in enumerate(self.starts)}
+        )
+        state, report = run_round(
+            self.experiment, start, clients or range(len(SIZES)), _engine(engine)
+        )
         if report.refusals:
-            raise NetError(f"what it learns is refused: {report.refusals[0]}", "look for numbers that are not finite")
+            raise NetError(
+                f"what it learns is refused: {report.refusals[0]}",
+                "look for numbers that are not finite",
+            )
         return state
 
     @cached_property
@@ -99,7 +116,9 @@ class NetTrial:
         trained = []
         for client, start in enumerate(self.starts):
             loop, own = TorchLoop(self.net, start, RATE), torch.from_numpy(self.rows[client])
-            order = batches(self.method, self.method.phases()[0], 0, SIZES[client], SEED, 0, client, "train")
+            order = batches(
+                self.method, self.method.phases()[0], 0, SIZES[client], SEED, 0, client, "train"
+            )
             steps = [torch.from_numpy(positions) for positions in order]
             trained.append((loop, loop.train(self.x[own], self.y[own], steps, SEED, client)))
         return trained
@@ -115,7 +134,10 @@ class NetTrial:
 
     def wanted_losses(self) -> list[float]:
         own = [torch.from_numpy(rows) for rows in self.rows]
-        return [loop.total_loss(self.x[r], self.y[r]) for (loop, _), r in zip(self.loops, own, strict=True)]
+        return [
+            loop.total_loss(self.x[r], self.y[r])
+            for (loop, _), r in zip(self.loops, own, strict=True)
+        ]
 
     def with_other_data(self) -> NetTrial:
         """The same trial with other examples for all clients but the first."""
@@ -124,12 +146,19 @@ class NetTrial:
 
 
 def examples_for(net: Net, input_shape: Sequence[int] | None = None) -> Tensor:
-    """Inputs of this shape, or of that which the net names: tokens where it begins with an embedding."""
+    """Inputs of this shape, or of that which the net names: tokens where it begins with
+    an embedding.
+    """
     sizes = input_shape or net.input_shape
     if sizes is None:
-        raise NetError("nothing says what the inputs of the net are", "give some, check_net(net, x), or input_shape")
+        raise NetError(
+            "nothing says what the inputs of the net are",
+            "give some, check_net(net, x), or input_shape",
+        )
     draw, shape = torch.Generator().manual_seed(SEED), (sum(SIZES), *sizes)
-    first = next(m for m in net.template.modules() if any(True for _ in m.parameters(recurse=False)))
+    first = next(
+        m for m in net.template.modules() if any(True for _ in m.parameters(recurse=False))
+    )
     if isinstance(first, nn.Embedding):
         return torch.randint(0, first.num_embeddings, shape, generator=draw)
     return torch.randn(shape, generator=draw)
@@ -145,7 +174,9 @@ def _precise(net: Net, x: Tensor) -> tuple[Net, Tensor]:
     except (RuntimeError, TypeError):
         doubled = Net(net.make, net.head_module, None, net.dtype, net.input_shape, net.output), x
     constants = doubled[0].constants
-    doubled[0].set_constants({name: value.to(constants[name].dtype) for name, value in net.constants.items()})
+    doubled[0].set_constants(
+        {name: value.to(constants[name].dtype) for name, value in net.constants.items()}
+    )
     return doubled
 
 

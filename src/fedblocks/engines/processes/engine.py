@@ -1,4 +1,6 @@
-"""The engine for several CPU cores: processes with one thread each train the clients of a cohort side by side."""
+"""The engine for several CPU cores: processes with one thread each train the clients of
+a cohort side by side.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,23 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.server import Download
 from fedblocks.core.trees import take
 from fedblocks.engines.job import Evaluated, Job, Trained
-from fedblocks.engines.processes.shared_memory import Room, SharedTree, Tree, opened, put, shapes_of, share
-from fedblocks.engines.processes.workers import Channel, Message, Worker, WorkerError, Workers, cores
+from fedblocks.engines.processes.shared_memory import (
+    Room,
+    SharedTree,
+    Tree,
+    opened,
+    put,
+    shapes_of,
+    share,
+)
+from fedblocks.engines.processes.workers import (
+    Channel,
+    Message,
+    Worker,
+    WorkerError,
+    Workers,
+    cores,
+)
 from fedblocks.engines.sequential import Sequential
 
 Act = Literal["train", "evaluate"]
@@ -20,14 +37,20 @@ Act = Literal["train", "evaluate"]
 
 @dataclass(frozen=True)
 class Processes:
-    """One client after another in each process; to the bit what `Sequential` does with one thread."""
+    """One client after another in each process; to the bit what `Sequential` does with
+    one thread.
+    """
 
     name: str = "processes"
     count: int = field(default_factory=cores)  # worker processes
-    worker_group: WorkerGroup = field(default_factory=lambda: WorkerGroup(), compare=False, repr=False)
+    worker_group: WorkerGroup = field(
+        default_factory=lambda: WorkerGroup(), compare=False, repr=False
+    )
 
     def train(self, job: Job, score: str | None = None) -> Trained:
-        """Local training of every client; `score` names a part of the data to try the trained models on."""
+        """Local training of every client; `score` names a part of the data to try the
+        trained models on.
+        """
         trained = Trained(**self.worker_group.work(self.count, job, "train", score))
         return replace(trained, bytes_down={**job.sent.bytes_down, **trained.bytes_down})
 
@@ -51,10 +74,20 @@ class WorkerGroup:
     def work(self, count: int, job: Job, act: Act, scored: str | list[str] | None) -> Tree:
         """What all clients of a job end with, as a tree of tensors [clients, ...]."""
         kind, workers = self._kind(job), self._started(count)
-        tensors = {**_cohort_tensors(job), "blocks": job.sent.blocks, "on_request": job.sent.on_request}
+        tensors = {
+            **_cohort_tensors(job),
+            "blocks": job.sent.blocks,
+            "on_request": job.sent.on_request,
+        }
         request = share(tensors)
         cohort = {"round": job.cohort.round, "seed": job.cohort.seed}
-        message = {"kind": kind, "act": act, "scored": scored, "cohort": cohort, "places": request.places}
+        message = {
+            "kind": kind,
+            "act": act,
+            "scored": scored,
+            "cohort": cohort,
+            "places": request.places,
+        }
         try:
             return Assignment(job, workers, message, request, self.rooms[act]).carried_out()
         except BaseException:  # Ctrl-C, too: nobody knows what the workers are at
@@ -71,7 +104,9 @@ class WorkerGroup:
             room.close()
 
     def _kind(self, job: Job) -> int:
-        """The number of a kind of job; the jobs are kept, so that no other object gets their identity."""
+        """The number of a kind of job; the jobs are kept, so that no other object gets
+        their identity.
+        """
         key = (id(job.method), id(job.data), job.purpose, job.training, job.seed)
         if key not in self.kinds:
             self.close()
@@ -88,9 +123,18 @@ class WorkerGroup:
 class Assignment:
     """One job handed out client by client: whoever is done gets the next."""
 
-    def __init__(self, job: Job, workers: Workers, message: Message, request: SharedTree, room: Room) -> None:
-        self.job, self.workers, self.message, self.request, self.room = job, workers, message, request, room
-        self.waiting = deque(sorted(range(len(job.cohort)), key=lambda member: -job.sizes[member]))  # longest first
+    def __init__(
+        self, job: Job, workers: Workers, message: Message, request: SharedTree, room: Room
+    ) -> None:
+        self.job, self.workers, self.message, self.request, self.room = (
+            job,
+            workers,
+            message,
+            request,
+            room,
+        )
+        # longest first
+        self.waiting = deque(sorted(range(len(job.cohort)), key=lambda member: -job.sizes[member]))
         self.busy: dict[int, deque[int]] = {}  # worker -> clients, first the one that it works on
         self.results: Tree | None = None
 
@@ -140,7 +184,9 @@ class Assignment:
     def _fail(self, worker: Worker, message: Message) -> NoReturn:
         if message["fix"] is not None:
             raise UserError(message["error"], message["fix"])
-        raise WorkerError(f"worker {worker.number} failed while it {self._doing(worker)}:\n{message['error']}")
+        raise WorkerError(
+            f"worker {worker.number} failed while it {self._doing(worker)}:\n{message['error']}"
+        )
 
     def _doing(self, worker: Worker) -> str:
         own = self.busy.get(worker.number)
@@ -160,13 +206,17 @@ def _serve(channel: Channel, kinds: list[Job]) -> None:
         elif job is not None:
             one = _work(engine, _part(job, said["member"]), message)
             if results is None:
-                results = rooms[message["act"]] = _room(channel, one, len(job.cohort), rooms.get(message["act"]))
+                results = rooms[message["act"]] = _room(
+                    channel, one, len(job.cohort), rooms.get(message["act"])
+                )
             put(results, said["member"], one)
             channel.send({"done": said["member"]})
 
 
 def _room(channel: Channel, one: Tree, count: int, last: Tree | None) -> Tree:
-    """Room for the results of all clients, which the parent makes when it hears of the first; often the last one."""
+    """Room for the results of all clients, which the parent makes when it hears of the
+    first; often the last one.
+    """
     channel.send({"shapes": shapes_of(one, count)})
     said, descriptor = channel.receive()
     if descriptor is None:
@@ -186,7 +236,9 @@ def _job(kind: Job, message: Message, request: SharedTree) -> Job:
     """The job of this round, as the worker sees it."""
     request.close()
     tree = request.tree
-    cohort = replace(kind.cohort, ids=tree["ids"], sizes=tree["sizes"], tags=tree["tags"], **message["cohort"])
+    cohort = replace(
+        kind.cohort, ids=tree["ids"], sizes=tree["sizes"], tags=tree["tags"], **message["cohort"]
+    )
     return replace(kind, cohort=cohort, sent=Download(tree["blocks"], {}, tree["on_request"], {}))
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 Tree = dict[str, Any]  # tensors by name, nested
 Shapes = dict[str, Any]  # the same names; for each tensor [dtype, shape]
-Places = dict[str, Any]  # the same names; for each tensor [dtype, shape, offset, the first dimension repeats one row]
+# the same names; for each tensor [dtype, shape, offset, the first dimension repeats one row]
+Places = dict[str, Any]
 
 _ALIGNED = 64  # bytes: as torch allocates, so that kernels do the same sums in the same order
 
@@ -55,7 +56,8 @@ def opened(descriptor: int, places: Places) -> SharedTree:
 
 
 class Room:
-    """Room for the results of one job after another; it serves again once nobody looks at what was in it.
+    """Room for the results of one job after another; it serves again once nobody looks at what was
+    in it.
 
     Pages that are written for the first time cost more than what is written to them.
     """
@@ -69,7 +71,11 @@ class Room:
 
     def of(self, shapes: Shapes) -> Tree:
         """The room, for tensors of these shapes."""
-        if self.descriptor is None or shapes != self.shapes or (self.memory is not None and self.memory() is not None):
+        if (
+            self.descriptor is None
+            or shapes != self.shapes
+            or (self.memory is not None and self.memory() is not None)
+        ):
             self.close()
             shared = room_for(shapes)
             self.shapes, self.known = shapes, set()
@@ -94,7 +100,9 @@ class Room:
 def shapes_of(tree: Tree, count: int) -> Shapes:
     """What room a tree of one client needs for several: the first dimension grows."""
     return {
-        name: shapes_of(value, count) if isinstance(value, dict) else [_name(value.dtype), [count, *value.shape[1:]]]
+        name: shapes_of(value, count)
+        if isinstance(value, dict)
+        else [_name(value.dtype), [count, *value.shape[1:]]]
         for name, value in tree.items()
     }
 
@@ -131,11 +139,18 @@ def _place(tree: Tree | Shapes, offset: int) -> tuple[Places, int]:
 def _leaf(value: Tensor | list[Any]) -> tuple[str, list[int], bool]:
     if isinstance(value, list):
         return value[0], value[1], False
-    return _name(value.dtype), list(value.shape), value.dim() > 0 and len(value) > 1 and value.stride(0) == 0
+    return (
+        _name(value.dtype),
+        list(value.shape),
+        value.dim() > 0 and len(value) > 1 and value.stride(0) == 0,
+    )
 
 
 def _views(places: Places, memory: Tensor) -> Tree:
-    return {name: _views(p, memory) if isinstance(p, dict) else _view(memory, *p) for name, p in places.items()}
+    return {
+        name: _views(p, memory) if isinstance(p, dict) else _view(memory, *p)
+        for name, p in places.items()
+    }
 
 
 def _view(memory: Tensor, dtype: str, shape: list[int], offset: int, repeats: bool) -> Tensor:

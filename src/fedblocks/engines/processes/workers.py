@@ -75,13 +75,21 @@ class Worker:
         """What to say of a worker that ended by itself."""
         self.process.join(5)
         code = self.process.exitcode
-        how = f"was ended by {signal.Signals(-code).name}" if code and code < 0 else f"ended with code {code}"
+        how = (
+            f"was ended by {signal.Signals(-code).name}"
+            if code and code < 0
+            else f"ended with code {code}"
+        )
         message = f"worker {self.number} (process {self.process.pid}) {how} while it {doing}"
-        return WorkerError(message, 'look for "out of memory" in the system log; fewer processes need less')
+        return WorkerError(
+            message, 'look for "out of memory" in the system log; fewer processes need less'
+        )
 
 
 class Workers:
-    """Several worker processes. They are forked, so they know all that the parent knew at that time."""
+    """Several worker processes. They are forked, so they know all that the parent knew
+    at that time.
+    """
 
     def __init__(self, count: int, serve: Callable[[Channel], None]) -> None:
         if not available():
@@ -92,12 +100,17 @@ class Workers:
         context = multiprocessing.get_context("fork")
         for number in range(count):
             ours, theirs = socket.socketpair()
-            others = [worker.channel.socket for worker in self.workers]  # or their EOF would never come
+            # or their EOF would never come
+            others = [worker.channel.socket for worker in self.workers]
             process = context.Process(
-                target=_live, args=(theirs, [ours, *others], serve), name=f"worker-{number}", daemon=True
+                target=_live,
+                args=(theirs, [ours, *others], serve),
+                name=f"worker-{number}",
+                daemon=True,
             )
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # threads of torch, idle and not used again
+                # threads of torch, idle and not used again
+                warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
             theirs.close()
             self.workers.append(Worker(number, process, Channel(ours)))
@@ -126,7 +139,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _live(own: socket.socket, others: Sequence[socket.socket], serve: Callable[[Channel], None]) -> None:
+def _live(
+    own: socket.socket, others: Sequence[socket.socket], serve: Callable[[Channel], None]
+) -> None:
     """The life of a worker: one thread, no Ctrl-C of its own, and the end with the parent's."""
     for other in others:
         other.close()
@@ -147,7 +162,9 @@ def _live(own: socket.socket, others: Sequence[socket.socket], serve: Callable[[
 
 
 def _keep_memory() -> None:
-    """What is freed is used again, not handed back: activations come and go in every step, each time by page faults."""
+    """What is freed is used again, not handed back: activations come and go in every
+    step, each time by page faults.
+    """
     with suppress(AttributeError, OSError):  # only glibc knows these switches
         adjust = ctypes.CDLL(None).mallopt
         for switch in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):

@@ -1,4 +1,6 @@
-"""Writes down which kernels a piece of code calls on which tensors, as a program that can be run again."""
+"""Writes down which kernels a piece of code calls on which tensors, as a program that
+can be run again.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class RecordedCall:
     args: tuple[Any, ...]  # refs, lists of refs, plain values
     kwargs: tuple[tuple[str, Any], ...]
     outs: tuple[Slot, ...]  # where its results go
-    done: tuple[Slot, ...] = ()  # not needed any more afterwards: their memory is used again at once
+    # not needed any more afterwards: their memory is used again at once
+    done: tuple[Slot, ...] = ()
 
 
 class Layout(NamedTuple):
@@ -49,7 +52,9 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Operations on inputs that are bound anew, on constants, and on buffers that keep their place."""
+    """Operations on inputs that are bound anew, on constants, and on buffers that keep
+    their place.
+    """
 
     first: tuple[RecordedCall, ...]  # views of what is bound once for many runs
     operations: tuple[RecordedCall, ...]  # of every run
@@ -63,7 +68,11 @@ class Program:
 
     def same_as(self, other: Program) -> bool:
         """Whether both do the same to their inputs."""
-        alike = (self.operations, self.first, self.inputs) == (other.operations, other.first, other.inputs)
+        alike = (self.operations, self.first, self.inputs) == (
+            other.operations,
+            other.first,
+            other.inputs,
+        )
         return alike and all(self._same_constant(other, slot) for slot in self.constants)
 
     def _same_constant(self, other: Program, slot: Slot) -> bool:
@@ -73,8 +82,12 @@ class Program:
         return theirs is not None and ours.shape == theirs.shape and torch.equal(ours, theirs)
 
 
-def arranged(program: Program, operations: Sequence[RecordedCall], constants: dict[Slot, Tensor]) -> Program:
-    """A program of other operations: views that need be made only once come first, what nobody needs is left out."""
+def arranged(
+    program: Program, operations: Sequence[RecordedCall], constants: dict[Slot, Tensor]
+) -> Program:
+    """A program of other operations: views that need be made only once come first, what
+    nobody needs is left out.
+    """
     kept = needed(operations)
     used = {slot for operation in kept for slot in reads(operation)}
     constants = {slot: tensor for slot, tensor in constants.items() if slot in used}
@@ -89,7 +102,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.tensors: list[Tensor] = []  # kept alive meanwhile, so that an identity means one tensor
+        # kept alive meanwhile, so that an identity means one tensor
+        self.tensors: list[Tensor] = []
         self.slots: dict[int, Slot] = {}
         self.operations: list[RecordedCall] = []
         self.written: set[Slot] = set()
@@ -106,7 +120,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         refs = tuple(self._ref(a) for a in args)
         named = tuple((k, self._ref(v)) for k, v in (kwargs or {}).items())
         returned = func(*args, **(kwargs or {}))
-        results = [r for r in (returned if isinstance(returned, tuple | list) else [returned]) if isinstance(r, Tensor)]
+        results = [
+            r
+            for r in (returned if isinstance(returned, tuple | list) else [returned])
+            if isinstance(r, Tensor)
+        ]
         if func is torch.ops.aten.detach.default:
             self._alias(results[0], args[0])
             return returned
@@ -118,12 +136,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return returned
 
     def program(self, steady: int) -> Program | None:
-        """What was written down, if it can be repeated; the first inputs stay the same for many runs."""
+        """What was written down, if it can be repeated; the first inputs stay the same
+        for many runs.
+        """
         if not self.repeatable:
             return None
         layouts = tuple(Layout.of(tensor) for tensor in self.tensors)
         numbers: dict[int, int] = {}
-        storages = tuple(numbers.setdefault(t.untyped_storage()._cdata, n) for n, t in enumerate(self.tensors))
+        storages = tuple(
+            numbers.setdefault(t.untyped_storage()._cdata, n) for n, t in enumerate(self.tensors)
+        )
         read = {slot for operation in self.operations for slot in reads(operation)}
         constants = {s: self.tensors[s] for s in read - self.written - set(self.inputs)}
         versions = {s: 0 if t.is_inference() else t._version for s, t in constants.items()}
@@ -141,7 +163,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.slots[id(tensor)]
 
     def _alias(self, tensor: Tensor, of: Tensor | None) -> None:
-        """Another tensor object, in a slot of its own or, detached, the same numbers as one that is known."""
+        """Another tensor object, in a slot of its own or, detached, the same numbers as
+        one that is known.
+        """
         self.slots[id(tensor)] = len(self.tensors) if of is None else self._slot(of)
         self.tensors.append(tensor)
 
@@ -152,7 +176,9 @@ def _depends_on_numbers(func: Any, args: Any) -> bool:
         return True  # leaves what its backward needs only while gradients are taken
     if func is torch.ops.aten.index.Tensor:
         return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
-    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+    return (
+        torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+    )
 
 
 def reads(operation: RecordedCall) -> set[Slot]:

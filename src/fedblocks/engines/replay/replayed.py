@@ -1,4 +1,6 @@
-"""Steps on a CPU without the share of Python and autograd: two are written down, the others repeat them."""
+"""Steps on a CPU without the share of Python and autograd: two are written down, the
+others repeat them.
+"""
 
 from __future__ import annotations
 
@@ -24,27 +26,33 @@ Signature = tuple[int, bool, torch.Size]  # the number of a kind, and what is kn
 
 @dataclass(eq=False)
 class Replayed:
-    """Runs the phases of one method for one purpose; kernels, and so results, are those of the plain way.
+    """Runs the phases of one method for one purpose; kernels, and so results, are those of the
+    plain way.
 
-    A program is trusted once two steps in a row gave the same one. Steps in which Python looks at numbers are
-    never repeated.
+    A program is trusted once two steps in a row gave the same one. Steps in which Python looks at
+    numbers are never repeated.
     """
 
     owner: object  # the method: held, so that no other gets its identity
-    worth: int  # steps of one kind in a round before they are written down: writing costs as much as several steps
+    # steps of one kind in a round before they are written down: writing costs as much as several
+    # steps
+    worth: int
     round: Any = None
     numbers: Iterator[int] = field(default_factory=count)
-    kinds: dict[Hashable, int] = field(default_factory=dict)  # numbers, for what they stand for is long
+    # numbers, for what they stand for is long
+    kinds: dict[Hashable, int] = field(default_factory=dict)
     seen: Counter[Signature] = field(default_factory=Counter)
     drafts: dict[Signature, Program] = field(default_factory=dict)  # written down once
     before: dict[Signature, Trusted] = field(default_factory=dict)  # in the round before
     arena: Arena = field(default_factory=dict)
-    programs: dict[Signature, Trusted | None] = field(default_factory=dict)  # None: cannot be repeated
+    # None: cannot be repeated
+    programs: dict[Signature, Trusted | None] = field(default_factory=dict)
 
     def __call__(self, stretch: PhaseRun, order: Sequence[Step]) -> None:
         if not order:
             return
-        if stretch.local.round != self.round:  # numbers that depend on the round are part of a program
+        # numbers that depend on the round are part of a program
+        if stretch.local.round != self.round:
             self._begin(stretch.local.round)
         visit = _Visit(stretch, order)
         kind = self.kinds.setdefault(visit.kind, next(self.numbers))
@@ -69,8 +77,14 @@ class Replayed:
             ready[signature](step.index, visit.keys[place] if trusted.machine.takes(-1) else None)
 
     def _begin(self, round: Any) -> None:
-        """A new round: what was written down in the last one need only be found to be the same once more."""
-        self.before = {signature: trusted for signature, trusted in self.programs.items() if trusted is not None}
+        """A new round: what was written down in the last one need only be found to be
+        the same once more.
+        """
+        self.before = {
+            signature: trusted
+            for signature, trusted in self.programs.items()
+            if trusted is not None
+        }
         self.round, self.seen, self.drafts, self.programs = round, Counter(), {}, {}
         used = {kind for kind, _, _ in self.before}
         self.kinds = {about: kind for about, kind in self.kinds.items() if kind in used}
@@ -98,7 +112,9 @@ class Replayed:
             self.drafts[signature] = program
         else:
             same = program.same_as(draft)
-            self.programs[signature] = Trusted(program, Machine(program, self.arena)) if same else None
+            self.programs[signature] = (
+                Trusted(program, Machine(program, self.arena)) if same else None
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +128,9 @@ class _Visit:
     def tensors(self) -> list[Tensor]:
         """What stays the same from step to step, or is written to."""
         stretch = self.stretch
-        return list(leaves([stretch.blocks, stretch.start, stretch.local.tensors, stretch.memories]))
+        return list(
+            leaves([stretch.blocks, stretch.start, stretch.local.tensors, stretch.memories])
+        )
 
     @property
     def kind(self) -> Hashable:
@@ -139,16 +157,21 @@ class _Visit:
 
 @dataclass(eq=False)
 class Trusted:
-    """A program as it was written down, and the way to run it, which is a faster one once many runs are likely."""
+    """A program as it was written down, and the way to run it, which is a faster one
+    once many runs are likely.
+    """
 
     program: Program
     machine: Machine
     runs: int = 0
-    lasting: bool = False  # it was the same in the round before; with a learning rate that changes, none is
+    # it was the same in the round before; with a learning rate that changes, none is
+    lasting: bool = False
     fast: bool = False
 
     def is_due(self, worth: int) -> bool:
-        """Whether to make it faster now, once: that costs twenty steps and more, and saves up to half of each."""
+        """Whether to make it faster now, once: that costs twenty steps and more, and
+        saves up to half of each.
+        """
         due = not self.fast and self.runs > (6 if self.lasting else 24) * worth
         self.fast |= due
         return due

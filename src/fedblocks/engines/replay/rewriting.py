@@ -1,4 +1,6 @@
-"""Makes a program faster without changing a bit: what never changes is computed once, results go to fixed buffers."""
+"""Makes a program faster without changing a bit: what never changes is computed once,
+results go to fixed buffers.
+"""
 
 from __future__ import annotations
 
@@ -11,36 +13,59 @@ import torch
 from torch import Tensor
 
 from fedblocks.engines.replay.folding import folded, is_closed, renamed
-from fedblocks.engines.replay.recording import Layout, Program, RecordedCall, Ref, Slot, arranged, reads
+from fedblocks.engines.replay.recording import (
+    Layout,
+    Program,
+    RecordedCall,
+    Ref,
+    Slot,
+    arranged,
+    reads,
+)
 from fedblocks.engines.replay.running import Arena, Machine
 
 aten = torch.ops.aten
-_IN_PLACE = {aten.relu.default: aten.relu_.default}  # torch has no kernel for it that writes elsewhere
+# torch has no kernel for it that writes elsewhere
+_IN_PLACE = {aten.relu.default: aten.relu_.default}
 
 
 def fastest(program: Program, inputs: Sequence[Tensor], arena: Arena) -> Machine:
-    """The program made faster if it does to copies of these inputs what it did before; else as it is."""
+    """The program made faster if it does to copies of these inputs what it did before;
+    else as it is.
+    """
     plain = Machine(program, arena)
     if not is_closed(program):
         return plain
     try:
         fast = Machine(with_buffers(in_place(folded(program))), arena, direct=True)
         return fast if _agree(plain, fast, inputs) else plain
-    except (RuntimeError, TypeError, ValueError, IndexError):  # a kernel refused what became of its arguments
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+        IndexError,
+    ):  # a kernel refused what became of its arguments
         return plain
 
 
 def in_place(program: Program) -> Program:
     """Results overwrite the arguments that nobody needs afterwards."""
     storages, names = list(program.storages), dict[Slot, Slot]()
-    last, fixed = _last_uses(program), {program.storages[s] for s in (*program.inputs, *program.constants)}
+    last, fixed = (
+        _last_uses(program),
+        {program.storages[s] for s in (*program.inputs, *program.constants)},
+    )
     operations: list[RecordedCall] = []
     for number, operation in enumerate(_all(program)):
         operation = renamed(operation, names)
         if operation.call in _IN_PLACE:
             (out,), old = operation.outs, operation.args[0].slot
             ours, theirs = storages[out], storages[old]
-            if last[theirs] == number and theirs not in fixed and program.layouts[out] == program.layouts[old]:
+            if (
+                last[theirs] == number
+                and theirs not in fixed
+                and program.layouts[out] == program.layouts[old]
+            ):
                 names[out], last[theirs] = old, last[ours]
                 storages = [theirs if storage == ours else storage for storage in storages]
                 operation = replace(operation, call=_IN_PLACE[operation.call], outs=(old,))
@@ -49,7 +74,9 @@ def in_place(program: Program) -> Program:
 
 
 def with_buffers(program: Program) -> Program:
-    """Results go to buffers that are made once; one whose content is not needed any more serves again."""
+    """Results go to buffers that are made once; one whose content is not needed any
+    more serves again.
+    """
     last, free = _last_uses(program), dict[Layout, list[Slot]]()
     names, ends = dict[Slot, Slot](), dict[int, list[Slot]]()
     operations: list[RecordedCall] = []
@@ -82,7 +109,9 @@ def _last_uses(program: Program) -> dict[int, int]:
 
 @cache
 def _writing(call: Any) -> Any:
-    """The overload that writes its results where it is told, if the CPU has a kernel of its own for it."""
+    """The overload that writes its results where it is told, if the CPU has a kernel of
+    its own for it.
+    """
     wanted = [(a.name, str(a.type)) for a in call._schema.arguments]
     for name in call.overloadpacket.overloads():
         overload = getattr(call.overloadpacket, name)
@@ -106,7 +135,9 @@ def _are_new(program: Program, operation: RecordedCall, variant: Any) -> bool:
 
 
 def _agree(plain: Machine, fast: Machine, inputs: Sequence[Tensor]) -> bool:
-    """Whether two runs of each leave the same bits; two, since a buffer has something in it the second time."""
+    """Whether two runs of each leave the same bits; two, since a buffer has something
+    in it the second time.
+    """
     copies = [_copies(plain.program, inputs) for _ in range(2)]
     if [Layout.of(t) for t in copies[0]] != [Layout.of(t) for t in inputs]:
         return False
@@ -118,7 +149,9 @@ def _agree(plain: Machine, fast: Machine, inputs: Sequence[Tensor]) -> bool:
 
 def _copies(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
     """One copy of each tensor that the program looks at; the others as they are."""
-    read = {slot for operation in (*program.first, *program.operations) for slot in reads(operation)}
+    read = {
+        slot for operation in (*program.first, *program.operations) for slot in reads(operation)
+    }
     pairs = list(zip(program.inputs, inputs, strict=True))
     own = {slot: tensor.clone() for slot, tensor in pairs if slot in read}
     return [own.get(slot, tensor) for slot, tensor in pairs]

@@ -1,4 +1,6 @@
-"""Runs programs: what stays in its place is looked up once, for what a small kernel costs is mostly the way to it."""
+"""Runs programs: what stays in its place is looked up once, for what a small kernel
+costs is mostly the way to it.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +16,38 @@ from torch import Tensor
 from fedblocks.engines.replay.recording import Layout, Program, RecordedCall, Ref, Slot, reads
 
 Thunk = Callable[[], Any]
-Arena = dict[tuple[Layout, int], Tensor]  # memory that programs share, since only one of them runs at a time
+# memory that programs share, since only one of them runs at a time
+Arena = dict[tuple[Layout, int], Tensor]
 
 
 class Machine:
     """A program with the memory that it works in, which is the same for all clients."""
 
     def __init__(self, program: Program, arena: Arena, direct: bool = False) -> None:
-        self.program, self.direct = program, direct  # direct: by torch's own functions, where it has some
+        # direct: by torch's own functions, where it has some
+        self.program, self.direct = program, direct
         own = _own(program, arena)
         self.memory: list[Any] = [None] * len(program.layouts)
         for slot, tensor in (*program.constants.items(), *own.items()):
             self.memory[slot] = tensor
         moves = set(program.inputs[: program.steady])  # what is another tensor for another client
         self.first = [ready(operation) for operation in program.first if _moves(operation, moves)]
-        run([ready(operation) for operation in program.first if not reads(operation) & moves], self.memory)
+        run(
+            [ready(operation) for operation in program.first if not reads(operation) & moves],
+            self.memory,
+        )
         self.parts = [self._part(part, moves) for part in _parts(program)]
-        read = {slot for operation in (*program.first, *program.operations) for slot in reads(operation)}
-        self.places = [own[slot] if slot in read else None for slot in program.inputs[program.steady :]]
+        read = {
+            slot for operation in (*program.first, *program.operations) for slot in reads(operation)
+        }
+        self.places = [
+            own[slot] if slot in read else None for slot in program.inputs[program.steady :]
+        ]
 
     def bound(self, inputs: Sequence[Tensor]) -> Callable[..., None]:
-        """One run on these steady inputs, as a function of the others; those that it does not read may be missing."""
+        """One run on these steady inputs, as a function of the others; those that it
+        does not read may be missing.
+        """
         memory, places = list(self.memory), self.places
         for slot, tensor in zip(self.program.inputs, inputs, strict=False):
             memory[slot] = tensor
@@ -126,14 +139,18 @@ def run(calls: Sequence[Call], memory: Any) -> None:
         if len(outs) == 1:
             memory[outs[0]] = returned if isinstance(returned, Tensor) else returned[0]
         elif outs:
-            for slot, value in zip(outs, (v for v in returned if isinstance(v, Tensor)), strict=True):
+            for slot, value in zip(
+                outs, (v for v in returned if isinstance(v, Tensor)), strict=True
+            ):
                 memory[slot] = value
         for slot in done:
             memory[slot] = None
 
 
 def _parts(program: Program) -> list[RecordedCall | list[Call]]:
-    """Operations on tensors that stay where they are; calls, in a row, that look into the memory."""
+    """Operations on tensors that stay where they are; calls, in a row, that look into
+    the memory.
+    """
     stays = {*program.inputs, *program.constants, *program.buffers}
     stays |= {out for operation in program.first for out in operation.outs}
     parts: list[RecordedCall | list[Call]] = []
@@ -157,9 +174,18 @@ def ready(operation: RecordedCall) -> Call:
     """An operation as a call."""
     args = operation.args
     tensors = tuple((position, a.slot) for position, a in enumerate(args) if isinstance(a, Ref))
-    lists = {position: a for position, a in enumerate(args) if isinstance(a, tuple) and any(_is_ref(v) for v in a)}
-    slots = tuple((position, tuple(v.slot if _is_ref(v) else None for v in a)) for position, a in lists.items())
-    plain = tuple(None if isinstance(a, Ref) or n in lists else _plain(a) for n, a in enumerate(args))
+    lists = {
+        position: a
+        for position, a in enumerate(args)
+        if isinstance(a, tuple) and any(_is_ref(v) for v in a)
+    }
+    slots = tuple(
+        (position, tuple(v.slot if _is_ref(v) else None for v in a))
+        for position, a in lists.items()
+    )
+    plain = tuple(
+        None if isinstance(a, Ref) or n in lists else _plain(a) for n, a in enumerate(args)
+    )
     named = tuple((name, a.slot) for name, a in operation.kwargs if isinstance(a, Ref))
     kwargs = {name: _plain(a) for name, a in operation.kwargs if not isinstance(a, Ref)}
     kernel = _kernel(operation.call, direct=False)
@@ -167,9 +193,15 @@ def ready(operation: RecordedCall) -> Call:
 
 
 def _kernel(call: Any, direct: bool) -> Callable[..., Any]:
-    """An operation without the Python around it; torch's own function of its name is a shorter way to the same."""
+    """An operation without the Python around it; torch's own function of its name is a
+    shorter way to the same.
+    """
     operation: Callable[..., Any] = call._op
-    return getattr(torch._C._VariableFunctions, call.overloadpacket.__name__, operation) if direct else operation
+    return (
+        getattr(torch._C._VariableFunctions, call.overloadpacket.__name__, operation)
+        if direct
+        else operation
+    )
 
 
 def _is_ref(value: Any) -> bool:

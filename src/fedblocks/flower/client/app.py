@@ -1,4 +1,6 @@
-"""Flower's app around a node's clients: what they answer when a server asks who they are, and in a round."""
+"""Flower's app around a node's clients: what they answer when a server asks who they
+are, and in a round.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ Sides = Mapping[int, tuple[ClientSide, str]]  # client -> its side, and the grou
 
 
 def client_app(sides_of: Callable[[Context], Sides]) -> ClientApp:
-    """Return the app of a node; `sides_of` finds the clients that it holds from Flower's context."""
+    """Return the app of a node; `sides_of` finds the clients that it holds from
+    Flower's context.
+    """
     app = ClientApp()
     app.train()(lambda message, context: work(message, sides_of(context)))
     app.query("hello")(lambda message, context: hello(message, lambda: sides_of(context)))
@@ -26,8 +30,12 @@ def client_app(sides_of: Callable[[Context], Sides]) -> ClientApp:
 
 def work(message: Message, sides: Sides) -> Message:
     """Return what the clients of a node answer to a message of a round."""
-    asked = {c: m for c, m in from_content(message.content).items() if isinstance(m, Wire) and c in sides}
-    return Message(to_content({c: sides[c][0].answer(m) for c, m in asked.items()}), reply_to=message)
+    asked = {
+        c: m for c, m in from_content(message.content).items() if isinstance(m, Wire) and c in sides
+    }
+    return Message(
+        to_content({c: sides[c][0].answer(m) for c, m in asked.items()}), reply_to=message
+    )
 
 
 def hello(message: Message, sides_of: Callable[[], Sides]) -> Message:

@@ -14,7 +14,8 @@ import httpx
 
 from fedblocks.core.errors import UserError
 
-TOLERANCE = 5.0  # seconds by which clocks may differ; Flower believes no signature from further ahead
+# seconds by which clocks may differ; Flower believes no signature from further ahead
+TOLERANCE = 5.0
 EXPIRED, NOT_YET = 10, 9  # OpenSSL's numbers for what is wrong with a certificate
 NAMES = (62, 64)  # it is for another name, or another address
 BUSY = (500, 502, 503, 504)
@@ -25,17 +26,31 @@ def cause_of(error: Exception, server: str) -> UserError:
     if isinstance(error, httpx.HTTPStatusError):
         return _cause_of_answer(error.response, server)
     if not isinstance(error, httpx.HTTPError):  # an answer came, and is none
-        fix = "install the same version of fedblocks and Flower here and there, and see that client.toml names its port"
-        return UserError(f"{server} gives an answer that this client does not understand: {_words(error)}", fix)
+        fix = (
+            "install the same version of fedblocks and Flower here and there, and see that "
+            "client.toml names its port"
+        )
+        return UserError(
+            f"{server} gives an answer that this client does not understand: {_words(error)}", fix
+        )
     for inner in _chain(error):
         if isinstance(inner, ssl.SSLCertVerificationError):
             return _certificate(inner, server)
         if isinstance(inner, ssl.SSLError):
-            fix = "see that client.toml names the port of a fedblocks server, and one that is not insecure"
+            fix = (
+                "see that client.toml names the port of a fedblocks server, and one that is "
+                "not insecure"
+            )
             return UserError(f"{server} does not speak TLS: {inner.reason or inner}", fix)
         if isinstance(inner, socket.gaierror):
-            return UserError(f"the name of {server} is not known here", "see the name in client.toml, and this network")
-    fix = "start it, or see that client.toml names the right address and that no firewall stands between"
+            return UserError(
+                f"the name of {server} is not known here",
+                "see the name in client.toml, and this network",
+            )
+    fix = (
+        "start it, or see that client.toml names the right address and that no firewall stands "
+        "between"
+    )
     return UserError(f"{server} does not answer ({_words(error)})", fix)
 
 
@@ -52,37 +67,58 @@ def _words(error: Exception) -> str:
 def _certificate(error: ssl.SSLCertVerificationError, server: str) -> UserError:
     match error.verify_code:
         case code if code == EXPIRED:
-            return UserError("the server's certificate has expired", "have it renewed on the server's machine")
+            return UserError(
+                "the server's certificate has expired", "have it renewed on the server's machine"
+            )
         case code if code == NOT_YET:
             fix = "set this machine's clock"
-            return UserError("the server's certificate is not valid yet, by the clock of this machine", fix)
+            return UserError(
+                "the server's certificate is not valid yet, by the clock of this machine", fix
+            )
         case code if code in NAMES:
             fix = "let client.toml name the server as `fedblocks federation init --server` did"
             return UserError(f"the server's certificate is not for {server}", fix)
         case _:
-            fix = "bring ca.crt of the server's folder here again, and see that client.toml names the right server"
+            fix = (
+                "bring ca.crt of the server's folder here again, and see that client.toml "
+                "names the right server"
+            )
             text = "the server's certificate was not signed by the authority that this client knows"
             return UserError(f"{text} ({error.verify_message})", fix)
 
 
 def _cause_of_answer(response: httpx.Response, server: str) -> UserError:
-    from flwr.supercore.runtime_version_compatibility import get_runtime_version_incompatibility_exit_message
+    from flwr.supercore.runtime_version_compatibility import (
+        get_runtime_version_incompatibility_exit_message,
+    )
 
     if mismatch := get_runtime_version_incompatibility_exit_message(response.text):
         fix = "install the same version of fedblocks, and with it of Flower, here and on the server"
-        return UserError(f"the server has another version of Flower: {mismatch.splitlines()[0]}", fix)
+        return UserError(
+            f"the server has another version of Flower: {mismatch.splitlines()[0]}", fix
+        )
     ahead = _ahead(response)
     if response.status_code == 401 and abs(ahead) > TOLERANCE:
         way = "ahead of" if ahead > 0 else "behind"
         text = f"the clock of this machine is {abs(ahead):.0f} s {way} the server's"
         return UserError(text, "set it, best by a time service such as systemd-timesyncd or chrony")
     if response.status_code in (401, 403, 404, 412):
-        fix = "have its public key enrolled on the server's machine; this client tries again until then"
-        return UserError("the server does not know the key of this client: not enrolled yet, or revoked", fix)
+        fix = (
+            "have its public key enrolled on the server's machine; this client tries again "
+            "until then"
+        )
+        return UserError(
+            "the server does not know the key of this client: not enrolled yet, or revoked", fix
+        )
     if response.status_code in BUSY:
         fix = "nothing, if it is just starting; else see the server's log"
-        return UserError(f"{server} cannot serve at the moment (it answers {response.status_code})", fix)
-    return UserError(f"{server} answers {response.status_code}", "see that this is the port of a fedblocks server")
+        return UserError(
+            f"{server} cannot serve at the moment (it answers {response.status_code})", fix
+        )
+    return UserError(
+        f"{server} answers {response.status_code}",
+        "see that this is the port of a fedblocks server",
+    )
 
 
 def _ahead(response: httpx.Response) -> float:
@@ -101,4 +137,8 @@ def _ahead(response: httpx.Response) -> float:
 
 def _seconds(time_sent: object) -> float:
     """Read a time that was sent as a number of seconds or as a date."""
-    return datetime.fromisoformat(time_sent).timestamp() if isinstance(time_sent, str) else float(str(time_sent))
+    return (
+        datetime.fromisoformat(time_sent).timestamp()
+        if isinstance(time_sent, str)
+        else float(str(time_sent))
+    )

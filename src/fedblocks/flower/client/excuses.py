@@ -1,4 +1,6 @@
-"""What a server is told when something fails here: the kind of failure; names of files and values stay in the log."""
+"""What a server is told when something fails here: the kind of failure; names of files
+and values stay in the log.
+"""
 
 from __future__ import annotations
 

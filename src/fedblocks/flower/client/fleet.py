@@ -1,6 +1,8 @@
-"""A client's connection to Flower's SuperLink: it fetches messages and delivers answers, within limits.
+"""A client's connection to Flower's SuperLink: it fetches messages and delivers answers, within
+limits.
 
-Flower's own `http_request_response` ends the process where it is refused, and takes answers of any size.
+Flower's own `http_request_response` ends the process where it is refused, and takes answers of any
+size.
 """
 
 from __future__ import annotations
@@ -56,7 +58,11 @@ from flwr.supercore.inflatable.inflatable_utils import (
     push_object_contents_from_iterable,
 )
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes
-from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
+from flwr.supercore.protobuf.client import (
+    ProtobufCall,
+    ProtobufClientInterceptor,
+    ProtobufRequestContext,
+)
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
@@ -86,11 +92,15 @@ class Meter:
         with self._lock:
             self._left -= number
             if self._left < 0:
-                raise TooLargeError(f"the server sends more than the {self.most} bytes that this client takes")
+                raise TooLargeError(
+                    f"the server sends more than the {self.most} bytes that this client takes"
+                )
 
 
 class _Carrier:
-    """The last in Flower's chain: it sends, and reads no more of an answer than its meter allows."""
+    """The last in Flower's chain: it sends, and reads no more of an answer than its
+    meter allows.
+    """
 
     def __init__(self, secured: ssl.SSLContext | bool) -> None:
         self.http = httpx.Client(verify=secured, timeout=30.0)
@@ -99,7 +109,8 @@ class _Carrier:
         self._version = dict(RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
 
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
-        context.request.headers.update({**self._version, "accept-encoding": "identity"})  # nothing to unpack
+        # nothing to unpack
+        context.request.headers.update({**self._version, "accept-encoding": "identity"})
         if self.hurried:
             context.request.extensions["timeout"] = httpx.Timeout(HEARTBEAT_CALL_TIMEOUT).as_dict()
         meter = self.objects if context.rpc_method.endswith("PullObject") else Meter(SMALL)
@@ -113,11 +124,15 @@ class _Carrier:
         if warning := response.headers.get(VERSION_INCOMPATIBILITY_MESSAGE_METADATA_KEY):
             self._warn(warning)
         date = {name: value for name, value in response.headers.items() if name == "date"}
-        return httpx.Response(response.status_code, headers=date, content=bytes(body), request=context.request)
+        return httpx.Response(
+            response.status_code, headers=date, content=bytes(body), request=context.request
+        )
 
     @cache  # noqa: B019 - one of these in a process
     def _warn(self, warning: str) -> None:
-        log.warning("the server has another version of Flower, which may not work: %s", warning[:300])
+        log.warning(
+            "the server has another version of Flower, which may not work: %s", warning[:300]
+        )
 
 
 class Fleet:
@@ -126,21 +141,30 @@ class Fleet:
     def __init__(self, host: ClientHost, folder: Path) -> None:
         self.insecure = host.insecure
         self._keys = generate_key_pairs() if host.insecure else _keys(folder / "client.key")
-        secured = False if host.insecure else ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        secured = (
+            False if host.insecure else ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        )
         self._carrier = _Carrier(secured)
         address = f"http{'' if host.insecure else 's'}://{host.server}"
-        chain: list[ProtobufClientInterceptor] = [NodeAuthHttpInterceptor(*self._keys), self._carrier]
+        chain: list[ProtobufClientInterceptor] = [
+            NodeAuthHttpInterceptor(*self._keys),
+            self._carrier,
+        ]
         self._ask = FleetHttpClient(address, interceptors=chain, verify=secured)
 
     def enter(self, number: int | None) -> int:
-        """Connect to the server and return the node's number: an earlier one if the server still knows it."""
+        """Connect to the server and return the node's number: an earlier one if the
+        server still knows it.
+        """
         if number is not None and self._is_known(number):
             return number
         public = public_key_to_bytes(self._keys[1])
         if self.insecure:
             with suppress(httpx.HTTPStatusError):  # it was registered before
                 self._ask.RegisterNode(RegisterNodeFleetRequest(public_key=public))
-        request = ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+        request = ActivateNodeRequest(
+            public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+        )
         return int(self._ask.ActivateNode(request).node_id)
 
     def _is_known(self, number: int) -> bool:
@@ -182,7 +206,9 @@ class Fleet:
         names = list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))
         contents = pull_objects(names, pull, max_time=max(0.0, end - time.time()))
         confirm = make_confirm_message_received_fn_protobuf(
-            lambda request: patiently(partial(self._ask.ConfirmMessageReceived, request), end), node, run
+            lambda request: patiently(partial(self._ask.ConfirmMessageReceived, request), end),
+            node,
+            run,
         )
         confirm(message.metadata.message_id)
         if (size := _put_together(contents)) > most:
@@ -199,18 +225,24 @@ class Fleet:
             tree, parts = get_object_tree(reply), get_all_nested_objects(reply)
             head = message_to_proto(remove_content_from_message(reply))
             request = PushMessagesRequest(
-                node=Node(node_id=number), messages_list=[head], message_object_trees=[tree],
+                node=Node(node_id=number),
+                messages_list=[head],
+                message_object_trees=[tree],
                 clientapp_runtime_list=[seconds],
-            )  # fmt: skip
+            )
 
             def push() -> None:
                 answer = self._ask.PushMessages(request)
                 push_one = make_push_object_fn_protobuf(
-                    self._ask.PushObject, Node(node_id=number), reply.metadata.run_id, answer.session_id
+                    self._ask.PushObject,
+                    Node(node_id=number),
+                    reply.metadata.run_id,
+                    answer.session_id,
                 )
                 wanted = {*answer.objects_to_push}
                 push_object_contents_from_iterable(
-                    ((name, part.deflate()) for name, part in parts.items() if name in wanted), push_one
+                    ((name, part.deflate()) for name, part in parts.items() if name in wanted),
+                    push_one,
                 )
 
             patiently(push, ends(reply))
@@ -222,7 +254,9 @@ def _keys(file: Path) -> Keys:
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read the key {file}: {error}", "see docs/deploy.md") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise UserError(f"{file} is not a key that Flower takes", "make one with: fedblocks federation init")
+        raise UserError(
+            f"{file} is not a key that Flower takes", "make one with: fedblocks federation init"
+        )
     return key, key.public_key()
 
 
@@ -244,13 +278,19 @@ def patiently(action: Callable[[], Result], end: float) -> Result:
             if status < 500 or time.time() + pause > end:
                 raise
             if pause == BEGIN:
-                log.warning("lost on the way, trying again until %.0f s from now: %s", end - time.time(), error)
+                log.warning(
+                    "lost on the way, trying again until %.0f s from now: %s",
+                    end - time.time(),
+                    error,
+                )
         time.sleep(pause * random.uniform(0.7, 1.0))
         pause = min(2 * pause, MOST)
 
 
 def _put_together(contents: dict[str, bytes]) -> int:
-    """Count the bytes of all arrays once they are put together; a piece may be named more than once."""
+    """Count the bytes of all arrays once they are put together; a piece may be named
+    more than once.
+    """
     total = 0
     for content in contents.values():
         kind, children, _ = get_object_head_values_from_object_content(content)

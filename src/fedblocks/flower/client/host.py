@@ -1,6 +1,8 @@
-"""The host of a machine's clients: it starts their process, reports on it, and starts it again if it ends.
+"""The host of a machine's clients: it starts their process, reports on it, and starts it again if
+it ends.
 
-This process stays small: it imports neither torch nor Flower, which the clients' process (`node`) loads.
+This process stays small: it imports neither torch nor Flower, which the clients' process (`node`)
+loads.
 """
 
 from __future__ import annotations
@@ -23,13 +25,17 @@ PROGRAM = ("-m", "fedblocks.flower.client.node")
 TEND = 0.5  # seconds between two looks at the process
 
 
-def start_client(processes: ProcessGroup, folder: Path, name: str = NAME, program: Sequence[str] = PROGRAM) -> None:
+def start_client(
+    processes: ProcessGroup, folder: Path, name: str = NAME, program: Sequence[str] = PROGRAM
+) -> None:
     """Start the process of a machine's clients."""
     processes.start(name, [sys.executable, *program, str(folder)], **launch.environment(folder))
 
 
 def host_client(folder: Path, tell: Tell) -> None:
-    """Run the clients of a machine until Ctrl-C or SIGTERM; they try again while the server is away or refuses them."""
+    """Run the clients of a machine until Ctrl-C or SIGTERM; they try again while the
+    server is away or refuses them.
+    """
     launch.need_flower()
     folder = folder.resolve()
     host = ClientHost.read(folder)

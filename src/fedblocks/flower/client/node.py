@@ -1,7 +1,8 @@
-"""The process of a machine's clients: it takes messages from the server, and answers with what is installed here.
+"""The process of a machine's clients: it takes messages from the server, and answers with what is
+installed here.
 
-No code from the server is run: what Flower calls an app is never asked for. Every message brings the specification of
-its run; `client.toml` decides whether the clients take part.
+No code from the server is run: what Flower calls an app is never asked for. Every message brings
+the specification of its run; `client.toml` decides whether the clients take part.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ from fedblocks.flower.wire.readable import LOGGED, readable
 from fedblocks.flower.wire.records import HELLO, spec_of
 from fedblocks.flower.wire.run_spec import RunSpec
 
-QUICK, IDLE = 0.25, 3.0  # seconds between two looks for a message: in a run, and when nothing has come for long
-RETRY, RARELY = 1.0, 15.0  # seconds until a server that is away or refuses is tried again: at first, and in the end
+# seconds between two looks for a message: in a run, and when nothing has come for long
+QUICK, IDLE = 0.25, 3.0
+# seconds until a server that is away or refuses is tried again: at first, and in the end
+RETRY, RARELY = 1.0, 15.0
 ENVELOPE = 2**24  # bytes that a message may have beside the arrays of a model
-LOST = (httpx.HTTPError, TooLargeError, ValueError)  # no answer, a refusal, or something that is not Flower's
+# no answer, a refusal, or something that is not Flower's
+LOST = (httpx.HTTPError, TooLargeError, ValueError)
 THREADS = torch.get_num_threads()
 log = logging.getLogger(__name__)
 
@@ -53,7 +57,8 @@ class Node:
         self.folder, self.holds, self.host = folder, holds, ClientHost.read(folder)
         self.fleet = Fleet(self.host, folder)
         before = Standing.read(folder)
-        self.number = before.node if before and not self.host.insecure else None  # Flower's, of an earlier time
+        # Flower's, of an earlier time
+        self.number = before.node if before and not self.host.insecure else None
         self._said: set[str] = set()
 
     def run(self) -> None:
@@ -76,7 +81,9 @@ class Node:
                     self.fleet.leave(self.number)
 
     def _connect(self) -> None:
-        """Try until the server lets this client in: a key may be enrolled later, a server may come back."""
+        """Try until the server lets this client in: a key may be enrolled later, a
+        server may come back.
+        """
         pause = RETRY
         while True:
             try:
@@ -104,7 +111,9 @@ class Node:
         """Write the state of the connection, and log it once."""
         news = Standing(news.state, readable(news.text, LOGGED), news.fix)
         with suppress(OSError):  # a disk that is full is no reason to end
-            Standing(news.state, news.text, news.fix, self.number, os.getpid(), self.holds).write(self.folder)
+            Standing(news.state, news.text, news.fix, self.number, os.getpid(), self.holds).write(
+                self.folder
+            )
         self._warn_once(f"{news.text}{f'; {news.fix}' if news.fix else ''}")
 
     def _warn_once(self, text: str) -> None:
@@ -125,7 +134,9 @@ class Node:
                 last = time.monotonic()
 
     def _take(self, number: int, message: Message, tree: ObjectTree) -> None:
-        """Fetch one message, do what it asks for, and send the answer; or drop it when nobody waits for it."""
+        """Fetch one message, do what it asks for, and send the answer; or drop it when
+        nobody waits for it.
+        """
         began = time.monotonic()
         try:
             reply = self._fetch_and_reply(number, message, tree)
@@ -135,20 +146,28 @@ class Node:
         except httpx.TransportError:
             if time.time() < ends(message):
                 raise
-            log.warning("a message of run %d was dropped, since its time was over", message.metadata.run_id)
+            log.warning(
+                "a message of run %d was dropped, since its time was over", message.metadata.run_id
+            )
 
     def _fetch_and_reply(self, number: int, message: Message, tree: ObjectTree) -> Message:
         try:
-            self.fleet.fetch(number, message, tree, ClientHost.read(self.folder).allow.bytes + ENVELOPE)
+            self.fleet.fetch(
+                number, message, tree, ClientHost.read(self.folder).allow.bytes + ENVELOPE
+            )
             return self.reply(message)
         except (RunOverError, httpx.HTTPError):
             raise
         except (Malformed, TooLargeError) as error:
             self._warn_once(f"refused: run {message.metadata.run_id}: {error}")
             return Message(Error(ErrorCode.UNKNOWN, f"refused: {error}"), reply_to=message)
-        except Exception as error:  # whatever went wrong: the server is told, and the process lives on
+        except (
+            Exception
+        ) as error:  # whatever went wrong: the server is told, and the process lives on
             log.exception("a message of run %d could not be answered", message.metadata.run_id)
-            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, excuse_for(error)), reply_to=message)
+            return Message(
+                Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, excuse_for(error)), reply_to=message
+            )
 
     def reply(self, message: Message) -> Message:
         """Return what the clients here answer to a message."""
@@ -159,26 +178,34 @@ class Node:
             case kind if kind == MessageType.TRAIN:
                 return app.work(message, self._sides(spec))
             case kind:
-                raise Malformed("not-fedblocks", f'a fedblocks run sends nothing like "{kind[:40]}"')
+                raise Malformed(
+                    "not-fedblocks", f'a fedblocks run sends nothing like "{kind[:40]}"'
+                )
 
     def _sides(self, spec: str) -> app.Sides:
-        """Return the clients here, ready for a run; if they cannot take part, log the reason once."""
+        """Return the clients here, ready for a run; if they cannot take part, log the
+        reason once.
+        """
         try:
             return _sides(self.folder, spec, (self.folder / ClientHost.file()).read_text())
         except (Malformed, UserError) as error:
-            detail = f" ({error.__cause__})" if error.__cause__ else ""  # which the server is not told
+            # which the server is not told
+            detail = f" ({error.__cause__})" if error.__cause__ else ""
             self._warn_once(f"this client cannot take part: {error}{detail}")
             raise
 
 
-@lru_cache(maxsize=2)  # a run, and beside it an adaptation; what the owner changes counts from the next message
+# a run, and beside it an adaptation; what the owner changes counts from the next message
+@lru_cache(maxsize=2)
 def _sides(folder: Path, spec_json: str, settings: str) -> app.Sides:
     try:
         spec = RunSpec.model_validate_json(spec_json)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise Malformed("version-mismatch", f"the run specification is not of this version: {detail}") from error
+        raise Malformed(
+            "version-mismatch", f"the run specification is not of this version: {detail}"
+        ) from error
     torch.set_num_threads(min(spec.threads or THREADS, os.cpu_count() or 1))
     return prepare.sides_at(folder, spec)
 
@@ -188,7 +215,10 @@ def check(folder: Path) -> str:
     host = ClientHost.read(folder)
     for name in host.allow.methods or ():
         if name not in (methods := kinds()["method"]):
-            raise UserError(f'{folder / host.file()}: allow.methods: "{name}" is not installed', nearest(name, methods))
+            raise UserError(
+                f'{folder / host.file()}: allow.methods: "{name}" is not installed',
+                nearest(name, methods),
+            )
     data = prepare.data_of(host, folder)
     rows = sum(int(rows.sizes.sum()) for rows in data.parts.values())
     return f"client {', '.join(map(str, host.clients))}: {rows} examples, which stay here"
@@ -207,7 +237,9 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 class Lines(logging.Formatter):
-    """One line for each record; those of a traceback, which may quote a server, are set in and hold only text."""
+    """One line for each record; those of a traceback, which may quote a server, are set
+    in and hold only text.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         return "\n    ".join(readable(line, LOGGED) for line in super().format(record).splitlines())

@@ -17,7 +17,8 @@ class Allow(BaseModel):
 
     methods: tuple[str, ...] | None = None  # names; None: all that are installed
     largest: str = "2GB"  # bytes of a model, all blocks that the client is sent or keeps
-    send: tuple[Leaves, ...] = ("updates", "scores", "tags")  # what may leave, beside the number of examples
+    # what may leave, beside the number of examples
+    send: tuple[Leaves, ...] = ("updates", "scores", "tags")
 
     @field_validator("largest")
     @classmethod

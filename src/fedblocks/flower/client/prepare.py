@@ -1,4 +1,6 @@
-"""The clients of a machine, made ready for a run: their data, their method and their disk, if the owner allows it."""
+"""The clients of a machine, made ready for a run: their data, their method and their
+disk, if the owner allows it.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,22 @@ from fedblocks.flower.wire.messages import Malformed
 from fedblocks.flower.wire.run_spec import RunSpec
 from fedblocks.runs.federations import federation_of
 
-ON_DISK = {"file", "files", "folder", "directory", "dir", "path", "filename"}  # words for something on a disk
-NAMES_OF_FILES = {*ON_DISK, "weights", "checkpoint", "pretrained"}  # in the name of an option whose value is text
+# words for something on a disk
+ON_DISK = {"file", "files", "folder", "directory", "dir", "path", "filename"}
+# in the name of an option whose value is text
+NAMES_OF_FILES = {*ON_DISK, "weights", "checkpoint", "pretrained"}
 
 
 def sides_at(folder: Path, spec: RunSpec) -> dict[int, tuple[ClientSide, str]]:
-    """Return the clients of a machine, each with its group; raise Malformed if they cannot take part in the run."""
+    """Return the clients of a machine, each with its group; raise Malformed if they
+    cannot take part in the run.
+    """
     host = ClientHost.read(folder)
     if spec.version != __version__:
-        raise Malformed("version-mismatch", f"the server has fedblocks {spec.version}, this client {__version__}")
+        raise Malformed(
+            "version-mismatch",
+            f"the server has fedblocks {spec.version}, this client {__version__}",
+        )
     if spec.federation != host.federation:
         raise Malformed("wrong-federation", f'this client belongs to "{host.federation}"')
     if outside := [c for c in host.clients if not 0 <= c < spec.population]:
@@ -43,18 +52,27 @@ def sides_at(folder: Path, spec: RunSpec) -> dict[int, tuple[ClientSide, str]]:
     if excess := spec.excess():
         raise Malformed("not-allowed", excess)
     data = _fitting_data(host, folder, spec)
-    groups = {c: spec.group(c, {n: int(tag[at]) for n, tag in data.tags.items()}) for at, c in enumerate(host.clients)}
+    groups = {
+        c: spec.group(c, {n: int(tag[at]) for n, tag in data.tags.items()})
+        for at, c in enumerate(host.clients)
+    }
     for group in {*groups.values()}:
         _permit(host.allow, spec, group)
-    sides = {c: _side(folder, spec, data.subset([at]), groups[c], c) for at, c in enumerate(host.clients)}
-    return {c: (replace(side, sends=frozenset(host.allow.send)), groups[c]) for c, side in sides.items()}
+    sides = {
+        c: _side(folder, spec, data.subset([at]), groups[c], c) for at, c in enumerate(host.clients)
+    }
+    return {
+        c: (replace(side, sends=frozenset(host.allow.send)), groups[c]) for c, side in sides.items()
+    }
 
 
 def _permit(allow: Allow, spec: RunSpec, group: str) -> None:
     """Refuse what the owner of this machine does not allow."""
     name = str(spec.tables(group)["method"]["name"])
     if not allow.runs(name):
-        raise Malformed("not-allowed", f'the method "{name}" is not among those that this client allows')
+        raise Malformed(
+            "not-allowed", f'the method "{name}" is not among those that this client allows'
+        )
     for kind in ("net", "method"):
         _refuse_files(kind, spec.tables(group)[kind])
     try:
@@ -62,26 +80,35 @@ def _permit(allow: Allow, spec: RunSpec, group: str) -> None:
     except UserError as error:
         raise Malformed("data-mismatch", excuse_for(error)) from error
     except Exception as error:  # a net of another package need not allow this
-        raise Malformed("not-allowed", f"the size of the model cannot be found: {excuse_for(error)}") from error
+        raise Malformed(
+            "not-allowed", f"the size of the model cannot be found: {excuse_for(error)}"
+        ) from error
     if size > allow.bytes:
-        raise Malformed("not-allowed", f"a model of {size} bytes, and this client allows {allow.largest}")
+        raise Malformed(
+            "not-allowed", f"a model of {size} bytes, and this client allows {allow.largest}"
+        )
 
 
 def _refuse_files(kind: str, table: Mapping[str, Any]) -> None:
-    """Refuse options that name files: which files of this machine are opened is not for a server to say."""
+    """Refuse options that name files: which files of this machine are opened is not for
+    a server to say.
+    """
     name = str(table["name"])
     if name not in kinds()[kind]:
         raise Malformed("not-allowed", f'the {kind} "{name[:80]}" is not installed on this client')
     for option in options(kind, name).values():
         if isinstance(table.get(option.name), str) and _names_a_file(option):
             raise Malformed(
-                "not-allowed", f"{kind}.{option.name} names a file, and this client opens none for a server"
+                "not-allowed",
+                f"{kind}.{option.name} names a file, and this client opens none for a server",
             )
 
 
 def _names_a_file(option: Option) -> bool:
     """Whether the value of an option is, by its type, name or description, something on a disk."""
-    typed = any(isinstance(kind, type) and issubclass(kind, PurePath) for kind in members(option.kind))
+    typed = any(
+        isinstance(kind, type) and issubclass(kind, PurePath) for kind in members(option.kind)
+    )
     described = {*re.findall("[a-z]+", option.about.lower())} & ON_DISK
     return typed or bool(described) or not NAMES_OF_FILES.isdisjoint(option.name.lower().split("_"))
 
@@ -93,7 +120,10 @@ def data_of(host: ClientHost, folder: Path) -> Federation:
     if federation.clients == len(host.clients):
         return federation
     if federation.clients <= max(host.clients):
-        message = f"the data are those of {federation.clients} clients, and this machine holds {len(host.clients)}"
+        message = (
+            f"the data are those of {federation.clients} clients, and this machine holds "
+            f"{len(host.clients)}"
+        )
         raise DataError(message, "set data.clients to the number of clients here")
     return federation.subset(list(host.clients))
 
@@ -103,9 +133,15 @@ def _fitting_data(host: ClientHost, folder: Path, spec: RunSpec) -> Federation:
     data = data_of(host, folder)
     shape, labels = tuple(data.x.shape[1:]), data.y[data.y != IGNORE]
     if shape != spec.input_shape:
-        raise Malformed("data-mismatch", f"inputs have shape {list(shape)}, the run is for {list(spec.input_shape)}")
+        raise Malformed(
+            "data-mismatch",
+            f"inputs have shape {list(shape)}, the run is for {list(spec.input_shape)}",
+        )
     if len(labels) and int(labels.max()) >= spec.classes:
-        raise Malformed("data-mismatch", f"label {int(labels.max())} is here, the run has {spec.classes} classes")
+        raise Malformed(
+            "data-mismatch",
+            f"label {int(labels.max())} is here, the run has {spec.classes} classes",
+        )
     own = {name: np.full(data.clients, value) for name, value in host.tags.items()}
     tags = {**data.tags, **own} if "tags" in host.allow.send else {}
     return replace(data.to(host.device), classes=spec.classes, tags=tags)

@@ -1,4 +1,6 @@
-"""What a client keeps on its own disk: its personal blocks after every round, and a download that is half done."""
+"""What a client keeps on its own disk: its personal blocks after every round, and a
+download that is half done.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ class OtherPlan(CheckpointError):
 
 @dataclass(frozen=True)
 class PersonalStore:
-    """A folder of one client in one run of one federation; every write is whole or absent, also after a kill.
+    """A folder of one client in one run of one federation; every write is whole or absent, also
+    after a kill.
 
-    What a plan kept is read under that plan alone: another one could send what this one keeps private.
+    What a plan kept is read under that plan alone: another one could send what this one keeps
+    private.
     """
 
     root: Path
@@ -34,19 +38,28 @@ class PersonalStore:
     def of(folder: str | Path, federation: str, run: str, client: int) -> PersonalStore:
         """Return the store of a client, in a folder that only its owner may read."""
         names = (federation, run)
-        if any(not n or n.startswith(".") or not n.replace("-", "").replace("_", "").isalnum() for n in names):
-            raise ValueError(f"federation and run are named by letters, digits, - and _, not {names}")
+        if any(
+            not n or n.startswith(".") or not n.replace("-", "").replace("_", "").isalnum()
+            for n in names
+        ):
+            raise ValueError(
+                f"federation and run are named by letters, digits, - and _, not {names}"
+            )
         root = Path(folder) / federation / run / f"client-{client:06d}"
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         root.chmod(0o700)
         return PersonalStore(root, client)
 
     def commit(self, rounds: int, private: Blocks, kept: int, plan: str) -> None:
-        """Keep the personal blocks as they are after some rounds; those the server last heard of stay too."""
+        """Keep the personal blocks as they are after some rounds; those the server last
+        heard of stay too.
+        """
         self._save(self.root / "personal", rounds, {"plan": plan, "tree": private}, best_round=kept)
 
     def load(self, rounds: int, plan: str) -> Blocks:
-        """Read the personal blocks as they were after some rounds; empty for a client that never took part."""
+        """Read the personal blocks as they were after some rounds; empty for a client
+        that never took part.
+        """
         if rounds == 0:
             return {}
         try:
@@ -76,14 +89,25 @@ class PersonalStore:
     def _lost(self, reason: str, what: str, error: CheckpointError) -> Malformed:
         """Return what the server is told; where the files lie is for this machine's log."""
         log.warning("client %d: %s in %s: %s", self.client, what, self.root, error.message)
-        return Malformed(reason, f"{what}: {error.message if isinstance(error, OtherPlan) else excuse_for(error)}")
+        return Malformed(
+            reason,
+            f"{what}: {error.message if isinstance(error, OtherPlan) else excuse_for(error)}",
+        )
 
-    def _save(self, folder: Path, rounds: int, tree: Any, keep: int = 2, best_round: int | None = None) -> None:
-        checkpoint.save(folder, rounds, {}, {self.client: tree}, None, keep=keep, best_round=best_round)
+    def _save(
+        self, folder: Path, rounds: int, tree: Any, keep: int = 2, best_round: int | None = None
+    ) -> None:
+        checkpoint.save(
+            folder, rounds, {}, {self.client: tree}, None, keep=keep, best_round=best_round
+        )
 
     def _load(self, folder: Path, rounds: int, plan: str) -> dict[str, Any]:
-        kept: dict[str, Any] = checkpoint.load_round(folder / f"round-{rounds:06d}").clients[self.client]
+        kept: dict[str, Any] = checkpoint.load_round(folder / f"round-{rounds:06d}").clients[
+            self.client
+        ]
         if kept.get("plan") != plan:
-            raise OtherPlan("kept under another version, method, options, net or seed", "start a new run")
+            raise OtherPlan(
+                "kept under another version, method, options, net or seed", "start a new run"
+            )
         tree: dict[str, Any] = kept["tree"]
         return tree

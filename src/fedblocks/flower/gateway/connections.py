@@ -14,11 +14,14 @@ Connection = asyncio.Task[Any]
 
 
 class Connections:
-    """Open connections: of strangers, who have shown no key yet, and of members, whom strangers cannot push out."""
+    """Open connections: of strangers, who have shown no key yet, and of members, whom
+    strangers cannot push out.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._strangers: dict[Connection, str] = {}  # in the order in which they came -> the address
+        # in the order in which they came -> the address
+        self._strangers: dict[Connection, str] = {}
         self._members: dict[Connection, bytes] = {}
 
     def enter(self, connection: Connection, address: str) -> None:
@@ -75,7 +78,9 @@ class ByteFlow:
             self._ended.set()
 
     def _fits(self, key: bytes, length: int) -> bool:
-        """Whether a request fits; a single one always does, or a low limit would make it wait for ever."""
+        """Whether a request fits; a single one always does, or a low limit would make
+        it wait for ever.
+        """
         total, own = self._bytes.total(), self._bytes[key]
         is_in_all = total == 0 or total + length <= self.limits.in_flight
         return is_in_all and (own == 0 or own + length <= self.limits.in_flight_each)

@@ -1,9 +1,9 @@
 """The server's door to other machines: it passes on what enrolled clients need, and no commands.
 
-Flower has one port for all: for clients, for apps, and for commands, which anybody who reaches it may give. So its
-SuperLink listens on this machine alone, and this relay stands outside. A request is a short head with one of a few
-paths, and a body whose length is said before; what else HTTP knows is refused, for two programs might read it
-differently.
+Flower has one port for all: for clients, for apps, and for commands, which anybody who reaches it
+may give. So its SuperLink listens on this machine alone, and this relay stands outside. A request
+is a short head with one of a few paths, and a body whose length is said before; what else HTTP
+knows is refused, for two programs might read it differently.
 """
 
 from __future__ import annotations
@@ -34,11 +34,18 @@ from fedblocks.flower.hosts.folders import ServerHost
 ROUTES = frozenset(
     f"/v1/fleet/{name}".encode()
     for name in (
-        "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "pull-object",
-        "push-object", "confirm-message-received",
+        "activate-node",
+        "deactivate-node",
+        "send-node-heartbeat",
+        "pull-messages",
+        "push-messages",
+        "pull-object",
+        "push-object",
+        "confirm-message-received",
     )
-)  # fmt: skip
-UNKEYED = frozenset({b"/v1/fleet/register-node", b"/v1/fleet/unregister-node"})  # keyed clients are enrolled by hand
+)
+# keyed clients are enrolled by hand
+UNKEYED = frozenset({b"/v1/fleet/register-node", b"/v1/fleet/unregister-node"})
 HEAD = 16 * KIB  # bytes of a request's first line and headers
 PIECE = 64 * KIB  # bytes of a body that are held at a time
 LINGER = 1.0  # seconds in which the other side may read an answer while it still sends
@@ -46,15 +53,26 @@ LEFTOVERS = 64  # pieces of a body that are thrown away meanwhile
 FIRST_LINE = re.compile(rb"POST (/[a-z0-9/-]+) HTTP/1\.1")
 FIELD = re.compile(rb"([A-Za-z0-9-]+):([\x20-\x7e]*)")
 LENGTH = re.compile(rb"[0-9]{1,12}")
+# headers that SuperLink and clients are shown of each other
 PASSED = frozenset(
     {
-        b"accept", b"content-type", b"flwr-public-key", b"flwr-timestamp", b"flwr-signature", b"flwr-package-name",
-        b"flwr-package-version", b"flwr-component-name", b"flwr-version-incompatibility-message",
+        b"accept",
+        b"content-type",
+        b"flwr-public-key",
+        b"flwr-timestamp",
+        b"flwr-signature",
+        b"flwr-package-name",
+        b"flwr-package-version",
+        b"flwr-component-name",
+        b"flwr-version-incompatibility-message",
     }
-)  # fmt: skip  # headers that SuperLink and clients are shown of each other
-REFUSED = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"  # whatever the reason
+)
+# whatever the reason
+REFUSED = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 CLOSING = {b"close": True, b"keep-alive": False}
-UNUSUAL = frozenset({b"transfer-encoding", b"upgrade", b"expect", b"te", b"trailer", b"proxy-connection"})
+UNUSUAL = frozenset(
+    {b"transfer-encoding", b"upgrade", b"expect", b"te", b"trailer", b"proxy-connection"}
+)
 
 Check = Callable[[Headers], Sender | None]
 
@@ -70,11 +88,16 @@ class HttpRequest:
 
 
 def parsed(block: bytes) -> HttpRequest | None:
-    """Read the head of a request; None if it has anything that clients of a federation do not send."""
+    """Read the head of a request; None if it has anything that clients of a federation
+    do not send.
+    """
     first, *lines = block.removesuffix(b"\r\n\r\n").split(b"\r\n")
     asked, fields = FIRST_LINE.fullmatch(first), [FIELD.fullmatch(line) for line in lines]
     headers = {field[1].lower(): field[2].strip(b" ") for field in fields if field}
-    length, connection = headers.get(b"content-length", b""), headers.get(b"connection", b"keep-alive").lower()
+    length, connection = (
+        headers.get(b"content-length", b""),
+        headers.get(b"connection", b"keep-alive").lower(),
+    )
     is_plain = len(headers) == len(fields) and b"host" in headers and not headers.keys() & UNUSUAL
     if not asked or not is_plain or not LENGTH.fullmatch(length) or connection not in CLOSING:
         return None
@@ -84,9 +107,15 @@ def parsed(block: bytes) -> HttpRequest | None:
 class Gateway:
     """A relay between clients and the SuperLink."""
 
-    def __init__(self, check: Check, routes: Iterable[bytes], link: httpx.AsyncClient, limits: Limits) -> None:
+    def __init__(
+        self, check: Check, routes: Iterable[bytes], link: httpx.AsyncClient, limits: Limits
+    ) -> None:
         self.check, self.routes, self.link, self.limits = check, frozenset(routes), link, limits
-        self.connections, self.flow, self.refusals = Connections(limits), ByteFlow(limits), Refusals()
+        self.connections, self.flow, self.refusals = (
+            Connections(limits),
+            ByteFlow(limits),
+            Refusals(),
+        )
 
     async def serve(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Take connections for ever; they are counted before the handshake."""
@@ -99,9 +128,13 @@ class Gateway:
                 self.refusals.count(f"not accepted, {type(error).__name__}", "")
                 await asyncio.sleep(0.05)
                 continue
-            self.connections.enter(loop.create_task(self._converse(connected, address[0], tls)), address[0])
+            self.connections.enter(
+                loop.create_task(self._converse(connected, address[0], tls)), address[0]
+            )
 
-    async def _converse(self, connected: socket.socket, address: str, tls: ssl.SSLContext | None) -> None:
+    async def _converse(
+        self, connected: socket.socket, address: str, tls: ssl.SSLContext | None
+    ) -> None:
         """Serve all requests of one connection."""
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=HEAD)
         protocol = asyncio.StreamReaderProtocol(reader)
@@ -123,7 +156,9 @@ class Gateway:
         finally:
             transport.abort()
 
-    async def exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> bool:
+    async def exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
+    ) -> bool:
         """Serve one request; return whether another may follow."""
         try:
             async with asyncio.timeout(self.limits.head_seconds):
@@ -136,7 +171,9 @@ class Gateway:
             raise
         sender = self.check(request.headers) if request and request.path in self.routes else None
         if request is None or sender is None:
-            self.refusals.count("a key" if request and request.path in self.routes else "a request", address)
+            self.refusals.count(
+                "a key" if request and request.path in self.routes else "a request", address
+            )
             return await _close(reader, writer, REFUSED)
         problem = self._problem(request, sender)
         if problem is not None:
@@ -144,27 +181,47 @@ class Gateway:
             return await _close(reader, writer, _answer(*problem))
         return await self._pass_on(request, sender, reader, writer)
 
-    def _problem(self, request: HttpRequest, sender: Sender) -> tuple[HTTPStatus, dict[str, Any]] | None:
+    def _problem(
+        self, request: HttpRequest, sender: Sender
+    ) -> tuple[HTTPStatus, dict[str, Any]] | None:
         """Return the answer that turns an enrolled client away, or None."""
         task = asyncio.current_task()
         assert task is not None
         if not self.connections.admit(task, sender.key):
             return HTTPStatus.SERVICE_UNAVAILABLE, {"reason": "connections"}
         if not sender.clock_is_right:
-            return HTTPStatus.UNAUTHORIZED, {"reason": "clock", "server_time": datetime.now(UTC).isoformat()}
+            return HTTPStatus.UNAUTHORIZED, {
+                "reason": "clock",
+                "server_time": datetime.now(UTC).isoformat(),
+            }
         if request.length > self.limits.request:
-            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"reason": "too-large", "largest": self.limits.request}
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {
+                "reason": "too-large",
+                "largest": self.limits.request,
+            }
         return None
 
     async def _pass_on(
-        self, request: HttpRequest, sender: Sender, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        request: HttpRequest,
+        sender: Sender,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> bool:
         body, is_answered = Body(reader, request.length), False
         try:
-            async with self.flow.room(sender.key, request.length), asyncio.timeout(self.limits.exchange_seconds):
-                about = [(b"content-length", b"%d" % request.length), (b"accept-encoding", b"identity")]
+            async with (
+                self.flow.room(sender.key, request.length),
+                asyncio.timeout(self.limits.exchange_seconds),
+            ):
+                about = [
+                    (b"content-length", b"%d" % request.length),
+                    (b"accept-encoding", b"identity"),
+                ]
                 headers = [*_passed_headers(request.headers.items()), *about]
-                sent = self.link.build_request("POST", request.path.decode(), headers=headers, content=body.pieces())
+                sent = self.link.build_request(
+                    "POST", request.path.decode(), headers=headers, content=body.pieces()
+                )
                 answer = await self.link.send(sent, stream=True)
                 is_answered = True
                 closing = request.closing or body.left > 0
@@ -172,8 +229,12 @@ class Gateway:
         except (httpx.HTTPError, TimeoutError) as error:
             if is_answered:
                 raise ConnectionError("the answer broke off") from error
-            self.refusals.count(f"{sender.name}, no answer from the SuperLink: {type(error).__name__}", "")
-            return await _close(reader, writer, _answer(HTTPStatus.SERVICE_UNAVAILABLE, {"reason": "busy"}))
+            self.refusals.count(
+                f"{sender.name}, no answer from the SuperLink: {type(error).__name__}", ""
+            )
+            return await _close(
+                reader, writer, _answer(HTTPStatus.SERVICE_UNAVAILABLE, {"reason": "busy"})
+            )
         return not closing or await _close(reader, writer, b"")
 
 
@@ -196,9 +257,18 @@ async def _relay(answer: httpx.Response, writer: asyncio.StreamWriter, closing: 
     """Send the SuperLink's answer on, as it comes."""
     try:
         length = answer.headers.get("content-length")
-        framing = (b"transfer-encoding", b"chunked") if length is None else (b"content-length", length.encode())
+        framing = (
+            (b"transfer-encoding", b"chunked")
+            if length is None
+            else (b"content-length", length.encode())
+        )
         connection = (b"connection", b"close" if closing else b"keep-alive")
-        writer.write(_head(HTTPStatus(answer.status_code), [*_passed_headers(answer.headers.raw), framing, connection]))
+        writer.write(
+            _head(
+                HTTPStatus(answer.status_code),
+                [*_passed_headers(answer.headers.raw), framing, connection],
+            )
+        )
         async for piece in answer.aiter_raw():
             writer.write(piece if length is not None else b"%x\r\n%b\r\n" % (len(piece), piece))
             await writer.drain()
@@ -213,18 +283,27 @@ def _passed_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes,
 
 
 def _head(status: HTTPStatus, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode(), *(name + b": " + value for name, value in headers)]
+    lines = [
+        f"HTTP/1.1 {status.value} {status.phrase}".encode(),
+        *(name + b": " + value for name, value in headers),
+    ]
     return b"\r\n".join([*lines, b"", b""])
 
 
 def _answer(status: HTTPStatus, content: dict[str, Any]) -> bytes:
     text = json.dumps(content).encode()
-    about = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(text)), (b"connection", b"close")]
+    about = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(text)),
+        (b"connection", b"close"),
+    ]
     return _head(status, about) + text
 
 
 async def _close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: bytes) -> bool:
-    """Send the last answer of a connection; discard what still comes in, or the answer could be lost."""
+    """Send the last answer of a connection; discard what still comes in, or the answer
+    could be lost.
+    """
     writer.write(answer)
     if writer.can_write_eof():
         writer.write_eof()
@@ -245,8 +324,12 @@ async def run(host: ServerHost, folder: Path) -> None:
             link = superlink(f"http://{inside}", False)
             await Gateway(anybody, ROUTES | UNKEYED, link, limits).serve(listener, None)
         else:
-            link = superlink(f"https://{inside}", ssl.create_default_context(cafile=str(folder / "ca.crt")))
-            await Gateway(Members(folder).check, ROUTES, link, limits).serve(listener, certificate(folder))
+            link = superlink(
+                f"https://{inside}", ssl.create_default_context(cafile=str(folder / "ca.crt"))
+            )
+            await Gateway(Members(folder).check, ROUTES, link, limits).serve(
+                listener, certificate(folder)
+            )
 
 
 def certificate(folder: Path) -> ssl.SSLContext:
@@ -261,7 +344,9 @@ def superlink(address: str, trust: ssl.SSLContext | bool) -> httpx.AsyncClient:
     """Return an HTTP client for the SuperLink, which ignores proxies of the environment."""
     waits = httpx.Timeout(60.0, connect=5.0)
     room = httpx.Limits(max_connections=128, max_keepalive_connections=32, keepalive_expiry=2.0)
-    return httpx.AsyncClient(base_url=address, verify=trust, timeout=waits, limits=room, trust_env=False)
+    return httpx.AsyncClient(
+        base_url=address, verify=trust, timeout=waits, limits=room, trust_env=False
+    )
 
 
 def main(folder: Path) -> None:

@@ -1,4 +1,6 @@
-"""How much of the server the other side of a connection may use; the table `[limits]` of server.toml changes it."""
+"""How much of the server the other side of a connection may use; the table `[limits]`
+of server.toml changes it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ KIB, MIB = 2**10, 2**20
 
 
 class Limits(BaseModel):
-    """Flower cuts arrays into objects of 5 MiB and sends each in a request, so that requests are small."""
+    """Flower cuts arrays into objects of 5 MiB and sends each in a request, so that
+    requests are small.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -17,9 +21,12 @@ class Limits(BaseModel):
     in_flight_each: PositiveInt = 64 * MIB  # of these, bytes of one client
     connections: PositiveInt = 1024  # of clients that have shown their key
     connections_each: PositiveInt = 16  # of these, connections of one client
-    strangers: PositiveInt = 256  # connections on which no key was shown yet; the oldest makes room for a new one
+    # connections on which no key was shown yet; the oldest makes room for a new one
+    strangers: PositiveInt = 256
     strangers_each: PositiveInt = 128  # of these, connections from one address
     handshake_seconds: PositiveFloat = 10.0  # until TLS stands
-    head_seconds: PositiveFloat = 20.0  # until a request's headers are complete, and between requests
+    # until a request's headers are complete, and between requests
+    head_seconds: PositiveFloat = 20.0
     exchange_seconds: PositiveFloat = 300.0  # until a request is sent and answered
-    wait_seconds: PositiveFloat = 20.0  # that a request waits for others to end before its client is told to try again
+    # that a request waits for others to end before its client is told to try again
+    wait_seconds: PositiveFloat = 20.0

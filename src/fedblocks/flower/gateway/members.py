@@ -1,7 +1,9 @@
-"""Who may come in: the clients whose names are in server.toml and whose requests are signed with their keys.
+"""Who may come in: the clients whose names are in server.toml and whose requests are signed with
+their keys.
 
-Flower's client sends its public key, the time, and a signature of the time with every request. These headers are
-checked before a byte of the body is read, and the files are looked at again when they have changed.
+Flower's client sends its public key, the time, and a signature of the time with every request.
+These headers are checked before a byte of the body is read, and the files are looked at again when
+they have changed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from fedblocks.flower.keys.certificates import CURVE, public_key
 
 KEY, TIME, SIGNATURE = b"flwr-public-key", b"flwr-timestamp", b"flwr-signature"
 AHEAD, BEHIND = 5.0, 305.0  # seconds that a client's clock may be off, as Flower has them
-LOOK = 1.0  # seconds between two looks at the key files; server.toml is looked at with every request
+# seconds between two looks at the key files; server.toml is looked at with every request
+LOOK = 1.0
 
 Headers = Mapping[bytes, bytes]
 Stamp = tuple[int, int, int]
@@ -46,10 +49,12 @@ class Members:
         self.folder = folder
         self._names: dict[bytes, str] = {}  # a key as the header has it -> its client
         self._keys: dict[bytes, ec.EllipticCurvePublicKey] = {}
-        # Signatures of strangers are checked too, so that the time of an answer does not tell which keys are enrolled.
+        # Signatures of strangers are checked too, so that the time of an answer does not tell which
+        # keys are enrolled.
         self._nobody = ec.generate_private_key(CURVE).public_key()
         self._list: Stamp | None = None  # of the server.toml that was read
-        self._files: dict[Path, Stamp | None] = {}  # key files that were read, and those that are missing
+        # key files that were read, and those that are missing
+        self._files: dict[Path, Stamp | None] = {}
         self._looked = 0.0
 
     def check(self, headers: Headers) -> Sender | None:
@@ -58,17 +63,29 @@ class Members:
         claimed = headers.get(KEY, b"")
         try:
             signature = b64decode(headers.get(SIGNATURE, b""), validate=True)
-            self._keys.get(claimed, self._nobody).verify(signature, headers.get(TIME, b""), ec.ECDSA(hashes.SHA256()))
-            age = (datetime.now(UTC) - datetime.fromisoformat(headers[TIME].decode("ascii"))).total_seconds()
+            self._keys.get(claimed, self._nobody).verify(
+                signature, headers.get(TIME, b""), ec.ECDSA(hashes.SHA256())
+            )
+            age = (
+                datetime.now(UTC) - datetime.fromisoformat(headers[TIME].decode("ascii"))
+            ).total_seconds()
         except (InvalidSignature, binascii.Error, KeyError, ValueError, TypeError, OverflowError):
             return None
-        return Sender(self._names[claimed], claimed, -AHEAD < age < BEHIND) if claimed in self._names else None
+        return (
+            Sender(self._names[claimed], claimed, -AHEAD < age < BEHIND)
+            if claimed in self._names
+            else None
+        )
 
     def _refresh(self) -> None:
-        """Read the files again if they have changed; with a server.toml that cannot be read nobody comes in."""
+        """Read the files again if they have changed; with a server.toml that cannot be
+        read nobody comes in.
+        """
         current = stamp(self.folder / ServerHost.file())
         is_due = time.monotonic() - self._looked > LOOK
-        if current == self._list and not (is_due and any(stamp(file) != old for file, old in self._files.items())):
+        if current == self._list and not (
+            is_due and any(stamp(file) != old for file, old in self._files.items())
+        ):
             self._looked = time.monotonic() if is_due else self._looked
             return
         self._names, self._keys, self._list = {}, {}, None

@@ -1,4 +1,6 @@
-"""A log of refused requests, seldom and in our own words, so that nobody outside can fill or forge it."""
+"""A log of refused requests, seldom and in our own words, so that nobody outside can
+fill or forge it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class Refusals:
         self._printed = 0.0
 
     def count(self, what: str, address: str) -> None:
-        """Count one refusal; `what` holds no byte that the other side chose, and `address` is the system's."""
+        """Count one refusal; `what` holds no byte that the other side chose, and
+        `address` is the system's.
+        """
         self._counts[f"{what} ({address})" if address else what] += 1
         if len(self._counts) > KINDS:
             self._counts = Counter({"of many kinds": self._counts.total()})

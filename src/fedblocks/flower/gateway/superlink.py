@@ -1,8 +1,10 @@
-"""Start Flower's SuperLink so that only our own user may use it, and its database waits for other writers.
+"""Start Flower's SuperLink so that only our own user may use it, and its database waits for other
+writers.
 
-On loopback everybody with an account reaches its port, and Flower asks nobody who gives a command or takes an app's
-place, and reads what clients send before it looks at their keys. Clients come through the gateway, which is of our own
-user. The kernel knows to whom the other end of a connection belongs.
+On loopback everybody with an account reaches its port, and Flower asks nobody who gives a command
+or takes an app's place, and reads what clients send before it looks at their keys. Clients come
+through the gateway, which is of our own user. The kernel knows to whom the other end of a
+connection belongs.
 """
 
 from __future__ import annotations
@@ -37,7 +39,13 @@ class OwnUser:
         if scope["type"] == "lifespan" or scope.get("path", "") == HEALTH or is_ours(scope):
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 404,
+                    "headers": [(b"content-length", b"0")],
+                }
+            )
             await send({"type": "http.response.body", "body": b""})
 
 
@@ -50,7 +58,8 @@ def is_ours(scope: Message) -> bool:
 def owner_of(local: Address, remote: Address) -> int | None:
     """Return the user of a socket of this machine, or None if nobody holds it.
 
-    Sockets that were closed show user 0 until they are forgotten, so only those that are open count.
+    Sockets that were closed show user 0 until they are forgotten, so only those that are open
+    count.
     """
     try:
         wanted = [(prefix + _written(local), prefix + _written(remote)) for prefix in ("", MAPPED)]
@@ -71,7 +80,9 @@ def _written(address: Address) -> str:
 
 
 def wait_longer(connection: Any, *_: object) -> None:
-    """Wait longer for other writers: Flower gives up after 5 s, and then an upload of a client is lost."""
+    """Wait longer for other writers: Flower gives up after 5 s, and then an upload of a
+    client is lost.
+    """
     connection.execute(f"PRAGMA busy_timeout = {WAIT}")
 
 

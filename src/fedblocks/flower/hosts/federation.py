@@ -1,4 +1,6 @@
-"""Runs of a real federation: on this machine alone, or on the server that `fedblocks federation server` runs."""
+"""Runs of a real federation: on this machine alone, or on the server that `fedblocks
+federation server` runs.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
         store_constants(path, prepared.setting.methods)
         folder.set_status("interrupted")  # until the server's app begins
         folder.store.set_meta("federation", prepared.setting.data.hash())
-        folder.store.set_meta(REAL, f"run-{folder.store.path.stat().st_ino:x}-{path.name}"[:60].replace(".", "-"))
+        folder.store.set_meta(
+            REAL, f"run-{folder.store.path.stat().st_ino:x}-{path.name}"[:60].replace(".", "-")
+        )
         for text in notes:
             folder.store.note(text)
     return path.resolve()
@@ -49,7 +53,9 @@ def job_for(path: Path, federation: str, **choices: Any) -> ServerJob:
     with RunFolder.open(path) as folder:
         run, config = folder.store.meta(REAL), config_of(folder)
     if run is None:
-        raise RunFolderError(f"{path} is a simulated run", "go on with it by: fedblocks resume FOLDER")
+        raise RunFolderError(
+            f"{path} is a simulated run", "go on with it by: fedblocks resume FOLDER"
+        )
     spec = RunSpec.of(config, shape_of(config), federation, run)
     return ServerJob(folder=str(path), spec=spec, **choices)
 
@@ -62,7 +68,9 @@ def local(
     on_note: OnNote,
     port: int | None = None,
 ) -> RunResult:
-    """Carry out a run with a whole federation on this machine: certificates, keys, a server and its clients."""
+    """Carry out a run with a whole federation on this machine: certificates, keys, a
+    server and its clients.
+    """
     launch.need_flower()
 
     def tell(text: str) -> None:
@@ -77,7 +85,9 @@ def local(
             for name in held:
                 start_client(processes, base / name, name)
             tell(f"starting {len(held)} nodes, and the app that goes through the rounds")
-            job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
+            job = running.submit(
+                server, job_for(path, host.federation, kind="train", **choices)
+            ).name
             return watch(path, on_round, on_note, lambda: _tend(processes, server, job, tell))
     except KeyboardInterrupt as error:
         raise stopped(path, "local") from error
@@ -89,11 +99,15 @@ def stopped(path: Path, command: str) -> Interrupted:
         done = folder.store.last_round() or 0
         if folder.status == "interrupted":
             folder.set_status("interrupted")  # also where its app was killed before it could say so
-    return Interrupted(f"stopped after round {done}", f"go on with: fedblocks federation {command} {path}")
+    return Interrupted(
+        f"stopped after round {done}", f"go on with: fedblocks federation {command} {path}"
+    )
 
 
 def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = False) -> list[str]:
-    """Make folders for a server and this many nodes on this machine, and deal the clients out to them."""
+    """Make folders for a server and this many nodes on this machine, and deal the
+    clients out to them.
+    """
     if (base / "server" / "server.toml").exists():  # the run goes on, its clients where they were
         _forget_connections(base / "server")
         return sorted(ServerHost.read(base / "server").clients)
@@ -104,14 +118,26 @@ def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fa
     held = {node_name(n): everybody[n::nodes] for n in range(nodes) if everybody[n::nodes]}
     device = device_of(config)[0].type
     data = config.resolved()["data"]
-    set_up(base, "127.0.0.1", held, port, launch.free_port(), insecure, data=data, device=device, pictures=True)
+    set_up(
+        base,
+        "127.0.0.1",
+        held,
+        port,
+        launch.free_port(),
+        insecure,
+        data=data,
+        device=device,
+        pictures=True,
+    )
     agreed = {name: int(shape.train.sizes[list(numbers)].sum()) for name, numbers in held.items()}
     ServerHost.read(base / "server").model_copy(update={"examples": agreed}).write(base / "server")
     return sorted(held)
 
 
 def _forget_connections(server: Path) -> None:
-    """Remove Flower's table, which would say for a minute that nodes are connected that have ended."""
+    """Remove Flower's table, which would say for a minute that nodes are connected that
+    have ended.
+    """
     for stale in [*server.glob("flower.db*"), *server.glob("jobs/*.json")]:
         stale.unlink()
 
@@ -123,16 +149,22 @@ def _tend(processes: ProcessGroup, server: Path, job: str, tell: Callable[[str],
 
 
 def check_job(server: Path, name: str) -> None:
-    """Stop watching a job that failed before it could write to its run folder, or that somebody stopped."""
+    """Stop watching a job that failed before it could write to its run folder, or that
+    somebody stopped.
+    """
     record = load_job(server, name)
     if record.status == "failed":
         raise UserError(record.reason, f"see {server / 'logs' / 'superexec.log'}")
     if record.status == "stopped":
         path = record.job.folder
-        raise Interrupted("the run was stopped", f"go on with: fedblocks federation run {path} --server {server}")
+        raise Interrupted(
+            "the run was stopped", f"go on with: fedblocks federation run {path} --server {server}"
+        )
 
 
-def go_on(server: Path, path: Path, choices: Choices, on_round: OnRound, on_note: OnNote) -> RunResult:
+def go_on(
+    server: Path, path: Path, choices: Choices, on_round: OnRound, on_note: OnNote
+) -> RunResult:
     """Carry out a run on a federation's server, new or begun, and watch it."""
     launch.need_flower()
     host = ServerHost.read(server)
@@ -141,5 +173,8 @@ def go_on(server: Path, path: Path, choices: Choices, on_round: OnRound, on_note
     try:
         return watch(path, on_round, on_note, lambda: check_job(server, job))
     except KeyboardInterrupt as error:
-        fix = f"see it with: fedblocks federation status {server}; end it with: fedblocks federation stop {server}"
+        fix = (
+            f"see it with: fedblocks federation status {server}; end it with: fedblocks "
+            f"federation stop {server}"
+        )
         raise Interrupted("no longer watching; the run goes on", fix) from error

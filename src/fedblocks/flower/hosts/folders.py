@@ -1,4 +1,6 @@
-"""The folders of a federation's machines: `server.toml` for the server, `client.toml` for a machine with clients."""
+"""The folders of a federation's machines: `server.toml` for the server, `client.toml`
+for a machine with clients.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.client.policy import Allow
@@ -19,7 +28,9 @@ from fedblocks.flower.keys.private_files import private_folder, write_private
 
 PORT = 8443
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$"  # of a federation or a key: also a file's name
-MACHINE = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
+MACHINE = re.compile(
+    r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
+)
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Host = TypeVar("Host", bound="_Host")
 
@@ -56,7 +67,9 @@ class _Host(BaseModel):
         raise NotImplementedError
 
     def write(self, folder: Path, after: str = "") -> None:
-        """Store the configuration in a folder, with more text after it; readers see the old one or the new."""
+        """Store the configuration in a folder, with more text after it; readers see the
+        old one or the new.
+        """
         text = tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
         write_private(private_folder(folder) / self.file(), (text + after).encode())
 
@@ -70,9 +83,12 @@ class ServerHost(_Host):
     inner_port: int = Field(default=PORT + 1, ge=1, le=65535)  # of the SuperLink, on loopback
     bind: str = "0.0.0.0"  # where to listen
     insecure: bool = False
-    clients: dict[Name, tuple[int, ...]] = {}  # name of a public key in clients/ -> the clients that it stands for
-    examples: dict[Name, Annotated[int, Field(ge=0)]] = {}  # name -> training examples agreed on, of all its clients
-    largest_examples: int | None = Field(default=None, ge=1)  # of a client without them; default: 5 x the median
+    # name of a public key in clients/ -> the clients that it stands for
+    clients: dict[Name, tuple[int, ...]] = {}
+    # name -> training examples agreed on, of all its clients
+    examples: dict[Name, Annotated[int, Field(ge=0)]] = {}
+    # of a client without them; default: 5 x the median
+    largest_examples: int | None = Field(default=None, ge=1)
     since: dict[Name, str] = {}  # name -> when its key was enrolled
     limits: Limits | None = None  # of what the other side of a connection may use
 
@@ -99,7 +115,8 @@ class ClientHost(_Host):
     federation: Name
     name: Name | None = None  # of its key
     server: str  # NAME:PORT
-    clients: tuple[int, ...] = Field(min_length=1)  # numbers of the clients whose data are here, usually one
+    # numbers of the clients whose data are here, usually one
+    clients: tuple[int, ...] = Field(min_length=1)
     device: Literal["cpu", "cuda"] = "cpu"
     insecure: bool = False
     tags: dict[str, int] = {}
@@ -126,7 +143,10 @@ def address_of(text: str, default: int | None = None) -> tuple[str, int]:
     """Read the name and the port of a server's machine."""
     machine, _, port = text.partition(":") if ":" in text else (text, "", str(default or ""))
     if MACHINE.fullmatch(machine) is None or (port and not (port.isascii() and port.isdigit())):
-        raise UserError(f'"{text}" does not name a machine', "write fl.example.org:8443 or 192.0.2.7:8443, no more")
+        raise UserError(
+            f'"{text}" does not name a machine',
+            "write fl.example.org:8443 or 192.0.2.7:8443, no more",
+        )
     if not port or not 1 <= int(port) <= 65535:
         raise UserError(f'"{text}" has no port from 1 to 65535', f"write {machine}:{PORT}")
     return machine, int(port)
@@ -144,4 +164,6 @@ def refuse_insecure(insecure: bool, *hosts: str) -> None:
     """Refuse to go without TLS and keys where others could read and change everything."""
     far = [host for host in hosts if not is_loopback(host)]
     if insecure and far:
-        raise ValueError(f"insecure: {far[0]} is not this machine alone; certificates and keys are needed there")
+        raise ValueError(
+            f"insecure: {far[0]} is not this machine alone; certificates and keys are needed there"
+        )

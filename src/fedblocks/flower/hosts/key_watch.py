@@ -16,7 +16,9 @@ AGAIN = 30.0  # seconds until keys that Flower did not take are tried again
 
 
 def check_server(folder: Path, tell: Tell) -> None:
-    """Refuse a server's certificates and keys if they are wrong, and warn of those that expire soon."""
+    """Refuse a server's certificates and keys if they are wrong, and warn of those that
+    expire soon.
+    """
     host = ServerHost.read(folder)
     if not host.insecure:
         from fedblocks.flower.keys import certificates as pki
@@ -31,7 +33,8 @@ class KeyWatch:
 
     folder: Path
     tell: Tell
-    _seen: tuple[int, int] = field(init=False)  # of server.toml, which is written anew with every change
+    # of server.toml, which is written anew with every change
+    _seen: tuple[int, int] = field(init=False)
     _failed: bool = False
 
     def __post_init__(self) -> None:
@@ -39,7 +42,9 @@ class KeyWatch:
 
     def follow(self, processes: ProcessGroup) -> None:
         """Tell Flower what changed; if that fails, say so and try again later."""
-        if (state := self._state()) == self._seen and not (self._failed and processes.due("keys", AGAIN)):
+        if (state := self._state()) == self._seen and not (
+            self._failed and processes.due("keys", AGAIN)
+        ):
             return
         self._seen = state
         try:

@@ -35,28 +35,52 @@ SERVER = "FEDBLOCKS_SERVER"  # where the server's app finds its folder
 def need_flower() -> None:
     """Say what to install where Flower is missing."""
     if find_spec("flwr") is None:
-        raise UserError("a real federation needs Flower, which is not installed", "pip install 'fedblocks[flower]'")
+        raise UserError(
+            "a real federation needs Flower, which is not installed",
+            "pip install 'fedblocks[flower]'",
+        )
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a federation's processes: Flower's home is in this folder, and nothing is sent out."""
+    """Return the environment of a federation's processes: Flower's home is in this
+    folder, and nothing is sent out.
+    """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**QUIET, "FLWR_HOME": str(folder / "flower"), "PATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def superlink(host: ServerHost, folder: Path) -> list[str]:
-    """Return the command of Flower's server, which keeps its state in a file and runs apps in other processes."""
+    """Return the command of Flower's server, which keeps its state in a file and runs
+    apps in other processes.
+    """
     command = [sys.executable, "-m", "fedblocks.flower.gateway.superlink", "--isolation", "process"]
     command += ["--host", "127.0.0.1", "--port", str(host.inner_port)]
-    command += ["--database", str(folder / "flower.db"), "--disable-runtime-dependency-installation"]
+    command += [
+        "--database",
+        str(folder / "flower.db"),
+        "--disable-runtime-dependency-installation",
+    ]
     if host.insecure:
         return [*command, "--insecure"]
-    secured = ["--ssl-ca-certfile", str(folder / "ca.crt"), "--ssl-certfile", str(folder / "server.crt")]
-    return [*command, *secured, "--ssl-keyfile", str(folder / "server.key"), "--enable-supernode-auth"]
+    secured = [
+        "--ssl-ca-certfile",
+        str(folder / "ca.crt"),
+        "--ssl-certfile",
+        str(folder / "server.crt"),
+    ]
+    return [
+        *command,
+        *secured,
+        "--ssl-keyfile",
+        str(folder / "server.key"),
+        "--enable-supernode-auth",
+    ]
 
 
 def superexec(host: ServerHost, folder: Path) -> list[str]:
-    """Return the command of the process that starts the server's app, and outlives a SuperLink that is killed."""
+    """Return the command of the process that starts the server's app, and outlives a
+    SuperLink that is killed.
+    """
     secured = ["--insecure"] if host.insecure else ["--root-certificates", str(folder / "ca.crt")]
     return ["flower-superexec", *secured, "--runtime-api-address", f"127.0.0.1:{host.inner_port}"]
 
@@ -67,20 +91,28 @@ def connect(host: ServerHost, folder: Path) -> None:
     link = {"address": f"127.0.0.1:{host.inner_port}", **secured}
     home = folder / "flower"
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": "federation", "federation": link}}))
+    (home / "config.toml").write_text(
+        tomli_w.dumps({"superlink": {"default": "federation", "federation": link}})
+    )
 
 
 def ask(folder: Path, *words: str) -> dict[str, Any]:
     """Run one of Flower's commands and return its answer."""
     environment_ = {**os.environ, **environment(folder)}
-    done = subprocess.run(["flwr", *words, "--format", "json"], env=environment_, capture_output=True, text=True)
+    done = subprocess.run(
+        ["flwr", *words, "--format", "json"], env=environment_, capture_output=True, text=True
+    )
     try:
         answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError as error:
         text = (done.stderr or done.stdout).strip()[-300:]
-        raise UserError(f"flwr {words[0]} failed: {text}", "see that the server is running") from error
+        raise UserError(
+            f"flwr {words[0]} failed: {text}", "see that the server is running"
+        ) from error
     if not answer.get("success", done.returncode == 0):
-        raise UserError(f"flwr {words[0]} failed: {answer.get('error-message', answer)}", "see the server's log")
+        raise UserError(
+            f"flwr {words[0]} failed: {answer.get('error-message', answer)}", "see the server's log"
+        )
     return answer
 
 
@@ -100,7 +132,9 @@ def refuse_used(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             fix = "stop what uses it, or choose another port"
-            raise UserError(f"port {port} of {host} cannot be used: {error.strerror}", fix) from error
+            raise UserError(
+                f"port {port} of {host} cannot be used: {error.strerror}", fix
+            ) from error
 
 
 def healthy(host: ServerHost, folder: Path) -> bool:
@@ -124,7 +158,9 @@ def is_open(host: ServerHost) -> bool:
         return False
 
 
-def until(is_ready: Callable[[], bool], seconds: float, check: Callable[[], object], what: str) -> None:
+def until(
+    is_ready: Callable[[], bool], seconds: float, check: Callable[[], object], what: str
+) -> None:
     """Wait until `is_ready`; `check` is called all the while, and may raise."""
     end = time.monotonic() + seconds
     while not is_ready():

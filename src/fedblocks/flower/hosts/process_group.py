@@ -1,4 +1,6 @@
-"""Processes that belong together: started with a log each, watched, and ended with everything that they started."""
+"""Processes that belong together: started with a log each, watched, and ended with
+everything that they started.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from types import FrameType, TracebackType
 from fedblocks.core.errors import UserError
 from fedblocks.flower.keys.private_files import OTHERS, SECRET, private_folder
 
-MARK = "FEDBLOCKS_PROCESS_GROUP"  # in the environment of every process of a group, and of all that these start
+# in the environment of every process of a group, and of all that these start
+MARK = "FEDBLOCKS_PROCESS_GROUP"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 GRACE = 8.0  # seconds to end by oneself
 _PR_SET_PDEATHSIG = 1
@@ -35,28 +38,42 @@ class ProcessGroup:
     commands: dict[str, tuple[list[str], dict[str, str]]] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     restarts: int = 0
-    _last: dict[str, float] = field(default_factory=dict)  # what is done now and then -> when it was done
+    # what is done now and then -> when it was done
+    _last: dict[str, float] = field(default_factory=dict)
 
     def start(self, name: str, command: Sequence[str], **more: str) -> subprocess.Popen[bytes]:
         """Start a process; what it says goes to its log."""
         private_folder(self.logs)
         self.commands[name] = (list(command), more)
         environment = {**os.environ, **self.environment, **more, MARK: self.mark}
-        with open(os.open(self.log(name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, SECRET), "ab") as log:
+        with open(
+            os.open(self.log(name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, SECRET), "ab"
+        ) as log:
             self.running[name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                start_new_session=True, preexec_fn=_end_with_parent, umask=OTHERS,
-            )  # fmt: skip
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+                umask=OTHERS,
+            )
         return self.running[name]
 
     def check(self) -> None:
         """Raise UserError if a process has ended."""
         for name, process in self.running.items():
             if (code := process.poll()) is not None:
-                raise UserError(f"{name} ended with code {code}: {self.last_words(name)}", f"see {self.log(name)}")
+                raise UserError(
+                    f"{name} ended with code {code}: {self.last_words(name)}",
+                    f"see {self.log(name)}",
+                )
 
     def revive(self, most: int = 20) -> list[str]:
-        """Start processes again that have ended, and return their names; more than `most` restarts are an error."""
+        """Start processes again that have ended, and return their names; more than
+        `most` restarts are an error.
+        """
         ended = [name for name, process in self.running.items() if process.poll() is not None]
         self.restarts += len(ended)
         if self.restarts > most:
@@ -84,7 +101,9 @@ class ProcessGroup:
         return " | ".join(line for line in plain if line)[-600:] or "it said nothing"
 
     def stop(self) -> None:
-        """End all processes, by SIGTERM and then by SIGKILL; those that they started are known by their mark."""
+        """End all processes, by SIGTERM and then by SIGKILL; those that they started
+        are known by their mark.
+        """
         for process in self.running.values():
             _signal(process.pid, signal.SIGTERM)
         end = time.monotonic() + GRACE
@@ -109,7 +128,12 @@ class ProcessGroup:
     def __enter__(self) -> ProcessGroup:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.stop()
 
 

@@ -33,7 +33,9 @@ READY = 60.0  # seconds that a SuperLink may take to start on a busy machine
 
 
 def start_server(processes: ProcessGroup, folder: Path, tell: Tell) -> ServerHost:
-    """Start the SuperLink, the process that starts apps, and the gateway that lets enrolled clients in."""
+    """Start the SuperLink, the process that starts apps, and the gateway that lets
+    enrolled clients in.
+    """
     host = ServerHost.read(folder)
     for address, port in ((host.bind, host.port), ("127.0.0.1", host.inner_port)):
         launch.refuse_used(address, port)
@@ -41,8 +43,11 @@ def start_server(processes: ProcessGroup, folder: Path, tell: Tell) -> ServerHos
     tell("starting the server")
     processes.start("superlink", launch.superlink(host, folder))
     launch.until(lambda: launch.healthy(host, folder), READY, processes.check, "the SuperLink")
-    processes.start("superexec", launch.superexec(host, folder), **{launch.POLL: "1"})  # runs are started seldom
-    processes.start("gateway", [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(folder)])
+    # runs are started seldom
+    processes.start("superexec", launch.superexec(host, folder), **{launch.POLL: "1"})
+    processes.start(
+        "gateway", [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(folder)]
+    )
     enrol(host, folder, tell)
     launch.until(lambda: launch.is_open(host), READY, processes.check, "the gateway")
     return host
@@ -57,8 +62,15 @@ def enrol(host: ServerHost, folder: Path, tell: Tell) -> None:
     from fedblocks.flower.keys.certificates import public_key
 
     with locked(folder), _control(host, folder) as control:
-        wanted = {public_key(folder / "clients" / f"{name}.pub"): name for name in ServerHost.read(folder).clients}
-        nodes = [node for node in control.ListNodes(ListNodesRequest()).nodes_info if node.status != "unregistered"]
+        wanted = {
+            public_key(folder / "clients" / f"{name}.pub"): name
+            for name in ServerHost.read(folder).clients
+        }
+        nodes = [
+            node
+            for node in control.ListNodes(ListNodesRequest()).nodes_info
+            if node.status != "unregistered"
+        ]
         known = {bytes(node.public_key): node.node_id for node in nodes}
         if new := wanted.keys() - known.keys():
             tell(f"enrolling {', '.join(sorted(wanted[key] for key in new))}")
@@ -77,11 +89,15 @@ def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
     from httpx import HTTPError
 
     trusted = None if host.insecure else (folder / "ca.crt").read_bytes()
-    control = ControlHttpClient.from_server_address(f"127.0.0.1:{host.inner_port}", host.insecure, trusted, [])
+    control = ControlHttpClient.from_server_address(
+        f"127.0.0.1:{host.inner_port}", host.insecure, trusted, []
+    )
     try:
         yield control
     except (HTTPError, ValueError) as error:
-        raise UserError(f"Flower's table of keys was not changed: {error}", "see that the server is running") from error
+        raise UserError(
+            f"Flower's table of keys was not changed: {error}", "see that the server is running"
+        ) from error
     finally:
         control.close()
 
@@ -97,7 +113,8 @@ def submit(server: Path, job: ServerJob) -> JobRecord:
 def _start(server: Path, record: JobRecord) -> JobRecord:
     """Hand a job to Flower, for the first time or again."""
     app = write_app(server / "jobs" / record.name, record.name)
-    update_job(server, record.name, status="submitted", submissions=record.submissions + 1)  # its app may begin at once
+    # its app may begin at once
+    update_job(server, record.name, status="submitted", submissions=record.submissions + 1)
     try:
         number = str(launch.ask(server, "run", str(app))["run-id"])
     except UserError as error:
@@ -109,8 +126,14 @@ def _start(server: Path, record: JobRecord) -> JobRecord:
 
 
 def _refuse_going_on(server: Path, folder: str) -> None:
-    if any(record.job.kind == "train" and record.job.folder == folder for record in unfinished_jobs(server)):
-        fix = f"see it with: fedblocks federation status {server}; end it with: fedblocks federation stop {server}"
+    if any(
+        record.job.kind == "train" and record.job.folder == folder
+        for record in unfinished_jobs(server)
+    ):
+        fix = (
+            f"see it with: fedblocks federation status {server}; end it with: fedblocks "
+            f"federation stop {server}"
+        )
         raise UserError(f"the server is training {folder} already", fix)
 
 
@@ -134,7 +157,11 @@ def take_up(server: Path, tell: Tell) -> None:
     """Submit jobs again whose app had begun and is gone."""
     for record in unfinished_jobs(server):
         if record.status == "running" and not is_worked_on(server, record.name):
-            what = "going on from the last round that it stored" if record.job.kind == "train" else "starting it again"
+            what = (
+                "going on from the last round that it stored"
+                if record.job.kind == "train"
+                else "starting it again"
+            )
             _submit_again(server, record, f"the app of {record.name} is gone; {what}", tell)
 
 
@@ -146,7 +173,9 @@ def check_submitted(server: Path, tell: Tell) -> None:
         said = flower_status(server, record.flower_run)
         if said.startswith(OVER) and load_job(server, record.name).status == "submitted":
             if record.submissions < MOST:
-                _submit_again(server, record, f"{record.name} did not begin ({said}); starting it again", tell)
+                _submit_again(
+                    server, record, f"{record.name} did not begin ({said}); starting it again", tell
+                )
             else:
                 reason = f"the server's app did not begin {record.submissions} times: {said}"
                 update_job(server, record.name, status="failed", reason=reason)
@@ -165,7 +194,9 @@ def _submit_again(server: Path, record: JobRecord, text: str, tell: Tell) -> Non
 
 
 def flower_status(server: Path, number: str) -> str:
-    """Return what Flower says of a run: pending, starting, running, finished:...; `unknown` if it has forgotten it."""
+    """Return what Flower says of a run: pending, starting, running, finished:...;
+    `unknown` if it has forgotten it.
+    """
     try:
         runs = launch.ask(server, "list", "--run-id", number).get("runs", [])
     except UserError:

@@ -1,4 +1,6 @@
-"""The server of a federation: run it, ask for its status, stop its jobs, give new clients their models."""
+"""The server of a federation: run it, ask for its status, stop its jobs, give new
+clients their models.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from fedblocks.flower.hosts.federation import job_for
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.key_watch import KeyWatch, check_server
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
-from fedblocks.flower.server.jobs import JobRecord, all_jobs, is_worked_on, load_job, unfinished_jobs, update_job
+from fedblocks.flower.server.jobs import (
+    JobRecord,
+    all_jobs,
+    is_worked_on,
+    load_job,
+    unfinished_jobs,
+    update_job,
+)
 from fedblocks.runs.storage.folder import RunFolder
 
 Tell = Callable[[str], None]
@@ -21,7 +30,9 @@ TEND = 1.0  # seconds between two looks at the processes
 
 
 def host_server(folder: Path, tell: Tell) -> None:
-    """Run the server of a federation until Ctrl-C or SIGTERM; jobs that a kill interrupted are resumed."""
+    """Run the server of a federation until Ctrl-C or SIGTERM; jobs that a kill
+    interrupted are resumed.
+    """
     launch.need_flower()
     folder = folder.resolve()
     variables = {**launch.environment(folder), launch.SERVER: str(folder)}
@@ -31,7 +42,10 @@ def host_server(folder: Path, tell: Tell) -> None:
             check_server(folder, tell)
             keys = KeyWatch(folder, tell)  # before the keys are read: no change is missed
             host = running.start_server(processes, folder, tell)
-            tell(f"ready: {len(host.clients)} machines with keys may connect to {host.address}:{host.port}")
+            tell(
+                f"ready: {len(host.clients)} machines with keys may connect to "
+                f"{host.address}:{host.port}"
+            )
             while True:
                 keys.follow(processes)
                 running.look_after(processes, folder, tell)
@@ -54,17 +68,26 @@ def _without_repeats(tell: Tell) -> Tell:
 
 
 def status_of(folder: Path) -> list[dict[str, object]]:
-    """Return rows for the federation, its certificates, its nodes, all unfinished jobs and the last finished one."""
+    """Return rows for the federation, its certificates, its nodes, all unfinished jobs
+    and the last finished one.
+    """
     launch.need_flower()
     host = ServerHost.read(folder)
     nodes = launch.ask(folder, "supernode", "list").get("nodes", [])
     rows: list[dict[str, object]] = [
-        {"what": "node", "name": str(node.get("node-id")), "status": node.get("status")} for node in nodes
+        {"what": "node", "name": str(node.get("node-id")), "status": node.get("status")}
+        for node in nodes
     ]
     jobs = all_jobs(folder)
     ended = [record for record in jobs if record.is_over][-1:]
-    rows += [_describe(record) for record in [*ended, *(record for record in jobs if not record.is_over)]]
-    own: dict[str, object] = {"what": "federation", "name": host.federation, "status": f"{host.address}:{host.port}"}
+    rows += [
+        _describe(record) for record in [*ended, *(record for record in jobs if not record.is_over)]
+    ]
+    own: dict[str, object] = {
+        "what": "federation",
+        "name": host.federation,
+        "status": f"{host.address}:{host.port}",
+    }
     return [own, *_certificates(host, folder), *rows]
 
 
@@ -75,7 +98,10 @@ def _certificates(host: ServerHost, folder: Path) -> list[dict[str, object]]:
     from fedblocks.flower.keys import certificates as pki
 
     certificates = {name: pki.load_certificate(folder / name) for name in ("server.crt", "ca.crt")}
-    return [{"what": "certificate", "name": name, "status": pki.term_of(own)} for name, own in certificates.items()]
+    return [
+        {"what": "certificate", "name": name, "status": pki.term_of(own)}
+        for name, own in certificates.items()
+    ]
 
 
 def _describe(record: JobRecord) -> dict[str, object]:
@@ -86,25 +112,36 @@ def _describe(record: JobRecord) -> dict[str, object]:
     except UserError:
         done = ", its folder is gone"
     why = f": {record.reason}" if record.reason else ""
-    return {"what": record.job.kind, "name": record.job.folder, "status": f"{record.status}{done}{why}"}
+    return {
+        "what": record.job.kind,
+        "name": record.job.folder,
+        "status": f"{record.status}{done}{why}",
+    }
 
 
 def stop_jobs(server: Path, folder: Path | None = None) -> list[JobRecord]:
-    """Stop all jobs, or those of one run folder; what is stored stays, and runs can be continued."""
+    """Stop all jobs, or those of one run folder; what is stored stays, and runs can be
+    continued.
+    """
     launch.need_flower()
     jobs = [r for r in unfinished_jobs(server) if folder is None or Path(r.job.folder) == folder]
     if not jobs:
         raise UserError("no job is running there", f"see: fedblocks federation status {server}")
     if folder is None and len({record.job.folder for record in jobs}) > 1:
         names = ", ".join(sorted({record.job.folder for record in jobs}))
-        raise UserError(f"several runs have jobs: {names}", f"name one: fedblocks federation stop {server} FOLDER")
+        raise UserError(
+            f"several runs have jobs: {names}",
+            f"name one: fedblocks federation stop {server} FOLDER",
+        )
     for record in jobs:
         _stop(server, record)
     return jobs
 
 
 def _stop(server: Path, record: JobRecord) -> None:
-    """Stop a job: first in its file, so that it is not resumed; then in Flower, which ends its app."""
+    """Stop a job: first in its file, so that it is not resumed; then in Flower, which
+    ends its app.
+    """
     update_job(server, record.name, status="stopped")
     try:
         launch.ask(server, "stop", record.flower_run)
@@ -112,10 +149,14 @@ def _stop(server: Path, record: JobRecord) -> None:
         if is_worked_on(server, record.name):
             update_job(server, record.name, status=record.status)
             raise
-    launch.until(lambda: not is_worked_on(server, record.name), GONE, lambda: None, "the end of the job")
+    launch.until(
+        lambda: not is_worked_on(server, record.name), GONE, lambda: None, "the end of the job"
+    )
 
 
-def adapt(server: Path, path: Path, clients: list[int], tell: Tell, seconds: float, patience: float) -> None:
+def adapt(
+    server: Path, path: Path, clients: list[int], tell: Tell, seconds: float, patience: float
+) -> None:
     """Give clients that never took part their models from a trained run, which stays as it is."""
     launch.need_flower()
     host = ServerHost.read(server)
@@ -124,15 +165,22 @@ def adapt(server: Path, path: Path, clients: list[int], tell: Tell, seconds: flo
     with RunFolder.open(path) as folder:
         if folder.store.last_round() is None:
             raise RunFolderError(f"{path} has no rounds yet", "train first")
-        before = max((row["rowid"] for row in folder.store.rows("SELECT rowid FROM notes")), default=0)
-    job = job_for(path, host.federation, kind="adapt", clients=clients, seconds=seconds, patience=patience)
+        before = max(
+            (row["rowid"] for row in folder.store.rows("SELECT rowid FROM notes")), default=0
+        )
+    job = job_for(
+        path, host.federation, kind="adapt", clients=clients, seconds=seconds, patience=patience
+    )
     record = running.submit(server, job)
     while not record.is_over:
         time.sleep(TEND)
         record = load_job(server, record.name)
     with RunFolder.open(path) as folder:
-        for row in folder.store.rows("SELECT text FROM notes WHERE rowid > ? ORDER BY rowid", before):
-            if row["text"].startswith(tuple(f"client {client} " for client in clients)):  # others are of its training
+        for row in folder.store.rows(
+            "SELECT text FROM notes WHERE rowid > ? ORDER BY rowid", before
+        ):
+            # others are of its training
+            if row["text"].startswith(tuple(f"client {client} " for client in clients)):
                 tell(row["text"])
     if record.status != "finished":
         said = record.reason or record.status

@@ -1,4 +1,6 @@
-"""Folders for the machines of a federation: the server's with its certificates, a client's with a key of its own."""
+"""Folders for the machines of a federation: the server's with its certificates, a
+client's with a key of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,23 @@ from pydantic import ValidationError
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.client.policy import Allow
-from fedblocks.flower.hosts.folders import NAME, PORT, ClientHost, ServerHost, address_of, is_loopback
+from fedblocks.flower.hosts.folders import (
+    NAME,
+    PORT,
+    ClientHost,
+    ServerHost,
+    address_of,
+    is_loopback,
+)
 from fedblocks.flower.keys.private_files import private_folder, refuse_filled
 
 EXAMPLE = {"name": "npz", "clients": 1, "options": {"path": "data.npz"}, "split": [0.7, 0.1, 0.2]}
 HINT = """
-# [data] says where this client's examples are; it is read here and never sent. `fedblocks data list` names loaders.
+# [data] says where this client's examples are; it is read here and never sent.
+# `fedblocks data list` names loaders.
 # An npz file holds the arrays x (examples first) and y (labels).
-# [allow] says what the server may ask for here; docs/deploy.md lists it. Without it the defaults hold:
+# [allow] says what the server may ask for here; docs/deploy.md lists it.
+# Without it the defaults hold:
 # methods: all that are installed; largest = "2GB"; send = ["updates", "scores", "tags"]
 """
 
@@ -38,14 +49,22 @@ def make_server_folder(
     ca_key: Path | None = None,
     years: int | None = None,
 ) -> Path:
-    """Make a server's folder with an authority and a certificate; return where the authority's key is."""
+    """Make a server's folder with an authority and a certificate; return where the
+    authority's key is.
+    """
     server, secret = folder / "server", ca_key or folder / "authority" / "ca.key"
     refuse_filled(server)
     if secret.resolve().is_relative_to(server.resolve()):
-        message = "the authority's private key does not belong in the server's folder, which runs without it"
+        message = (
+            "the authority's private key does not belong in the server's folder, which "
+            "runs without it"
+        )
         raise UserError(message, "name a place outside by --ca-key, or leave the option out")
     own = folder.resolve().name
-    settings: dict[str, Any] = {"federation": own if re.fullmatch(NAME, own) else "federation", "insecure": insecure}
+    settings: dict[str, Any] = {
+        "federation": own if re.fullmatch(NAME, own) else "federation",
+        "insecure": insecure,
+    }
     settings |= {"address": address, "port": port, "inner_port": inner_port or port + 1}
     host = _check({**settings, "bind": "127.0.0.1" if is_loopback(address) else "0.0.0.0"})
     if not folder.exists():
@@ -68,8 +87,12 @@ def _check(settings: Mapping[str, Any]) -> ServerHost:
         raise UserError(message, "use certificates and keys, or 127.0.0.1") from error
 
 
-def join(folder: Path, server: str, ca: Path, name: str, numbers: Sequence[int], **more: Any) -> ClientHost:
-    """Make a client's folder, on its machine: a key of its own, the certificate of its authority, and its settings."""
+def join(
+    folder: Path, server: str, ca: Path, name: str, numbers: Sequence[int], **more: Any
+) -> ClientHost:
+    """Make a client's folder, on its machine: a key of its own, the certificate of its
+    authority, and its settings.
+    """
     from fedblocks.flower.keys import certificates as pki
     from fedblocks.flower.keys import public_keys as keys
 
@@ -78,7 +101,10 @@ def join(folder: Path, server: str, ca: Path, name: str, numbers: Sequence[int],
     federation = pki.federation_of(pki.load_authority(ca))
     if re.fullmatch(NAME, federation) is None:
         message = f"{ca} is an authority, but not that of a federation of fedblocks"
-        raise UserError(message, "take ca.crt of the folder that `fedblocks federation init` made for the server")
+        raise UserError(
+            message,
+            "take ca.crt of the folder that `fedblocks federation init` made for the server",
+        )
     host = _client(federation, server, numbers, name=name, **more)
     refuse_filled(folder)
     private_folder(folder)
@@ -112,11 +138,18 @@ def set_up(
     from fedblocks.flower.keys import certificates as pki
     from fedblocks.flower.keys import key_table
 
-    make_server_folder(folder, address, port, inner_port, insecure, years=None if insecure else pki.AUTHORITY_YEARS)
+    make_server_folder(
+        folder, address, port, inner_port, insecure, years=None if insecure else pki.AUTHORITY_YEARS
+    )
     server, at = folder / "server", f"{address}:{port}"
     host = ServerHost.read(server)
     leaves = [*Allow().send, *(["pictures"] if pictures else [])]
-    more = {"data": dict(data or EXAMPLE), "device": device, "allow": {"send": leaves}, "insecure": insecure}
+    more = {
+        "data": dict(data or EXAMPLE),
+        "device": device,
+        "allow": {"send": leaves},
+        "insecure": insecure,
+    }
     for name, numbers in clients.items():
         if insecure:
             _client(host.federation, at, numbers, name=name, **more).write(folder / name, HINT)

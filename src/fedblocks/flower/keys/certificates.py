@@ -1,4 +1,6 @@
-"""Certificates and keys of a federation: its own authority, a certificate for the server, a key for every client."""
+"""Certificates and keys of a federation: its own authority, a certificate for the
+server, a key for every client.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,15 @@ RENEW = "fedblocks federation renew"
 
 
 def make_authority(folder: Path, federation: str = "federation", key: Path | None = None) -> None:
-    """Make `ca.crt`, which everybody gets, and `ca.key`, which signs and is best kept on another machine."""
+    """Make `ca.crt`, which everybody gets, and `ca.key`, which signs and is best kept
+    on another machine.
+    """
     secret = key or folder / "ca.key"
     if secret.exists():
-        raise UserError(f"{secret} is there already: it may be another federation's", "name another file by --ca-key")
+        raise UserError(
+            f"{secret} is there already: it may be another federation's",
+            "name another file by --ca-key",
+        )
     if not secret.parent.is_dir():
         private_folder(secret.parent)
     signer = ec.generate_private_key(CURVE)
@@ -50,19 +57,30 @@ def _write_authority(path: Path, name: x509.Name, signer: ec.EllipticCurvePrivat
     builder = _certificate(name, name, signer.public_key(), _later(AUTHORITY_YEARS))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs=True), critical=True)
-    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(signer.public_key()), critical=False)
+    builder = builder.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(signer.public_key()), critical=False
+    )
     write_private(path, _text(builder.sign(signer, hashes.SHA256())), PUBLIC)
 
 
-def make_server(folder: Path, hosts: list[str], ca_key: Path | None = None, years: int = SERVER_YEARS) -> None:
-    """Make `server.crt` and a new `server.key` for these names and addresses, signed by the folder's authority."""
-    authority, signer = load_authority(folder / "ca.crt"), load_signer(folder, ca_key or folder / "ca.key")
+def make_server(
+    folder: Path, hosts: list[str], ca_key: Path | None = None, years: int = SERVER_YEARS
+) -> None:
+    """Make `server.crt` and a new `server.key` for these names and addresses, signed by
+    the folder's authority.
+    """
+    authority, signer = (
+        load_authority(folder / "ca.crt"),
+        load_signer(folder, ca_key or folder / "ca.key"),
+    )
     key = ec.generate_private_key(CURVE)
     end = min(_later(years), authority.not_valid_after_utc)
     builder = _certificate(_named("fedblocks server"), authority.subject, key.public_key(), end)
     names = [_name(host) for host in dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(
+        x509.BasicConstraints(ca=False, path_length=None), critical=True
+    )
     builder = builder.add_extension(_usage(signs=False), critical=True)
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     builder = builder.add_extension(usage, critical=False)
@@ -85,23 +103,34 @@ def make_client(private: Path, public: Path) -> None:
 
 def public_text(key: ec.EllipticCurvePublicKey) -> bytes:
     """Return the line of a `.pub` file."""
-    return bytes(key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)) + b"\n"
+    return (
+        bytes(key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH))
+        + b"\n"
+    )
 
 
 def public_key(file: Path) -> bytes:
     """Read the public half of a client's key, as Flower knows it."""
     key = serialization.load_ssh_public_key(file.read_bytes().strip())
-    return bytes(key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+    return bytes(
+        key.public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
 
 
 def load_authority(path: Path, aged: bool = False) -> x509.Certificate:
-    """Read an authority's certificate, the first of the file; with `aged`, even one that has expired."""
+    """Read an authority's certificate, the first of the file; with `aged`, even one
+    that has expired.
+    """
     certificates = _certificates(path)
     if not all(map(_is_authority, certificates)):
         fix = "take ca.crt of the server's folder, not server.crt"
         raise UserError(f"{path} is a certificate, but not that of a certificate authority", fix)
     if not aged:
-        _refuse_untimely(path, certificates[0], f"bring the server's new ca.crt here; there: {RENEW} --authority")
+        _refuse_untimely(
+            path, certificates[0], f"bring the server's new ca.crt here; there: {RENEW} --authority"
+        )
     return certificates[0]
 
 
@@ -122,13 +151,19 @@ def _certificates(path: Path) -> list[x509.Certificate]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", "name a file with a certificate") from error
+        raise UserError(
+            f"cannot read {path}: {error.strerror}", "name a file with a certificate"
+        ) from error
     if b"PRIVATE KEY" in content:
-        raise UserError(f"{path} holds a private key, which must not leave its machine", "name ca.crt")
+        raise UserError(
+            f"{path} holds a private key, which must not leave its machine", "name ca.crt"
+        )
     try:
         return x509.load_pem_x509_certificates(content)
     except ValueError as error:
-        raise UserError(f"{path} is not a certificate", "name ca.crt of the server's folder") from error
+        raise UserError(
+            f"{path} is not a certificate", "name ca.crt of the server's folder"
+        ) from error
 
 
 def load_signer(folder: Path, path: Path) -> ec.EllipticCurvePrivateKey:
@@ -140,10 +175,14 @@ def load_signer(folder: Path, path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         signer = serialization.load_pem_private_key(path.read_bytes(), None)
     except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is not a private key", "name the authority's ca.key by --ca-key") from error
+        raise UserError(
+            f"{path} is not a private key", "name the authority's ca.key by --ca-key"
+        ) from error
     known = load_authority(folder / "ca.crt", aged=True).public_key()
     if not isinstance(signer, ec.EllipticCurvePrivateKey) or signer.public_key() != known:
-        message = f"{path} does not belong to {folder / 'ca.crt'}: it is the key of another federation"
+        message = (
+            f"{path} does not belong to {folder / 'ca.crt'}: it is the key of another federation"
+        )
         raise UserError(message, "name the key that was made with this server's folder")
     return signer
 
@@ -180,18 +219,28 @@ def check_server(folder: Path, address: str) -> list[str]:
         raise UserError(message, f"bring the files of this federation back, or: {again}") from error
     _refuse_untimely(folder / "server.crt", server, again)
     if address not in names_of(server):
-        message = f"server.crt is for {', '.join(names_of(server))}, not for {address} as server.toml says"
+        message = (
+            f"server.crt is for {', '.join(names_of(server))}, not for {address} as "
+            f"server.toml says"
+        )
         raise UserError(message, f"{again} --server {address}")
     ways = {"server.crt": (server, again), "ca.crt": (authority, f"{again} --authority")}
-    warnings = [f"warning: {name} is {term_of(own)}: {fix}" for name, (own, fix) in ways.items() if _ends_soon(own)]
+    warnings = [
+        f"warning: {name} is {term_of(own)}: {fix}"
+        for name, (own, fix) in ways.items()
+        if _ends_soon(own)
+    ]
     if (folder / "ca.key").exists():
-        warnings.append("warning: ca.key lies in the server's folder, which does not need it; move it away")
+        warnings.append(
+            "warning: ca.key lies in the server's folder, which does not need it; move it away"
+        )
     return warnings
 
 
 def term_of(certificate: x509.Certificate) -> str:
     """Say until when a certificate is valid, and whether it is time to renew it."""
-    return f"good until {certificate.not_valid_after_utc:%Y-%m-%d}{', renew it' if _ends_soon(certificate) else ''}"
+    advice = ", renew it" if _ends_soon(certificate) else ""
+    return f"good until {certificate.not_valid_after_utc:%Y-%m-%d}{advice}"
 
 
 def _ends_soon(certificate: x509.Certificate) -> bool:
@@ -199,11 +248,18 @@ def _ends_soon(certificate: x509.Certificate) -> bool:
 
 
 def _refuse_untimely(path: Path, certificate: x509.Certificate, fix: str) -> None:
-    now, begin, end = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    now, begin, end = (
+        datetime.now(UTC),
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+    )
     if now > end:
         raise UserError(f"{path} has expired: it was good until {end:%Y-%m-%d}", fix)
     if now < begin:
-        message = f"{path} is good from {begin:%Y-%m-%d} only, and this machine's clock says {now:%Y-%m-%d}"
+        message = (
+            f"{path} is good from {begin:%Y-%m-%d} only, and this machine's clock says "
+            f"{now:%Y-%m-%d}"
+        )
         raise UserError(message, "set the clock")
 
 
@@ -234,9 +290,16 @@ def _certificate(
 
 def _usage(signs: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, content_commitment=False,
-        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _name(host: str) -> x509.GeneralName:

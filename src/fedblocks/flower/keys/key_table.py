@@ -1,4 +1,6 @@
-"""The keys that a server accepts: enrol, replace and revoke them, in `server.toml` and `clients/` together."""
+"""The keys that a server accepts: enrol, replace and revoke them, in `server.toml` and
+`clients/` together.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from fedblocks.flower.keys.public_keys import Key, check_name, fingerprint
 V = TypeVar("V")
 
 
-def enrol(server: Path, file: Path, numbers: Sequence[int] = (), examples: int | None = None) -> str:
+def enrol(
+    server: Path, file: Path, numbers: Sequence[int] = (), examples: int | None = None
+) -> str:
     """Accept a key for these clients; return its name, which is that of the file."""
     name = check_name(file.name.removesuffix(".pub"))
     key = keys.read_public(keys.content_of(file), file)
@@ -45,12 +49,20 @@ def rotate(server: Path, file: Path) -> str:
     with locked(_of_server(server)):
         host = ServerHost.read(server)
         if request.federation != host.federation:
-            message = f'the request is for the federation "{request.federation}", and this one is "{host.federation}"'
+            message = (
+                f'the request is for the federation "{request.federation}", and this one '
+                f'is "{host.federation}"'
+            )
             raise UserError(message, "name the folder of that federation's server")
         old = _enrolled(server, host, request.name)
         if request.old != fingerprint(old):
-            message = f"the request replaces the key {request.old}, and {request.name} has {fingerprint(old)}"
-            raise UserError(message, "let the client make a new request: fedblocks federation rotate FOLDER")
+            message = (
+                f"the request replaces the key {request.old}, and {request.name} has "
+                f"{fingerprint(old)}"
+            )
+            raise UserError(
+                message, "let the client make a new request: fedblocks federation rotate FOLDER"
+            )
         request.check_signature(old)
         request.check_time()
         _exchange(server, host, request.name, key)
@@ -62,8 +74,12 @@ def revoke(server: Path, name: str) -> Path:
     with locked(_of_server(server)):
         host = ServerHost.read(server)
         kept = _put_away(server, name, _enrolled(server, host, check_name(name)))
-        left = {field: _without(getattr(host, field), name) for field in ("clients", "examples", "since")}
-        host.model_copy(update=left).write(server)  # before the file goes: no name is without its key
+        left = {
+            field: _without(getattr(host, field), name)
+            for field in ("clients", "examples", "since")
+        }
+        # before the file goes: no name is without its key
+        host.model_copy(update=left).write(server)
         (server / "clients" / f"{name}.pub").unlink()
     return kept
 
@@ -73,16 +89,22 @@ def table(server: Path) -> list[dict[str, object]]:
     host = ServerHost.read(server)
     return [
         {
-            "name": name, "clients": ", ".join(map(str, numbers)), "fingerprint": fingerprint(_stored(server, name)),
-            "examples": host.examples.get(name), "since": host.since.get(name),
+            "name": name,
+            "clients": ", ".join(map(str, numbers)),
+            "fingerprint": fingerprint(_stored(server, name)),
+            "examples": host.examples.get(name),
+            "since": host.since.get(name),
         }
         for name, numbers in sorted(host.clients.items())
-    ]  # fmt: skip
+    ]
 
 
 def _of_server(server: Path) -> Path:
     if ServerHost.read(server).insecure:
-        raise UserError(f"{server} is of a federation without keys", "make one with keys: fedblocks federation init")
+        raise UserError(
+            f"{server} is of a federation without keys",
+            "make one with keys: fedblocks federation init",
+        )
     return server
 
 
@@ -96,13 +118,22 @@ def _exchange(server: Path, host: ServerHost, name: str, key: Key) -> None:
     _write(server, new, name, key, host.clients[name], host.examples.get(name))
 
 
-def _write(server: Path, host: ServerHost, name: str, key: Key, numbers: Sequence[int], examples: int | None) -> None:
+def _write(
+    server: Path,
+    host: ServerHost,
+    name: str,
+    key: Key,
+    numbers: Sequence[int],
+    examples: int | None,
+) -> None:
     """Write the key, then `server.toml`, which readers look at for changes."""
     write_private(private_folder(server / "clients") / f"{name}.pub", public_text(key), PUBLIC)
     agreed = {**host.examples, name: examples} if examples is not None else host.examples
     since = {name: datetime.now(UTC).isoformat(timespec="seconds"), **host.since}
     held = {**host.clients, name: tuple(sorted(numbers))}
-    changed = ServerHost.model_validate({**host.model_dump(), "clients": held, "examples": agreed, "since": since})
+    changed = ServerHost.model_validate(
+        {**host.model_dump(), "clients": held, "examples": agreed, "since": since}
+    )
     changed.write(server)
 
 
@@ -134,7 +165,9 @@ def _refuse_revoked(server: Path, key: Key) -> None:
     for path in sorted((server / "clients" / "revoked").glob("*.pub")):
         if keys.read_public(keys.content_of(path), path) == key:
             message = f"the key {fingerprint(key)} was revoked or replaced: {path.name}"
-            raise UserError(message, "let the client make a new one: fedblocks federation rotate FOLDER")
+            raise UserError(
+                message, "let the client make a new one: fedblocks federation rotate FOLDER"
+            )
 
 
 def _refuse_known(server: Path, host: ServerHost, key: Key, name: str = "") -> None:
@@ -151,12 +184,16 @@ def _refuse_known(server: Path, host: ServerHost, key: Key, name: str = "") -> N
 
 def _refuse_taken(host: ServerHost, name: str, numbers: Sequence[int]) -> None:
     if not numbers or len({*numbers}) != len(numbers) or min(numbers) < 0:
-        raise UserError("say which clients the key stands for, each once", "give a number from 0: --client 0")
+        raise UserError(
+            "say which clients the key stands for, each once", "give a number from 0: --client 0"
+        )
     for other, held in host.clients.items():
         if (both := sorted({*held} & {*numbers})) and other != name:
             used = {number for numbers in host.clients.values() for number in numbers}
             free = min({*range(len(used) + 1)} - used)
-            raise UserError(f"client {both[0]} is taken by the key {other}", f"the first free number is {free}")
+            raise UserError(
+                f"client {both[0]} is taken by the key {other}", f"the first free number is {free}"
+            )
 
 
 def _without(table: Mapping[str, V], name: str) -> dict[str, V]:

@@ -48,7 +48,9 @@ def refuse_open(path: Path, fix: str) -> None:
 def refuse_filled(folder: Path) -> None:
     """Refuse a folder that is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is not empty", "name another folder, or move what lies there away")
+        raise UserError(
+            f"{folder} is not empty", "name another folder, or move what lies there away"
+        )
 
 
 @contextmanager

@@ -30,7 +30,10 @@ def check_name(name: str) -> str:
     """Return the name of a key, if it can be a file's name too."""
     if re.fullmatch(NAME, name) is None:
         message = f"{name[:60]!a} cannot be the name of a client's key"
-        raise UserError(message, "use up to 40 letters, digits, - and _ (ASCII), beginning with a letter or digit")
+        raise UserError(
+            message,
+            "use up to 40 letters, digits, - and _ (ASCII), beginning with a letter or digit",
+        )
     return name
 
 
@@ -40,12 +43,19 @@ def content_of(path: Path) -> bytes:
         with open(path, "rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", "name the file that the client sent") from error
+        raise UserError(
+            f"cannot read {path}: {error.strerror}", "name the file that the client sent"
+        ) from error
     if b"PRIVATE KEY" in content:
-        fix = "name NAME.pub; if this file came from a client, others may have it: let the client make a new key"
+        fix = (
+            "name NAME.pub; if this file came from a client, others may have it: let the "
+            "client make a new key"
+        )
         raise UserError(f"{path} is a private key, which must not leave its machine", fix)
     if len(content) > LARGEST:
-        raise UserError(f"{path} is too large for a public key", "name the file NAME.pub that `join` made")
+        raise UserError(
+            f"{path} is too large for a public key", "name the file NAME.pub that `join` made"
+        )
     return content
 
 
@@ -54,11 +64,15 @@ def read_public(content: bytes, where: object) -> Key:
     try:
         key = serialization.load_ssh_public_key(content.strip())
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise UserError(f"{where} is not a public key", f"name NAME.pub that `join` made, or {MAKE}") from error
+        raise UserError(
+            f"{where} is not a public key", f"name NAME.pub that `join` made, or {MAKE}"
+        ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise UserError(f"{where} is a key of another kind, not an elliptic-curve one", MAKE)
     if key.curve.name != CURVE.name:
-        raise UserError(f"{where} is a key on the curve {key.curve.name}, not on {CURVE.name}", MAKE)
+        raise UserError(
+            f"{where} is a key on the curve {key.curve.name}, not on {CURVE.name}", MAKE
+        )
     return key
 
 
@@ -74,7 +88,9 @@ def read_private(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise UserError(f"{path} is not a private key", "bring it back from a copy, or remove it and rotate") from error
+        raise UserError(
+            f"{path} is not a private key", "bring it back from a copy, or remove it and rotate"
+        ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise UserError(f"{path} is a key of another kind", "remove it and rotate")
     return key
@@ -95,7 +111,9 @@ class RotationRequest(BaseModel):
 
     def signed(self, old: ec.EllipticCurvePrivateKey) -> RotationRequest:
         """Return the same request with a signature by the old key."""
-        return self.model_copy(update={"signature": base64.b64encode(old.sign(self._words(), SIGNED)).decode()})
+        return self.model_copy(
+            update={"signature": base64.b64encode(old.sign(self._words(), SIGNED)).decode()}
+        )
 
     def check_signature(self, old: Key) -> None:
         """Refuse a request that the old key did not sign."""
@@ -103,14 +121,18 @@ class RotationRequest(BaseModel):
             old.verify(base64.b64decode(self.signature, validate=True), self._words(), SIGNED)
         except (InvalidSignature, ValueError) as error:
             message = f"the request was not signed by the key that is enrolled as {self.name}"
-            raise UserError(message, f"if that key was lost: enrol SERVER NEW.pub --replace {self.name}") from error
+            raise UserError(
+                message, f"if that key was lost: enrol SERVER NEW.pub --replace {self.name}"
+            ) from error
 
     def check_time(self) -> None:
         """Refuse a request that is too old."""
         age = datetime.now(UTC) - self.time
         if not timedelta(days=-1) < age < FRESH:
             message = f"the request is of {self.time:%Y-%m-%d}, and good for {FRESH.days} days"
-            raise UserError(message, "let the client make a new one: fedblocks federation rotate FOLDER")
+            raise UserError(
+                message, "let the client make a new one: fedblocks federation rotate FOLDER"
+            )
 
     def _words(self) -> bytes:
         return self.model_dump_json(exclude={"signature"}).encode()
@@ -124,4 +146,6 @@ def read_request(content: bytes, where: object) -> RotationRequest:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "all of it"
         message = f"{where} is not a request to replace a key: {place}: {first['msg']}"
-        raise UserError(message, "name the file NAME.json that `fedblocks federation rotate` made") from error
+        raise UserError(
+            message, "name the file NAME.json that `fedblocks federation rotate` made"
+        ) from error

@@ -9,7 +9,9 @@ from fedblocks.flower.keys import certificates as pki
 from fedblocks.flower.keys.private_files import locked
 
 
-def renew(server: Path, ca_key: Path, names: list[str], years: int, authority: bool, new_key: bool) -> list[str]:
+def renew(
+    server: Path, ca_key: Path, names: list[str], years: int, authority: bool, new_key: bool
+) -> list[str]:
     """Make a new server certificate for the same names and more; return lines for the operator."""
     more = [address_of(name, 1)[0] for name in names]
     host = ServerHost.read(server)
@@ -18,7 +20,10 @@ def renew(server: Path, ca_key: Path, names: list[str], years: int, authority: b
         lines = _renew_authority(server, ca_key, host.federation, new_key) if authority else []
         pki.make_server(server, [host.address, *pki.names_of(old), *more], ca_key, years)
         new = pki.load_certificate(server / "server.crt")
-    lines.append(f"server.crt was {pki.term_of(old).removesuffix(', renew it')}, and is {pki.term_of(new)} now")
+    lines.append(
+        f"server.crt was {pki.term_of(old).removesuffix(', renew it')}, and is "
+        f"{pki.term_of(new)} now"
+    )
     lines.append(f"it is for {', '.join(pki.names_of(new))}")
     return [*lines, f"restart the server to use it: fedblocks federation server {server}"]
 
@@ -27,9 +32,19 @@ def _renew_authority(server: Path, ca_key: Path, federation: str, new_key: bool)
     if not new_key:
         pki.renew_authority(server, ca_key)
         new = pki.load_authority(server / "ca.crt")
-        line = "clients go on with the ca.crt that they have, until its end; bring them the new one before that"
+        line = (
+            "clients go on with the ca.crt that they have, until its end; bring them the new "
+            "one before that"
+        )
         return [f"ca.crt is {pki.term_of(new)} now, with the same key", line]
     pki.replace_authority(server, federation, ca_key)
     new = pki.load_authority(server / "ca.crt")
-    line = "no client believes this server until its ca.crt is the new one, and none believes the old authority then"
-    return [f"ca.crt is that of a new authority now; its SHA-256 fingerprint: {pki.fingerprint_of(new)}", line]
+    line = (
+        "no client believes this server until its ca.crt is the new one, and none believes "
+        "the old authority then"
+    )
+    return [
+        f"ca.crt is that of a new authority now; its SHA-256 fingerprint: "
+        f"{pki.fingerprint_of(new)}",
+        line,
+    ]

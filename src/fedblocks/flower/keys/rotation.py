@@ -1,4 +1,6 @@
-"""A client's new key: made beside the old one, requested with the old one's signature, used once it is enrolled."""
+"""A client's new key: made beside the old one, requested with the old one's signature,
+used once it is enrolled.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ NEW, OLD = "client.key.new", "client.key.old"
 
 
 def begin(folder: Path) -> tuple[str, Path | None]:
-    """Make a new key; return its fingerprint, and the request for the server, signed with the old key."""
+    """Make a new key; return its fingerprint, and the request for the server, signed
+    with the old key.
+    """
     name, own, public = _key_name(folder), folder / "client.key", public_file(folder)
     if not own.exists():  # it was lost: nothing can be signed, and the operator is asked
         make_client(own, public)
@@ -28,9 +32,9 @@ def begin(folder: Path) -> tuple[str, Path | None]:
     write_private(public, public_text(new), PUBLIC)
     federation = ClientHost.read(folder).federation
     replaced, line = fingerprint(old.public_key()), public_text(new).decode().strip()
-    request = RotationRequest(federation=federation, name=name, old=replaced, new=line, time=datetime.now(UTC)).signed(
-        old
-    )
+    request = RotationRequest(
+        federation=federation, name=name, old=replaced, new=line, time=datetime.now(UTC)
+    ).signed(old)
     write_private(folder / f"{name}.json", request.model_dump_json(indent=2).encode(), PUBLIC)
     return fingerprint(new), folder / f"{name}.json"
 
@@ -41,9 +45,13 @@ def public_file(folder: Path) -> Path:
 
 
 def finish(folder: Path) -> str:
-    """Use the new key from now on; return its fingerprint. The old one is kept until its owner removes it."""
+    """Use the new key from now on; return its fingerprint. The old one is kept until
+    its owner removes it.
+    """
     if not (folder / NEW).exists():
-        raise UserError(f"{folder} has no new key", f"make one: fedblocks federation rotate {folder}")
+        raise UserError(
+            f"{folder} has no new key", f"make one: fedblocks federation rotate {folder}"
+        )
     key = read_private(folder / NEW)
     write_private(folder / OLD, (folder / "client.key").read_bytes())
     os.replace(folder / NEW, folder / "client.key")
@@ -56,5 +64,8 @@ def _key_name(folder: Path) -> str:
     if host.insecure:
         raise UserError(f"{folder} belongs to a federation without keys", "join one that has them")
     if host.name is None:
-        raise UserError(f"{folder / 'client.toml'} does not say the name of its key", 'add the line name = "NAME"')
+        raise UserError(
+            f"{folder / 'client.toml'} does not say the name of its key",
+            'add the line name = "NAME"',
+        )
     return host.name

@@ -1,4 +1,6 @@
-"""Rounds over Flower's grid: one message per node and round, two where slots are on request; and the server's app."""
+"""Rounds over Flower's grid: one message per node and round, two where slots are on
+request; and the server's app.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
 from fedblocks.flower.wire.messages import Malformed, Wire
 from fedblocks.flower.wire.records import NPY_HEADER, from_content, to_content, with_spec
 
-Choose = Callable[[Progress, int], tuple[Sequence[int], Ask]]  # (so far, attempts at this round) -> whom to ask what
+# (so far, attempts at this round) -> whom to ask what
+Choose = Callable[[Progress, int], tuple[Sequence[int], Ask]]
 OnRound = Callable[[Closed], None]
 RETRY = 2.0  # seconds until what was lost is sent again
 log = logging.getLogger(__name__)
@@ -29,14 +32,19 @@ Begin = Callable[[Context, Registry], tuple[ServerSide, Progress]]  # anew, or w
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """Messages to clients by their numbers, over Flower's grid; what is lost on its way is sent again."""
+    """Messages to clients by their numbers, over Flower's grid; what is lost on its way
+    is sent again.
+    """
 
     grid: Grid
     nodes: Mapping[int, int]  # client -> Flower's node
     spec: str = ""  # the run specification, as JSON
-    revoked: Callable[[Iterable[int]], list[int]] = lambda clients: []  # those of these clients that may not take part
-    waiting: dict[str, dict[int, Wire]] = field(default_factory=dict)  # message -> what it brings, if unanswered
-    lost: dict[int, tuple[float, Wire]] = field(default_factory=dict)  # client -> when to send it what again
+    # those of these clients that may not take part
+    revoked: Callable[[Iterable[int]], list[int]] = lambda clients: []
+    # message -> what it brings, if unanswered
+    waiting: dict[str, dict[int, Wire]] = field(default_factory=dict)
+    # client -> when to send it what again
+    lost: dict[int, tuple[float, Wire]] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Forget the messages of an earlier round: their answers come too late."""
@@ -44,14 +52,22 @@ class Link:
         self.lost.clear()
 
     def send(self, messages: Mapping[int, Wire], group: str, seconds: float) -> list[int]:
-        """Send one message to each node with such clients; return the clients whose nodes Flower does not know."""
+        """Send one message to each node with such clients; return the clients whose
+        nodes Flower does not know.
+        """
         by_node: dict[int, dict[int, Wire]] = {}
         for client, message in messages.items():
             by_node.setdefault(self.nodes[client], {})[client] = message
         if not by_node:
             return []
         outgoing = [
-            Message(with_spec(to_content(some), self.spec), node, MessageType.TRAIN, group_id=group, ttl=seconds)
+            Message(
+                with_spec(to_content(some), self.spec),
+                node,
+                MessageType.TRAIN,
+                group_id=group,
+                ttl=seconds,
+            )
             for node, some in by_node.items()
         ]
         try:
@@ -69,7 +85,8 @@ class Link:
         return unknown
 
     def receive(self, limit: Callable[[int], int]) -> Iterable[tuple[tuple[int, ...], Message]]:
-        """Yield the answers since the last call, each with the clients of the message that it answers.
+        """Yield the answers since the last call, each with the clients of the message that it
+        answers.
 
         `limit` says how many bytes the arrays of a client can have.
         """
@@ -91,7 +108,11 @@ class Link:
     def due_again(self) -> dict[int, Wire]:
         """Return the messages that were lost long enough ago to be sent again."""
         now = time.monotonic()
-        return {client: self.lost.pop(client)[1] for client, (due, _) in [*self.lost.items()] if due <= now}
+        return {
+            client: self.lost.pop(client)[1]
+            for client, (due, _) in [*self.lost.items()]
+            if due <= now
+        }
 
 
 @dataclass(frozen=True)
@@ -101,13 +122,18 @@ class RoundRules:
     rounds: int
     minimum: int  # updates below which a round is abandoned
     seconds: float  # that a round may take
-    goal: int | None = None  # updates that are enough; ask more clients than this, and slow ones are not waited for
+    # updates that are enough; ask more clients than this, and slow ones are not waited for
+    goal: int | None = None
     attempts: int = 3  # at the same round, before the run is given up
     patience: float = 60.0  # seconds to wait for clients that are not there
 
 
-def play_round(link: Link, open_round: OpenRound, minimum: int, seconds: float, goal: int | None = None) -> Closed:
-    """Play one round over the grid until all have answered, enough have (`goal`), or the time is up."""
+def play_round(
+    link: Link, open_round: OpenRound, minimum: int, seconds: float, goal: int | None = None
+) -> Closed:
+    """Play one round over the grid until all have answered, enough have (`goal`), or
+    the time is up.
+    """
     end = time.monotonic() + seconds
     link.forget()
     asked = len(open_round.downloads)
@@ -131,19 +157,33 @@ def _send(link: Link, open_round: OpenRound, messages: Mapping[int, Wire], secon
         open_round.refuse(client, "unreachable", "its node has left")
 
 
-def _take_answers(open_round: OpenRound, clients: Sequence[int], message: Message) -> dict[int, Wire]:
-    """Hand the answer of a node to the round; return what its clients are sent next, if anything."""
+def _take_answers(
+    open_round: OpenRound, clients: Sequence[int], message: Message
+) -> dict[int, Wire]:
+    """Hand the answer of a node to the round; return what its clients are sent next, if
+    anything.
+    """
     try:
         if message.has_error():
-            raise Malformed(_reason(message.error.code), f"{message.error.code}: {message.error.reason}")
-        answers = from_content(message.content, {c: open_round.limit(c, NPY_HEADER) for c in clients})
+            raise Malformed(
+                _reason(message.error.code), f"{message.error.code}: {message.error.reason}"
+            )
+        answers = from_content(
+            message.content, {c: open_round.limit(c, NPY_HEADER) for c in clients}
+        )
     except Malformed as error:
         answers = dict.fromkeys(clients, error)
-    except Exception as error:  # whatever a client can think of; it must not cost the others their round
-        answers = dict.fromkeys(clients, Malformed("envelope", f"it cannot be read: {type(error).__name__}: {error}"))
+    except (
+        Exception
+    ) as error:  # whatever a client can think of; it must not cost the others their round
+        answers = dict.fromkeys(
+            clients, Malformed("envelope", f"it cannot be read: {type(error).__name__}: {error}")
+        )
     more: dict[int, Wire] = {}
     for client in clients:
-        answer = answers.get(client, Malformed("envelope", "the answer says nothing of this client"))
+        answer = answers.get(
+            client, Malformed("envelope", "the answer says nothing of this client")
+        )
         if isinstance(answer, Malformed):
             open_round.refuse(client, answer.reason, answer.detail)
         elif (sent := open_round.receive(client, answer)) is not None:
@@ -161,9 +201,16 @@ def _reason(code: int) -> str:
 
 
 def run_rounds(
-    registry: Registry, side: ServerSide, rules: RoundRules, choose: Choose, progress: Progress, on_round: OnRound
+    registry: Registry,
+    side: ServerSide,
+    rules: RoundRules,
+    choose: Choose,
+    progress: Progress,
+    on_round: OnRound,
 ) -> Progress:
-    """Play all rounds that are left. Abandoned ones are tried again, with the clients that `choose` names then."""
+    """Play all rounds that are left. Abandoned ones are tried again, with the clients
+    that `choose` names then.
+    """
     attempt, link = 0, Link(registry.grid, registry.nodes, registry.spec, registry.revoked)
     while progress.state.round < rules.rounds:
         registry.look()
@@ -171,13 +218,23 @@ def run_rounds(
         if len(registry.nodes.keys() & {*clients}) < min(rules.minimum, len(clients)):
             registry.wait(clients, min(rules.minimum, len(clients)), rules.patience)
         registry.fix_claims(clients)
-        closed = play_round(link, OpenRound(side, progress, clients, ask), rules.minimum, rules.seconds, rules.goal)
+        closed = play_round(
+            link, OpenRound(side, progress, clients, ask), rules.minimum, rules.seconds, rules.goal
+        )
         on_round(closed)
         progress, attempt = closed.progress, attempt + 1 if closed.abandoned else 0
         if attempt >= rules.attempts:
-            reasons = "; ".join(f"client {r.client}: {r.reason}, {r.detail}" for r in closed.report.refusals[:3])
-            message = f"round {progress.state.round + 1} was abandoned {attempt} times: {closed.abandoned} ({reasons})"
-            raise UserError(message, "see why clients were refused, or lower the minimum; then go on with the run")
+            reasons = "; ".join(
+                f"client {r.client}: {r.reason}, {r.detail}" for r in closed.report.refusals[:3]
+            )
+            message = (
+                f"round {progress.state.round + 1} was abandoned {attempt} times: "
+                f"{closed.abandoned} ({reasons})"
+            )
+            raise UserError(
+                message,
+                "see why clients were refused, or lower the minimum; then go on with the run",
+            )
     return progress
 
 
@@ -190,7 +247,9 @@ def server_app(
     enrolled: Callable[[], Enrolment] = Enrolment,
     labels: int = 1,
 ) -> ServerApp:
-    """Return the app of a server: it waits for these clients and plays the rounds. `labels`: number in one example."""
+    """Return the app of a server: it waits for these clients and plays the rounds.
+    `labels`: number in one example.
+    """
 
     def main(grid: Grid, context: Context) -> None:
         registry = Registry(grid, enrolled, labels)

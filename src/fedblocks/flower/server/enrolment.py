@@ -1,4 +1,6 @@
-"""Who may take part and with how many examples: keys and agreed numbers, read anew when the server's files change."""
+"""Who may take part and with how many examples: keys and agreed numbers, read anew when
+the server's files change.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,16 @@ CEILING = 10**7  # examples that nobody may claim, whatever the others do
 
 @dataclass(frozen=True)
 class Enrolment:
-    """The keys of a federation, the clients that each stands for, and the examples that these may claim."""
+    """The keys of a federation, the clients that each stands for, and the examples that
+    these may claim.
+    """
 
-    keys: Mapping[bytes, Sequence[int]] | None = None  # public key -> its clients; None: anybody's word
-    agreed: Mapping[tuple[int, ...], int] = field(default_factory=dict)  # clients of a key -> examples of them all
-    largest: int | None = None  # examples of a client without an agreed number; None: FACTOR x the median
+    # public key -> its clients; None: anybody's word
+    keys: Mapping[bytes, Sequence[int]] | None = None
+    # clients of a key -> examples of them all
+    agreed: Mapping[tuple[int, ...], int] = field(default_factory=dict)
+    # examples of a client without an agreed number; None: FACTOR x the median
+    largest: int | None = None
 
     def knows(self, key: bytes, client: int) -> bool:
         """Whether a key stands for a client."""
@@ -34,10 +41,18 @@ class Enrolment:
         for clients, number in self.agreed.items():
             here = [c for c in clients if c in claims]
             if (total := sum(claims[c] for c in here)) > number:
-                wrong |= dict.fromkeys(here, f"it claims {total} examples, and {number} were agreed at its enrolment")
+                wrong |= dict.fromkeys(
+                    here, f"it claims {total} examples, and {number} were agreed at its enrolment"
+                )
         bound, why = self._bound(claims, nodes)
-        bounded = {c: n for c, n in claims.items() if n > bound and not any(c in some for some in self.agreed)}
-        return wrong | {c: f"it claims {n} examples, more than {bound}: {why}" for c, n in bounded.items()}
+        bounded = {
+            c: n
+            for c, n in claims.items()
+            if n > bound and not any(c in some for some in self.agreed)
+        }
+        return wrong | {
+            c: f"it claims {n} examples, more than {bound}: {why}" for c, n in bounded.items()
+        }
 
     def _bound(self, claims: Mapping[int, int], nodes: Mapping[int, int]) -> tuple[int, str]:
         """Return the most examples that a client without an agreed number may claim, and why."""
@@ -47,14 +62,24 @@ class Enrolment:
         if not voices:
             return CEILING, "nobody has as many"
         bound = min(CEILING, FACTOR * median_low(voices))
-        return bound, f"{FACTOR} times the median; if it has them, agree on its number in server.toml (examples)"
+        return (
+            bound,
+            f"{FACTOR} times the median; if it has them, agree on its number in server.toml "
+            f"(examples)",
+        )
 
     def _voices(self, claims: Mapping[int, int], nodes: Mapping[int, int]) -> list[int]:
-        """Return one number of examples for each node, so that a node with many clients has no more say than others.
+        """Return one number of examples for each node, so that a node with many clients has no more
+        say than others.
 
-        An agreed number speaks for its own clients. Clients without examples say nothing of the others.
+        An agreed number speaks for its own clients. Clients without examples say nothing of the
+        others.
         """
-        agreed = [max(1, n // len(some)) for some, n in self.agreed.items() if any(c in claims for c in some)]
+        agreed = [
+            max(1, n // len(some))
+            for some, n in self.agreed.items()
+            if any(c in claims for c in some)
+        ]
         by_node: dict[int, list[int]] = {}
         for client, number in claims.items():
             if number > 0 and not any(client in some for some in self.agreed):
@@ -82,15 +107,29 @@ class EnrolmentFiles:
 
     def _stamps(self) -> object:
         files = [self.server / ServerHost.file(), *sorted((self.server / "clients").glob("*.pub"))]
-        return [(file.name, status.st_mtime_ns, status.st_size) for file in files if (status := _status(file))]
+        return [
+            (file.name, status.st_mtime_ns, status.st_size)
+            for file in files
+            if (status := _status(file))
+        ]
 
     def _read(self) -> Enrolment:
         host = ServerHost.read(self.server)
         files = {name: self.server / "clients" / f"{name}.pub" for name in host.clients}
         known = {name: file for name, file in files.items() if file.exists()}
-        keys = None if host.insecure else {public_key(file): host.clients[name] for name, file in known.items()}
-        agreed = {host.clients[name]: number for name, number in host.examples.items() if name in host.clients}
-        return Enrolment(keys, agreed, self.largest if self.largest is not None else host.largest_examples)
+        keys = (
+            None
+            if host.insecure
+            else {public_key(file): host.clients[name] for name, file in known.items()}
+        )
+        agreed = {
+            host.clients[name]: number
+            for name, number in host.examples.items()
+            if name in host.clients
+        }
+        return Enrolment(
+            keys, agreed, self.largest if self.largest is not None else host.largest_examples
+        )
 
 
 def _status(file: Path) -> os.stat_result | None:

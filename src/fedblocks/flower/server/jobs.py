@@ -32,16 +32,21 @@ class ServerJob(BaseModel):
     spec: RunSpec
     seconds: float = Field(gt=0)  # that a round may take
     patience: float = Field(gt=0)  # seconds to wait for clients that are not there
-    minimum: float = Field(default=0.8, gt=0, le=1)  # share of the clients asked for whose updates make a round
+    # share of the clients asked for whose updates make a round
+    minimum: float = Field(default=0.8, gt=0, le=1)
     more: float = Field(default=1.0, ge=1)  # clients that are asked, for each one that is needed
-    share: float = Field(default=1.0, gt=0, le=1)  # the largest part of a slot that one client may decide
+    # the largest part of a slot that one client may decide
+    share: float = Field(default=1.0, gt=0, le=1)
     attempts: int = Field(default=3, ge=1)  # at one round
-    largest_examples: int | None = Field(default=None, ge=1)  # that a client may claim; None: as server.toml says
+    # that a client may claim; None: as server.toml says
+    largest_examples: int | None = Field(default=None, ge=1)
     clients: tuple[int, ...] = ()  # that are given their models
 
 
 class JobRecord(BaseModel):
-    """A job and its status, in a file of its own: several jobs can run side by side, and all are resumed."""
+    """A job and its status, in a file of its own: several jobs can run side by side,
+    and all are resumed.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -70,7 +75,9 @@ def load_job(server: Path, name: str) -> JobRecord:
     try:
         return JobRecord.model_validate_json(_file(server, name).read_text())
     except FileNotFoundError as error:
-        raise UserError(f'there is no job "{name}" in {server}', "see `fedblocks federation status`") from error
+        raise UserError(
+            f'there is no job "{name}" in {server}', "see `fedblocks federation status`"
+        ) from error
 
 
 def update_job(server: Path, name: str, **changes: Any) -> JobRecord:
@@ -83,7 +90,9 @@ def update_job(server: Path, name: str, **changes: Any) -> JobRecord:
 
 def all_jobs(server: Path) -> list[JobRecord]:
     """Read every job of a server; the one that changed last comes last."""
-    files = sorted((server / "jobs").glob("*-????????.json"), key=lambda file: file.stat().st_mtime_ns)
+    files = sorted(
+        (server / "jobs").glob("*-????????.json"), key=lambda file: file.stat().st_mtime_ns
+    )
     return [load_job(server, file.stem) for file in files]
 
 
@@ -100,7 +109,10 @@ def working_on(server: Path, name: str) -> Iterator[ServerJob]:
     """
     with _locked(_file(server, name).with_suffix(".lock"), wait=False):
         if (record := load_job(server, name)).is_over:
-            raise UserError(f"job {name} is over: {record.status}", "start it again with `fedblocks federation run`")
+            raise UserError(
+                f"job {name} is over: {record.status}",
+                "start it again with `fedblocks federation run`",
+            )
         update_job(server, name, status="running")
         try:
             yield record.job
@@ -128,22 +140,35 @@ def _locked(path: Path, wait: bool) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise UserError(f"another process works on job {path.stem}", "wait until it ends, or stop it") from error
+        raise UserError(
+            f"another process works on job {path.stem}", "wait until it ends, or stop it"
+        ) from error
     finally:
         os.close(descriptor)
 
 
 def _file(server: Path, name: str) -> Path:
     if not re.fullmatch(r"[a-z]+-[0-9a-f]{8}", name):
-        raise UserError(f'"{name[:40]}" is not the name of a job', "start runs with `fedblocks federation run`")
+        raise UserError(
+            f'"{name[:40]}" is not the name of a job', "start runs with `fedblocks federation run`"
+        )
     return server / "jobs" / f"{name}.json"
 
 
 def write_app(folder: Path, job: str) -> Path:
-    """Write the app that Flower is given: a file that names functions of this package; clients never ask for it."""
-    project = {"name": "fedblocks-run", "version": "1.0.0", "description": "a fedblocks run", "dependencies": []}
+    """Write the app that Flower is given: a file that names functions of this package;
+    clients never ask for it.
+    """
+    project = {
+        "name": "fedblocks-run",
+        "version": "1.0.0",
+        "description": "a fedblocks run",
+        "dependencies": [],
+    }
     components = {"serverapp": f"{MODULE}:server_app", "clientapp": f"{MODULE}:client_app"}
     app = {"publisher": "fedblocks", "components": components, "config": {"job": job}}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pyproject.toml").write_text(tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}}))
+    (folder / "pyproject.toml").write_text(
+        tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
+    )
     return folder

@@ -1,7 +1,9 @@
-"""Fetch the answers of nodes, each by itself and within a bound: what is wrong with one costs its node alone.
+"""Fetch the answers of nodes, each by itself and within a bound: what is wrong with one costs its
+node alone.
 
-Flower's own `pull_messages` puts all answers together in one go. An answer that cannot be put together would raise
-there and hide the others, and one whose pieces are named again and again would fill the memory before anybody looks.
+Flower's own `pull_messages` puts all answers together in one go. An answer that cannot be put
+together would raise there and hide the others, and one whose pieces are named again and again would
+fill the memory before anybody looks.
 """
 
 from __future__ import annotations
@@ -25,13 +27,19 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
 )
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, inflate_object_from_contents, pull_objects
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    inflate_object_from_contents,
+    pull_objects,
+)
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedblocks.flower.wire.messages import TooLargeError
 
-ROOM = 64 * 2**20  # bytes of an answer beside the arrays of the plan: headers, names, how Flower packs them
-LOST = {3, 4}  # Flower's errors: a message, or the answer to it, did not arrive whole; its node is there
+# bytes of an answer beside the arrays of the plan: headers, names, how Flower packs them
+ROOM = 64 * 2**20
+# Flower's errors: a message, or the answer to it, did not arrive whole; its node is there
+LOST = {3, 4}
 UNUSABLE = 1000  # our own error, which Flower does not have: the answer is there and cannot be read
 UNAVAILABLE = 3  # Flower's error of an answer that did not arrive whole
 log = logging.getLogger(__name__)
@@ -53,14 +61,18 @@ def pull(grid: Grid, limits: Mapping[str, int]) -> list[tuple[str, Message]]:
 
 
 def refuse_lasting(error: httpx.HTTPStatusError) -> None:
-    """Raise what will not pass by itself; a SuperLink that failed (its database was busy) is asked again."""
+    """Raise what will not pass by itself; a SuperLink that failed (its database was
+    busy) is asked again.
+    """
     if error.response.status_code < httpx.codes.INTERNAL_SERVER_ERROR:
         raise error
     log.warning("the SuperLink failed and is asked again: %s", error)
 
 
 def _answers(grid: HttpGrid, limits: Mapping[str, int]) -> Iterator[tuple[str, Message]]:
-    """Yield answers, by the messages that they answer as the SuperLink has it, whatever they say of themselves."""
+    """Yield answers, by the messages that they answer as the SuperLink has it, whatever
+    they say of themselves.
+    """
     come = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=list(limits)))
     for head, tree in zip(come.messages_list, come.message_object_trees, strict=True):
         asked = head.metadata.reply_to_message_id
@@ -71,7 +83,9 @@ def _answers(grid: HttpGrid, limits: Mapping[str, int]) -> Iterator[tuple[str, M
         except httpx.HTTPStatusError as error:
             is_passing = error.response.status_code >= httpx.codes.INTERNAL_SERVER_ERROR
             yield asked, failure(asked, UNAVAILABLE if is_passing else UNUSABLE, error)
-        except Exception as error:  # whatever a client can think of; it must not cost the others their round
+        except (
+            Exception
+        ) as error:  # whatever a client can think of; it must not cost the others their round
             yield asked, failure(asked, UNUSABLE, error)
 
 
@@ -81,7 +95,9 @@ def _fetch(grid: HttpGrid, name: str, tree: Any, most: int) -> Message:
     metered = _metered(make_pull_object_fn_protobuf(client.PullObject, grid.node, run), most)
     confirmation = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=name)
     try:
-        contents = pull_objects(list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree))), metered)
+        contents = pull_objects(
+            list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree))), metered
+        )
     except TooLargeError:
         client.ConfirmMessageReceived(confirmation)  # so that the SuperLink throws it away
         raise
@@ -111,7 +127,9 @@ def _metered(fetch: Callable[[str], bytes], most: int) -> Callable[[str], bytes]
 
 
 def put_together(contents: Mapping[str, bytes]) -> int:
-    """Count the bytes of all arrays once they are put together; a piece may be named more than once."""
+    """Count the bytes of all arrays once they are put together; a piece may be named
+    more than once.
+    """
     total = 0
     for content in contents.values():
         kind, children, _ = get_object_head_values_from_object_content(content)
@@ -124,7 +142,16 @@ def put_together(contents: Mapping[str, bytes]) -> int:
 def failure(asked: str, code: int, error: Exception) -> Message:
     """Return what stands for an answer that cannot be used."""
     metadata = Metadata(
-        run_id=0, message_id="", src_node_id=0, dst_node_id=0, message_type="system", group_id="", ttl=0.0,
-        reply_to_message_id=asked, created_at=time.time(),
-    )  # fmt: skip
-    return make_message(metadata=metadata, error=Error(code, f"{type(error).__name__}: {str(error)[:200]}"))
+        run_id=0,
+        message_id="",
+        src_node_id=0,
+        dst_node_id=0,
+        message_type="system",
+        group_id="",
+        ttl=0.0,
+        reply_to_message_id=asked,
+        created_at=time.time(),
+    )
+    return make_message(
+        metadata=metadata, error=Error(code, f"{type(error).__name__}: {str(error)[:200]}")
+    )

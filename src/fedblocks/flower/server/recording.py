@@ -1,4 +1,6 @@
-"""Rounds of a real federation as the run folder keeps them; scores come a message later than the round itself."""
+"""Rounds of a real federation as the run folder keeps them; scores come a message later
+than the round itself.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from collections.abc import Sequence
 
 from fedblocks.flower.server.side import Closed
 from fedblocks.runs.rounds import metrics_of, traffic_of
-from fedblocks.runs.storage.record import ClientMetric, Note, RefusalRow, RoundRecord, RunStore, Snapshot, Traffic
+from fedblocks.runs.storage.record import (
+    ClientMetric,
+    Note,
+    RefusalRow,
+    RoundRecord,
+    RunStore,
+    Snapshot,
+    Traffic,
+)
 
 
 def recorded(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
@@ -25,15 +35,22 @@ def recorded(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
     )
 
 
-def with_metrics(store: RunStore, round: int, more: Sequence[ClientMetric], pictures: Sequence[Snapshot] = ()) -> None:
+def with_metrics(
+    store: RunStore, round: int, more: Sequence[ClientMetric], pictures: Sequence[Snapshot] = ()
+) -> None:
     """Add scores, and what there is to draw, to the last round on record."""
     stored = store.rows("SELECT * FROM rounds WHERE round = ?", round)
     if not stored or store.last_round() != round:
         return
     query = "SELECT {} FROM {} WHERE round = ? ORDER BY rowid"
     keyed = "SELECT {} FROM {} WHERE round = ?"
-    scores = store.rows(keyed.format("part, view, client, correct, examples, loss, extra", "client_metrics"), round)
-    known = [ClientMetric(**{**row, "loss": _number(row["loss"]), "extra": json.loads(row["extra"])}) for row in scores]
+    scores = store.rows(
+        keyed.format("part, view, client, correct, examples, loss, extra", "client_metrics"), round
+    )
+    known = [
+        ClientMetric(**{**row, "loss": _number(row["loss"]), "extra": json.loads(row["extra"])})
+        for row in scores
+    ]
     drawn = store.rows(keyed.format("name, client, numbers", "snapshots"), round)
     kept = [Snapshot(**{**row, "numbers": json.loads(row["numbers"])}) for row in drawn]
     record = RoundRecord(
@@ -41,10 +58,19 @@ def with_metrics(store: RunStore, round: int, more: Sequence[ClientMetric], pict
         seconds=stored[0]["seconds"],
         clients=stored[0]["clients"],
         metrics=list({(m.part, m.view, m.client): m for m in (*known, *more)}.values()),
-        traffic=[Traffic(**r) for r in store.rows(keyed.format("client, block, direction, bytes", "traffic"), round)],
-        refusals=[RefusalRow(**r) for r in store.rows(query.format("client, reason, detail", "refusals"), round)],
+        traffic=[
+            Traffic(**r)
+            for r in store.rows(keyed.format("client, block, direction, bytes", "traffic"), round)
+        ],
+        refusals=[
+            RefusalRow(**r)
+            for r in store.rows(query.format("client, reason, detail", "refusals"), round)
+        ],
         snapshots=list({(s.name, s.client): s for s in (*kept, *pictures)}.values()),
-        notes=[Note(row["text"], row["level"]) for row in store.rows(query.format("text, level", "notes"), round)],
+        notes=[
+            Note(row["text"], row["level"])
+            for row in store.rows(query.format("text, level", "notes"), round)
+        ],
         started_at=stored[0]["started_at"],
     )
     store.record_round(record)

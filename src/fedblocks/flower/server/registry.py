@@ -1,4 +1,6 @@
-"""The registry of connected clients: nodes come and go, and may speak only for the clients whose key they have."""
+"""The registry of connected clients: nodes come and go, and may speak only for the
+clients whose key they have.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from flwr.app import Message
     from flwr.serverapp import Grid
 
-PAUSE = 0.5  # seconds between two looks at what has come; more of them keep a SuperLink from its work
+# seconds between two looks at what has come; more of them keep a SuperLink from its work
+PAUSE = 0.5
 LOOK = 1.0  # seconds between two looks at which nodes there are
 AGAIN = 90.0  # seconds after which a node that did not answer, or could not, is asked again
 UNANSWERED = {3, 4, 5}  # Flower's errors: the message is gone, its answer is, its node is
@@ -37,23 +40,29 @@ class Registry:
     """The clients that are connected, with their nodes; kept up to date by `look`."""
 
     grid: Grid
-    enrolled: Callable[[], Enrolment] = Enrolment  # read at every look: keys come and go during a run
+    # read at every look: keys come and go during a run
+    enrolled: Callable[[], Enrolment] = Enrolment
     labels: int = 1  # of one example
     spec: str = ""  # the run specification, as JSON
     tell: Tell = lambda text: None
-    claims: dict[int, int] = field(default_factory=dict)  # client -> its examples, for as long as the run lasts
+    # client -> its examples, for as long as the run lasts
+    claims: dict[int, int] = field(default_factory=dict)
     members: dict[int, Member] = field(default_factory=dict)
     nodes: dict[int, int] = field(default_factory=dict)  # client -> Flower's node
-    refused: dict[int, str] = field(default_factory=dict)  # node -> why it was refused, or cannot take part
+    # node -> why it was refused, or cannot take part
+    refused: dict[int, str] = field(default_factory=dict)
     _enrolment: Enrolment | None = None
-    _heard: dict[int, list[Member]] = field(default_factory=dict)  # node -> what it said, if it may speak for them
+    # node -> what it said, if it may speak for them
+    _heard: dict[int, list[Member]] = field(default_factory=dict)
     _asked: dict[str, int] = field(default_factory=dict)  # message -> node
     _when: dict[int, float] = field(default_factory=dict)  # node -> when it was asked
     _public: dict[int, bytes] = field(default_factory=dict)  # node -> its key, of those online
     _looked: float = float("-inf")
 
     def look(self) -> None:
-        """Ask new nodes who their clients are, take answers, and drop nodes that left or lost their key."""
+        """Ask new nodes who their clients are, take answers, and drop nodes that left
+        or lost their key.
+        """
         if time.monotonic() - self._looked > LOOK:
             self._looked = time.monotonic()
             self._public = {node.node_id: bytes(node.public_key) for node in self.grid.get_nodes()}
@@ -88,7 +97,11 @@ class Registry:
 
     def _greet(self) -> None:
         now, known = time.monotonic(), {*self.nodes.values()}
-        new = [n for n in self._public if n not in known and now - self._when.get(n, float("-inf")) > AGAIN]
+        new = [
+            n
+            for n in self._public
+            if n not in known and now - self._when.get(n, float("-inf")) > AGAIN
+        ]
         messages = [hello_message(node, self.spec, AGAIN) for node in new]
         asked = dict(zip(self._push(messages), new, strict=False))  # none if the SuperLink failed
         self._asked |= asked
@@ -111,7 +124,9 @@ class Registry:
         except Malformed as error:
             self._heard.pop(node, None)
             self._refuse(node, str(error))
-        except Exception as error:  # whatever a client can think of; it must not cost the others their run
+        except (
+            Exception
+        ) as error:  # whatever a client can think of; it must not cost the others their run
             self._heard.pop(node, None)
             self._refuse(node, f"envelope: it does not say who it is ({type(error).__name__})")
 
@@ -124,9 +139,14 @@ class Registry:
             self.tell(f"a node was refused: {self.refused[node]}")
 
     def _take_in(self) -> None:
-        """Let nodes take part whose claims agree with those of all others; this changes as clients come."""
+        """Let nodes take part whose claims agree with those of all others; this changes
+        as clients come.
+        """
         everybody = [(node, member) for node, members in self._heard.items() for member in members]
-        claims, nodes = {m.client: m.size for _, m in everybody}, {m.client: node for node, m in everybody}
+        claims, nodes = (
+            {m.client: m.size for _, m in everybody},
+            {m.client: node for node, m in everybody},
+        )
         excesses = (self._enrolment or Enrolment()).excesses(claims, nodes)
         for node, members in [*self._heard.items()]:
             if wrong := [m.client for m in members if m.client in excesses]:
@@ -142,10 +162,15 @@ class Registry:
         for member in members:
             self.members[member.client], self.nodes[member.client] = member, node
         self.refused.pop(node, None)
-        self.tell(f"{_named(members)} there, with {sum(member.size for member in members)} training examples")
+        self.tell(
+            f"{_named(members)} there, with {sum(member.size for member in members)} "
+            f"training examples"
+        )
 
     def _read(self, message: Message, node: int) -> list[Member]:
-        """Return the clients that a node says it holds; raise Malformed where it says what is wrong."""
+        """Return the clients that a node says it holds; raise Malformed where it says
+        what is wrong.
+        """
         if message.has_error():
             reason = "envelope" if message.error.code == UNUSABLE else "client-error"
             raise Malformed(reason, message.error.reason or "it does not say why")
@@ -164,24 +189,42 @@ class Registry:
         enrolment, key = self._enrolment or Enrolment(), self._public.get(node, b"")
         foreign = [m.client for m in members if not enrolment.knows(key, m.client)]
         if foreign and enrolment.keys is not None and key not in enrolment.keys:
-            return f"not-enrolled: the key of client {foreign[0]} is not in server.toml; once it is, it is taken in"
+            return (
+                f"not-enrolled: the key of client {foreign[0]} is not in server.toml; once it "
+                f"is, it is taken in"
+            )
         return f"wrong-key: its key is not that of client {foreign[0]}" if foreign else ""
 
     def _wrong_claim(self, members: Sequence[Member]) -> str:
         """Say what is wrong with a claim by itself; empty if nothing is."""
         for member in members:
-            fixed, most = self.claims.get(member.client, member.size), max(1, member.size * self.labels)
+            fixed, most = (
+                self.claims.get(member.client, member.size),
+                max(1, member.size * self.labels),
+            )
             if member.size != fixed:
-                return f"changed-claim: client {member.client} now claims {member.size} examples, in this run {fixed}"
+                return (
+                    f"changed-claim: client {member.client} now claims {member.size} "
+                    f"examples, in this run {fixed}"
+                )
             if member.limit > most:
-                return f"too-large-claim: client {member.client} claims {member.limit:g} labels, and can have {most}"
+                return (
+                    f"too-large-claim: client {member.client} claims {member.limit:g} labels, "
+                    f"and can have {most}"
+                )
         return ""
 
     def revoked(self, clients: Iterable[int]) -> list[int]:
-        """Return those of these clients whose key is no longer that of an enrolled client, by the files as they are."""
+        """Return those of these clients whose key is no longer that of an enrolled
+        client, by the files as they are.
+        """
         self._read_enrolment()
         enrolment = self._enrolment or Enrolment()
-        here = [(client, self._public.get(self.nodes[client], b"")) for client in clients if client in self.nodes]
+        here = [
+            (client, self._public.get(self.nodes[client], b""))
+            for client in clients
+            if client in self.nodes
+        ]
         return [client for client, key in here if not enrolment.knows(key, client)]
 
     def fix_claims(self, clients: Iterable[int]) -> None:
@@ -190,31 +233,49 @@ class Registry:
             self.claims.setdefault(client, self.members[client].size)
 
     def wait(self, clients: Sequence[int], least: int, seconds: float) -> None:
-        """Wait until all of these clients are connected; after `seconds`, `least` of them are enough."""
+        """Wait until all of these clients are connected; after `seconds`, `least` of
+        them are enough.
+        """
         end, reported = time.monotonic() + seconds, -1
         self.look()
         while missing := sorted({*clients} - self.nodes.keys()):
             here = len(clients) - len(missing)
             if time.monotonic() > end and here >= least:
-                self.tell(f"going on without {listed(missing)}, not there after {seconds:g} s; who comes later joins")
+                self.tell(
+                    f"going on without {listed(missing)}, not there after {seconds:g} s; "
+                    f"who comes later joins"
+                )
                 return
             if time.monotonic() > end:
                 raise UserError(*self._too_few(clients, missing, least, seconds))
             if here != reported:
                 reported = here
-                self.tell(f"waiting for clients: {here} of {len(clients)} are there, {listed(missing)} missing")
+                self.tell(
+                    f"waiting for clients: {here} of {len(clients)} are there, "
+                    f"{listed(missing)} missing"
+                )
             time.sleep(PAUSE)
             self.look()
 
-    def _too_few(self, clients: Sequence[int], missing: Sequence[int], least: int, seconds: float) -> tuple[str, str]:
+    def _too_few(
+        self, clients: Sequence[int], missing: Sequence[int], least: int, seconds: float
+    ) -> tuple[str, str]:
         why = f" ({'; '.join(self.refused.values())})" if self.refused else ""
-        here = f"{len(clients) - len(missing)} of {len(clients)} clients are connected after {seconds:g} s"
-        return f"{here}, at least {least} are needed, {listed(missing)} missing{why}", "start the others"
+        here = (
+            f"{len(clients) - len(missing)} of {len(clients)} clients are connected after "
+            f"{seconds:g} s"
+        )
+        return (
+            f"{here}, at least {least} are needed, {listed(missing)} missing{why}",
+            "start the others",
+        )
 
 
 def listed(clients: Sequence[int]) -> str:
     """Name some clients by their numbers, in a few words."""
-    numbers = ", ".join(map(str, clients[:5])) + (f" and {len(clients) - 5} more" if len(clients) > 5 else "")
+    numbers = ", ".join(map(str, clients[:5])) + (
+        f" and {len(clients) - 5} more" if len(clients) > 5 else ""
+    )
     return f"client{'' if len(clients) == 1 else 's'} {numbers}"
 
 

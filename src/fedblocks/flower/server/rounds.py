@@ -17,7 +17,14 @@ from fedblocks.core.server import Cohort, Download, gather
 from fedblocks.core.state import count_bytes
 from fedblocks.engines.close_round import Report
 from fedblocks.flower.server.side import Ask, Closed, EvaluatedClients, Progress, ServerSide
-from fedblocks.flower.wire.admission import SLACK, Expected, admit_request, admit_upload, check_counts, check_envelope
+from fedblocks.flower.wire.admission import (
+    SLACK,
+    Expected,
+    admit_request,
+    admit_upload,
+    check_counts,
+    check_envelope,
+)
 from fedblocks.flower.wire.downloads import payload_of, read_of_one, sent_to_one, slots_of, union
 from fedblocks.flower.wire.messages import (
     ApologyHeader,
@@ -40,16 +47,29 @@ from fedblocks.flower.wire.readable import readable
 from fedblocks.flower.wire.uploads import together
 
 FROM_CLIENTS = {
-    *("lost-state", "lost-download", "plan-mismatch", "wrong-run", "wrong-client", "not-finite", "client-error"),
+    *(
+        "lost-state",
+        "lost-download",
+        "plan-mismatch",
+        "wrong-run",
+        "wrong-client",
+        "not-finite",
+        "client-error",
+    ),
     *("envelope", "names", "dtype", "shape", "not-allowed"),
 }  # reasons that a client may give
-HARMLESS = {"stale", "replayed", "duplicate", "unknown-client"}  # such a message is ignored, its client is not refused
+# such a message is ignored, its client is not refused
+HARMLESS = {"stale", "replayed", "duplicate", "unknown-client"}
 
 
 class OpenRound:
-    """A round under way: the first answer of a client counts; all others are noted and change nothing."""
+    """A round under way: the first answer of a client counts; all others are noted and
+    change nothing.
+    """
 
-    def __init__(self, side: ServerSide, progress: Progress, clients: Sequence[int], ask: Ask | None = None) -> None:
+    def __init__(
+        self, side: ServerSide, progress: Progress, clients: Sequence[int], ask: Ask | None = None
+    ) -> None:
         self.side, self.progress, self.ask = side, progress, ask or Ask()
         self.report = Report(sorted(clients), {}, {}, [], {})
         self.downloads: dict[int, Wire] = {}  # to be sent
@@ -77,25 +97,41 @@ class OpenRound:
         specs = self.side.specs[group]
         for member, client in enumerate(ids):
             nonce, plan = secrets.token_hex(8), self.side.plans[group]
-            envelope = Envelope(run=self.side.run, round=state.round, client=client, nonce=nonce, plan=plan)
+            envelope = Envelope(
+                run=self.side.run, round=state.round, client=client, nonce=nonce, plan=plan
+            )
             blocks, copies = sent_to_one(specs, sent, member)
             reads = {name: read_of_one(read, member) for name, read in sent.reads.items()}
             alone = self.side.cohort([client], state.round)
             self._expected[client] = Expected(
-                self.side.members[client], envelope, method, specs, reads, copies, blocks, alone, self.ask.train
+                self.side.members[client],
+                envelope,
+                method,
+                specs,
+                reads,
+                copies,
+                blocks,
+                alone,
+                self.ask.train,
             )
             kept = self.progress.kept.get(client, 0)
             before = self.side.refused.pop(client, "")
-            header = DownloadHeader(**reply(envelope), copies=copies, kept=kept, refused=before, **vars(self.ask))
+            header = DownloadHeader(
+                **reply(envelope), copies=copies, kept=kept, refused=before, **vars(self.ask)
+            )
             self.downloads[client] = wire(header, arrays_of(blocks))
             self._note_down(client, {n: blocks.get(n, {}) for n in sent.bytes_down})
 
     def _gather(self, group: str, ids: list[int]) -> Download:
         cohort = self.side.cohort(ids, self.progress.state.round)
-        return gather(self.side.methods[group], self.progress.state, cohort, self.side.beginnings[group])
+        return gather(
+            self.side.methods[group], self.progress.state, cohort, self.side.beginnings[group]
+        )
 
     def _readers(self, group: str, ids: list[int]) -> list[int]:
-        """Return the clients whose tags the method can use; a tag is a client's word, and costs that client alone."""
+        """Return the clients whose tags the method can use; a tag is a client's word,
+        and costs that client alone.
+        """
         if not self.side.methods[group].tags:
             return ids
         for client in ids:
@@ -111,12 +147,16 @@ class OpenRound:
         return len(self._uploads)
 
     def limit(self, client: int, each: int = 0) -> int:
-        """Return the most bytes that a client's answer can have, with `each` more for each array."""
+        """Return the most bytes that a client's answer can have, with `each` more for
+        each array.
+        """
         expected = self._expected[client]
         return int(SLACK * expected.limit()) + each * expected.arrays
 
     def receive(self, client: int, message: Wire) -> Wire | None:
-        """Take an answer; return what the client is sent next, if anything. Nothing that a client sends raises."""
+        """Take an answer; return what the client is sent next, if anything. Nothing
+        that a client sends raises.
+        """
         try:
             header = header_of(message)
             if client not in self._expected:
@@ -128,21 +168,27 @@ class OpenRound:
             self._turn_away(client, error)
             return None
         except Exception as error:
-            self._turn_away(client, Malformed("envelope", f"it cannot be read: {type(error).__name__}: {error}"))
+            self._turn_away(
+                client, Malformed("envelope", f"it cannot be read: {type(error).__name__}: {error}")
+            )
             return None
         try:
             return self._take(client, header, message)
         except Malformed as error:
             self.refuse(client, error.reason, error.detail)
-        except Exception as error:  # a gap in the checks must cost this client its round, not all clients theirs
+        except (
+            Exception
+        ) as error:  # a gap in the checks must cost this client its round, not all clients theirs
             self.refuse(client, "server-error", f"{type(error).__name__}: {error}")
         return None
 
     def ask_again(self, client: int) -> Wire | None:
-        """Return a fresh download for a client that answered something else; the second time, refuse the client.
+        """Return a fresh download for a client that answered something else; the second time,
+        refuse the client.
 
-        On a network an answer is tied to the message that it answers. If what came is of another round or attempt, the
-        right answer to that message will never come, and waiting for it would hold everybody until the deadline.
+        On a network an answer is tied to the message that it answers. If what came is of another
+        round or attempt, the right answer to that message will never come, and waiting for it would
+        hold everybody until the deadline.
         """
         if client in self._asked_again:
             last = next(ignored for ignored in reversed(self.ignored) if ignored.client == client)
@@ -152,7 +198,9 @@ class OpenRound:
         self._requests.pop(client, None)
         fresh, sent = {"nonce": secrets.token_hex(8)}, self.downloads[client]
         expected = self._expected[client]
-        self._expected[client] = replace(expected, envelope=expected.envelope.model_copy(update=fresh))
+        self._expected[client] = replace(
+            expected, envelope=expected.envelope.model_copy(update=fresh)
+        )
         self.downloads[client] = wire(header_of(sent).model_copy(update=fresh), sent.arrays)
         return self.downloads[client]
 
@@ -184,9 +232,14 @@ class OpenRound:
         method, state = self._expected[client].method, self.progress.state
         slots = union(header.train, header.evaluate)
         pools, specs = slots_of(method, state), self._expected[client].specs
-        blocks = {n: {k: pools[n][k][list(chosen)] for k in specs[n]} for n, chosen in slots.items()}
+        blocks = {
+            n: {k: pools[n][k][list(chosen)] for k in specs[n]} for n, chosen in slots.items()
+        }
         self._note_down(client, blocks)
-        return wire(MoreHeader(**reply(header), slots=slots), arrays_of({n: b for n, b in blocks.items() if slots[n]}))
+        return wire(
+            MoreHeader(**reply(header), slots=slots),
+            arrays_of({n: b for n, b in blocks.items() if slots[n]}),
+        )
 
     def _admit(self, client: int, header: UploadHeader, message: Wire, expected: Expected) -> None:
         if self.ask.train:
@@ -217,7 +270,10 @@ class OpenRound:
                 raise Malformed("envelope", "it never asked for its slots")
             return {}
         sizes = {name: expected.federated[name].size for name in request.train}
-        return {n: torch.zeros(sizes[n]).index_fill(0, torch.tensor(s).long(), 1.0) for n, s in request.train.items()}
+        return {
+            n: torch.zeros(sizes[n]).index_fill(0, torch.tensor(s).long(), 1.0)
+            for n, s in request.train.items()
+        }
 
     def refuse(self, client: int, reason: str, detail: str) -> None:
         """Go on without a client: it sent something wrong, failed, or cannot be reached."""
@@ -230,7 +286,11 @@ class OpenRound:
         """Go on without a client, though its answer was admitted."""
         if self._uploads.pop(client, None) is not None:
             self.waiting.add(client)
-        tables: list[dict[str, dict[int, Any]]] = [self._counts, self._pictures, self.report.bytes_up]
+        tables: list[dict[str, dict[int, Any]]] = [
+            self._counts,
+            self._pictures,
+            self.report.bytes_up,
+        ]
         for by_client in (by_client for table in tables for by_client in table.values()):
             by_client.pop(client, None)
         self.refuse(client, reason, detail)

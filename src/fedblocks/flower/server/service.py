@@ -1,4 +1,6 @@
-"""A run on the server of a real federation: the rounds of a configuration over Flower, written to a run folder."""
+"""A run on the server of a real federation: the rounds of a configuration over Flower,
+written to a run folder.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ def serve(grid: Grid, server: Path, name: str) -> None:
         config = config_of(folder)
         with threads(config.threads):
             service = Service.of(grid, server, job, folder, config)
-            if job.kind == "adapt":  # it may go on beside the training of the same run, whose folder it only reads
+            # it may go on beside the training of the same run, whose folder it only reads
+            if job.kind == "adapt":
                 service.adapt()
             else:
                 folder.claim()
@@ -55,7 +58,9 @@ def serve(grid: Grid, server: Path, name: str) -> None:
 
 @contextmanager
 def _ending(folder: RunFolder, is_stopped: Callable[[], bool]) -> Iterator[None]:
-    """Write to the folder how a run ended; a run whose app is killed, or asked to end, stays interrupted."""
+    """Write to the folder how a run ended; a run whose app is killed, or asked to end,
+    stays interrupted.
+    """
     folder.set_status("running")
     try:
         yield
@@ -94,12 +99,20 @@ class Service:
 
         prepared = prepare(config, shape_of(config))
         methods, data = prepared.setting.methods, prepared.setting.data
-        largest = job.largest_examples if job.kind == "train" else CEILING  # newcomers weigh nothing
-        claims = {int(client): size for client, size in json.loads(folder.store.meta(CLAIMS) or "{}").items()}
+        # newcomers weigh nothing
+        largest = job.largest_examples if job.kind == "train" else CEILING
+        claims = {
+            int(client): size
+            for client, size in json.loads(folder.store.meta(CLAIMS) or "{}").items()
+        }
         spec = job.spec.model_dump_json()
-        registry = Registry(grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), spec, tell, claims)
+        registry = Registry(
+            grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), spec, tell, claims
+        )
         run, device, unseen = job.spec.run, data.x.device, prepared.unseen
-        side = ServerSide(methods, registry.members, data.clients, config.seed, run, device, job.share, unseen)
+        side = ServerSide(
+            methods, registry.members, data.clients, config.seed, run, device, job.share, unseen
+        )
         return Service(job, folder, prepared, side, registry)
 
     def train(self) -> None:
@@ -107,17 +120,23 @@ class Service:
         config, progress = self.prepared.config, progresses.load(self.folder.checkpoints, self.side)
         self.registry.wait(self.prepared.clients, self._minimum(), self.job.patience)
         goal, job = self.prepared.cohort if self.job.more > 1 else None, self.job
-        rules = RoundRules(config.rounds, self._minimum(), job.seconds, goal, job.attempts, job.patience)
+        rules = RoundRules(
+            config.rounds, self._minimum(), job.seconds, goal, job.attempts, job.patience
+        )
         self._restart_clock()
         last = run_rounds(self.registry, self.side, rules, self._choose, progress, self._closed)
         self._evaluate(last)
 
     def _minimum(self) -> int:
-        """Return the minimum in whole clients: 0.8 of three is two, or one late client would stop such a run."""
+        """Return the minimum in whole clients: 0.8 of three is two, or one late client
+        would stop such a run.
+        """
         return max(1, math.floor(self.job.minimum * self.prepared.cohort + 0.5))
 
     def _choose(self, progress: Progress, attempt: int) -> tuple[Sequence[int], Ask]:
-        """Choose whom to ask, and for what; an evaluation that is due goes with training if all clients are asked."""
+        """Choose whom to ask, and for what; an evaluation that is due goes with
+        training if all clients are asked.
+        """
         config, done = self.prepared.config, progress.state.round
         clients = self._cohort(done, attempt)
         score: Part | None = "test" if self._due(done + 1) and config.evaluation.local else None
@@ -130,7 +149,9 @@ class Service:
         return clients, Ask(score=score)
 
     def _cohort(self, done: int, attempt: int) -> list[int]:
-        """Return the clients of a simulated round; more of them with `more`, and others after a failed attempt."""
+        """Return the clients of a simulated round; more of them with `more`, and others
+        after a failed attempt.
+        """
         count = min(len(self.prepared.clients), math.ceil(self.job.more * self.prepared.cohort))
         if attempt == 0 and count == self.prepared.cohort:
             return cohort_of(self.prepared, done)
@@ -148,7 +169,9 @@ class Service:
     def _missing(self, round: int) -> bool:
         """Whether the evaluation of a round is due and not done."""
         known = "SELECT 1 FROM means WHERE round = ? AND part = ?"
-        return self._due(round) and not self.folder.store.rows(known, round, self.prepared.config.evaluation.parts[0])
+        return self._due(round) and not self.folder.store.rows(
+            known, round, self.prepared.config.evaluation.parts[0]
+        )
 
     def _evaluate(self, progress: Progress) -> None:
         """Evaluate the models of all clients, in messages of their own."""
@@ -164,39 +187,63 @@ class Service:
     def _unseen(self, progress: Progress) -> None:
         """Evaluate the models of clients that are never trained on."""
         if self.prepared.unseen:
-            closed = self._ask(progress, self.prepared.unseen, Ask(False, evaluate=("test",), joining=True))
-            by_view = {name.partition("/")[2]: counts for name, counts in closed.evaluated.counts.items()}
+            closed = self._ask(
+                progress, self.prepared.unseen, Ask(False, evaluate=("test",), joining=True)
+            )
+            by_view = {
+                name.partition("/")[2]: counts for name, counts in closed.evaluated.counts.items()
+            }
             with_metrics(self.folder.store, progress.state.round, metrics_of("unseen", by_view))
 
     def _ask(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
         asked = OpenRound(self.side, progress, clients, ask)
-        link = Link(self.registry.grid, self.registry.nodes, self.registry.spec, self.registry.revoked)
+        link = Link(
+            self.registry.grid, self.registry.nodes, self.registry.spec, self.registry.revoked
+        )
         return play_round(link, asked, 0, self.job.seconds)
 
     def _note_metrics(self, round: int, closed: Closed) -> None:
         metrics: list[ClientMetric] = []
         counted = closed.evaluated.counts
         for part in self._parts:
-            views = {n.partition("/")[2]: counts for n, counts in counted.items() if n.startswith(f"{part}/")}
+            views = {
+                n.partition("/")[2]: counts
+                for n, counts in counted.items()
+                if n.startswith(f"{part}/")
+            }
             metrics += metrics_of(part, views)
         drawn = closed.evaluated.pictures.items()
-        pictures = [Snapshot(name, client, list(numbers)) for name, by in drawn for client, numbers in by.items()]
+        pictures = [
+            Snapshot(name, client, list(numbers))
+            for name, by in drawn
+            for client, numbers in by.items()
+        ]
         if round and metrics:
             with_metrics(self.folder.store, round, metrics, pictures)
 
     def _closed(self, closed: Closed) -> None:
-        """Write what happened, then what the server goes on from: a kill in between costs one round."""
+        """Write what happened, then what the server goes on from: a kill in between
+        costs one round.
+        """
         done = closed.progress.state.round
         self.folder.store.set_meta(CLAIMS, json.dumps(self.registry.claims))
         if closed.evaluated.counts:
             self._note_metrics(done if closed.abandoned else done - 1, closed)
         for ignored in closed.ignored:
-            self.folder.store.note(f"ignored: client {ignored.client}, {ignored.reason}, {ignored.detail}")
+            self.folder.store.note(
+                f"ignored: client {ignored.client}, {ignored.reason}, {ignored.detail}"
+            )
         if closed.abandoned:
-            reasons = "; ".join(f"client {r.client}: {r.reason}, {r.detail}" for r in closed.report.refusals)
-            self.folder.store.note(f"round {done + 1} was abandoned: {closed.abandoned} ({reasons})", "warning")
+            reasons = "; ".join(
+                f"client {r.client}: {r.reason}, {r.detail}" for r in closed.report.refusals
+            )
+            self.folder.store.note(
+                f"round {done + 1} was abandoned: {closed.abandoned} ({reasons})", "warning"
+            )
             return
-        self.folder.store.record_round(recorded(closed, time.perf_counter() - self.began, self.started_at))
+        self.folder.store.record_round(
+            recorded(closed, time.perf_counter() - self.began, self.started_at)
+        )
         state = settled(closed.progress.state)
         progresses.save(self.folder.checkpoints, replace(closed.progress, state=state))
         self._restart_clock()
@@ -209,7 +256,9 @@ class Service:
         progress = progresses.load(self.folder.checkpoints, self.side)
         clients = [*self.job.clients]
         self.registry.wait(clients, len(clients), self.job.patience)
-        closed = self._ask(progress, clients, Ask(False, evaluate=("validation", "test"), joining=True))
+        closed = self._ask(
+            progress, clients, Ask(False, evaluate=("validation", "test"), joining=True)
+        )
         for refusal in closed.report.refusals:
             text = f"client {refusal.client} got no model: {refusal.reason}, {refusal.detail}"
             self.folder.store.note(text, "warning")

@@ -1,4 +1,6 @@
-"""The server's side of a federation: its methods, its enrolled clients, and what it keeps between rounds."""
+"""The server's side of a federation: its methods, its enrolled clients, and what it
+keeps between rounds.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,13 @@ class Ask:
     train: bool = True
     score: Part | None = None  # try the trained models on this part, before aggregation
     evaluate: tuple[Part, ...] = ()  # try the models as they are sent on these parts
-    joining: bool = False  # clients that never took part get their models, and nothing is learned from them
+    # clients that never took part get their models, and nothing is learned from them
+    joining: bool = False
 
     def views(self, method: Method) -> set[str]:
-        """Return the names of the scores that clients may send; clients with texts count words in three ways."""
+        """Return the names of the scores that clients may send; clients with texts
+        count words in three ways.
+        """
         local = {"local"} if self.train and self.score else set[str]()
         views = {scored_view(view, score) for view in method.views() for score in SCORES}
         return local | {f"{part}/{view}" for part in self.evaluate for view in views}
@@ -48,8 +53,10 @@ class Ask:
 class EvaluatedClients:
     """What clients said of their models."""
 
-    counts: dict[str, dict[int, Counts]] = field(default_factory=dict)  # "part/view" -> client -> correct, scored, loss
-    pictures: dict[str, dict[int, Picture]] = field(default_factory=dict)  # name -> client -> numbers
+    # "part/view" -> client -> correct, scored, loss
+    counts: dict[str, dict[int, Counts]] = field(default_factory=dict)
+    # name -> client -> numbers
+    pictures: dict[str, dict[int, Picture]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +82,8 @@ class ServerSide:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     share: float = 1.0  # the largest part of a slot that one client may decide
     unseen: Sequence[int] = ()  # clients that never train
-    refused: dict[int, str] = field(default_factory=dict)  # client -> why its last answer was not used; it is told
+    # client -> why its last answer was not used; it is told
+    refused: dict[int, str] = field(default_factory=dict)
 
     def start(self) -> Progress:
         """Return the progress before the first round."""
@@ -94,7 +102,10 @@ class ServerSide:
     @cached_property
     def plans(self) -> dict[str, str]:
         """Group -> hash of its plan."""
-        return {group: plan_hash(method, self.specs[group], self.seed) for group, method in self.methods.items()}
+        return {
+            group: plan_hash(method, self.specs[group], self.seed)
+            for group, method in self.methods.items()
+        }
 
     def lacking(self, client: int) -> str:
         """Say why a client cannot be asked; empty if it can."""
@@ -109,7 +120,10 @@ class ServerSide:
     def cohort(self, clients: Sequence[int], round: int) -> Cohort:
         members = [self.members[c] for c in clients]
         names = sorted(set.intersection(*({*m.tags} for m in members)))
-        tags = {name: torch.tensor([m.tags[name] for m in members], device=self.device) for name in names}
+        tags = {
+            name: torch.tensor([m.tags[name] for m in members], device=self.device)
+            for name in names
+        }
         sizes = torch.tensor([m.size for m in members], dtype=torch.double, device=self.device)
         ids = torch.tensor(clients, dtype=torch.long, device=self.device)
         unseen = torch.tensor(self.unseen, dtype=torch.long, device=self.device)

@@ -1,4 +1,6 @@
-"""Watch a run of a real federation through its folder: report rounds and notes as they are written."""
+"""Watch a run of a real federation through its folder: report rounds and notes as they
+are written.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ LOOK = 0.3  # seconds between two looks at the record
 
 
 def watch(path: Path, on_round: OnRound, on_note: OnNote, tend: Callable[[], object]) -> RunResult:
-    """Report rounds and notes until the run is over; `tend` is called all the while, and may raise."""
+    """Report rounds and notes until the run is over; `tend` is called all the while,
+    and may raise.
+    """
     reported = _Reported(load_run(path).config.rounds)
     with RunFolder.open(path) as folder:
         if folder.store.meta("status") != "finished":
@@ -29,7 +33,10 @@ def watch(path: Path, on_round: OnRound, on_note: OnNote, tend: Callable[[], obj
         if status == "finished":
             return load_run(path)
         if status == "failed":
-            raise UserError(reported.last or "the run failed", f"mend that, then: fedblocks federation run {path}")
+            raise UserError(
+                reported.last or "the run failed",
+                f"mend that, then: fedblocks federation run {path}",
+            )
         tend()
         time.sleep(LOOK)
 
@@ -44,12 +51,19 @@ class _Reported:
         """Skip the rounds and notes from before the run was continued."""
         if done := store.last_round():
             self.done = done
-            self.notes = max((row["rowid"] for row in store.rows("SELECT rowid FROM notes")), default=0)
+            self.notes = max(
+                (row["rowid"] for row in store.rows("SELECT rowid FROM notes")), default=0
+            )
             on_note(Note(f"going on after round {done}"))
 
     def tell(self, store: RunStore, on_round: OnRound, on_note: OnNote, over: bool) -> None:
-        for row in store.rows("SELECT rowid, level, text FROM notes WHERE rowid > ? ORDER BY rowid", self.notes):
-            self.notes, self.last = row["rowid"], row["text"] if row["level"] == "warning" else self.last
+        for row in store.rows(
+            "SELECT rowid, level, text FROM notes WHERE rowid > ? ORDER BY rowid", self.notes
+        ):
+            self.notes, self.last = (
+                row["rowid"],
+                row["text"] if row["level"] == "warning" else self.last,
+            )
             on_note(Note(row["text"], row["level"]))
         for row in store.rows("SELECT * FROM rounds WHERE round > ? ORDER BY round", self.done):
             newest = row["round"] == store.last_round()
@@ -60,8 +74,12 @@ class _Reported:
 
 
 def _done(store: RunStore, row: dict[str, Any], rounds: int) -> RoundDone:
-    means = store.rows("SELECT part, accuracy FROM means WHERE round = ? AND view = 'personal'", row["round"])
-    refused = store.rows("SELECT COUNT(DISTINCT client) AS n FROM refusals WHERE round = ?", row["round"])[0]["n"]
+    means = store.rows(
+        "SELECT part, accuracy FROM means WHERE round = ? AND view = 'personal'", row["round"]
+    )
+    refused = store.rows(
+        "SELECT COUNT(DISTINCT client) AS n FROM refusals WHERE round = ?", row["round"]
+    )[0]["n"]
     return RoundDone(
         round=row["round"],
         rounds=rounds,

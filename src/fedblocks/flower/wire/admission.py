@@ -1,4 +1,6 @@
-"""The checks of a client's answer: envelope, size, names, dtypes, shapes, weights; then the library's own gate."""
+"""The checks of a client's answer: envelope, size, names, dtypes, shapes, weights; then
+the library's own gate.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,13 @@ class Member:
 
     def __post_init__(self) -> None:
         if self.client < 0 or self.size < 0 or not 0 <= self.limit < float("inf"):
-            raise ValueError(f"client {self.client}: number and size start at 0, and the limit is finite")
-        if any(not -LARGEST <= number < LARGEST for number in (self.client, self.size, *self.tags.values())):
+            raise ValueError(
+                f"client {self.client}: number and size start at 0, and the limit is finite"
+            )
+        if any(
+            not -LARGEST <= number < LARGEST
+            for number in (self.client, self.size, *self.tags.values())
+        ):
             raise ValueError("numbers of 64 bits are the largest")
 
 
@@ -71,7 +78,11 @@ class Expected:
 
     @property
     def federated(self) -> dict[str, Federated]:
-        return {name: block for name, block in self.method.blocks().items() if isinstance(block, Federated)}
+        return {
+            name: block
+            for name, block in self.method.blocks().items()
+            if isinstance(block, Federated)
+        }
 
     @property
     def limits(self) -> Tensor:
@@ -88,24 +99,35 @@ class Expected:
         total = 0
         for name, block in self.federated.items():
             copies = block.size if slots_side_by_side(block, self.copies.get(name, 0)) else 1
-            one = sum(torch.Size(shape).numel() * dtype.itemsize for dtype, shape in self.specs[name].values())
+            one = sum(
+                torch.Size(shape).numel() * dtype.itemsize
+                for dtype, shape in self.specs[name].values()
+            )
             total += copies * one + block.size * DOUBLE
         return total if self.train else 0
 
 
 def check_envelope(envelope: Envelope, wanted: Envelope) -> None:
     """Refuse what belongs to another run, round, client, plan or attempt."""
-    for name, reason in (("run", "wrong-run"), ("client", "wrong-client"), ("plan", "plan-mismatch")):
+    for name, reason in (
+        ("run", "wrong-run"),
+        ("client", "wrong-client"),
+        ("plan", "plan-mismatch"),
+    ):
         if getattr(envelope, name) != getattr(wanted, name):
             raise Malformed(reason, f"it says another {name} than it was asked in")
     if envelope.round != wanted.round:
-        raise Malformed("stale", f"it is of round {envelope.round}, and this is round {wanted.round}")
+        raise Malformed(
+            "stale", f"it is of round {envelope.round}, and this is round {wanted.round}"
+        )
     if envelope.nonce != wanted.nonce:
         raise Malformed("replayed", "it answers another attempt at this round")
 
 
 def check_counts(name: str, counts: Counts) -> None:
-    """Refuse scores that nobody can have: they would spoil the averages, and what is written of the round."""
+    """Refuse scores that nobody can have: they would spoil the averages, and what is
+    written of the round.
+    """
     correct, scored, loss = counts
     if not 0 <= correct <= scored <= MOST_LABELS:
         raise Malformed("envelope", f'"{name[:80]}": {correct:g} of {scored:g} labels are right')
@@ -115,19 +137,30 @@ def check_counts(name: str, counts: Counts) -> None:
 
 def admit_request(header: RequestHeader, expected: Expected) -> None:
     """Refuse slots that do not exist."""
-    pools = {n: b for n, b in expected.method.blocks().items() if isinstance(b, Pool) and b.on_request}
+    pools = {
+        n: b for n, b in expected.method.blocks().items() if isinstance(b, Pool) and b.on_request
+    }
     for slots, needed in ((header.train, expected.train), (header.evaluate, False)):
         if (slots or needed) and slots.keys() != pools.keys():
             raise Malformed("names", "the pools asked for are not those on request")
         for name, chosen in slots.items():
             if sorted({*chosen}) != [*chosen] or any(not 0 <= s < pools[name].size for s in chosen):
-                raise Malformed("shape", f'"{name}" has slots 0 to {pools[name].size - 1}, each once and in order')
+                raise Malformed(
+                    "shape",
+                    f'"{name}" has slots 0 to {pools[name].size - 1}, each once and in order',
+                )
 
 
-def admit_upload(header: UploadHeader, message: Wire, expected: Expected, wanted: Mapping[str, Tensor]) -> Uploads:
-    """Return one client's upload [1, ...] if it is as the plan says; `wanted` are the slots that it asked for."""
+def admit_upload(
+    header: UploadHeader, message: Wire, expected: Expected, wanted: Mapping[str, Tensor]
+) -> Uploads:
+    """Return one client's upload [1, ...] if it is as the plan says; `wanted` are the
+    slots that it asked for.
+    """
     if message.payload() > SLACK * expected.limit():
-        raise Malformed("too-large", f"{message.payload()} bytes, and the plan has at most {expected.limit()}")
+        raise Malformed(
+            "too-large", f"{message.payload()} bytes, and the plan has at most {expected.limit()}"
+        )
     rows = _rows(header, message, expected)
     for name, block in expected.federated.items():
         _check_weights(name, block, rows[name], name in header.decided, expected, wanted.get(name))
@@ -144,24 +177,42 @@ def admit_upload(header: UploadHeader, message: Wire, expected: Expected, wanted
 
 def _rows(header: UploadHeader, message: Wire, expected: Expected) -> dict[str, Tensor]:
     """Return the weights [slots] of every block."""
-    decided = {name for name in expected.federated if type(expected.method).writes is not Method.writes}
+    decided = {
+        name for name in expected.federated if type(expected.method).writes is not Method.writes
+    }
     if unknown := {*header.decided} - decided:
         raise Malformed("names", f'the method does not decide the weights of "{min(unknown)[:80]}"')
-    schema: Schema = {named(WEIGHTS, n): (torch.double, (b.size,)) for n, b in expected.federated.items()}
-    tensors = tensors_of({name: array for name, array in message.arrays.items() if name in schema}, schema)
+    schema: Schema = {
+        named(WEIGHTS, n): (torch.double, (b.size,)) for n, b in expected.federated.items()
+    }
+    tensors = tensors_of(
+        {name: array for name, array in message.arrays.items() if name in schema}, schema
+    )
     return {name: tensors[named(WEIGHTS, name)] for name in expected.federated}
 
 
 def _check_weights(
-    name: str, block: Federated, row: Tensor, is_decided: bool, expected: Expected, wanted: Tensor | None
+    name: str,
+    block: Federated,
+    row: Tensor,
+    is_decided: bool,
+    expected: Expected,
+    wanted: Tensor | None,
 ) -> None:
-    """Refuse weights other than the client's examples, or those that the method decided beyond limit and slots."""
+    """Refuse weights other than the client's examples, or those that the method decided
+    beyond limit and slots.
+    """
     size = expected.member.size
-    _, refusals = Examination.of(weight_checks(name, row[None], expected.limits), expected.limits.long()).judge()
+    _, refusals = Examination.of(
+        weight_checks(name, row[None], expected.limits), expected.limits.long()
+    ).judge()
     if refusals:
         raise Malformed(refusals[0].reason, refusals[0].detail)
     if not is_decided and not bool((row == size).all()):
-        raise Malformed("bad-weight", f'"{name}" is to be written with {size} examples, not {row.max().item():g}')
+        raise Malformed(
+            "bad-weight",
+            f'"{name}" is to be written with {size} examples, not {row.max().item():g}',
+        )
     read = expected.reads.get(name)
     reached = torch.ones_like(row)
     if isinstance(block, Pool) and wanted is not None:
@@ -173,11 +224,23 @@ def _check_weights(
 
 
 def _copies(
-    header: UploadHeader, message: Wire, expected: Expected, rows: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+    header: UploadHeader,
+    message: Wire,
+    expected: Expected,
+    rows: Mapping[str, Tensor],
+    wanted: Mapping[str, Tensor],
 ) -> Blocks:
-    """Return the copies that came, [1, ...], with the names and shapes that they have after training."""
+    """Return the copies that came, [1, ...], with the names and shapes that they have
+    after training.
+    """
     which = {
-        name: written(block, rows[name], name in header.decided, expected.copies.get(name, 0), wanted.get(name))
+        name: written(
+            block,
+            rows[name],
+            name in header.decided,
+            expected.copies.get(name, 0),
+            wanted.get(name),
+        )
         for name, block in expected.federated.items()
     }
     schema = {
@@ -185,21 +248,29 @@ def _copies(
         for name, sent in which.items()
         if bool(sent.any())
     }
-    arrays = {name: array for name, array in message.arrays.items() if not name.startswith(f"{WEIGHTS}/")}
+    arrays = {
+        name: array for name, array in message.arrays.items() if not name.startswith(f"{WEIGHTS}/")
+    }
     if len(message.arrays) - len(arrays) != len(rows):
         raise Malformed("names", "there are weights of blocks that the plan does not have")
     device = expected.cohort.ids.device
     came = blocks_from(tensors_of(arrays, blocks_schema(schema), device), schema)
     blocks: Blocks = {}
     for name, block in expected.federated.items():
-        whole = filled(_background(name, block, expected, which[name]), came.get(name, {}), which[name].to(device))
+        whole = filled(
+            _background(name, block, expected, which[name]),
+            came.get(name, {}),
+            which[name].to(device),
+        )
         if name in came or (block.of or name) not in blocks:
             blocks[block.of or name] = {k: v[None] for k, v in whole.items()}
     return blocks
 
 
 def _background(name: str, block: Federated, expected: Expected, which: Tensor) -> Params:
-    """Return values for slots where nothing came, which have no weight: what the client was sent, else zero."""
+    """Return values for slots where nothing came, which have no weight: what the client
+    was sent, else zero.
+    """
     wanted = several(expected.specs[name], len(which) if which.dim() else 0)
     sent, device, background = expected.sent.get(name, {}), expected.cohort.ids.device, {}
     for key, (dtype, shape) in wanted.items():
@@ -207,5 +278,7 @@ def _background(name: str, block: Federated, expected: Expected, which: Tensor) 
         if value is not None and tuple(value.shape[1:]) == shape:
             value = value[0]  # one of several copies, where only one is sent back
         fits = value is not None and tuple(value.shape) == shape
-        background[key] = value if value is not None and fits else torch.zeros(shape, dtype=dtype, device=device)
+        background[key] = (
+            value if value is not None and fits else torch.zeros(shape, dtype=dtype, device=device)
+        )
     return background

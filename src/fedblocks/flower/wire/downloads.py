@@ -15,18 +15,28 @@ from fedblocks.flower.wire.plans import Specs
 
 def slots_of(method: Method, state: State) -> Blocks:
     """Return the slots of every block that travels, under the method's own names."""
-    return {n: state.server[server_name(n, b)] for n, b in method.blocks().items() if isinstance(b, Federated)}
+    return {
+        n: state.server[server_name(n, b)]
+        for n, b in method.blocks().items()
+        if isinstance(b, Federated)
+    }
 
 
-def sent_to_one(specs: Mapping[str, Specs], sent: Download, member: int) -> tuple[Blocks, dict[str, int]]:
-    """Return what one client of a cohort is sent first, and how many copies side by side (0: a single one)."""
+def sent_to_one(
+    specs: Mapping[str, Specs], sent: Download, member: int
+) -> tuple[Blocks, dict[str, int]]:
+    """Return what one client of a cohort is sent first, and how many copies side by
+    side (0: a single one).
+    """
     blocks: Blocks = {}
     copies: dict[str, int] = {}
     for name in sent.bytes_down:
         read = sent.reads[name]
         if not (isinstance(read, Generated) and not read.values):
             blocks[name] = {k: sent.blocks[name][k][member] for k in specs[name]}
-            copies[name] = read.slots.shape[1] if isinstance(read, Selection) and read.slots.dim() == 2 else 0
+            copies[name] = (
+                read.slots.shape[1] if isinstance(read, Selection) and read.slots.dim() == 2 else 0
+            )
     return blocks, copies
 
 
@@ -51,5 +61,9 @@ def union(*asked: Slots) -> Slots:
 def payload_of(message: Wire, block: str) -> int:
     """Count the bytes of one block in a message, its weights included."""
     weights, copies = named(WEIGHTS, block), named(BLOCKS, block) + "/"
-    own = [array for name, array in message.arrays.items() if name == weights or name.startswith(copies)]
+    own = [
+        array
+        for name, array in message.arrays.items()
+        if name == weights or name.startswith(copies)
+    ]
     return sum(array.nbytes for array in own)

@@ -1,4 +1,6 @@
-"""What travels between server and client: a header in JSON, and named arrays; exactly the blocks of the plan."""
+"""What travels between server and client: a header in JSON, and named arrays; exactly
+the blocks of the plan.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class TooLargeError(Exception):
 
 
 class Malformed(Exception):
-    """A message that cannot be used; the reason is one word for records, the detail a sentence for people."""
+    """A message that cannot be used; the reason is one word for records, the detail a
+    sentence for people.
+    """
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -50,13 +54,19 @@ class Wire:
 
 
 Name = Annotated[str, Field(max_length=80)]
-Picture = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Field(max_length=SMALL)]
+Picture = Annotated[
+    tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Field(max_length=SMALL)
+]
 
 
 class Envelope(BaseModel):
-    """What every message says: which run, round and client it belongs to, and the plan that both sides must share."""
+    """What every message says: which run, round and client it belongs to, and the plan
+    that both sides must share.
+    """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, ser_json_inf_nan="constants"
+    )
 
     run: str
     round: int = Field(ge=0)  # rounds done before this one
@@ -66,15 +76,19 @@ class Envelope(BaseModel):
 
 
 class DownloadHeader(Envelope):
-    """To a client, at the start of a round: its blocks, but for the pools that wait for a request."""
+    """To a client, at the start of a round: its blocks, but for the pools that wait for
+    a request.
+    """
 
     kind: Literal["download"] = "download"
     copies: dict[str, int]  # block -> copies side by side; 0: a single copy
-    kept: int = Field(ge=0)  # what the client kept is as it was after this many rounds; 0: it never took part
+    # what the client kept is as it was after this many rounds; 0: it never took part
+    kept: int = Field(ge=0)
     train: bool = True
     score: Part | None = None  # try the trained models on this part, before aggregation
     evaluate: tuple[Part, ...] = ()  # try the models as they were sent on these parts
-    joining: bool = False  # the client never took part: it gets its model as the method says, and keeps it
+    # the client never took part: it gets its model as the method says, and keeps it
+    joining: bool = False
     refused: str = ""  # why the client's last answer was not used
 
 
@@ -94,12 +108,16 @@ class MoreHeader(Envelope):
 
 
 class UploadHeader(Envelope):
-    """From a client, at the end of a round: what it learnt, and with what weight each slot is written."""
+    """From a client, at the end of a round: what it learnt, and with what weight each
+    slot is written.
+    """
 
     kind: Literal["upload"] = "upload"
-    decided: tuple[str, ...] = ()  # blocks whose weights the method decided; other weights are the number of examples
+    # blocks whose weights the method decided; other weights are the number of examples
+    decided: tuple[str, ...] = ()
     counts: dict[str, Counts] = {}  # "local", or "part/view" -> how the models did
-    pictures: dict[Name, Picture] = Field(default={}, max_length=16)  # of an evaluated model, if its owner shows them
+    # of an evaluated model, if its owner shows them
+    pictures: dict[Name, Picture] = Field(default={}, max_length=16)
 
 
 class ApologyHeader(Envelope):
@@ -122,12 +140,16 @@ def wire(header: Envelope, arrays: Arrays | None = None) -> Wire:
 def header_of(message: Wire) -> Header:
     """Read and check the header of a message."""
     if len(message.header) > HEADER_LIMIT:
-        raise Malformed("envelope", f"the header has {len(message.header)} characters, more than {HEADER_LIMIT}")
+        raise Malformed(
+            "envelope", f"the header has {len(message.header)} characters, more than {HEADER_LIMIT}"
+        )
     try:
         return _HEADERS.validate_json(message.header)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise Malformed("envelope", f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise Malformed(
+            "envelope", f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        ) from error
 
 
 def reply(to: Envelope) -> dict[str, Any]:
@@ -136,32 +158,51 @@ def reply(to: Envelope) -> dict[str, Any]:
 
 
 def named(kind: str, *path: str) -> str:
-    """Return the name of an array; slashes in names are escaped as in JSON pointers, so no two are equal."""
+    """Return the name of an array; slashes in names are escaped as in JSON pointers, so
+    no two are equal.
+    """
     return "/".join((kind, *(part.replace("~", "~0").replace("/", "~1") for part in path)))
 
 
 def arrays_of(blocks: Blocks) -> Arrays:
     """Return blocks of one client as named arrays."""
-    return {named(BLOCKS, b, k): as_array(v) for b, block in blocks.items() for k, v in block.items()}
+    return {
+        named(BLOCKS, b, k): as_array(v) for b, block in blocks.items() for k, v in block.items()
+    }
 
 
 def as_array(value: Tensor) -> npt.NDArray[Any]:
     """Return a tensor as an array; numpy has no bfloat16, so its bits travel as integers."""
     value = value.detach().cpu().contiguous()
-    array: npt.NDArray[Any] = (value.view(torch.int16) if value.dtype == torch.bfloat16 else value).numpy()
+    array: npt.NDArray[Any] = (
+        value.view(torch.int16) if value.dtype == torch.bfloat16 else value
+    ).numpy()
     return array
 
 
-def tensors_of(arrays: Arrays, expected: Schema, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """Copy arrays to tensors in the order of the schema; refuse any that are missing, extra or of another shape."""
-    missing, extra = sorted(expected.keys() - arrays.keys()), sorted(arrays.keys() - expected.keys())
+def tensors_of(
+    arrays: Arrays, expected: Schema, device: torch.device | str = "cpu"
+) -> dict[str, Tensor]:
+    """Copy arrays to tensors in the order of the schema; refuse any that are missing,
+    extra or of another shape.
+    """
+    missing, extra = (
+        sorted(expected.keys() - arrays.keys()),
+        sorted(arrays.keys() - expected.keys()),
+    )
     if missing or extra:
-        problem = f'"{missing[0]}" is missing' if missing else f'"{extra[0][:80]}" is not part of the plan'
+        problem = (
+            f'"{missing[0]}" is missing'
+            if missing
+            else f'"{extra[0][:80]}" is not part of the plan'
+        )
         raise Malformed("names", f"{problem} ({len(missing)} missing, {len(extra)} too many)")
     return {name: _tensor(name, arrays[name], *spec).to(device) for name, spec in expected.items()}
 
 
-def _tensor(name: str, array: npt.NDArray[Any], dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+def _tensor(
+    name: str, array: npt.NDArray[Any], dtype: torch.dtype, shape: tuple[int, ...]
+) -> Tensor:
     travels = torch.int16 if dtype == torch.bfloat16 else dtype
     wanted = torch.empty(0, dtype=travels).numpy().dtype
     if array.dtype != wanted:

@@ -1,4 +1,6 @@
-"""What both sides must agree on before anything is sent: the tensors of every block, and a hash of the method."""
+"""What both sides must agree on before anything is sent: the tensors of every block,
+and a hash of the method.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +23,44 @@ Specs = dict[str, Spec]  # tensor -> dtype and shape of one copy
 
 
 def specs_of(method: Method, copy: Params) -> Specs:
-    """Return the tensors of one copy that travel: all but statistics that clients keep to themselves."""
+    """Return the tensors of one copy that travel: all but statistics that clients keep
+    to themselves.
+    """
     local = method.statistics == "local"
-    return {k: (v.dtype, tuple(v.shape)) for k, v in copy.items() if not (local and is_statistic(k))}
+    return {
+        k: (v.dtype, tuple(v.shape)) for k, v in copy.items() if not (local and is_statistic(k))
+    }
 
 
 def plan_specs(method: Method, seed: int) -> dict[str, Specs]:
     """Return the tensors of every block that travels."""
     layout = method.blocks().items()
-    return {name: specs_of(method, initial_copy(b.part, seed)) for name, b in layout if isinstance(b, Federated)}
+    return {
+        name: specs_of(method, initial_copy(b.part, seed))
+        for name, b in layout
+        if isinstance(b, Federated)
+    }
 
 
 def plan_hash(method: Method, specs: Mapping[str, Specs], seed: int) -> str:
-    """Hash version, method, options, tensors, seed and constants: equal on machines that would do the same."""
-    tensors = {name: [[k, str(dtype), list(shape)] for k, (dtype, shape) in own.items()] for name, own in specs.items()}
+    """Hash version, method, options, tensors, seed and constants: equal on machines
+    that would do the same.
+    """
+    tensors = {
+        name: [[k, str(dtype), list(shape)] for k, (dtype, shape) in own.items()]
+        for name, own in specs.items()
+    }
     options = {name: value for name, value in method.options().items() if _plain(value)}
     constants = {name: _hash(value) for name, value in method.net.constants.items()}
-    agreement = [__version__, type(method).__name__, options, plan(method).text(), tensors, seed, constants]
+    agreement = [
+        __version__,
+        type(method).__name__,
+        options,
+        plan(method).text(),
+        tensors,
+        seed,
+        constants,
+    ]
     return sha256(json.dumps(agreement, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -54,4 +77,6 @@ def _plain(value: Any) -> bool:
 
 def several(specs: Specs, copies: int) -> Specs:
     """Return the same tensors for this many copies side by side; 0 is a single copy."""
-    return {k: (dtype, (copies, *shape) if copies else shape) for k, (dtype, shape) in specs.items()}
+    return {
+        k: (dtype, (copies, *shape) if copies else shape) for k, (dtype, shape) in specs.items()
+    }

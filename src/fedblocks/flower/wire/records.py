@@ -1,6 +1,8 @@
-"""Messages as Flower carries them: headers in a ConfigRecord, arrays in ArrayRecords; unpacked with suspicion.
+"""Messages as Flower carries them: headers in a ConfigRecord, arrays in ArrayRecords; unpacked with
+suspicion.
 
-A node holds one client or several; one message carries what all of them are sent, each under its number.
+A node holds one client or several; one message carries what all of them are sent, each under its
+number.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def spec_of(content: RecordDict) -> str:
     except (KeyError, TypeError) as error:
         raise Malformed("not-fedblocks", "the message is not of a fedblocks run") from error
     if not isinstance(spec, str) or len(spec) > HEADER_LIMIT:
-        raise Malformed("envelope", f"a run specification is a text of at most {HEADER_LIMIT} characters")
+        raise Malformed(
+            "envelope", f"a run specification is a text of at most {HEADER_LIMIT} characters"
+        )
     return spec
 
 
@@ -61,24 +65,34 @@ def hello_content(answer: Mapping[str, object]) -> RecordDict:
 
 
 def hello_answer(content: RecordDict) -> dict[str, Any]:
-    """Unpack such an answer; what is none raises: Malformed, or what Flower and JSON find wrong with it."""
+    """Unpack such an answer; what is none raises: Malformed, or what Flower and JSON
+    find wrong with it.
+    """
     text = content["hello"]["json"]
     if not isinstance(text, str) or len(text) > HELLO_LIMIT:
-        raise Malformed("envelope", f"who a node's clients are is a text of at most {HELLO_LIMIT} characters")
+        raise Malformed(
+            "envelope", f"who a node's clients are is a text of at most {HELLO_LIMIT} characters"
+        )
     answer = json.loads(text)
     if not isinstance(answer, dict):
         raise Malformed("envelope", "it does not say who it is")
     return answer
 
 
-def from_content(content: RecordDict, limits: Mapping[int, int] | None = None) -> dict[int, Wire | Malformed]:
-    """Unpack messages by client, or what is wrong with each; `limits` are the bytes that clients may send."""
+def from_content(
+    content: RecordDict, limits: Mapping[int, int] | None = None
+) -> dict[int, Wire | Malformed]:
+    """Unpack messages by client, or what is wrong with each; `limits` are the bytes
+    that clients may send.
+    """
     try:
         headers = dict(content[HEADERS])
     except (KeyError, TypeError) as error:
         raise Malformed("envelope", "a message has headers") from error
     if {*content} - {HEADERS, RUN, *headers}:
-        raise Malformed("envelope", "a message has headers and arrays of its clients, and nothing else")
+        raise Malformed(
+            "envelope", "a message has headers and arrays of its clients, and nothing else"
+        )
     messages: dict[int, Wire | Malformed] = {}
     for name, header in headers.items():
         is_number = len(name) <= DIGITS and name.isascii() and name.isdecimal()
@@ -89,8 +103,12 @@ def from_content(content: RecordDict, limits: Mapping[int, int] | None = None) -
             messages[int(name)] = Wire(_text(header), _arrays(content, name, limit))
         except Malformed as error:
             messages[int(name)] = error
-        except Exception as error:  # a gap in the checks must cost this client its round, not all clients theirs
-            messages[int(name)] = Malformed("envelope", f"it cannot be read: {type(error).__name__}: {error}")
+        except (
+            Exception
+        ) as error:  # a gap in the checks must cost this client its round, not all clients theirs
+            messages[int(name)] = Malformed(
+                "envelope", f"it cannot be read: {type(error).__name__}: {error}"
+            )
     return messages
 
 
@@ -111,17 +129,23 @@ def _arrays(content: RecordDict, name: str, limit: int | None) -> dict[str, npt.
 
 
 def _unpack(name: str, array: Array) -> npt.NDArray[Any]:
-    """Return the numbers of an array; nothing is allocated for what a header promises and the bytes do not hold."""
+    """Return the numbers of an array; nothing is allocated for what a header promises
+    and the bytes do not hold.
+    """
     if array.stype != "numpy.ndarray":
         raise Malformed("dtype", f'"{name[:80]}" is not a numpy array')
     stream = io.BytesIO(array.data)
     try:
         if np.lib.format.read_magic(stream) != (1, 0):
             raise ValueError("an unusual version")
-        shape, by_column, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=NPY_HEADER)
+        shape, by_column, dtype = np.lib.format.read_array_header_1_0(
+            stream, max_header_size=NPY_HEADER
+        )
         if dtype.hasobject:
             raise ValueError("objects are not numbers")
         flat = np.frombuffer(array.data, dtype, offset=stream.tell())
         return flat.reshape(shape, order="F" if by_column else "C")
-    except Exception as error:  # numpy's reader of headers raises many kinds of errors, those of its tokenizer too
+    except (
+        Exception
+    ) as error:  # numpy's reader of headers raises many kinds of errors, those of its tokenizer too
         raise Malformed("dtype", f'"{name[:80]}" cannot be read: {str(error)[:80]}') from error

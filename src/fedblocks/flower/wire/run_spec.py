@@ -1,4 +1,6 @@
-"""The run specification: what a server says to its clients of a run (method, net, seed, shape of the data)."""
+"""The run specification: what a server says to its clients of a run (method, net, seed,
+shape of the data).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,16 @@ from fedblocks.runs.federations import federation_of
 LONGEST = 2**16  # characters of a specification
 LARGEST = 2**31  # every number in it is smaller, but for the seed
 MOST = 10_000  # of what a client makes or does one by one
-ONE_BY_ONE = {"epochs", "steps", "rounds", "layers", "branches", "clusters", "components", "modules"}
+ONE_BY_ONE = {
+    "epochs",
+    "steps",
+    "rounds",
+    "layers",
+    "branches",
+    "clusters",
+    "components",
+    "modules",
+}
 
 
 class RunSpec(BaseModel):
@@ -49,7 +60,9 @@ class RunSpec(BaseModel):
         """Return the specification of a run that a configuration describes."""
         full = config.resolved()
         if full["seed"] >= 2**63:
-            raise UserError(f"seed {full['seed']} is too large for a federation", "choose one below 2**63")
+            raise UserError(
+                f"seed {full['seed']} is too large for a federation", "choose one below 2**63"
+            )
         chosen = {name: full[name] for name in ("seed", "net", "method")}
         spec = RunSpec(
             version=__version__,
@@ -67,7 +80,9 @@ class RunSpec(BaseModel):
         return spec
 
     def excess(self) -> str:
-        """Say what is more than any client does for a server; nothing is built to find out. Empty: all is well."""
+        """Say what is more than any client does for a server; nothing is built to find
+        out. Empty: all is well.
+        """
         if (length := len(self.model_dump_json())) > LONGEST:
             return f"a run specification of {length} characters, and {LONGEST} are the most"
         tables = {"net": self.net, "method": self.method, "groups": self.groups}
@@ -102,8 +117,12 @@ class RunSpec(BaseModel):
         with torch.device("meta"):
             net = make("net", tables["net"], input_shape=self.input_shape, classes=self.classes)
             layout = make("method", tables["method"], net=net).blocks().values()
-            copies = [(getattr(b, "size", 1), b.part) for b in layout if not isinstance(b, ServerOnly)]
-            return sum(size * count_bytes(part.init(0)) for size, part in copies if part is not None)
+            copies = [
+                (getattr(b, "size", 1), b.part) for b in layout if not isinstance(b, ServerOnly)
+            ]
+            return sum(
+                size * count_bytes(part.init(0)) for size, part in copies if part is not None
+            )
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, int | float]]:
@@ -119,12 +138,16 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, int | float]]:
 
 
 def shape_of(config: Config) -> Federation:
-    """Return what the server knows of the data: all of them if they are public, else their shape and no rows."""
+    """Return what the server knows of the data: all of them if they are public, else
+    their shape and no rows.
+    """
     if config.data.name != REMOTE:
         return federation_of(config)
     options = config.data.options
     clients = config.data.clients or 1
     nobody = Rows(np.zeros(0, dtype=np.int64), np.zeros(clients + 1, dtype=np.int64))
-    x = torch.zeros((2, *options["input_shape"]), dtype=torch.int64 if options["tokens"] else torch.float32)
+    x = torch.zeros(
+        (2, *options["input_shape"]), dtype=torch.int64 if options["tokens"] else torch.float32
+    )
     y = torch.zeros((2, *options["label_shape"]), dtype=torch.int64)
     return Federation(x, y, nobody, nobody, nobody, options["classes"])

@@ -1,4 +1,6 @@
-"""A client's upload: from trained blocks to arrays, and from several clients' uploads to those of a group."""
+"""A client's upload: from trained blocks to arrays, and from several clients' uploads
+to those of a group.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,18 @@ from fedblocks.flower.wire.messages import BLOCKS, WEIGHTS, Arrays, as_array, na
 
 
 def slots_side_by_side(block: Federated, copies: int) -> bool:
-    """Whether each slot that is written has a copy of its own; `copies` is how many were sent side by side."""
+    """Whether each slot that is written has a copy of its own; `copies` is how many
+    were sent side by side.
+    """
     return isinstance(block, Pool) and block.of is None and (block.on_request or copies > 0)
 
 
-def written(block: Federated, row: Tensor, is_decided: bool, copies: int, wanted: Tensor | None) -> Tensor:
-    """Return which copies are sent: [copies] where slots lie side by side, else a single yes or no, []."""
+def written(
+    block: Federated, row: Tensor, is_decided: bool, copies: int, wanted: Tensor | None
+) -> Tensor:
+    """Return which copies are sent: [copies] where slots lie side by side, else a
+    single yes or no, [].
+    """
     if not slots_side_by_side(block, copies):
         return (row != 0).any()
     if is_decided:
@@ -52,7 +60,9 @@ def upload_arrays(
 
 
 def filled(sent: Params, some: Params, which: Tensor) -> Params:
-    """Return all copies of a block: those that came, and what was sent for the others, which have no weight."""
+    """Return all copies of a block: those that came, and what was sent for the others,
+    which have no weight.
+    """
     if which.dim() == 0 or bool(which.all()):
         return some or sent
     where = which.nonzero().flatten()

@@ -1,4 +1,6 @@
-"""Convolutions with few filters, and the max pooling behind them, for all clients of a stack: `narrow.cu`."""
+"""Convolutions with few filters, and the max pooling behind them, for all clients of a
+stack: `narrow.cu`.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ class Shape:
     @property
     def outputs(self) -> tuple[int, int]:
         """Height and width of what the convolution gives."""
-        return self.height + 2 * self.pad - self.kernel + 1, self.width + 2 * self.pad - self.kernel + 1
+        return (
+            self.height + 2 * self.pad - self.kernel + 1,
+            self.width + 2 * self.pad - self.kernel + 1,
+        )
 
     @property
     def results(self) -> tuple[int, int]:
@@ -47,17 +52,23 @@ class Shape:
 
     @property
     def tasks(self) -> int:
-        """Rows of a filter, and one for the biases; a little more, so that warps begin with a row."""
+        """Rows of a filter, and one for the biases; a little more, so that warps begin
+        with a row.
+        """
         return _fours(self.channels * self.kernel + 1)
 
     @property
     def together(self) -> int:
-        """Filters that a thread of `weight_gradient` looks after: a divisor of all, at most eight."""
+        """Filters that a thread of `weight_gradient` looks after: a divisor of all, at
+        most eight.
+        """
         return max(n for n in range(1, 9) if self.filters % n == 0)
 
     @property
     def strip(self) -> int:
-        """Output rows whose slopes and pixels fit into shared memory, an even number; 0 if none do."""
+        """Output rows whose slopes and pixels fit into shared memory, an even number; 0
+        if none do.
+        """
         rows = self.outputs[0] + self.outputs[0] % 2
         while rows > 0 and 4 * self._kept(rows) > _SHARED:
             rows = rows // 2 + rows // 2 % 2 if rows > 2 else 0
@@ -71,15 +82,26 @@ class Shape:
 
     @property
     def groups(self) -> int:
-        """Rows of a strip that a block works on at once: as many as divide it and leave few enough threads."""
+        """Rows of a strip that a block works on at once: as many as divide it and leave
+        few enough threads.
+        """
         one = self.tasks * self.filters // self.together
-        return max((n for n in range(1, self.strip + 1) if self.strip % n == 0 and n * one <= _MOST), default=0)
+        return max(
+            (n for n in range(1, self.strip + 1) if self.strip % n == 0 and n * one <= _MOST),
+            default=0,
+        )
 
     def fits(self) -> bool:
         """Whether the kernels can do it, and do it well: few filters, small images."""
         weights = 4 * self.channels * self.kernel**2 * _fours(self.filters)
         small = self.filters <= _FEW and self.kernel <= 7 and self.kernel * self.filters <= 96
-        return small and weights <= _SHARED and min(self.results) > 0 and self.groups > 0 and nvrtc.available()
+        return (
+            small
+            and weights <= _SHARED
+            and min(self.results) > 0
+            and self.groups > 0
+            and nvrtc.available()
+        )
 
     def fits_backwards(self) -> bool:
         """Whether the gradient of the inputs can be had too."""
@@ -87,42 +109,67 @@ class Shape:
         return self.fits() and self.channels <= _FEW and weights <= _SHARED
 
     def kernels(self, device: torch.device) -> Mapping[str, nvrtc.Kernel]:
-        sizes = {"C": self.channels, "F": self.filters, "KS": self.kernel, "H": self.height, "W": self.width}
+        sizes = {
+            "C": self.channels,
+            "F": self.filters,
+            "KS": self.kernel,
+            "H": self.height,
+            "W": self.width,
+        }
         ways = {"PAD": self.pad, "POOL": int(self.pooled), "BACKWARDS": int(self.fits_backwards())}
         blocks = {"THREADS": _THREADS, "STRIP": self.strip, "GROUPS": self.groups}
         blocks |= {"FB": self.together, "TASKS": self.tasks}
         index = torch.cuda.current_device() if device.index is None else device.index
-        names = ("forward", "weight_gradient", *(("input_gradient",) if self.fits_backwards() else ()))
+        names = (
+            "forward",
+            "weight_gradient",
+            *(("input_gradient",) if self.fits_backwards() else ()),
+        )
         return nvrtc.kernels(_SOURCE, tuple({**sizes, **ways, **blocks}.items()), names, index)
 
 
-def forward(x: Tensor, w: Tensor, bias: Tensor | None, shape: Shape, rectified: bool = False) -> tuple[Tensor, Tensor]:
-    """Outputs [clients, batch, filters, ...], and which pixel of each pooling window won; -1 if none got through."""
+def forward(
+    x: Tensor, w: Tensor, bias: Tensor | None, shape: Shape, rectified: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Outputs [clients, batch, filters, ...], and which pixel of each pooling window
+    won; -1 if none got through.
+    """
     (G, B), (height, width), x, w = x.shape[:2], shape.results, dense(x), w.contiguous()
     y = torch.empty(G, B, shape.filters, height, width, device=x.device, dtype=x.dtype)
     winner = torch.empty(y.shape if shape.pooled else 0, device=x.device, dtype=torch.int8)
     tiles = height * width if shape.pooled else (height + 1) // 2 * ((width + 1) // 2)
     ways = (int(bias is not None), int(rectified), x.stride(0), B)
     shifts = w if bias is None else bias.contiguous()
-    shape.kernels(x.device)["forward"]((-(-B * tiles // _THREADS), G), _THREADS, x, w, shifts, y, winner, *ways)
+    shape.kernels(x.device)["forward"](
+        (-(-B * tiles // _THREADS), G), _THREADS, x, w, shifts, y, winner, *ways
+    )
     return y, winner
 
 
 def input_gradient(dy: Tensor, winner: Tensor, w: Tensor, shape: Shape) -> Tensor:
     """[clients, batch, channels, height, width]."""
     G, B = dy.shape[:2]
-    dx = torch.empty(G, B, shape.channels, shape.height, shape.width, device=dy.device, dtype=dy.dtype)
+    dx = torch.empty(
+        G, B, shape.channels, shape.height, shape.width, device=dy.device, dtype=dy.dtype
+    )
     tiles = (shape.height + 1) // 2 * ((shape.width + 1) // 2)
     grid = (-(-B * tiles // _THREADS), G)
-    shape.kernels(dy.device)["input_gradient"](grid, _THREADS, dy.contiguous(), winner, w.contiguous(), dx, B)
+    shape.kernels(dy.device)["input_gradient"](
+        grid, _THREADS, dy.contiguous(), winner, w.contiguous(), dx, B
+    )
     return dx
 
 
 def weight_gradient(x: Tensor, dy: Tensor, winner: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
-    """Of weights [clients, filters, channels, kernel, kernel] and biases [clients, filters]: parts, then their sum."""
+    """Of weights [clients, filters, channels, kernel, kernel] and biases [clients,
+    filters]: parts, then their sum.
+    """
     (G, B), x = dy.shape[:2], dense(x)
     units = B * -(-shape.outputs[0] // shape.strip)
-    share = max(1, min(8, units * G // (6 * torch.cuda.get_device_properties(x.device).multi_processor_count)))
+    share = max(
+        1,
+        min(8, units * G // (6 * torch.cuda.get_device_properties(x.device).multi_processor_count)),
+    )
     parts, inner = -(-units // share), shape.channels * shape.kernel**2
     dw = torch.empty(parts, G, shape.filters * inner, device=x.device, dtype=x.dtype)
     db = torch.empty(parts, G, shape.filters, device=x.device, dtype=x.dtype)
@@ -134,7 +181,9 @@ def weight_gradient(x: Tensor, dy: Tensor, winner: Tensor, shape: Shape) -> tupl
 
 
 def dense(x: Tensor) -> Tensor:
-    """Contiguous within a client, from an address where pixels can be loaded in fours; clients may share an input."""
+    """Contiguous within a client, from an address where pixels can be loaded in fours;
+    clients may share an input.
+    """
     whole = x if x.stride(0) == 0 and x[0].is_contiguous() else x.contiguous()
     return whole if whole.data_ptr() % 16 == 0 else whole.clone()
 

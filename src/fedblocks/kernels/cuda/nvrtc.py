@@ -23,32 +23,55 @@ class Kernel:
     function: ctypes.c_void_p
 
     def __call__(self, grid: tuple[int, ...], threads: int, *args: Tensor | int) -> None:
-        """Queue it on the current stream; tensors are handed over as pointers, numbers as C integers."""
-        values = [ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a) for a in args]
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values))
+        """Queue it on the current stream; tensors are handed over as pointers, numbers
+        as C integers.
+        """
+        values = [
+            ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a)
+            for a in args
+        ]
+        pointers = (ctypes.c_void_p * len(values))(
+            *(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values)
+        )
         x, y, z = (*grid, 1, 1)[:3]
         if 0 in grid:
             return  # nothing to do, which CUDA takes for a mistake
         _enter(torch.cuda.current_device())
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        _check(_library().cuLaunchKernel(self.function, x, y, z, threads, 1, 1, 0, stream, pointers, None))
+        _check(
+            _library().cuLaunchKernel(
+                self.function, x, y, z, threads, 1, 1, 0, stream, pointers, None
+            )
+        )
 
 
 @cache
 def available() -> bool:
     """Whether this build of torch brings the compiler along, and it knows the device."""
     try:
-        _compile('extern "C" __global__ void nothing() {}', "nothing.cu", torch.cuda.get_device_capability())
-    except (OSError, AttributeError, RuntimeError):  # no such library, another compiler in it, another kind of device
+        _compile(
+            'extern "C" __global__ void nothing() {}',
+            "nothing.cu",
+            torch.cuda.get_device_capability(),
+        )
+    except (
+        OSError,
+        AttributeError,
+        RuntimeError,
+    ):  # no such library, another compiler in it, another kind of device
         return False
     return True
 
 
 @cache
-def kernels(source: Path, constants: Constants, names: tuple[str, ...], device: int) -> Mapping[str, Kernel]:
+def kernels(
+    source: Path, constants: Constants, names: tuple[str, ...], device: int
+) -> Mapping[str, Kernel]:
     """The functions of a source file, compiled for these constants and for one device."""
     defines = "".join(f"#define {name} {value}\n" for name, value in constants)
-    binary = _compile(defines + source.read_text(), source.name, torch.cuda.get_device_capability(device))
+    binary = _compile(
+        defines + source.read_text(), source.name, torch.cuda.get_device_capability(device)
+    )
     _enter(device)
     module = ctypes.c_void_p()
     _check(_library().cuModuleLoadData(ctypes.byref(module), binary))
@@ -57,9 +80,15 @@ def kernels(source: Path, constants: Constants, names: tuple[str, ...], device: 
 
 def _compile(source: str, name: str, capability: tuple[int, int]) -> bytes:
     library, program = _library(), ctypes.c_void_p()
-    _check(library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None))
+    _check(
+        library.nvrtcCreateProgram(
+            ctypes.byref(program), source.encode(), name.encode(), 0, None, None
+        )
+    )
     options = [o.encode() for o in (*_OPTIONS, "--gpu-architecture=sm_{}{}".format(*capability))]
-    failed = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+    failed = library.nvrtcCompileProgram(
+        program, len(options), (ctypes.c_char_p * len(options))(*options)
+    )
     if failed:
         raise RuntimeError(f"{name} cannot be compiled:\n{_text(program, 'ProgramLog').decode()}")
     binary = _text(program, "CUBIN")
@@ -83,7 +112,9 @@ def _function(module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
 
 
 def _enter(device: int) -> None:
-    """Make this thread one that uses the device, as torch does; the threads of autograd may not have done so yet."""
+    """Make this thread one that uses the device, as torch does; the threads of autograd
+    may not have done so yet.
+    """
     context = ctypes.c_void_p()
     _check(_library().cuCtxGetCurrent(ctypes.byref(context)))
     if not context:

@@ -1,7 +1,8 @@
 """Convolutions of many clients in one launch (Triton, CUDA): every client has its own weights.
 
-cuDNN launches one kernel a client for a grouped convolution. These serve the whole stack at once: few filters by plain
-multiplication (`narrow`), more by matrix products whose inputs are split in three (error below single precision).
+cuDNN launches one kernel a client for a grouped convolution. These serve the whole stack at once:
+few filters by plain multiplication (`narrow`), more by matrix products whose inputs are split in
+three (error below single precision).
 """
 
 from __future__ import annotations
@@ -18,10 +19,27 @@ from fedblocks.kernels.triton.pooling import unpooled
 
 @triton.jit
 def _product(
-    x, w, bias, y, group_stride, B, C, H, W, F, OH, OW,
-    PAD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    x,
+    w,
+    bias,
+    y,
+    group_stride,
+    B,
+    C,
+    H,
+    W,
+    F,
+    OH,
+    OW,
+    PAD: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     g = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(2) * BN + tl.arange(0, BN)
@@ -51,10 +69,26 @@ def _product(
 
 @triton.jit
 def _weight_gradient(
-    x, dy, dw, group_stride, B, C, H, W, F, OH, OW, SPLITS,
-    PAD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    x,
+    dy,
+    dw,
+    group_stride,
+    B,
+    C,
+    H,
+    W,
+    F,
+    OH,
+    OW,
+    SPLITS,
+    PAD: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
     PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     split, g = tl.program_id(0), tl.program_id(2).to(tl.int64)
     P, K = OH * OW, C * KH * KW
     M = B * P
@@ -85,32 +119,71 @@ def _weight_gradient(
 
 
 def convolve(x: Tensor, w: Tensor, bias: Tensor | None, pad: int) -> Tensor:
-    """[clients, batch, in, h, w] and [clients, out, in, kernel, kernel] -> [clients, batch, out, h', w']."""
+    """[clients, batch, in, h, w] and [clients, out, in, kernel, kernel] -> [clients,
+    batch, out, h', w'].
+    """
     shape = Shape.of(x, w, pad)
     if shape.fits():
         return narrow.forward(x, w, bias, shape)[0]
-    (G, B), C, F, KS, (OH, OW) = x.shape[:2], shape.channels, shape.filters, shape.kernel, shape.outputs
+    (G, B), C, F, KS, (OH, OW) = (
+        x.shape[:2],
+        shape.channels,
+        shape.filters,
+        shape.kernel,
+        shape.outputs,
+    )
     x, w = dense(x), w.contiguous()
     y = torch.empty(G, B, F, OH, OW, device=x.device, dtype=x.dtype)
     sizes = (B, C, shape.height, shape.width, F, OH, OW)
     block, warps = min(_power(F, 16), 64), 4 if F > 16 and C * KS * KS > 64 else 2
     cube = (triton.cdiv(B * OH * OW, 64), G, triton.cdiv(F, block))
-    arguments = (x, w, x if bias is None else bias.contiguous(), y, x.stride(0), *sizes, pad, KS, KS, 64, block, 32)
+    arguments = (
+        x,
+        w,
+        x if bias is None else bias.contiguous(),
+        y,
+        x.stride(0),
+        *sizes,
+        pad,
+        KS,
+        KS,
+        64,
+        block,
+        32,
+    )
     _product[cube](*arguments, bias is not None, _precision(), num_warps=warps, num_stages=2)
     return y
 
 
 def weight_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
-    """[clients, out, in, kernel, kernel]: partial sums, then their sum. Sizes of tiles were found by trying."""
+    """[clients, out, in, kernel, kernel]: partial sums, then their sum. Sizes of tiles
+    were found by trying.
+    """
     (G, B), F, KS, (OH, OW) = x.shape[:2], shape.filters, shape.kernel, shape.outputs
     x, dy = dense(x), dy.contiguous()
     K, M = shape.channels * KS * KS, B * OH * OW
     small = F <= 16 or K <= 32
-    rows, block, deep, warps, stages = (16, 16, 32, 1, 3) if small else (32, 32, 64, 4 if M > 2048 else 2, 2)
+    rows, block, deep, warps, stages = (
+        (16, 16, 32, 1, 3) if small else (32, 32, 64, 4 if M > 2048 else 2, 2)
+    )
     parts = max(1, min(96, M // 512) if small else M // 2048)
     dw = torch.empty(parts, G, F, K, device=x.device, dtype=x.dtype)
     sizes = (B, shape.channels, shape.height, shape.width, F, OH, OW)
-    arguments = (x, dy, dw, x.stride(0), *sizes, parts, shape.pad, KS, KS, rows, block, deep, _precision())
+    arguments = (
+        x,
+        dy,
+        dw,
+        x.stride(0),
+        *sizes,
+        parts,
+        shape.pad,
+        KS,
+        KS,
+        rows,
+        block,
+        deep,
+        _precision(),
+    )
     cube = (parts, triton.cdiv(K, deep) * triton.cdiv(F, block), G)
     _weight_gradient[cube](*arguments, num_warps=warps, num_stages=stages)
     return dw.sum(0).view(G, F, shape.channels, KS, KS)
@@ -122,7 +195,9 @@ Wanted = tuple[bool, bool]  # the gradient of inputs, and that of weights
 def gradients(
     dy: Tensor, x: Tensor, w: Tensor, pad: int, wanted: Wanted, winner: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of inputs, weights and biases of a stack, through its pooling if winners are given; unwanted ones are empty."""
+    """Of inputs, weights and biases of a stack, through its pooling if winners are
+    given; unwanted ones are empty.
+    """
     shape, none = Shape.of(x, w, pad, winner is not None), x.new_empty(0)
     if shape.fits() and (shape.fits_backwards() or not wanted[0]):
         dy, won = dy.contiguous(), x.new_empty(0, dtype=torch.int8) if winner is None else winner
@@ -130,12 +205,20 @@ def gradients(
         return dx, *narrow.weight_gradient(x, dy, won, shape)
     if winner is not None:
         return gradients(unpooled(dy, winner, shape.outputs, 2), x, w, pad, wanted)
-    dx = convolve(dy, w.flip(-1, -2).transpose(1, 2), None, shape.kernel - 1 - pad) if wanted[0] else none
+    dx = (
+        convolve(dy, w.flip(-1, -2).transpose(1, 2), None, shape.kernel - 1 - pad)
+        if wanted[0]
+        else none
+    )
     return dx, weight_gradient(x, dy, shape) if wanted[1] else none, dy.sum((1, 3, 4))
 
 
 def _precision() -> str:
-    return "tf32" if torch.backends.cudnn.allow_tf32 and torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
+    return (
+        "tf32"
+        if torch.backends.cudnn.allow_tf32 and torch.backends.cuda.matmul.allow_tf32
+        else "tf32x3"
+    )
 
 
 def _power(number: int, least: int) -> int:

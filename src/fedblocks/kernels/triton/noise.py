@@ -1,4 +1,6 @@
-"""Keyed noise in one launch: the same numbers as `core.random`, which takes two dozen small operations for them."""
+"""Keyed noise in one launch: the same numbers as `core.random`, which takes two dozen
+small operations for them.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,17 @@ def _scramble(z, FIRST: tl.constexpr, SECOND: tl.constexpr):
 
 
 @triton.jit
-def _fold(keys, numbers, extra, out, count, STRIDE: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr,
-          BLOCK: tl.constexpr):  # fmt: skip
+def _fold(
+    keys,
+    numbers,
+    extra,
+    out,
+    count,
+    STRIDE: tl.constexpr,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     number = tl.zeros((BLOCK,), dtype=tl.int64) + extra
     if STRIDE >= 0:
@@ -36,7 +47,15 @@ def _fold(keys, numbers, extra, out, count, STRIDE: tl.constexpr, FIRST: tl.cons
 
 
 @triton.jit
-def _uniform(keys, out, count, STEP: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr, BLOCK: tl.constexpr):
+def _uniform(
+    keys,
+    out,
+    count,
+    STEP: tl.constexpr,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     row = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     z = tl.load(keys + row) + (i.to(tl.int64) + 1) * STEP
@@ -50,14 +69,26 @@ class Fold(torch.autograd.Function):
     @staticmethod
     def forward(key, number, first, second):
         alike = isinstance(number, int) or number.dim() == 0
-        key = (key if alike else key.expand(torch.broadcast_shapes(key.shape, number.shape))).contiguous()
+        key = (
+            key if alike else key.expand(torch.broadcast_shapes(key.shape, number.shape))
+        ).contiguous()
         out, grid = torch.empty_like(key), (triton.cdiv(key.numel(), _BLOCK),)
         if isinstance(number, int):
             _fold[grid](key, key, number, out, key.numel(), -1, first, second, _BLOCK)
         elif alike:
             _fold[grid](key, number, 0, out, key.numel(), 0, first, second, _BLOCK)
         else:
-            _fold[grid](key, number.expand_as(key).contiguous(), 0, out, key.numel(), 1, first, second, _BLOCK)
+            _fold[grid](
+                key,
+                number.expand_as(key).contiguous(),
+                0,
+                out,
+                key.numel(),
+                1,
+                first,
+                second,
+                _BLOCK,
+            )
         return out
 
     @staticmethod
@@ -66,7 +97,11 @@ class Fold(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, key, number, first, second):
-        key = key.expand(info.batch_size, *key.shape) if in_dims[0] is None else key.movedim(in_dims[0], 0)
+        key = (
+            key.expand(info.batch_size, *key.shape)
+            if in_dims[0] is None
+            else key.movedim(in_dims[0], 0)
+        )
         if in_dims[1] is not None:
             number = number.movedim(in_dims[1], 0)
             number = number.view(*number.shape, *[1] * (key.dim() - number.dim()))
@@ -80,7 +115,9 @@ class Uniform(torch.autograd.Function):
     def forward(key, shape, step, first, second):
         key, count = key.contiguous(), math.prod(shape)
         out = torch.empty(*key.shape, *shape, device=key.device, dtype=torch.float32)
-        _uniform[triton.cdiv(count, _BLOCK), key.numel()](key, out, count, step, first, second, _BLOCK)
+        _uniform[triton.cdiv(count, _BLOCK), key.numel()](
+            key, out, count, step, first, second, _BLOCK
+        )
         return out
 
     @staticmethod

@@ -1,4 +1,6 @@
-"""Max pooling over windows side by side: which pixel won is kept in a byte, and the way back writes each once."""
+"""Max pooling over windows side by side: which pixel won is kept in a byte, and the way
+back writes each once.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def _forward(x, y, winner, H, W, OH, OW, count, SIZE: tl.constexpr, BLOCK: tl.co
     which = tl.zeros((BLOCK,), dtype=tl.int8)
     for k in tl.static_range(1, SIZE * SIZE):
         value = tl.load(corner + k // SIZE * W + k % SIZE, mask=real, other=0.0)
-        larger = (value > best) | (value != value)  # the first of equals wins, and what is no number goes through
+        # the first of equals wins, and what is no number goes through
+        larger = (value > best) | (value != value)
         best = tl.where(larger, value, best)
         which = tl.where(larger, k, which).to(tl.int8)
     tl.store(y + i, best, mask=real)
@@ -69,7 +72,9 @@ class MaxPool(torch.autograd.Function):
 
 
 class Unpooled(torch.autograd.Function):
-    """The way back, which can be mapped itself, as when a method takes gradients inside a client."""
+    """The way back, which can be mapped itself, as when a method takes gradients inside
+    a client.
+    """
 
     @staticmethod
     def forward(dy, winner, shape, size):
@@ -90,8 +95,10 @@ class Unpooled(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, dy, winner, shape, size):
-        full = [t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
-                for t, d in zip((dy, winner), in_dims[:2], strict=True)]  # fmt: skip
+        full = [
+            t.expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
+            for t, d in zip((dy, winner), in_dims[:2], strict=True)
+        ]
         return Unpooled.apply(full[0], full[1].contiguous(), shape, size), 0
 
 
@@ -108,7 +115,9 @@ def unpooled(dy: Tensor, winner: Tensor, shape: tuple[int, int], size: int) -> T
 
 
 def won(values: Tensor, winner: Tensor, size: int) -> Tensor:
-    """The values [..., h, w] of the pixels that won [..., h // size, w // size]; zero where none did."""
+    """The values [..., h, w] of the pixels that won [..., h // size, w // size]; zero
+    where none did.
+    """
     height, width = (count * size for count in winner.shape[-2:])
     rows = values[..., :height, :width].unflatten(-1, (-1, size)).unflatten(-3, (-1, size))
     windows = rows.transpose(-3, -2).flatten(-2)  # [..., h, w, size * size]

@@ -10,19 +10,26 @@ from torch import Tensor
 
 
 def alike(changes: Tensor, groups: int) -> Tensor:
-    """The group of each row, [rows], by the cosine between them; groups are numbered by their first row."""
+    """The group of each row, [rows], by the cosine between them; groups are numbered by
+    their first row.
+    """
     rows = F.normalize(changes.double(), dim=1)
-    return torch.from_numpy(complete_linkage((rows @ rows.T).cpu().numpy(), groups)).to(changes.device)
+    return torch.from_numpy(complete_linkage((rows @ rows.T).cpu().numpy(), groups)).to(
+        changes.device
+    )
 
 
 def complete_linkage(similarity: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
-    """Merge the two groups whose least similar members are the most similar, until `count` groups are left."""
+    """Merge the two groups whose least similar members are the most similar, until
+    `count` groups are left.
+    """
     groups = [[i] for i in range(len(similarity))]
     closest = similarity.copy()
     np.fill_diagonal(closest, -np.inf)
     while len(groups) > count:
         a, b = sorted(np.unravel_index(closest.argmax(), closest.shape))
-        closest[a] = closest[:, a] = np.minimum(closest[a], closest[b])  # the later group is merged into the earlier
+        # the later group is merged into the earlier
+        closest[a] = closest[:, a] = np.minimum(closest[a], closest[b])
         closest = np.delete(np.delete(closest, b, 0), b, 1)
         groups[a] += groups.pop(b)
     labels = np.empty(len(similarity), dtype=np.int64)

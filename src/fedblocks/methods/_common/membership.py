@@ -1,4 +1,5 @@
-"""What IFCA, Clustered FL and ModFL share: every client belongs to one slot of a pool, trains a copy of it, writes it.
+"""What IFCA, Clustered FL and ModFL share: every client belongs to one slot of a pool, trains a
+copy of it, writes it.
 
 A home is the number of a client's slot, -1 where it has none yet.
 """
@@ -28,7 +29,9 @@ def no_home(dtype: torch.dtype) -> Value:
 
 
 def send_home(home: Tensor, cohort: Cohort, slots: int) -> Selection:
-    """Send each client its slot; all `slots` that are in use, if a client of the round with data has no home yet."""
+    """Send each client its slot; all `slots` that are in use, if a client of the round
+    with data has no home yet.
+    """
     own = home[cohort.ids]  # [clients], of [population]
     if slots > 1 and bool(((own < 0) & (cohort.sizes > 0)).any()):
         return Selection(torch.arange(slots, device=own.device).expand(len(cohort), -1))
@@ -42,7 +45,9 @@ def best_slot(model: Model, stack: Params, client: Client) -> Tensor:
 
 
 def take_copy(model: Model, stack: Params, home: Tensor, client: Client) -> tuple[Tensor, Params]:
-    """The client's home, [1], and its slot's copy; who has no home and is sent several slots takes the best."""
+    """The client's home, [1], and its slot's copy; who has no home and is sent several
+    slots takes the best.
+    """
     if len(next(iter(stack.values()))) == 1:  # there is no choice
         return home, {name: value[0] for name, value in stack.items()}
     chosen = torch.where(home < 0, best_slot(model, stack, client).to(home.dtype), home)
@@ -55,7 +60,8 @@ def membership(home: Tensor, slots: int, client: Client) -> Tensor:
 
 
 def average_members(before: Params, upload: Upload, home: Tensor, slots: int) -> Params:
-    """Every slot as the mean of its members' copies, by their weights; a slot of nobody stays as it was.
+    """Every slot as the mean of its members' copies, by their weights; a slot of nobody stays as it
+    was.
 
     before: [slots, ...], home: [clients], at least 0.
     """

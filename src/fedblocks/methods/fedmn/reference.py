@@ -22,7 +22,14 @@ from fedblocks.core.parts import Blocks, Params, Part
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.random import fold, uniform
 from fedblocks.core.server import Cohort
-from fedblocks.methods.fedmn.parts import concrete, edges, matrices, path_of, pool_conflicts, run_modules
+from fedblocks.methods.fedmn.parts import (
+    concrete,
+    edges,
+    matrices,
+    path_of,
+    pool_conflicts,
+    run_modules,
+)
 from fedblocks.methods.fedmn.router import Router
 
 _GATES = 1 << 22  # the number of a noise stream that no layer reaches
@@ -30,7 +37,9 @@ _GATES = 1 << 22  # the number of a noise stream that no layer reaches
 
 @dataclass(frozen=True, eq=False)
 class FedMNReference(Method):
-    """FedMN's released code: one module a layer under several names, an untrained router, gates that are never 0."""
+    """FedMN's released code: one module a layer under several names, an untrained
+    router, gates that are never 0.
+    """
 
     paper: ClassVar[Paper] = Paper(
         "Personalized Federated Learning via Heterogeneous Modular Networks (released code)",
@@ -42,18 +51,22 @@ class FedMNReference(Method):
     weight_label: ClassVar[str | Mapping[str, str]] = "1"
 
     modules: Annotated[
-        tuple[int, ...], AtLeast(1), Length(2),
+        tuple[int, ...],
+        AtLeast(1),
+        Length(2),
         Help("how often each layer's one module is called", usual="[2, 2, 2]"),
     ] = (2, 2, 2)
     widths: Annotated[
-        tuple[int, ...] | None, AtLeast(1),
+        tuple[int, ...] | None,
+        AtLeast(1),
         Help("outputs of the encoder and of each middle block; default: 512, then 256"),
     ] = None
     dropout: Annotated[
         float | None, AtLeast(0), Below(1), Help("in middle blocks; default: 0.5")
     ] = None
     spread: Annotated[
-        float | None, AtLeast(0),
+        float | None,
+        AtLeast(0),
         Help("standard deviation of the blocks' first weights; a modular net has its own"),
     ] = 0.01
     summary_width: Annotated[int, AtLeast(1), Help("of what the router sees of an input")] = 128
@@ -72,17 +85,37 @@ class FedMNReference(Method):
 
     @cached_property
     def router(self) -> Router:
-        gates = edges(self.modules) + self.modules[0]  # the last ones, for encoders, are made and not used
-        return Router(self.path, gates, self.summary_width, self.label_width, unit_length=True, relu=True, samples=0)
+        # the last ones, for encoders, are made and not used
+        gates = edges(self.modules) + self.modules[0]
+        return Router(
+            self.path,
+            gates,
+            self.summary_width,
+            self.label_width,
+            unit_length=True,
+            relu=True,
+            samples=0,
+        )
 
     @property
     def layers(self) -> tuple[str, ...]:
-        return ("encoder", *(f"module.{number}" for number in range(2, len(self.modules))), "output")
+        return (
+            "encoder",
+            *(f"module.{number}" for number in range(2, len(self.modules))),
+            "output",
+        )
 
     def blocks(self) -> dict[str, Block]:
-        one_each = {name: Pool(part, size=1) for name, part in zip(self.layers, self.path.stages, strict=True)}
+        one_each = {
+            name: Pool(part, size=1)
+            for name, part in zip(self.layers, self.path.stages, strict=True)
+        }
         router = Fresh(self.router.net.whole)  # nobody trains it, so that it needs no home
-        turns = {"turns": ServerOnly(Zeros(self.path.whole))} if self.client_order == "sequential" else {}
+        turns = (
+            {"turns": ServerOnly(Zeros(self.path.whole))}
+            if self.client_order == "sequential"
+            else {}
+        )
         return {"router": router, **one_each, "gates": Fresh(), **turns}
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
@@ -90,12 +123,15 @@ class FedMNReference(Method):
         return {**blocks, "gates": {"logits": logits, "value": self.drawn(logits, client.key)}}
 
     def drawn(self, logits: Tensor, key: Tensor) -> Tensor:
-        """Relaxed choices from twice the logits, at temperature 1, and then a softmax over all of them: [edges]."""
+        """Relaxed choices from twice the logits, at temperature 1, and then a softmax
+        over all of them: [edges].
+        """
         noise = uniform(key, tuple(logits.shape)).to(logits.dtype).clamp(1e-6, 1 - 1e-6)
         return torch.softmax(concrete(2 * logits, noise, 1.0), 0)[: edges(self.modules)]
 
     def phases(self) -> list[Phase]:
-        return [Phase((self.step(*self.layers),), self.epochs)]  # no gradient ever reached the router
+        # no gradient ever reached the router
+        return [Phase((self.step(*self.layers),), self.epochs)]
 
     def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         gates = self.drawn(blocks["gates"]["logits"], fold(batch.key, _GATES))
@@ -106,11 +142,15 @@ class FedMNReference(Method):
 
     def forward(self, blocks: Blocks, gates: Tensor, x: Tensor) -> Tensor:
         by_layer = matrices(gates, self.modules)
-        stacks = [_repeat(blocks[name], count) for name, count in zip(self.layers, self.modules, strict=True)]
+        stacks = [
+            _repeat(blocks[name], count)
+            for name, count in zip(self.layers, self.modules, strict=True)
+        ]
         outputs = run_modules(self.path.stages, stacks, by_layer, x)
         weights, logits = by_layer[-1][0], torch.zeros_like(outputs[0])
         for weight, output in zip(weights, outputs, strict=True):
-            logits = (logits + weight * output) / weights.sum()  # the division stood inside the loop
+            # the division stood inside the loop
+            logits = (logits + weight * output) / weights.sum()
         return logits
 
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
@@ -121,17 +161,22 @@ class FedMNReference(Method):
         return dict.fromkeys(self.layers, one)
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
-        """In turn: a round is one client's, who goes on from the last; when all had theirs, the mean of the results."""
+        """In turn: a round is one client's, who goes on from the last; when all had
+        theirs, the mean of the results.
+        """
         if self.client_order == "parallel":
             return server
         if len(cohort) > 1:
             raise UserError(
                 f'client_order = "sequential" is one client a round, not {len(cohort)}',
-                "let clients take part one by one; as many rounds as clients are one round of the released code",
+                "let clients take part one by one; as many rounds as clients are one round of "
+                "the released code",
             )
         now = {k: v[0] for name in self.layers for k, v in server[name].items()}
         took_part = float((cohort.sizes > 0).sum())
-        turns = {k: v + took_part * now.get(k, torch.ones_like(v)) for k, v in server["turns"].items()}
+        turns = {
+            k: v + took_part * now.get(k, torch.ones_like(v)) for k, v in server["turns"].items()
+        }
         if (cohort.round + 1) % cohort.population:
             return server | {"turns": turns}
         count = turns["count"][0].clamp(min=1)
@@ -148,7 +193,9 @@ class Zeros:
     def init(self, seed: int) -> Params:
         like = self.part.init(seed)
         dtype = next(iter(like.values())).dtype
-        return {name: torch.zeros_like(value) for name, value in like.items()} | {"count": torch.zeros(1, dtype=dtype)}
+        return {name: torch.zeros_like(value) for name, value in like.items()} | {
+            "count": torch.zeros(1, dtype=dtype)
+        }
 
 
 def _repeat(pool: Params, count: int) -> Params:

@@ -19,12 +19,15 @@ from fedblocks.core.phases import Batch
 from fedblocks.core.random import fold, uniform
 
 PIECE = 256  # examples in one pass over all that a client has
-_SUBSET, _LAYERS = 1 << 20, 1 << 21  # numbers of noise streams that the layers of the modules do not reach
+# numbers of noise streams that the layers of the modules do not reach
+_SUBSET, _LAYERS = 1 << 20, 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
 class Router:
-    """Looks at the joint distribution: the mean over examples of h([phi_x(input), phi_y(label)])."""
+    """Looks at the joint distribution: the mean over examples of h([phi_x(input),
+    phi_y(label)]).
+    """
 
     path: ModularNet
     gates: int  # how many it decides
@@ -40,14 +43,22 @@ class Router:
         return Net.of(self._module, dtype=self.path.dtype)
 
     def _module(self) -> nn.Module:
-        of_input, both = self.path.summary(self.summary_width), self.summary_width + self.label_width
-        of_label, to_gates = nn.Linear(self.path.classes, self.label_width), nn.Linear(both, self.gates)
+        of_input, both = (
+            self.path.summary(self.summary_width),
+            self.summary_width + self.label_width,
+        )
+        of_label, to_gates = (
+            nn.Linear(self.path.classes, self.label_width),
+            nn.Linear(both, self.gates),
+        )
         return nn.Sequential(OrderedDict(inputs=of_input, labels=of_label, gates=to_gates))
 
     def of_client(self, params: Params, client: Client) -> Tensor:
         """G, from all training examples of a client: [gates]."""
         pieces = zip(torch.split(client.rows, PIECE), torch.split(client.mask, PIECE), strict=True)
-        total = torch.stack([self._summed(params, client, rows, real) for rows, real in pieces]).sum(0)
+        total = torch.stack(
+            [self._summed(params, client, rows, real) for rows, real in pieces]
+        ).sum(0)
         return total / client.size.clamp(min=1)
 
     def of_step(self, params: Params, batch: Batch) -> Tensor:
@@ -63,17 +74,25 @@ class Router:
     def _summed(self, params: Params, client: Client, rows: Tensor, real: Tensor) -> Tensor:
         """The sum over some examples, [gates]; sequences count by their mean over time."""
         of_input, of_label, to_gates = self.net.stages
-        rows = torch.where(real > 0, rows, client.rows[0])  # padding must not bring in other people's data
+        # padding must not bring in other people's data
+        rows = torch.where(real > 0, rows, client.rows[0])
         y = client.source.y[rows]
-        labels = (y[..., None] == torch.arange(self.path.classes, device=y.device)).to(self.path.dtype)  # one-hot
+        # one-hot
+        labels = (y[..., None] == torch.arange(self.path.classes, device=y.device)).to(
+            self.path.dtype
+        )
         seen = [of_input(params, client.source.x[rows]), of_label(params, labels)]
-        summary = torch.cat([s if s.dim() == 2 else s.flatten(1, -2).mean(1) for s in seen], -1)  # [examples, width]
+        # [examples, width]
+        summary = torch.cat([s if s.dim() == 2 else s.flatten(1, -2).mean(1) for s in seen], -1)
         summary = F.normalize(summary, dim=-1) if self.unit_length else summary
         summary = F.relu(summary) if self.relu else summary
         return torch.where(real[:, None] > 0, to_gates(params, summary), 0).sum(0)
 
 
 def subset(rows: Tensor, real: Tensor, count: int, order: Tensor) -> tuple[Tensor, Tensor]:
-    """Some of a client's examples, the real ones with the lowest numbers in `order`: rows, and 1 = real."""
-    chosen = torch.where(real > 0, order, 2).argsort(stable=True)[: min(count, rows.shape[-1])]  # padding comes last
+    """Some of a client's examples, the real ones with the lowest numbers in `order`:
+    rows, and 1 = real.
+    """
+    # padding comes last
+    chosen = torch.where(real > 0, order, 2).argsort(stable=True)[: min(count, rows.shape[-1])]
     return rows.gather(0, chosen), real.gather(0, chosen)

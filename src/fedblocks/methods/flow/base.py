@@ -1,4 +1,6 @@
-"""What both versions of Flow have in common: a shared net, a local copy that is made anew, routers between them."""
+"""What both versions of Flow have in common: a shared net, a local copy that is made
+anew, routers between them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from fedblocks.methods.flow.instance_routes import PICTURED
 
 @dataclass(frozen=True, eq=False)
 class Routed(Method):
-    """Every instance takes its own way between the shared net and a copy of it that its client has just tuned."""
+    """Every instance takes its own way between the shared net and a copy of it that its
+    client has just tuned.
+    """
 
     personal_by: ClassVar[str] = "instance"
 
@@ -53,14 +57,17 @@ class Routed(Method):
         raise NotImplementedError
 
     def routes(self, blocks: Blocks, x: Tensor) -> Tensor:
-        """Each instance's mean route as it is before any rounding: [batch, 2], the shared branch first."""
+        """Each instance's mean route as it is before any rounding: [batch, 2], the
+        shared branch first.
+        """
         raise NotImplementedError
 
     def blocks(self) -> dict[str, Block]:
         routers: dict[str, Block] = {name: Shared(net.whole) for name, net in self.routers.items()}
         return {"shared": Shared(self.net.whole), **routers, "local": Fresh()}
 
-    def prepare(self, blocks: Blocks, client: Client) -> Blocks:  # w_local <- copy of w_global; nothing is kept of it
+    # w_local <- copy of w_global; nothing is kept of it
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         return {**blocks, "local": {name: blocks["shared"][name] for name in self.copied.names}}
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
@@ -81,13 +88,15 @@ class Routed(Method):
     def shared_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         return batch.loss(self.predict_shared(blocks, batch.x))
 
-    def tune_local(self, on: str) -> Phase:  # alone under the shared head or decoder, which is fixed
+    # alone under the shared head or decoder, which is fixed
+    def tune_local(self, on: str) -> Phase:
         return Phase((self.step("local", loss=self.local_loss),), self.local_epochs, on)
 
     def route_step(self) -> Update:
         return self.step(*self.routers)
 
-    def adaptation(self) -> list[Phase]:  # at any client, also a new one: build w_local again, then train the router
+    # at any client, also a new one: build w_local again, then train the router
+    def adaptation(self) -> list[Phase]:
         return [self.tune_local("all"), Phase((self.route_step(),), self.router_epochs)]
 
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
@@ -95,4 +104,8 @@ class Routed(Method):
         return {"route": seen.mean(self.routes(blocks, seen.x))}
 
     def degenerate(self) -> list[str]:
-        return ["local_epochs = 0 leaves nothing to route: both branches are equal"] if self.local_epochs == 0 else []
+        return (
+            ["local_epochs = 0 leaves nothing to route: both branches are equal"]
+            if self.local_epochs == 0
+            else []
+        )

@@ -1,4 +1,6 @@
-"""One dynamic net for everybody: two federated branches, a router, fine-tuned by each client before it is used."""
+"""One dynamic net for everybody: two federated branches, a router, fine-tuned by each
+client before it is used.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ class DynamicRouting(Method):
         int, AtLeast(0), Help("of fine-tuning before an evaluation", usual="1, the poster's")
     ] = 1
     tune_lr: Annotated[
-        float | Schedule | None, Positive(),
+        float | Schedule | None,
+        Positive(),
         Help("of fine-tuning; default: the local learning rate"),
     ] = None
 
@@ -64,12 +67,19 @@ class DynamicRouting(Method):
         return self.net.piece(set(self.net.names) - set(self.branches.recurrent.names))
 
     def blocks(self) -> dict[str, Block]:
-        both = Pool(self.branches.recurrent, size=2)  # independent starts: equal ones would never part
-        return {"common": Shared(self.common), "branches": both, "router": Shared(self.router.whole)}
+        # independent starts: equal ones would never part
+        both = Pool(self.branches.recurrent, size=2)
+        return {
+            "common": Shared(self.common),
+            "branches": both,
+            "router": Shared(self.router.whole),
+        }
 
     def routed(self, blocks: Blocks, x: Tensor) -> tuple[Tensor, Tensor]:
         """Logits, and how much of each branch is in them: [batch, steps, 2]."""
-        first, second = ({name: v[slot] for name, v in blocks["branches"].items()} for slot in (0, 1))
+        first, second = (
+            {name: v[slot] for name, v in blocks["branches"].items()} for slot in (0, 1)
+        )
         choose = lambda seen: torch.softmax(self.router(blocks["router"], seen) / self.tau, -1)
         return self.branches.run(join(blocks["common"], first), second, choose, x)
 
@@ -88,4 +98,6 @@ class DynamicRouting(Method):
         return [Phase((self.step("common", "branches", "router"),), self.epochs)]
 
     def adaptation(self) -> list[Phase]:
-        return [Phase((self.step("common", "branches", "router", lr=self.tune_lr),), self.tune_epochs)]
+        return [
+            Phase((self.step("common", "branches", "router", lr=self.tune_lr),), self.tune_epochs)
+        ]

@@ -1,6 +1,8 @@
-"""Every instance, at every step, takes its own mixture of the shared encoder and a freshly tuned local one.
+"""Every instance, at every step, takes its own mixture of the shared encoder and a freshly tuned
+local one.
 
-What a round begins with (copy the shared net) and what precedes an inference stand in `base`, for both versions.
+What a round begins with (copy the shared net) and what precedes an inference stand in `base`, for
+both versions.
 """
 
 from __future__ import annotations
@@ -20,12 +22,20 @@ from fedblocks.core.options import Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase, Update
 from fedblocks.methods.flow.base import Routed
-from fedblocks.methods.flow.instance_routes import Branches, Paced, branches_of, linear_router, one_hot
+from fedblocks.methods.flow.instance_routes import (
+    Branches,
+    Paced,
+    branches_of,
+    linear_router,
+    one_hot,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Flow(Routed):
-    """Routing per instance between local and global parameters; clients keep nothing (Panchal and Guan, 2022)."""
+    """Routing per instance between local and global parameters; clients keep nothing
+    (Panchal and Guan, 2022).
+    """
 
     paper: ClassVar[Paper] = Paper(
         "Flow: Fine-grained Personalized Federated Learning through Dynamic Routing",
@@ -38,7 +48,8 @@ class Flow(Routed):
         float, Positive(), Help("temperature of the route", usual="0.75, the poster's")
     ] = 0.75
     router_pace: Annotated[
-        float, Positive(),
+        float,
+        Positive(),
         Help("the router's learning rate, as a multiple of the local learning rate", usual="1"),
     ] = 1.0
     router_scope: Annotated[
@@ -67,12 +78,17 @@ class Flow(Routed):
         return self.branches.encoder if self.tune_local_embedding else self.branches.recurrent
 
     def blocks(self) -> dict[str, Block]:
-        anew = {"router": Fresh(self.routers["router"].whole)} if self.router_scope == "local_reinit" else {}
+        anew = (
+            {"router": Fresh(self.routers["router"].whole)}
+            if self.router_scope == "local_reinit"
+            else {}
+        )
         return {**super().blocks(), **anew}
 
     def routed(self, blocks: Blocks, x: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
         def choose(seen: Tensor) -> Tensor:  # r_t = softmax(f_theta([x_t; h_t-1]) / tau)
-            route = torch.softmax(self.routers["router"](blocks["router"], seen) / self.tau, -1)  # [batch, 2]
+            # [batch, 2]
+            route = torch.softmax(self.routers["router"](blocks["router"], seen) / self.tau, -1)
             return one_hot(route) if hard else route
 
         return self.branches.run(blocks["shared"], blocks["local"], choose, x)
@@ -80,10 +96,14 @@ class Flow(Routed):
     def routes(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.branches.mean_route(self.routed(blocks, x, hard=False)[1], x)
 
-    def phases(self) -> list[Phase]:  # tune w_local; then theta and w_global through the mixture, w_local fixed
+    # tune w_local; then theta and w_global through the mixture, w_local fixed
+    def phases(self) -> list[Phase]:
         support, query = ("support", "query") if self.split_data else ("all", "all")
         if self.global_update_path == "global_only":
-            updates: tuple[Update, ...] = (self.route_step(), self.step("shared", loss=self.shared_loss))
+            updates: tuple[Update, ...] = (
+                self.route_step(),
+                self.step("shared", loss=self.shared_loss),
+            )
         else:
             updates = (self.step("router", "shared", optimizer=self.pacing),)
         return [self.tune_local(support), Phase(updates, self.epochs, query)]
@@ -95,4 +115,8 @@ class Flow(Routed):
     def pacing(self) -> Optimizer:
         """The local optimizer, in which the router has its own learning rate."""
         first = len(self.routers["router"].names)
-        return self.optimizer if self.router_pace == 1 else Paced(self.optimizer, first, self.router_pace)
+        return (
+            self.optimizer
+            if self.router_pace == 1
+            else Paced(self.optimizer, first, self.router_pace)
+        )

@@ -1,4 +1,6 @@
-"""Every instance takes its own way through every layer, between the shared net and a freshly tuned copy of it."""
+"""Every instance takes its own way through every layer, between the shared net and a
+freshly tuned copy of it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from fedblocks.methods.flow.layer_routes import Layers, Sizes, layers_of
 
 @dataclass(frozen=True, eq=False)
 class FlowV2(Routed):
-    """Routing per instance and layer, trained on held-out halves, hard at test (Panchal et al., 2023)."""
+    """Routing per instance and layer, trained on held-out halves, hard at test (Panchal
+    et al., 2023).
+    """
 
     paper: ClassVar[Paper] = Paper(
         "Flow: Per-instance Personalized Federated Learning", "Panchal et al.", 2023, "NeurIPS"
@@ -44,22 +48,27 @@ class FlowV2(Routed):
         float, AtLeast(0), Help("lambda: of the reward for the shared branch", usual="0.001")
     ] = 0.001
     policy: Annotated[
-        tuple[int, ...], AtLeast(1),
+        tuple[int, ...],
+        AtLeast(1),
         Help(
             "hidden layers of the policy that sees the whole input (chains)",
             usual="[350, 150, 50]",
         ),
     ] = (350, 150, 50)
     step_policy: Annotated[
-        tuple[int, ...], AtLeast(1),
+        tuple[int, ...],
+        AtLeast(1),
         Help("hidden layers of the policy of each step (LSTMs)", usual="[500, 250, 100, 50]"),
     ] = (500, 250, 100, 50)
     dense_policy: Annotated[
-        tuple[int, ...], AtLeast(1),
+        tuple[int, ...],
+        AtLeast(1),
         Help("hidden layers of the policy of the layers after an LSTM", usual="[75, 30, 10]"),
     ] = (75, 30, 10)
     policy_dropout: Annotated[
-        float, AtLeast(0), Below(1),
+        float,
+        AtLeast(0),
+        Below(1),
         Help("in the policy of each step, while it trains", usual="0.3"),
     ] = 0.3
 
@@ -69,7 +78,9 @@ class FlowV2(Routed):
 
     @cached_property
     def routers(self) -> dict[str, Net]:
-        return self.layers.policies(Sizes(self.policy, self.step_policy, self.dense_policy, self.policy_dropout))
+        return self.layers.policies(
+            Sizes(self.policy, self.step_policy, self.dense_policy, self.policy_dropout)
+        )
 
     @property
     def copied(self) -> Piece:
@@ -89,7 +100,8 @@ class FlowV2(Routed):
     def policy_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         """The loss of the mixture, and a reward for using the shared branch."""
         logits, routes = self.routed(blocks, batch.x, hard=False)
-        real = self.layers.real(routes, batch.x) * batch.mask[:, None]  # [batch, routes of an instance]
+        # [batch, routes of an instance]
+        real = self.layers.real(routes, batch.x) * batch.mask[:, None]
         penalty = -torch.log(routes[..., 0].square() + 1e-6)
         return batch.loss(logits) + self.strength * (penalty * real).sum() / real.sum().clamp(min=1)
 

@@ -1,4 +1,6 @@
-"""Two copies of a net's encoder, mixed for every instance: in one go on a chain, step by step on a recurrent net."""
+"""Two copies of a net's encoder, mixed for every instance: in one go on a chain, step
+by step on a recurrent net.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,14 @@ from fedblocks.core.parts import Params
 from fedblocks.core.recurrent_net import Unrolled
 
 PICTURED = 256  # training examples whose mean route is a client's portrait
-Choose = Callable[[Tensor], Tensor]  # what the router sees [batch, inputs] -> a route [batch, 2] that adds up to 1
+# what the router sees [batch, inputs] -> a route [batch, 2] that adds up to 1
+Choose = Callable[[Tensor], Tensor]
 
 
 def blend(route: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """Each instance's (or token's) own mixture of two outputs; the route is [batch, 2] or [batch, steps, 2]."""
+    """Each instance's (or token's) own mixture of two outputs; the route is [batch, 2]
+    or [batch, steps, 2].
+    """
     own, other = (r.reshape(*r.shape, *[1] * (first.dim() - r.dim())) for r in route.unbind(-1))
     return own * first + other * second
 
@@ -44,14 +49,19 @@ class BodyBranches:
         if head is None or not any(stage.names for stage in net.stages[: head.start]):
             raise UserError(
                 "the net has no layers to route: it is not a chain of a body and a head",
-                "use an nn.Sequential with a layer before its head, or an LSTM net, e.g. `next_word`",
+                "use an nn.Sequential with a layer before its head, or an LSTM net, e.g. "
+                "`next_word`",
             )
         names = [name for stage in net.stages[: head.start] for name in stage.names]
         self.net, self.inputs = net, input_width(net)
         self.encoder = self.recurrent = Piece(net, names, range(head.start))
 
-    def run(self, first: Params, second: Params, choose: Choose, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits, and routes [batch, 1, 2]; what the second branch does not have comes from the first."""
+    def run(
+        self, first: Params, second: Params, choose: Choose, x: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Logits, and routes [batch, 1, 2]; what the second branch does not have comes
+        from the first.
+        """
         route = choose(flat_inputs(self.net, x))  # [batch, 2]
         features = blend(route, self.encoder(first, x), self.encoder({**first, **second}, x))
         return self.net.head(first, features), route[:, None]
@@ -68,17 +78,26 @@ class StepBranches:
         self.encoder, self.recurrent = unrolled.encoder, unrolled.recurrent
         self.inputs = unrolled.width + unrolled.hidden
 
-    def run(self, first: Params, second: Params, choose: Choose, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits, and routes [batch, steps, 2]; both branches see the mixed state of the step before."""
+    def run(
+        self, first: Params, second: Params, choose: Choose, x: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Logits, and routes [batch, steps, 2]; both branches see the mixed state of
+        the step before.
+        """
         net, second = self.unrolled, {**first, **second}
         words = net.embed(first, x)  # [batch, steps, width]
         reads, own_reads = net.read(first, words), net.read(second, net.embed(second, x))
         h, c = net.start(words)
         own_c = c
         states, routes = [], []
-        for word, read, own_read in zip(words.unbind(1), reads.unbind(1), own_reads.unbind(1), strict=True):
+        for word, read, own_read in zip(
+            words.unbind(1), reads.unbind(1), own_reads.unbind(1), strict=True
+        ):
             route = choose(torch.cat([word, h], -1))  # [batch, 2]
-            (p, q), (own_p, own_q) = net.step(first, read, (h, c)), net.step(second, own_read, (h, own_c))
+            (p, q), (own_p, own_q) = (
+                net.step(first, read, (h, c)),
+                net.step(second, own_read, (h, own_c)),
+            )
             h = blend(route, p, own_p)
             c, own_c = (blend(route, q, own_q),) * 2 if self.mix_cell else (q, own_q)
             states.append(h)
@@ -107,7 +126,9 @@ def input_width(net: Net) -> int:
     """How many numbers one example has."""
     if net.input_shape is not None:
         return prod(net.input_shape)
-    layers = [module for module in net.template.children() if any(True for _ in module.parameters())]
+    layers = [
+        module for module in net.template.children() if any(True for _ in module.parameters())
+    ]
     if layers and isinstance(layers[0], nn.Linear):
         return layers[0].in_features
     raise UserError(
@@ -123,7 +144,9 @@ def flat_inputs(net: Net, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Paced:
-    """An optimizer that gives the first tensors another learning rate, a multiple of that of the others."""
+    """An optimizer that gives the first tensors another learning rate, a multiple of
+    that of the others.
+    """
 
     base: Optimizer
     first: int  # how many tensors
@@ -132,7 +155,9 @@ class Paced:
     def memory(self, params: list[Tensor]) -> Memory:
         return self.base.memory(params)
 
-    def step(self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count) -> None:
+    def step(
+        self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count
+    ) -> None:
         for part, rate in ((slice(self.first), lr * self.pace), (slice(self.first, None), lr)):
             if params[part]:
                 own = {name: values[part] for name, values in memory.items()}

@@ -14,7 +14,8 @@ from fedblocks.core.parts import Params
 from fedblocks.core.recurrent_net import Unrolled
 from fedblocks.methods.flow.instance_routes import blend, flat_inputs, input_width
 
-Choose = Callable[[str, Tensor], Tensor]  # (name of a policy, what it sees [..., inputs]) -> routes [..., layers, 2]
+# (name of a policy, what it sees [..., inputs]) -> routes [..., layers, 2]
+Choose = Callable[[str, Tensor], Tensor]
 Segments = tuple[tuple[int, ...], ...]  # for each routed layer, the hidden layers before its exit
 
 
@@ -29,7 +30,9 @@ class Sizes:
 
 
 class Policy(nn.Module):
-    """A perceptron with an exit to two numbers for each routed layer: [..., inputs] -> [..., layers, 2]."""
+    """A perceptron with an exit to two numbers for each routed layer: [..., inputs] ->
+    [..., layers, 2].
+    """
 
     def __init__(self, inputs: int, segments: Segments, dropout: float = 0.0) -> None:
         super().__init__()
@@ -51,7 +54,9 @@ class Policy(nn.Module):
 
 
 def segments_of(hidden: tuple[int, ...], layers: int, first: int = 1) -> Segments:
-    """Hidden layers dealt out to exits: the first exit comes after `first` of them, the others after one more each."""
+    """Hidden layers dealt out to exits: the first exit comes after `first` of them, the
+    others after one more each.
+    """
     rest = [hidden[i : i + 1] for i in range(first, first + layers - 1)]
     return (hidden[:first], *rest)
 
@@ -73,7 +78,9 @@ class ChainLayers:
         inputs, segments = input_width(self.net), segments_of(sizes.input, self.count)
         return {"policy": Net.of(lambda: Policy(inputs, segments), dtype=self.net.dtype)}
 
-    def run(self, shared: Params, local: Params, choose: Choose, x: Tensor) -> tuple[Tensor, Tensor]:
+    def run(
+        self, shared: Params, local: Params, choose: Choose, x: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Logits, and routes [batch, layers, 2]."""
         routes = choose("policy", flat_inputs(self.net, x))
         each, number = routes.unbind(-2), 0
@@ -91,7 +98,9 @@ class ChainLayers:
 
 
 class RecurrentLayers:
-    """A recurrent net: a policy for every step of the LSTM, and one for every token in the layers after it."""
+    """A recurrent net: a policy for every step of the LSTM, and one for every token in
+    the layers after it.
+    """
 
     def __init__(self, unrolled: Unrolled) -> None:
         self.unrolled, self.net = unrolled, unrolled.net
@@ -112,28 +121,37 @@ class RecurrentLayers:
         dense = lambda: Policy(2 * self.width, segments_of(sizes.dense, self.count, first=2))
         return {"policy": Net.of(step, dtype=dtype), "dense_policy": Net.of(dense, dtype=dtype)}
 
-    def run(self, shared: Params, local: Params, choose: Choose, x: Tensor) -> tuple[Tensor, Tensor]:
+    def run(
+        self, shared: Params, local: Params, choose: Choose, x: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Logits, and routes [batch, steps and then layers, 2]."""
         states, steps = self._states(shared, local, choose, x)
         logits, layers = self._decoded(shared, local, choose, states)
         return logits, torch.cat([steps, layers.flatten(1, -2)], 1)
 
-    def _states(self, shared: Params, local: Params, choose: Choose, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _states(
+        self, shared: Params, local: Params, choose: Choose, x: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The shared LSTM goes on from the mixed state, the local one from its own."""
         net = self.unrolled
         words = net.embed(shared, x)  # [batch, steps, width]
         reads, own_reads = net.read(shared, words), net.read(local, net.embed(local, x))
         state = own = net.start(words)
         states, routes = [], []
-        for word, read, own_read in zip(words.unbind(1), reads.unbind(1), own_reads.unbind(1), strict=True):
+        for word, read, own_read in zip(
+            words.unbind(1), reads.unbind(1), own_reads.unbind(1), strict=True
+        ):
             state, own = net.step(shared, read, state), net.step(local, own_read, own)
-            route = choose("policy", torch.cat([word, state[0], own[0]], -1)).squeeze(-2)  # [batch, 2]
+            # [batch, 2]
+            route = choose("policy", torch.cat([word, state[0], own[0]], -1)).squeeze(-2)
             state = blend(route, state[0], own[0]), blend(route, state[1], own[1])
             states.append(state[0])
             routes.append(route)
         return torch.stack(states, 1), torch.stack(routes, 1)
 
-    def _decoded(self, shared: Params, local: Params, choose: Choose, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _decoded(
+        self, shared: Params, local: Params, choose: Choose, x: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The layers after the LSTM, both copies on the same mixed input."""
         routes, number = None, 0
         for stage in self.after:

@@ -9,12 +9,16 @@ from fedblocks.core.parts import Blocks
 
 
 def on_simplex(blocks: Blocks) -> Blocks:
-    """Every row projected on the simplex: the nearest weights that are not negative and add up to 1."""
+    """Every row projected on the simplex: the nearest weights that are not negative and
+    add up to 1.
+    """
     return {name: {k: projected(v) for k, v in block.items()} for name, block in blocks.items()}
 
 
 def projected(rows: Tensor) -> Tensor:
-    """max(0, v - t) with the t that makes it add up to 1: the largest of (sum of the k largest - 1) / k."""
+    """max(0, v - t) with the t that makes it add up to 1: the largest of (sum of the k
+    largest - 1) / k.
+    """
     sums = rows.sort(-1, descending=True).values.cumsum(-1)
     counts = torch.arange(1, rows.shape[-1] + 1, dtype=rows.dtype, device=rows.device)
     threshold = ((sums - 1) / counts).amax(-1, keepdim=True)
@@ -22,7 +26,9 @@ def projected(rows: Tensor) -> Tensor:
 
 
 def without_small(weights: Tensor, least: float) -> Tensor:
-    """The weights [branches] of at least this much, scaled to add up to 1; the largest always stays."""
+    """The weights [branches] of at least this much, scaled to add up to 1; the largest
+    always stays.
+    """
     if least == 0:
         return weights
     kept = torch.where((weights >= least) | (weights >= weights.amax()), weights, 0)

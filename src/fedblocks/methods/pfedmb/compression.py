@@ -1,8 +1,8 @@
 """pFedMB's compressed upload: one change a layer instead of all its branches, and exact.
 
-The gradients of a layer's branches are alpha_b times one gradient, and SGD (with momentum and weight decay) is linear.
-So training moves all branches as W_b <- s W_b + alpha_b D. A client uploads D and s, and alpha as the weights of its
-upload.
+The gradients of a layer's branches are alpha_b times one gradient, and SGD (with momentum and
+weight decay) is linear. So training moves all branches as W_b <- s W_b + alpha_b D. A client
+uploads D and s, and alpha as the weights of its upload.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class CompressedUpload(BranchOptions):
 
     @property
     def sends_alpha(self) -> bool:
-        """Whether branches are written by n x alpha; without alpha, the server cannot read a change."""
+        """Whether branches are written by n x alpha; without alpha, the server cannot
+        read a change.
+        """
         return self.averaging == "alpha" or self.compressed_upload
 
     @property
@@ -43,30 +45,44 @@ class CompressedUpload(BranchOptions):
         return change_of(layer) if self.compressed_upload else None
 
     def change_blocks(self) -> dict[str, Block]:
-        """A place for D of each layer; s is what weight decay leaves of a 1 that trains with the branches."""
+        """A place for D of each layer; s is what weight decay leaves of a 1 that trains
+        with the branches.
+        """
         if not self.compressed_upload:
             return {}
         one = Value(torch.ones(1, dtype=self.net.dtype))
-        decay: dict[str, Block] = {"decay": Shared(one, of="decayed"), "decayed": Fresh(one)} if self.has_decay else {}
+        decay: dict[str, Block] = (
+            {"decay": Shared(one, of="decayed"), "decayed": Fresh(one)} if self.has_decay else {}
+        )
         return {**{change_of(layer): Fresh() for layer in self.layers}, **decay}
 
     def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
         if not self.compressed_upload:
             return blocks
-        decay = blocks["decayed"]["value"] if self.has_decay else torch.ones_like(client.size)[None]  # s, [1]
+        # s, [1]
+        decay = blocks["decayed"]["value"] if self.has_decay else torch.ones_like(client.size)[None]
         alpha = self.alpha(blocks)
-        return blocks | {change_of(n): common_change(blocks[n], start[n], alpha[n], decay) for n in self.layers}
+        return blocks | {
+            change_of(n): common_change(blocks[n], start[n], alpha[n], decay) for n in self.layers
+        }
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         if not self.compressed_upload or not len(cohort):
             return server
         sizes = cohort.sizes[:, None]
-        decay = uploads["decay"].copies["value"].double() if self.has_decay else torch.ones_like(sizes)  # [clients, 1]
+        # [clients, 1]
+        decay = (
+            uploads["decay"].copies["value"].double() if self.has_decay else torch.ones_like(sizes)
+        )
         rebuilt: Blocks = {}
         for layer in self.layers:
             alpha = uploads[layer].weights / sizes.clamp(min=1)  # [clients, branches]
-            weights = uploads[layer].weights if self.averaging == "alpha" else sizes.expand_as(alpha)
-            rebuilt[layer] = average_branches(before[layer], uploads[layer].copies, alpha, decay, weights)
+            weights = (
+                uploads[layer].weights if self.averaging == "alpha" else sizes.expand_as(alpha)
+            )
+            rebuilt[layer] = average_branches(
+                before[layer], uploads[layer].copies, alpha, decay, weights
+            )
         return {**server, **rebuilt}
 
 
@@ -76,15 +92,21 @@ def change_of(layer: str) -> str:
 
 
 def common_change(after: Params, before: Params, alpha: Tensor, decay: Tensor) -> Params:
-    """D of a layer whose branches moved as W_b <- s W_b + alpha_b D, from all of them by least squares."""
+    """D of a layer whose branches moved as W_b <- s W_b + alpha_b D, from all of them
+    by least squares.
+    """
     share = alpha / alpha.square().sum()  # [branches]
     return {k: torch.tensordot(share, after[k] - decay * before[k], 1) for k in after}
 
 
-def average_branches(before: Params, changes: Params, alpha: Tensor, decay: Tensor, weights: Tensor) -> Params:
-    """W_b <- sum_i w_ib (s_i W_b + alpha_ib D_i) / sum_i w_ib; a branch that nobody writes stays as it is.
+def average_branches(
+    before: Params, changes: Params, alpha: Tensor, decay: Tensor, weights: Tensor
+) -> Params:
+    """W_b <- sum_i w_ib (s_i W_b + alpha_ib D_i) / sum_i w_ib; a branch that nobody writes stays as
+    it is.
 
-    before: [branches, ...], changes: [clients, ...], alpha and weights: [clients, branches], decay: [clients, 1].
+    before: [branches, ...], changes: [clients, ...], alpha and weights: [clients, branches], decay:
+    [clients, 1].
     """
     total = weights.sum(0)  # [branches]
     share = weights / torch.where(total > 0, total, 1)  # [clients, branches]

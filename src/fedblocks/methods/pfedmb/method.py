@@ -28,19 +28,27 @@ class PFedMB(CompressedUpload):
     """Layers of shared branches, averaged by how much clients rely on them (Mori et al., 2022)."""
 
     paper: ClassVar[Paper] = Paper(
-        "Personalized Federated Learning with Multi-branch Architecture", "Mori et al.", 2022, "arXiv 2211.07931"
+        "Personalized Federated Learning with Multi-branch Architecture",
+        "Mori et al.",
+        2022,
+        "arXiv 2211.07931",
     )
     in_steps_only: ClassVar[tuple[str, ...]] = ("alpha_lr",)
     weight_label: ClassVar[str | Mapping[str, str]] = by_options(
         "n x alpha", lambda method: "n x alpha" if method.sends_alpha else "n"
     )
 
-    def blocks(self) -> dict[str, Block]:  # W_l,b on the server; alpha stays with its client, even at the start
-        pools = {layer: Pool(piece, self.branches, of=self.upload_of(layer)) for layer, piece in self.layers.items()}
+    # W_l,b on the server; alpha stays with its client, even at the start
+    def blocks(self) -> dict[str, Block]:
+        pools = {
+            layer: Pool(piece, self.branches, of=self.upload_of(layer))
+            for layer, piece in self.layers.items()
+        }
         rest = {"rest": Shared(self.rest)} if self.rest.names else {}
         rows = len(self.layers) if self.alpha_scope == "layer" else 1
         even = 0.0 if self.alpha_param == "softmax" else 1 / self.branches
-        alpha = Private(Value(torch.full((rows, self.branches), even, dtype=self.net.dtype)))  # [layers or 1, branches]
+        # [layers or 1, branches]
+        alpha = Private(Value(torch.full((rows, self.branches), even, dtype=self.net.dtype)))
         return {**pools, **rest, "alpha": alpha, **self.change_blocks()}
 
     def alpha(self, blocks: Blocks) -> dict[str, Tensor]:
@@ -49,11 +57,18 @@ class PFedMB(CompressedUpload):
         rows = torch.softmax(value, -1) if self.alpha_param == "softmax" else value
         return dict(zip(self.layers, rows.expand(len(self.layers), -1), strict=True))
 
-    def merge(self, blocks: Blocks, alpha: dict[str, Tensor]) -> Params:  # W_l = sum_b alpha_l,b W_l,b
-        return join(*(mix(blocks[layer], weights) for layer, weights in alpha.items()), blocks.get("rest", {}))
+    # W_l = sum_b alpha_l,b W_l,b
+    def merge(self, blocks: Blocks, alpha: dict[str, Tensor]) -> Params:
+        return join(
+            *(mix(blocks[layer], weights) for layer, weights in alpha.items()),
+            blocks.get("rest", {}),
+        )
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
-        kept = {layer: without_small(weights, self.drop_below) for layer, weights in self.alpha(blocks).items()}
+        kept = {
+            layer: without_small(weights, self.drop_below)
+            for layer, weights in self.alpha(blocks).items()
+        }
         return self.net(self.merge(blocks, kept), x)
 
     def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
@@ -71,12 +86,16 @@ class PFedMB(CompressedUpload):
         others = [name for name in ("rest", "decayed") if name in self.blocks()]
         return Phase((self.step(*self.layers, *others),), self.epochs)
 
-    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:  # the server's line 10: by n_i alpha_i
+    # the server's line 10: by n_i alpha_i
+    def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         alpha = self.alpha(blocks) if self.sends_alpha else {}
-        return {layer: client.size * torch.where(a > NEGLIGIBLE, a, 0) for layer, a in alpha.items()}
+        return {
+            layer: client.size * torch.where(a > NEGLIGIBLE, a, 0) for layer, a in alpha.items()
+        }
 
     def adaptation(self) -> list[Phase]:
         return {"alpha+W": self.phases(), "W": [self.learn_branches()], "none": []}[self.finetune]
 
-    def joining(self) -> list[Phase]:  # whatever is fine-tuned, a new client has to find its branches
+    # whatever is fine-tuned, a new client has to find its branches
+    def joining(self) -> list[Phase]:
         return [self.learn_alpha()] if self.finetune == "none" else self.phases()

@@ -20,7 +20,8 @@ class BranchOptions(Method):
 
     branches: Annotated[int, AtLeast(1), Help("B, of every linear layer", usual="2 to 10")] = 3
     alpha_lr: Annotated[
-        float | Schedule, Positive(),
+        float | Schedule,
+        Positive(),
         Help("of the branch weights (of their logits, with softmax)", usual="0.3"),
     ] = 0.3
     alpha_epochs: Annotated[
@@ -28,7 +29,10 @@ class BranchOptions(Method):
     ] = None
     alpha_param: Annotated[
         Literal["softmax", "projection"],
-        Help('how weights stay on the simplex: "softmax" of free logits, or "projection" after each step'),
+        Help(
+            'how weights stay on the simplex: "softmax" of free logits, or "projection" after '
+            "each step"
+        ),
     ] = "softmax"
     alpha_scope: Annotated[
         Literal["layer", "model"],
@@ -39,7 +43,8 @@ class BranchOptions(Method):
         Help('branches by n x "alpha", or "plain" by n (the ablation of the paper)'),
     ] = "alpha"
     branched: Annotated[
-        tuple[str, ...] | None, Length(1),
+        tuple[str, ...] | None,
+        Length(1),
         Help("layers that have branches; default: every linear layer"),
     ] = None
     finetune: Annotated[
@@ -47,7 +52,9 @@ class BranchOptions(Method):
         Help('before an evaluation: "alpha+W" (one local training), "W" or "none"'),
     ] = "alpha+W"
     drop_below: Annotated[
-        float, AtLeast(0), Below(1),
+        float,
+        AtLeast(0),
+        Below(1),
         Help(
             "branches of smaller weight are left out of the model that predicts",
             usual="0, which keeps all",
@@ -76,9 +83,15 @@ class BranchOptions(Method):
     def layers(self) -> dict[str, Piece]:
         """The layers that have branches, by the names of their blocks."""
         layers = self.net.layers.items()
-        return {f"layers.{path}": piece for path, piece in layers if self.branched is None or path in self.branched}
+        return {
+            f"layers.{path}": piece
+            for path, piece in layers
+            if self.branched is None or path in self.branched
+        }
 
     @cached_property
     def rest(self) -> Piece:
         """What has no branches: scales, norms, statistics, and other layers."""
-        return self.net.piece(set(self.net.names) - {name for piece in self.layers.values() for name in piece.names})
+        return self.net.piece(
+            set(self.net.names) - {name for piece in self.layers.values() for name in piece.names}
+        )

@@ -1,4 +1,6 @@
-"""The table and the communication figure of FedMN (Wang et al., 2022, ICDM), on the test-bed of FedEM."""
+"""The table and the communication figure of FedMN (Wang et al., 2022, ICDM), on the
+test-bed of FedEM.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ PUBLISHED = {  # table II, percent
 SEED = 12345  # of the published splits
 RATES = (0.001, 0.003, 0.01, 0.03, 0.05, 0.1)  # hold every rate that FedEM's scripts use
 FEDMN_RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
-PROX = {"cifar10": 1.0, "cifar100": 0.1, "emnist": 0.1, "femnist": 0.05}  # FedProx's mu in FedEM's scripts
+# FedProx's mu in FedEM's scripts
+PROX = {"cifar10": 1.0, "cifar100": 0.1, "emnist": 0.1, "femnist": 0.05}
 PULL = {"cifar10": 1.0, "cifar100": 1.0, "emnist": 1.0, "femnist": 10.0}  # "pFedMe"'s mu
 
-# What is divided how: the data section of each setting, the net, and what --quick changes in the data.
+# What is divided how: the data section of each setting, the net, and what --quick changes in the
+# data.
 SETTINGS: dict[str, dict[str, Table]] = {
     "cifar10": {
         "data": {"name": "cifar10", "testbed": {"name": "fedem_cifar10"}},
@@ -41,7 +45,11 @@ SETTINGS: dict[str, dict[str, Table]] = {
         "quick": {"testbed": {"share": 0.02}},
     },
     "emnist116k": {
-        "data": {"name": "emnist", "options": {"part": "test"}, "testbed": {"name": "fedem_emnist", "fraction": 0.7}},
+        "data": {
+            "name": "emnist",
+            "options": {"part": "test"},
+            "testbed": {"name": "fedem_emnist", "fraction": 0.7},
+        },
         "quick": {"testbed": {"clients": 10, "fraction": 0.06}},
     },
     "mnist-writers": {
@@ -53,34 +61,46 @@ SETTINGS: dict[str, dict[str, Table]] = {
         "quick": {"testbed": {"share": 0.1}},
     },
 }
-LIKE = {"emnist116k": "emnist", "mnist-writers": "femnist"}  # stand-ins have the options of the original
+# stand-ins have the options of the original
+LIKE = {"emnist116k": "emnist", "mnist-writers": "femnist"}
 NOTES = (
-    "Columns Local to pFedMe stand in the paper as copied from FedEM's; so Clustered FL never splits here (as in the "
-    "code that they were measured with) and pFedMe is mean-regularised multi-task learning. FedEM has as many "
+    "Columns Local to pFedMe stand in the paper as copied from FedEM's; so Clustered FL never "
+    "splits here (as in the "
+    "code that they were measured with) and pFedMe is mean-regularised multi-task learning. "
+    "FedEM has as many "
     "components as FedMN has encoders.",
-    "The split is the published one (seed 12345) for all seeds. Values are chosen with a quarter of the training rows "
-    "as validation data, 6 learning rates for every method; the strengths of FedProx and pFedMe are those of FedEM's "
+    "The split is the published one (seed 12345) for all seeds. Values are chosen with a quarter "
+    "of the training rows "
+    "as validation data, 6 learning rates for every method; the strengths of FedProx and pFedMe "
+    "are those of FedEM's "
     "scripts.",
-    "MobileNet-v2 starts at random: the weights of ImageNet, which the paper starts from, are not at hand (net.weights "
-    "takes them as a file), and FedMN's encoders are not pre-trained by 146 rounds of FedAvg. Expect lower numbers for "
+    "MobileNet-v2 starts at random: the weights of ImageNet, which the paper starts from, are "
+    "not at hand (net.weights "
+    "takes them as a file), and FedMN's encoders are not pre-trained by 146 rounds of FedAvg. "
+    "Expect lower numbers for "
     "all methods alike; compare order and gaps.",
 )
 QUICK = (
-    "--quick: a perceptron of 64 units, a small share of the images, 10 to 54 clients, 6 rounds, fixed learning rates."
+    "--quick: a perceptron of 64 units, a small share of the images, 10 to 54 clients, 6 rounds, "
+    "fixed learning rates."
 )
 EMNIST = (
-    "EMNIST ByClass is cut down to the 116,323 images of its official test part; 81,426 of them are drawn, as many as"
+    "EMNIST ByClass is cut down to the 116,323 images of its official test part; 81,426 of them "
+    "are drawn, as many as"
     " in the paper."
 )
 WRITERS = (
-    "In place of FEMNIST: MNIST's 60,000 training digits by their 539 real writers, as many as the paper's clients; "
+    "In place of FEMNIST: MNIST's 60,000 training digits by their 539 real writers, as many as "
+    "the paper's clients; "
     "10 classes, not 62."
 )
 
 
 def table2() -> Recipe:
     """Four data sets, eight methods."""
-    cells = [cell(key, *one) for key, row in PUBLISHED.items() for one in zip(METHODS, row, strict=True)]
+    cells = [
+        cell(key, *one) for key, row in PUBLISHED.items() for one in zip(METHODS, row, strict=True)
+    ]
     title = "Mean accuracy over clients"
     return Recipe("fedmn-table2", title, PAPER, "table", tuple(cells), notes=(*NOTES, QUICK))
 
@@ -110,7 +130,9 @@ def table2_writers() -> Recipe:
 
 
 def cell(setting: str, method: str, published: float | None) -> Cell:
-    """A method on a data set: 200 rounds with the rate cut at 100 and 150, or 150 rounds for FedMN."""
+    """A method on a data set: 200 rounds with the rate cut at 100 and 150, or 150
+    rounds for FedMN.
+    """
     like = LIKE.get(setting, setting)
     config = {
         "rounds": 150 if method == "fedmn" else 200,
@@ -138,7 +160,12 @@ def options(setting: str, method: str) -> Table:
     momentum: Table = {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-4}
     encoders = 2 if setting.startswith("cifar") else 3
     schedule: Table = {"name": "milestones", "start": 0.01, "rounds": [100, 150], "factor": 0.1}
-    common: Table = {"lr": schedule, "batch_size": 128, "optimizer": momentum, "keep_optimizer": True}
+    common: Table = {
+        "lr": schedule,
+        "batch_size": 128,
+        "optimizer": momentum,
+        "keep_optimizer": True,
+    }
     common["drop_last"] = setting.startswith("cifar")
     own: dict[str, Table] = {
         "fedprox": {"strength": PROX[setting], "optimizer": {"name": "sgd", "weight_decay": 5e-4}},
@@ -162,15 +189,35 @@ def grid_of(method: str) -> dict[str, tuple[Any, ...]]:
 
 
 def quick_changes(setting: str, method: str) -> Table:
-    """A perceptron and six rounds; methods without momentum, and FedMN's deeper net, need a larger rate."""
-    rate = {"fedprox": 0.05, "pfedme": 0.05, "fedmn": 0.02 if setting.startswith("cifar") else 0.1}.get(method, 0.01)
-    own = {"fedmn": {"widths": [64, 32], "dropout": 0.0, "spread": None, "summary_width": 32, "label_width": 16}}
+    """A perceptron and six rounds; methods without momentum, and FedMN's deeper net,
+    need a larger rate.
+    """
+    rate = {
+        "fedprox": 0.05,
+        "pfedme": 0.05,
+        "fedmn": 0.02 if setting.startswith("cifar") else 0.1,
+    }.get(method, 0.01)
+    own = {
+        "fedmn": {
+            "widths": [64, 32],
+            "dropout": 0.0,
+            "spread": None,
+            "summary_width": 32,
+            "label_width": 16,
+        }
+    }
     tuned = {"tune_lr": rate} if method == "fedavg_ft" else {}
     return {
         "rounds": 6,
         "data": SETTINGS[setting]["quick"],
         "net": {"name": "mlp", "hidden": [64]},
-        "method": {"lr": rate, "batch_size": 32, "drop_last": False, **tuned, **own.get(method, {})},
+        "method": {
+            "lr": rate,
+            "batch_size": 32,
+            "drop_last": False,
+            **tuned,
+            **own.get(method, {}),
+        },
         "evaluation": {"every": 6, "parts": ["test"]},
         "checkpoint": {"every": 6},
     }
@@ -179,12 +226,16 @@ def quick_changes(setting: str, method: str) -> Table:
 # the communication figure
 
 FIGURE_NOTES = (
-    "The paper prints no numbers and does not name the data set; its claim: FedMN sends fewer parameters than FedAvg "
-    "and is more accurate after 20 rounds, both being perceptrons of 256 units with 8, 9 or 10 blocks. Curves: "
+    "The paper prints no numbers and does not name the data set; its claim: FedMN sends fewer "
+    "parameters than FedAvg "
+    "and is more accurate after 20 rounds, both being perceptrons of 256 units with 8, 9 or 10 "
+    "blocks. Curves: "
     "accuracy against the parameters sent until then, both ways, with and without FedMN's router.",
-    "Chosen here: CIFAR-10 and EMNIST as table II divides them, batches of 128, no momentum, 6 learning rates for both"
+    "Chosen here: CIFAR-10 and EMNIST as table II divides them, batches of 128, no momentum, 6 "
+    "learning rates for both"
     " methods.",
-    "--quick: a small share of the images, 4 of 10 clients in each of 6 rounds, one pool of each size, a fixed "
+    "--quick: a small share of the images, 4 of 10 clients in each of 6 rounds, one pool of each "
+    "size, a fixed "
     "learning rate.",
 )
 
@@ -204,20 +255,29 @@ def figure2_emnist116k() -> Recipe:
         "instead_of": ("emnist",),
         "notes": (EMNIST, *FIGURE_NOTES),
     }
-    return Recipe("fedmn-figure2-emnist116k", title, PAPER, "figure", figure_cells("emnist116k"), **about)
+    return Recipe(
+        "fedmn-figure2-emnist116k", title, PAPER, "figure", figure_cells("emnist116k"), **about
+    )
 
 
 def figure_cells(setting: str) -> tuple[Cell, ...]:
     """FedAvg with 8 to 10 layers, and FedMN with every pool of as many blocks."""
     plain = [
-        figure_cell(setting, f"fedavg-{n}", {"name": "figure_mlp", "layers": n}, {"name": "fedavg"}) for n in (8, 9, 10)
+        figure_cell(setting, f"fedavg-{n}", {"name": "figure_mlp", "layers": n}, {"name": "fedavg"})
+        for n in (8, 9, 10)
     ]
     pools = [(pool, number == 1) for n in (8, 9, 10) for number, pool in enumerate(figure_pools(n))]
     net: Table = {"name": "modular_mlp", "layers": 3}
     return (
         *plain,
         *(
-            figure_cell(setting, f"fedmn-{'x'.join(map(str, p))}", net, {"name": "fedmn", "modules": list(p)}, quick)
+            figure_cell(
+                setting,
+                f"fedmn-{'x'.join(map(str, p))}",
+                net,
+                {"name": "fedmn", "modules": list(p)},
+                quick,
+            )
             for p, quick in pools
         ),
     )
@@ -232,7 +292,12 @@ def figure_cell(setting: str, point: str, net: Table, method: Table, in_quick: b
         "method": {**method, "lr": 0.05, "batch_size": 128},
         "evaluation": {"every": 1, "parts": ["test"]},
     }
-    quick = {"rounds": 6, "data": SETTINGS[setting]["quick"], "cohort": {"size": 0.4}, "checkpoint": {"every": 6}}
+    quick = {
+        "rounds": 6,
+        "data": SETTINGS[setting]["quick"],
+        "cohort": {"size": 0.4},
+        "checkpoint": {"every": 6},
+    }
     quick["method"] = {"batch_size": 32, "lr": 0.1}
     return Cell(
         f"{setting}/{point}",
@@ -240,7 +305,10 @@ def figure_cell(setting: str, point: str, net: Table, method: Table, in_quick: b
         {"name": "accuracy_curve"},
         grid={"method.lr": FEDMN_RATES},
         tries=6,
-        tuning={"data": {"testbed": {"validation": 0.25}}, "evaluation": {"every": 20, "parts": ["validation"]}},
+        tuning={
+            "data": {"testbed": {"validation": 0.25}},
+            "evaluation": {"every": 20, "parts": ["validation"]},
+        },
         choose_by={"name": "mean_accuracy"},
         quick=quick,
         in_quick=in_quick,

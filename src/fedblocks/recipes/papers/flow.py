@@ -1,4 +1,6 @@
-"""Flow's table and figure (Panchal and Guan, 2022): nine methods for next-word prediction, and stand-ins for texts."""
+"""Flow's table and figure (Panchal and Guan, 2022): nine methods for next-word
+prediction, and stand-ins for texts.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,10 @@ from dataclasses import dataclass, replace
 from fedblocks.config.options import Table
 from fedblocks.recipes.recipe import Cell, Recipe, merged
 
-PAPER = "Panchal and Guan (2022): Flow: Fine-grained Personalized Federated Learning through Dynamic Routing"
+PAPER = (
+    "Panchal and Guan (2022): Flow: Fine-grained Personalized Federated Learning through "
+    "Dynamic Routing"
+)
 BUCKETS = 500  # numbers of unknown words for FedRecon
 METHODS: Mapping[str, Table] = {
     "fedavg": {},
@@ -17,7 +22,12 @@ METHODS: Mapping[str, Table] = {
     "ditto": {"strength": 1.0},
     "fedprox": {"strength": 0.01, "tune_epochs": 1},
     "lg_fedavg": {"top_layers": 2, "local_layers": "derived"},
-    "fedrecon": {"local": "embedding.oov", "recon_lr": 0.1, "server_rule": "yogi", "server_lr": 0.1},
+    "fedrecon": {
+        "local": "embedding.oov",
+        "recon_lr": 0.1,
+        "server_rule": "yogi",
+        "server_lr": 0.1,
+    },
     "dynamic_routing": {},
     "flow": {"router_pace": 1 / 3},
 }
@@ -33,7 +43,8 @@ PUBLISHED: Mapping[str, tuple[float, float]] = {  # StackOverflow, Reddit
     "flow": (29.16, 19.36),
 }
 GRID = {"method.lr": (0.1, 0.3, 1.0)}
-STEP_BY_STEP = ("dynamic_routing", "flow")  # no fused LSTM: on a CPU, too, they are faster for several clients at once
+# no fused LSTM: on a CPU, too, they are faster for several clients at once
+STEP_BY_STEP = ("dynamic_routing", "flow")
 SMALL_NET = {"embedding": 24, "hidden": 48, "projection": 24}
 
 
@@ -63,7 +74,11 @@ class Texts:
         """The net and the budget are the same for all methods."""
         table: Table = {
             "rounds": 2000,
-            "data": {"name": self.data, "options": dict(self.options), "partition": {"name": "by_user"}},
+            "data": {
+                "name": self.data,
+                "options": dict(self.options),
+                "partition": {"name": "by_user"},
+            },
             "net": {"name": "next_word"},
             "method": {"name": method, "lr": 0.3, "epochs": 1, "batch_size": 16, **METHODS[method]},
             "cohort": {"size": 10},
@@ -93,29 +108,58 @@ def published(column: int) -> dict[str, float]:
 
 
 STACKOVERFLOW = Texts(
-    "stackoverflow", "stackoverflow", {"users": 1000}, {"users": 12, "words": 1000, "steps": 10}, published(0)
+    "stackoverflow",
+    "stackoverflow",
+    {"users": 1000},
+    {"users": 12, "words": 1000, "steps": 10},
+    published(0),
 )
 REDDIT = Texts("reddit", "reddit", {}, {"users": 12, "words": 1000, "steps": 10}, published(1))
-REDDIT_2006 = Texts("reddit2006", "reddit_2006", {}, {"users": 12, "words": 1000, "steps": 10, "least": 20}, {})
-SHAKESPEARE = Texts("shakespeare", "shakespeare_roles", {}, {"users": 12, "words": 1000, "steps": 10, "least": 20}, {})
+REDDIT_2006 = Texts(
+    "reddit2006", "reddit_2006", {}, {"users": 12, "words": 1000, "steps": 10, "least": 20}, {}
+)
+SHAKESPEARE = Texts(
+    "shakespeare",
+    "shakespeare_roles",
+    {},
+    {"users": 12, "words": 1000, "steps": 10, "least": 20},
+    {},
+)
 
 LEFT_OPEN = (
-    "The poster gives no learning rates, batch, clients a round or rounds. Here: SGD, batch 16, 10 clients a round and"
-    " 2000 rounds for every method; the local learning rate is chosen from 0.1, 0.3, 1.0 on validation data, three"
+    "The poster gives no learning rates, batch, clients a round or rounds. Here: SGD, batch 16, "
+    "10 clients a round and"
+    " 2000 rounds for every method; the local learning rate is chosen from 0.1, 0.3, 1.0 on "
+    "validation data, three"
     " tries for each; the router learns at a third of it."
 )
-USERS = "StackOverflow: 1,000 of the 195,303 users that train and test; all of them would not fit into memory."
-VARIANTS = (
-    "FedProx is tried after one local epoch, and LG-FedAvg's lower layers are tuned anew from averaged ones, since the"
-    " poster lists both as stateless personal methods. FedRecon has 500 OOV buckets, which it must predict, too."
+USERS = (
+    "StackOverflow: 1,000 of the 195,303 users that train and test; all of them would not "
+    "fit into memory."
 )
-SCORES = "Accuracy counts every word, OOV and EOS too, as a mean over clients; without_oov... are the other two scores."
-QUICK = "--quick: 12 users, 6 a round, 1,000 words, LSTM of 48 units, 12 rounds, lr 1.0; FedRecon has 50 OOV buckets."
+VARIANTS = (
+    "FedProx is tried after one local epoch, and LG-FedAvg's lower layers are tuned anew from "
+    "averaged ones, since the"
+    " poster lists both as stateless personal methods. FedRecon has 500 OOV buckets, which it "
+    "must predict, too."
+)
+SCORES = (
+    "Accuracy counts every word, OOV and EOS too, as a mean over clients; without_oov... "
+    "are the other two scores."
+)
+QUICK = (
+    "--quick: 12 users, 6 a round, 1,000 words, LSTM of 48 units, 12 rounds, lr 1.0; "
+    "FedRecon has 50 OOV buckets."
+)
 LOST = (
-    "Our copy of the poster says of Figure 1 only that it shows validation accuracy, averaged over the last 100 rounds;"
+    "Our copy of the poster says of Figure 1 only that it shows validation accuracy, averaged "
+    "over the last 100 rounds;"
     " its numbers are lost. Here that mean stands for each of the nine methods, with its curve."
 )
-OLD_REDDIT = "A stand-in for StackOverflow and Reddit of 2017: Reddit comments of January to March 2006 by user."
+OLD_REDDIT = (
+    "A stand-in for StackOverflow and Reddit of 2017: Reddit comments of January to "
+    "March 2006 by user."
+)
 ROLES = "A stand-in for StackOverflow and Reddit of 2017: Shakespeare's plays by role, next word."
 OFFICIAL = ("stackoverflow", "reddit")
 
@@ -127,7 +171,9 @@ def tabled(*texts: Texts) -> tuple[Cell, ...]:
 
 def drawn(*texts: Texts) -> tuple[Cell, ...]:
     """Validation accuracy of every method on some texts, over the last rounds."""
-    return tuple(own.cell(method, "late_validation_accuracy", 25) for own in texts for method in METHODS)
+    return tuple(
+        own.cell(method, "late_validation_accuracy", 25) for own in texts for method in METHODS
+    )
 
 
 def table1() -> Recipe:
@@ -139,7 +185,9 @@ def table1() -> Recipe:
 
 def figure1() -> Recipe:
     """The last rounds."""
-    title = "Figure 1 (as far as known): validation accuracy of nine methods over the last 100 rounds"
+    title = (
+        "Figure 1 (as far as known): validation accuracy of nine methods over the last 100 rounds"
+    )
     notes = (LOST, LEFT_OPEN, VARIANTS, USERS, QUICK)
     return Recipe("flow-figure1", title, PAPER, "figure", drawn(STACKOVERFLOW, REDDIT), notes=notes)
 
@@ -160,8 +208,14 @@ def standing_in(recipe: Recipe, texts: Texts, deviation: str, cells: tuple[Cell,
 
 FLOW: dict[str, Callable[[], Recipe]] = {
     "flow-table1": table1,
-    "flow-table1-reddit2006": lambda: standing_in(table1(), REDDIT_2006, OLD_REDDIT, tabled(REDDIT_2006)),
-    "flow-table1-shakespeare": lambda: standing_in(table1(), SHAKESPEARE, ROLES, tabled(SHAKESPEARE)),
+    "flow-table1-reddit2006": lambda: standing_in(
+        table1(), REDDIT_2006, OLD_REDDIT, tabled(REDDIT_2006)
+    ),
+    "flow-table1-shakespeare": lambda: standing_in(
+        table1(), SHAKESPEARE, ROLES, tabled(SHAKESPEARE)
+    ),
     "flow-figure1": figure1,
-    "flow-figure1-reddit2006": lambda: standing_in(figure1(), REDDIT_2006, OLD_REDDIT, drawn(REDDIT_2006)),
+    "flow-figure1-reddit2006": lambda: standing_in(
+        figure1(), REDDIT_2006, OLD_REDDIT, drawn(REDDIT_2006)
+    ),
 }

@@ -1,4 +1,6 @@
-"""ModFL's tables and figures (Liang, Srinivasan and Andresen, 2022), and stand-ins for the data that few can get."""
+"""ModFL's tables and figures (Liang, Srinivasan and Andresen, 2022), and stand-ins for
+the data that few can get.
+"""
 
 from __future__ import annotations
 
@@ -37,32 +39,47 @@ ACTIVITIES: Mapping[str, Published] = {
     "wisdm-P5": (83.50, 87.50),
 }
 FEDX = "FedX is FedPer on one data set alone, and FedAvg where every client holds all labels."
-ONE_RUN = "Every published number is one evaluation of one run, pooled over the clients of one data set."
-ADAM = "Adam starts anew in every round, and models are tried after aggregation; the paper says neither."
+ONE_RUN = (
+    "Every published number is one evaluation of one run, pooled over the clients of one data set."
+)
+ADAM = (
+    "Adam starts anew in every round, and models are tried after aggregation; the paper says "
+    "neither."
+)
 WINDOWS = (
-    "Windows are 2.56 s long and overlap by half, train and test come from different recordings: not in the paper."
+    "Windows are 2.56 s long and overlap by half, train and test come from different recordings: "
+    "not in the paper."
 )
 QUICK_IMAGES = (
-    "--quick: 9 clients of each data set in the tables, 100 images of each class, 4 rounds instead of 200, lr 0.003."
+    "--quick: 9 clients of each data set in the tables, 100 images of each class, 4 rounds "
+    "instead of 200, lr 0.003."
 )
-QUICK_SIGNALS = "--quick: 20 rounds instead of 2000, lr 0.005 instead of 0.001; clients and windows are the same."
+QUICK_SIGNALS = (
+    "--quick: 20 rounds instead of 2000, lr 0.005 instead of 0.001; clients and "
+    "windows are the same."
+)
 NO_STL = ("stl10",)
 NO_PHONES = ("realworld", "wisdm")
 CAMERA = (
-    "A stand-in for STL-10: other images of CIFAR-10, enlarged to 96 x 96 (--quick: 48 x 48), blurred, with a colour"
+    "A stand-in for STL-10: other images of CIFAR-10, enlarged to 96 x 96 (--quick: 48 x 48), "
+    "blurred, with a colour"
     " cast and noise. No number of the paper belongs to it."
 )
 DIGITS = (
-    "A stand-in for two image sets: 28 x 28 digits of MNIST and the 8 x 8 digits of UCI, two generations of readers;"
+    "A stand-in for two image sets: 28 x 28 digits of MNIST and the 8 x 8 digits of UCI, two "
+    "generations of readers;"
     " ten classes of 170 images each, 20 clients of each. No number of the paper belongs to it."
 )
 PHONE = (
-    "A stand-in for three phones: HAPT's phone and WISDM-51's watch with the four activities that both know, 20 clients"
+    "A stand-in for three phones: HAPT's phone and WISDM-51's watch with the four activities "
+    "that both know, 20 clients"
     " of each. No number of the paper belongs to it."
 )
 
 
-def table(beds: Beds, groups: Sequence[int], published: Mapping[str, Published]) -> tuple[Cell, ...]:
+def table(
+    beds: Beds, groups: Sequence[int], published: Mapping[str, Published]
+) -> tuple[Cell, ...]:
     """FedX and ModFL on every data set, for some numbers of labels in a group."""
     cells: list[Cell] = []
     for number in beds.sides:
@@ -107,7 +124,8 @@ def table1_camera() -> Recipe:
     return replace(
         table1(),
         name="modfl-table1-camera",
-        title="As Table I: nine classes of CIFAR-10 from two cameras, P classes in a group, 72 clients",
+        title="As Table I: nine classes of CIFAR-10 from two cameras, P classes in a group, 72 "
+        "clients",
         cells=cells,
         stand_in_for="modfl-table1",
         instead_of=NO_STL,
@@ -120,7 +138,8 @@ def table1_readers() -> Recipe:
     return replace(
         table1(),
         name="modfl-table1-readers",
-        title="As Table I: handwritten digits from two generations of readers, P digits in a group, 40 clients",
+        title="As Table I: handwritten digits from two generations of readers, P digits in a "
+        "group, 40 clients",
         cells=table(READERS, (3, 6, 10), {}),
         stand_in_for="modfl-table1",
         instead_of=NO_STL,
@@ -128,7 +147,8 @@ def table1_readers() -> Recipe:
             DIGITS,
             FEDX,
             ADAM,
-            "--quick: 10 clients of each, 60 images of each digit, 12 rounds instead of 200, batch 4, lr 0.003.",
+            "--quick: 10 clients of each, 60 images of each digit, 12 rounds instead of 200, "
+            "batch 4, lr 0.003.",
         ),
     )
 
@@ -136,8 +156,18 @@ def table1_readers() -> Recipe:
 def table2() -> Recipe:
     """HAPT, RealWorld and WISDM."""
     cells = table(MOVEMENTS, (2, 4, 5), ACTIVITIES)
-    title = "Table II: five activities of HAPT, RealWorld (RWHAR) and WISDM v1.1, P in a group, 60 clients"
-    return Recipe("modfl-table2", title, PAPER, "table", cells, notes=(FEDX, ONE_RUN, ADAM, WINDOWS, QUICK_SIGNALS))
+    title = (
+        "Table II: five activities of HAPT, RealWorld (RWHAR) and WISDM v1.1, P in a group, "
+        "60 clients"
+    )
+    return Recipe(
+        "modfl-table2",
+        title,
+        PAPER,
+        "table",
+        cells,
+        notes=(FEDX, ONE_RUN, ADAM, WINDOWS, QUICK_SIGNALS),
+    )
 
 
 def table2_watch() -> Recipe:
@@ -145,7 +175,8 @@ def table2_watch() -> Recipe:
     return replace(
         table2(),
         name="modfl-table2-watch",
-        title="As Table II: four activities of HAPT's phone and WISDM-51's watch, P in a group, 40 clients",
+        title="As Table II: four activities of HAPT's phone and WISDM-51's watch, P in a group, "
+        "40 clients",
         cells=table(PHONE_AND_WATCH, (2, 3, 4), {}),
         stand_in_for="modfl-table2",
         instead_of=NO_PHONES,
@@ -155,10 +186,18 @@ def table2_watch() -> Recipe:
 
 def figure5() -> Recipe:
     """Accuracy against the number of clients."""
-    title = "Figure 5: accuracy against the number of clients N on CIFAR-10 and STL-10, six classes in a group"
-    text = "The paper's text: FedPer falls with N, ModFL only a little. Our copy has no numbers of the figure."
+    title = (
+        "Figure 5: accuracy against the number of clients N on CIFAR-10 and STL-10, six "
+        "classes in a group"
+    )
+    text = (
+        "The paper's text: FedPer falls with N, ModFL only a little. Our copy has no numbers "
+        "of the figure."
+    )
     cells = by_clients(PHOTOGRAPHS, 6, (18, 36, 54, 72))
-    return Recipe("modfl-figure5", title, PAPER, "figure", cells, notes=(text, FEDX, ADAM, QUICK_IMAGES))
+    return Recipe(
+        "modfl-figure5", title, PAPER, "figure", cells, notes=(text, FEDX, ADAM, QUICK_IMAGES)
+    )
 
 
 def figure5_camera() -> Recipe:
@@ -166,7 +205,8 @@ def figure5_camera() -> Recipe:
     return replace(
         figure5(),
         name="modfl-figure5-camera",
-        title="As Figure 5: accuracy against the number of clients N on CIFAR-10 from two cameras, six in a group",
+        title="As Figure 5: accuracy against the number of clients N on CIFAR-10 from two "
+        "cameras, six in a group",
         cells=by_clients(CAMERAS, 6, (18, 36, 54, 72)),
         stand_in_for="modfl-figure5",
         instead_of=NO_STL,
@@ -176,10 +216,18 @@ def figure5_camera() -> Recipe:
 
 def figure6() -> Recipe:
     """Accuracy against rounds."""
-    title = "Figure 6: accuracy against rounds on CIFAR-10 and STL-10, three and six classes in a group, 72 clients"
-    text = "The paper's text: FedPer stagnates after about 100 (P=3) and 50 rounds (P=6), ModFL still improves at 200."
+    title = (
+        "Figure 6: accuracy against rounds on CIFAR-10 and STL-10, three and six classes in "
+        "a group, 72 clients"
+    )
+    text = (
+        "The paper's text: FedPer stagnates after about 100 (P=3) and 50 rounds (P=6), ModFL "
+        "still improves at 200."
+    )
     cells = by_rounds(PHOTOGRAPHS.evaluated_every(5, 1), (3, 6))
-    return Recipe("modfl-figure6", title, PAPER, "figure", cells, notes=(text, FEDX, ADAM, QUICK_IMAGES))
+    return Recipe(
+        "modfl-figure6", title, PAPER, "figure", cells, notes=(text, FEDX, ADAM, QUICK_IMAGES)
+    )
 
 
 def figure6_camera() -> Recipe:
@@ -187,7 +235,8 @@ def figure6_camera() -> Recipe:
     return replace(
         figure6(),
         name="modfl-figure6-camera",
-        title="As Figure 6: accuracy against rounds on CIFAR-10 from two cameras, three and six classes in a group",
+        title="As Figure 6: accuracy against rounds on CIFAR-10 from two cameras, three and six "
+        "classes in a group",
         cells=by_rounds(CAMERAS.evaluated_every(5, 1), (3, 6)),
         stand_in_for="modfl-figure6",
         instead_of=NO_STL,
@@ -196,16 +245,28 @@ def figure6_camera() -> Recipe:
 
 
 LOST = (
-    "Our copy of the paper lacks this figure and its caption. The text varies the number of clients for activities as"
-    " Figure 5 does for images (N = 15, 30, 45, 60), so that is what is repeated here, with four activities in a group."
+    "Our copy of the paper lacks this figure and its caption. The text varies the number of "
+    "clients for activities as"
+    " Figure 5 does for images (N = 15, 30, 45, 60), so that is what is repeated here, with four "
+    "activities in a group."
 )
 
 
 def figure7() -> Recipe:
     """Accuracy against the number of clients, on activities."""
-    title = "Figure 7 (as far as known): accuracy against the number of clients N on HAPT, RealWorld and WISDM v1.1"
+    title = (
+        "Figure 7 (as far as known): accuracy against the number of clients N on HAPT, "
+        "RealWorld and WISDM v1.1"
+    )
     cells = by_clients(MOVEMENTS, 4, (15, 30, 45, 60))
-    return Recipe("modfl-figure7", title, PAPER, "figure", cells, notes=(LOST, FEDX, ADAM, WINDOWS, QUICK_SIGNALS))
+    return Recipe(
+        "modfl-figure7",
+        title,
+        PAPER,
+        "figure",
+        cells,
+        notes=(LOST, FEDX, ADAM, WINDOWS, QUICK_SIGNALS),
+    )
 
 
 def figure7_watch() -> Recipe:
@@ -213,7 +274,8 @@ def figure7_watch() -> Recipe:
     return replace(
         figure7(),
         name="modfl-figure7-watch",
-        title="As Figure 7: accuracy against the number of clients N on HAPT's phone and WISDM-51's watch",
+        title="As Figure 7: accuracy against the number of clients N on HAPT's phone and "
+        "WISDM-51's watch",
         cells=by_clients(PHONE_AND_WATCH, 3, (8, 16, 24, 40)),
         stand_in_for="modfl-figure7",
         instead_of=NO_PHONES,

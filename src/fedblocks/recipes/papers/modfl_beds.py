@@ -1,4 +1,6 @@
-"""What ModFL's tables and figures are measured on: data sets side by side, each with the net of its own devices."""
+"""What ModFL's tables and figures are measured on: data sets side by side, each with
+the net of its own devices.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Bed:
     lr: float = 0.001
 
     def config(self, sides: Sequence[Side], per_group: int, method: Table) -> Table:
-        """A run on some of the data sets; each further one is a group with a net and a configuration of its own."""
+        """A run on some of the data sets; each further one is a group with a net and a
+        configuration of its own.
+        """
         testbed = {"name": self.testbed, "sets": [side.data for side in sides], **self.options}
         testbed |= {name: value for side in sides for name, value in side.options.items()}
         alone = len(sides) == 1
@@ -74,7 +78,8 @@ class Bed:
             },
             "evaluation": {"every": self.every, "parts": ["test"]},
             "groups": groups,
-            "allow_degenerate": per_group == self.labels,  # one operation module for all, as in the IID columns
+            # one operation module for all, as in the IID columns
+            "allow_degenerate": per_group == self.labels,
         }
 
     def net(self, side: Side, alone: bool) -> Table:
@@ -82,8 +87,12 @@ class Bed:
         return dict(side.net) if alone else {**side.net, "own_shape": list(side.shape)}
 
     def fedx(self, side: Side, per_group: int) -> Table:
-        """FedPer on one data set alone, its operation module being private; FedAvg where all hold all labels."""
-        return self.config([side], per_group, {"name": "fedavg" if per_group == self.labels else "fedper"})
+        """FedPer on one data set alone, its operation module being private; FedAvg
+        where all hold all labels.
+        """
+        return self.config(
+            [side], per_group, {"name": "fedavg" if per_group == self.labels else "fedper"}
+        )
 
     def modfl(self, per_group: int) -> Table:
         """ModFL on all of them."""
@@ -110,7 +119,12 @@ class Beds:
         return tuple(dict.fromkeys(side.files for side in self.full.sides))
 
     def pair(
-        self, number: int, per_group: int, setting: str, measure: str, published: Published = (None, None)
+        self,
+        number: int,
+        per_group: int,
+        setting: str,
+        measure: str,
+        published: Published = (None, None),
     ) -> list[Cell]:
         """FedX and ModFL on one data set; the ModFL cells of all data sets are one run."""
         full, quick, side = self.full, self.quick, self.full.sides[number]
@@ -156,15 +170,20 @@ WATCH = Side("watch", "wisdm51_watch", {"name": "modfl_wisdm"}, (3, 52))
 _PHOTOS = Bed("modfl_photographs", (CIFAR, STL), 9, 36, {}, rounds=200, batch_size=16)
 _FEW = replace(_PHOTOS, clients=9, options={"per_label": 100}, rounds=4, every=2, lr=0.003)
 _DIGITS = Bed("modfl_readers", (MNIST, EIGHT), 10, 20, {}, rounds=200, batch_size=16)
-_MOVES = Bed("modfl_movements", (HAPT, RWHAR, WISDM), 5, 20, {}, rounds=2000, batch_size=8, every=50)
+_MOVES = Bed(
+    "modfl_movements", (HAPT, RWHAR, WISDM), 5, 20, {}, rounds=2000, batch_size=8, every=50
+)
 
 PHOTOGRAPHS = Beds(_PHOTOS, _FEW)
-_PLAIN, _PHONE = replace(CIFAR, key="plain"), replace(HAPT, key="phone")  # stand-ins share no name with the original
+# stand-ins share no name with the original
+_PLAIN, _PHONE = replace(CIFAR, key="plain"), replace(HAPT, key="phone")
 CAMERAS = Beds(
     replace(_PHOTOS, sides=(_PLAIN, CAMERA)),
     replace(_FEW, sides=(_PLAIN, replace(CAMERA, shape=(3, 48, 48), options={"side": 48}))),
 )
-_TEN = replace(_DIGITS, clients=10, options={"per_label": 60}, rounds=12, batch_size=4, every=6, lr=0.003)
+_TEN = replace(
+    _DIGITS, clients=10, options={"per_label": 60}, rounds=12, batch_size=4, every=6, lr=0.003
+)
 READERS = Beds(_DIGITS, _TEN)
 MOVEMENTS = Beds(_MOVES, replace(_MOVES, rounds=20, every=10, lr=0.005))
 _WATCHED = replace(_MOVES, testbed="modfl_phone_and_watch", sides=(_PHONE, WATCH), labels=4)

@@ -10,12 +10,16 @@ from fedblocks.runs.storage.record import Part
 
 
 def side_accuracy(run: RunResult, part: Part, side: int = 0, sides: int = 1) -> dict[str, Any]:
-    """Percent of the examples of one data set out of several, in the last evaluation; every example counts the same."""
+    """Percent of the examples of one data set out of several, in the last evaluation;
+    every example counts the same.
+    """
     return {"value": side_curve(run, part, side, sides)["value"]}
 
 
 def side_curve(run: RunResult, part: Part, side: int = 0, sides: int = 1) -> dict[str, Any]:
-    """The same in every evaluation, and the last; clients stand data set by data set, as many of each."""
+    """The same in every evaluation, and the last; clients stand data set by data set,
+    as many of each.
+    """
     with RunFolder.open(run.folder) as folder:
         rows = folder.store.metrics(part, "personal")
     each = (max(row["client"] for row in rows) + 1) // sides  # clients of a data set

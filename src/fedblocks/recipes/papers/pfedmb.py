@@ -7,7 +7,9 @@ from typing import Any
 from fedblocks.config.options import Table
 from fedblocks.recipes.recipe import Cell, Recipe, merged
 
-PAPER = "Mori et al., Personalized Federated Learning with Multi-branch Architecture, arXiv 2211.07931"
+PAPER = (
+    "Mori et al., Personalized Federated Learning with Multi-branch Architecture, arXiv 2211.07931"
+)
 METHODS = ("local", "fedavg", "fedprox", "fedper", "pfedme", "ifca", "fedfomo", "fedamp", "pfedmb")
 PUBLISHED = {  # table II, percent
     "c10-2class-15": (90.01, 89.69, 90.51, 89.73, 90.04, 90.17, 90.12, 90.73, 90.69),
@@ -17,12 +19,17 @@ PUBLISHED = {  # table II, percent
     "c100-20class-15": (39.10, 43.49, 44.81, 41.52, 45.57, 41.46, 38.19, 41.27, 44.73),
     "c100-20class-50": (29.42, 38.53, 36.07, 29.67, 39.04, 35.01, 28.18, 29.53, 39.78),
 }
-TESTBEDS = {"2class": "pfedmb_two_classes", "dir": "pfedmb_dirichlet", "20class": "pfedmb_twenty_classes"}
+TESTBEDS = {
+    "2class": "pfedmb_two_classes",
+    "dir": "pfedmb_dirichlet",
+    "20class": "pfedmb_twenty_classes",
+}
 PUBLISHED_BRANCHES = {"c10-2class-50": 10.0}  # table III, as far as our copy of the paper goes
 BRANCHES = (2, 3, 5, 10, 15, 20)
 
 RATES = (0.01, 0.03, 0.1, 0.3)
-MANY_RATES = (0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5)  # as many points as the others
+# as many points as the others
+MANY_RATES = (0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5)
 ALPHA_RATES = (0.01, 0.1, 1.0)
 GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
     **{name: {"method.lr": MANY_RATES} for name in ("local", "fedavg", "fedper")},
@@ -44,18 +51,23 @@ QUICK_OPTIONS: dict[str, Table] = {
     "pfedme": {"inner_lr": 0.05, "inner_steps": 2, "local_rounds": 8, "lr": 0.02},
     "fedfomo": {"lr": 0.05, "peers": 2},
     "ifca": {"lr": 0.05, "clusters": 2},
-    "pfedmb": {"lr": 0.1, "alpha_lr": 1.0, "branches": 3},  # even weights of 3 branches make it a third of that
+    # even weights of 3 branches make it a third of that
+    "pfedmb": {"lr": 0.1, "alpha_lr": 1.0, "branches": 3},
 }
 QUICK_RATES = {"method.lr": (0.1, 0.4)}  # the more branches, the larger
 OPEN = (
-    "Not in the paper, chosen here: rounds (200 for 15 clients, 500 for 50), no momentum, alpha as a softmax of free "
+    "Not in the paper, chosen here: rounds (200 for 15 clients, 500 for 50), no momentum, alpha "
+    "as a softmax of free "
     "logits, biases mixed like weights, the head of FedPer (the last layer), and all grids.",
-    "Every method is fine-tuned by one local training (5 epochs) after the last round, as in the paper, and gets 12 "
-    "tries to choose its values on validation data: a full grid where it has 12 points, 12 random ones of a larger "
+    "Every method is fine-tuned by one local training (5 epochs) after the last round, as in the "
+    "paper, and gets 12 "
+    "tries to choose its values on validation data: a full grid where it has 12 points, 12 "
+    "random ones of a larger "
     "grid; all for a fifth of the rounds, the best four for half of them.",
 )
 QUICK = (
-    "--quick: a perceptron of 32 units in place of LeNet, a twentieth of the images (a tenth with 50 clients), 1 or 2 "
+    "--quick: a perceptron of 32 units in place of LeNet, a twentieth of the images (a tenth "
+    "with 50 clients), 1 or 2 "
     "local epochs, few rounds, no choice of values."
 )
 
@@ -64,10 +76,17 @@ def table1() -> Recipe:
     """Ten clients in five pairs: does averaging by alpha help?"""
     cells = tuple(pairs_cell(point, {"name": "mean_accuracy"}) for point in PAIRS)
     notes = (
-        "Our copy of the paper lacks the numbers; known: FedAvg < pFedMB, and averaging by alpha > plain averaging.",
+        "Our copy of the paper lacks the numbers; known: FedAvg < pFedMB, and averaging by alpha "
+        "> plain averaging.",
     )
     return Recipe(
-        "pfedmb-table1", "Ten clients in five pairs", PAPER, "table", cells, quick_seeds=3, notes=(*notes, *PAIRS_NOTES)
+        "pfedmb-table1",
+        "Ten clients in five pairs",
+        PAPER,
+        "table",
+        cells,
+        quick_seeds=3,
+        notes=(*notes, *PAIRS_NOTES),
     )
 
 
@@ -77,7 +96,8 @@ def table2() -> Recipe:
     cells = [setting_cell(key, name, numbers[key][name]) for key in PUBLISHED for name in METHODS]
     title = "Accuracy of personal models on CIFAR-10 and CIFAR-100"
     local = (
-        "Local has all clients in every round, and so many rounds that each client trains as often as in the others."
+        "Local has all clients in every round, and so many rounds that each client trains as "
+        "often as in the others."
     )
     return Recipe("pfedmb-table2", title, PAPER, "table", tuple(cells), notes=(*OPEN, local, QUICK))
 
@@ -95,18 +115,29 @@ def table3() -> Recipe:
         )
         for key in PUBLISHED
     )
-    lost = "Our copy of the paper lacks the other numbers; known: at most 10 everywhere, fewer than 10 for CIFAR-100."
-    quick = QUICK.replace("no choice of values", "2 or 5 branches and 2 learning rates to choose from")
+    lost = (
+        "Our copy of the paper lacks the other numbers; known: at most 10 everywhere, fewer "
+        "than 10 for CIFAR-100."
+    )
+    quick = QUICK.replace(
+        "no choice of values", "2 or 5 branches and 2 learning rates to choose from"
+    )
     title = "Branches that were chosen"
-    return Recipe("pfedmb-table3", title, PAPER, "table", cells, "branches", notes=(lost, *OPEN, quick))
+    return Recipe(
+        "pfedmb-table3", title, PAPER, "table", cells, "branches", notes=(lost, *OPEN, quick)
+    )
 
 
 def figure3() -> Recipe:
     """Who uses which branch, round by round."""
-    cells = tuple(pairs_cell(point, {"name": "branch_weights"}) for point in PAIRS if point != "fedavg")
+    cells = tuple(
+        pairs_cell(point, {"name": "branch_weights"}) for point in PAIRS if point != "fedavg"
+    )
     notes = (
-        "Expected from the text: clients of a pair come to rely on one branch of their own, later and with collisions "
-        "if branches are averaged plainly. The number is the share of pairs with a branch of their own after the last "
+        "Expected from the text: clients of a pair come to rely on one branch of their own, "
+        "later and with collisions "
+        "if branches are averaged plainly. The number is the share of pairs with a branch of "
+        "their own after the last "
         "round.",
         UNSEEN,
     )
@@ -137,13 +168,19 @@ def figure4() -> Recipe:
 
 def figure5() -> Recipe:
     """Accuracy by the number of branches."""
-    grids = {"grid": {"method.lr": RATES, "method.alpha_lr": ALPHA_RATES}, "quick_grid": QUICK_RATES}
+    grids = {
+        "grid": {"method.lr": RATES, "method.alpha_lr": ALPHA_RATES},
+        "quick_grid": QUICK_RATES,
+    }
     cells = tuple(
-        setting_cell("c10-2class-50", "pfedmb", None, point=f"branches-{b}", fixed={"branches": b}, **grids)
+        setting_cell(
+            "c10-2class-50", "pfedmb", None, point=f"branches-{b}", fixed={"branches": b}, **grids
+        )
         for b in BRANCHES
     )
     notes = (
-        "No printed numbers; known: the curve has its peak at 10 branches. The setting is that with 10 in table III.",
+        "No printed numbers; known: the curve has its peak at 10 branches. The setting is that "
+        "with 10 in table III.",
     )
     title = "Accuracy by the number of branches"
     quick = QUICK.replace("no choice of values", "2 learning rates to choose from")
@@ -161,7 +198,12 @@ def setting_cell(
     """A method in one of the six settings."""
     config = merged(setting_config(setting, method), {"method": fixed or {}})
     quick = merged(quick_setting(setting, method), {"method": fixed or {}})
-    fields = {"measure": {"name": "fine_tuned_accuracy"}, "grid": GRIDS[method], "quick": quick, **more}
+    fields = {
+        "measure": {"name": "fine_tuned_accuracy"},
+        "grid": GRIDS[method],
+        "quick": quick,
+        **more,
+    }
     return Cell(f"{setting}/{point or method}", config, published=published, **fields)
 
 
@@ -175,7 +217,10 @@ def setting_config(setting: str, method: str) -> Table:
     options = {"name": method, "epochs": 5, "batch_size": 64, **OPTIONS.get(method, {})}
     return {
         "rounds": rounds,
-        "data": {"name": f"cifar{data[1:]}", "testbed": {"name": TESTBEDS[kind], "clients": int(clients)}},
+        "data": {
+            "name": f"cifar{data[1:]}",
+            "testbed": {"name": TESTBEDS[kind], "clients": int(clients)},
+        },
         "net": {"name": "lenet"},
         "method": options,
         "cohort": {"size": size},
@@ -209,10 +254,13 @@ PAIRS: dict[str, Table] = {
     "pfedmb": {**BRANCHED, "averaging": "alpha"},
 }
 PAIRS_NOTES = (
-    "Clients 2p and 2p+1 hold halves of the classes 2p and 2p+1; 5 branches, one alpha for the whole net, 5 epochs, "
-    "batches of 64, evaluated after fine-tuning. Not in the paper, chosen here: 200 rounds, no momentum, softmax, 12 "
+    "Clients 2p and 2p+1 hold halves of the classes 2p and 2p+1; 5 branches, one alpha for the "
+    "whole net, 5 epochs, "
+    "batches of 64, evaluated after fine-tuning. Not in the paper, chosen here: 200 rounds, no "
+    "momentum, softmax, 12 "
     "runs to choose learning rates on validation data.",
-    "--quick: a perceptron of 32 units in place of LeNet, a twentieth of the images, 2 local epochs, 15 rounds, 2 "
+    "--quick: a perceptron of 32 units in place of LeNet, a twentieth of the images, 2 local "
+    "epochs, 15 rounds, 2 "
     "learning rates to choose from.",
 )
 UNSEEN = "Our copy of the paper lacks the figure itself; this is the study that its text describes."
@@ -229,14 +277,26 @@ def pairs_cell(point: str, measure: Table) -> Cell:
         "evaluation": {"every": 5, "parts": ["validation", "test"]},
     }
     branched = point != "fedavg"
-    grid = {"method.lr": RATES, "method.alpha_lr": ALPHA_RATES} if branched else {"method.lr": MANY_RATES}
+    grid = (
+        {"method.lr": RATES, "method.alpha_lr": ALPHA_RATES}
+        if branched
+        else {"method.lr": MANY_RATES}
+    )
     quick = {
         "rounds": 15,
         "data": {"testbed": {"fraction": 0.05}},
         "net": QUICK_NET,
-        "method": {"epochs": 2, "batch_size": 32, **({"alpha_lr": 1.0} if branched else {"tune_epochs": 2})},
+        "method": {
+            "epochs": 2,
+            "batch_size": 32,
+            **({"alpha_lr": 1.0} if branched else {"tune_epochs": 2}),
+        },
         "evaluation": {"every": 3},
         "checkpoint": {"every": 15},
     }
-    fields: dict[str, Any] = {"grid": grid, "quick_grid": {"method.lr": (0.02, 0.06)}, "quick": quick}
+    fields: dict[str, Any] = {
+        "grid": grid,
+        "quick_grid": {"method.lr": (0.02, 0.06)},
+        "quick": quick,
+    }
     return Cell(f"pairs/{point}", config, measure, choose_by={"name": "mean_accuracy"}, **fields)

@@ -1,4 +1,6 @@
-"""Choosing values by successive halving: many tries for a few rounds, the better ones for more, the best in full."""
+"""Choosing values by successive halving: many tries for a few rounds, the better ones
+for more, the best in full.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def rungs(tries: int, rounds: int, full_grid: bool) -> list[Rung]:
     """All for a fifth of the rounds, a third of them for half, one in full; or all in full."""
     if full_grid or tries < FEW or rounds < SHORT:
         return [Rung(rounds, tries)]
-    return [Rung(math.ceil(rounds / 5), tries), Rung(math.ceil(rounds / 2), math.ceil(tries / 3)), Rung(rounds, 1)]
+    return [
+        Rung(math.ceil(rounds / 5), tries),
+        Rung(math.ceil(rounds / 2), math.ceil(tries / 3)),
+        Rung(rounds, 1),
+    ]
 
 
 def cost(steps: Sequence[Rung]) -> float:
@@ -35,6 +41,8 @@ def cost(steps: Sequence[Rung]) -> float:
 
 
 def best_first(scores: Sequence[float]) -> list[int]:
-    """Numbers of the tries, the best score first, the first among equals; a score that is no number is the worst."""
+    """Numbers of the tries, the best score first, the first among equals; a score that
+    is no number is the worst.
+    """
     ranks = [-math.inf if math.isnan(score) else score for score in scores]
     return sorted(range(len(scores)), key=lambda number: -ranks[number])

@@ -1,4 +1,6 @@
-"""A run of more rounds begins where one of fewer ended; nothing in a run depends on how many are to come."""
+"""A run of more rounds begins where one of fewer ended; nothing in a run depends on how
+many are to come.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from fedblocks.runs.storage.record import RunStore
 
 
 def lengthen(shorter: Path, path: Path, config: Config) -> None:
-    """Make a run out of a finished one with fewer rounds, to be resumed; what cannot be one is left to begin anew."""
+    """Make a run out of a finished one with fewer rounds, to be resumed; what cannot be
+    one is left to begin anew.
+    """
     if path.exists() or not (shorter / CONFIG).exists() or not _is_start(shorter, config):
         return
     draft = path.with_name(f".{path.name}.tmp")
@@ -29,7 +33,9 @@ def lengthen(shorter: Path, path: Path, config: Config) -> None:
 
 
 def _reopen(path: Path, config: Config) -> None:
-    """A record as it would be had the run been stopped; its last round was evaluated only because it was the last."""
+    """A record as it would be had the run been stopped; its last round was evaluated
+    only because it was the last.
+    """
     with closing(RunStore(path)) as store:
         last = store.last_round() or 0
         store.set_meta("status", "interrupted")
@@ -40,7 +46,9 @@ def _reopen(path: Path, config: Config) -> None:
 
 
 def _is_start(shorter: Path, config: Config) -> bool:
-    """Whether a run is finished and differs in the number of its rounds, and when it is stored, only."""
+    """Whether a run is finished and differs in the number of its rounds, and when it is
+    stored, only.
+    """
     before = load_run(shorter)
     mine, other = config.resolved(), before.config.resolved()
     for table in (mine, other):

@@ -1,4 +1,6 @@
-"""Results of one recipe from several machines as one: what one of them has done the others need not do again."""
+"""Results of one recipe from several machines as one: what one of them has done the
+others need not do again.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,13 @@ def merge(files: Sequence[Path], folder: Path) -> Results:
     contents = [(path, _read(path)) for path in files]
     names = {(one["recipe"], one["quick"]) for _, one in contents}
     if len(names) > 1:
-        said = ", ".join(f"{path}: {one['recipe']}{' --quick' if one['quick'] else ''}" for path, one in contents)
-        raise UserError(f"these are results of different recipes ({said})", "merge those of one recipe at a time")
+        said = ", ".join(
+            f"{path}: {one['recipe']}{' --quick' if one['quick'] else ''}" for path, one in contents
+        )
+        raise UserError(
+            f"these are results of different recipes ({said})",
+            "merge those of one recipe at a time",
+        )
     (name, quick) = names.pop()
     results = Results.open(folder, recipe_named(name), quick)
     sources: dict[tuple[str, str], Path] = {}  # cell, key of a number -> where it came from
@@ -41,12 +48,19 @@ def _read(path: Path) -> dict[str, Any]:
             _numbers(entry)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} is not a file of results: {error}", "name files that `fedblocks reproduce` wrote"
+            f"{path} is not a file of results: {error}",
+            "name files that `fedblocks reproduce` wrote",
         ) from error
     return whole
 
 
-def _join(cells: dict[str, Entry], key: str, other: Entry, sources: dict[tuple[str, str], Path], path: Path) -> None:
+def _join(
+    cells: dict[str, Entry],
+    key: str,
+    other: Entry,
+    sources: dict[tuple[str, str], Path],
+    path: Path,
+) -> None:
     if key not in cells:
         cells[key] = other
         _note(sources, key, other, path)
@@ -56,13 +70,17 @@ def _join(cells: dict[str, Entry], key: str, other: Entry, sources: dict[tuple[s
     for name, number in _numbers(other).items():
         if name in known and _plain(known[name]) != _plain(number):
             there = sources[key, name]
-            raise UserError(f"{there} and {path} have other numbers for the same run of {key} ({name})", APART)
+            raise UserError(
+                f"{there} and {path} have other numbers for the same run of {key} ({name})", APART
+            )
     tried = {one["key"] for one in mine["tuning"]}
     mine["tuning"] += [one for one in other["tuning"] if one["key"] not in tried]
     for seed, one in other["seeds"].items():
         if seed in mine["seeds"] and mine["seeds"][seed]["key"] != one["key"]:
             there = sources[key, mine["seeds"][seed]["key"]]
-            raise UserError(f"{there} and {path} ran seed {seed} of {key} with other settings", APART)
+            raise UserError(
+                f"{there} and {path} ran seed {seed} of {key} with other settings", APART
+            )
         mine["seeds"].setdefault(seed, one)
     if other["seeds"]:
         mine["chosen"] = other["chosen"]

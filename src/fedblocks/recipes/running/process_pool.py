@@ -1,4 +1,6 @@
-"""Worker processes side by side; on a CPU each has one thread, which is faster than one process with several."""
+"""Worker processes side by side; on a CPU each has one thread, which is faster than one
+process with several.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class WorkerProcess:
             overrun.set()
             process.kill()
 
-        late = threading.Timer(batch["seconds"] + GRACE if batch["seconds"] is not None else threading.TIMEOUT_MAX, end)
+        late = threading.Timer(
+            batch["seconds"] + GRACE if batch["seconds"] is not None else threading.TIMEOUT_MAX, end
+        )
         late.daemon = True
         late.start()
         line = _ask(process, json.dumps(batch))
@@ -39,7 +43,10 @@ class WorkerProcess:
             return answers
         code = process.wait()
         self.close()
-        died = {"error": f"the worker process ended with code {code}", "fix": "is there enough memory? Try --jobs 1"}
+        died = {
+            "error": f"the worker process ended with code {code}",
+            "fix": "is there enough memory? Try --jobs 1",
+        }
         return [STOPPED if overrun.is_set() else died for _ in batch["jobs"]]
 
     def close(self) -> None:
@@ -58,7 +65,8 @@ class WorkerProcess:
                 stderr=subprocess.DEVNULL,
                 text=True,
                 env={**os.environ, **ONE_THREAD},
-                start_new_session=True,  # Ctrl-C is for the process that reads it; that one ends the workers
+                # Ctrl-C is for the process that reads it; that one ends the workers
+                start_new_session=True,
             )
         return self._process
 

@@ -1,4 +1,6 @@
-"""Which code made a number: the version, and the commit if the package lies in a checkout. Nothing is executed."""
+"""Which code made a number: the version, and the commit if the package lies in a
+checkout. Nothing is executed.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,15 @@ from pathlib import Path
 from fedblocks.runs.storage.checkout import commit_at
 
 COMMIT = "FEDBLOCKS_COMMIT"  # environment variable: the commit of a copy that has no .git
-ROOT = Path(__file__).resolve().parents[3]  # of src/fedblocks/recipes, if the package lies in a checkout
+# of src/fedblocks/recipes, if the package lies in a checkout
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @cache
 def code_version() -> str:
-    """The version of fedblocks, and after a plus sign the first 12 digits of the commit where it is known."""
+    """The version of fedblocks, and after a plus sign the first 12 digits of the commit
+    where it is known.
+    """
     name = commit()
     return f"{_version()}+{name[:12]}" if name else _version()
 
@@ -36,7 +41,9 @@ def _version() -> str:
 
 
 def commit(root: Path = ROOT) -> str | None:
-    """Return the commit that the package's own checkout stands at, or the one that the environment names."""
+    """Return the commit that the package's own checkout stands at, or the one that the
+    environment names.
+    """
     named = os.environ.get(COMMIT, "").strip().lower()
     if re.fullmatch(r"[0-9a-f]{7,40}", named):
         return named

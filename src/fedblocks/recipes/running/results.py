@@ -14,7 +14,8 @@ from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import write_atomically
 
 Entry = dict[str, Any]  # one cell: tuning, chosen, seeds, error
-ORIGIN = ("seconds", "partition", "lanes", "device", "torch", "code")  # what is to be known of every number
+# what is to be known of every number
+ORIGIN = ("seconds", "partition", "lanes", "device", "torch", "code")
 _environment = cache(environment)  # the same in all of a process
 
 
@@ -36,12 +37,19 @@ class Results:
         try:
             cells: dict[str, Entry] = json.loads(path.read_text(encoding="utf-8"))["cells"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} cannot be read: {error}", "move it away, or choose another --out") from error
+            raise UserError(
+                f"{path} cannot be read: {error}", "move it away, or choose another --out"
+            ) from error
         return Results(path, recipe, quick, cells)
 
     def score(self, cell: Cell, key: str) -> float | None:
-        """What one combination of values reached on validation data, if it was tried with exactly this job."""
-        return next((entry["validation"] for entry in self._entry(cell)["tuning"] if entry["key"] == key), None)
+        """What one combination of values reached on validation data, if it was tried
+        with exactly this job.
+        """
+        return next(
+            (entry["validation"] for entry in self._entry(cell)["tuning"] if entry["key"] == key),
+            None,
+        )
 
     def seed(self, cell: Cell, seed: int, key: str) -> Entry | None:
         """The numbers of one seed, if they are those of exactly this job."""
@@ -50,7 +58,11 @@ class Results:
 
     def add_tuned(self, cell: Cell, values: Values, key: str, answer: Entry) -> None:
         """One combination of values was tried."""
-        score = {"values": values, "rounds": answer["rounds"], "validation": answer["numbers"]["value"]}
+        score = {
+            "values": values,
+            "rounds": answer["rounds"],
+            "validation": answer["numbers"]["value"],
+        }
         self._entry(cell)["tuning"].append({**score, **_origin(answer), "key": key})
         self._entry(cell).pop("error", None)
         self.save()
@@ -81,9 +93,18 @@ class Results:
     def save(self) -> None:
         """Write the file, all of it or nothing."""
         about, ran_on = self.recipe, _environment()
-        head: Entry = {"recipe": about.name, "title": about.title, "paper": about.paper, "shape": about.shape}
+        head: Entry = {
+            "recipe": about.name,
+            "title": about.title,
+            "paper": about.paper,
+            "shape": about.shape,
+        }
         head |= {"unit": about.unit, "quick": self.quick, "stand_in_for": about.stand_in_for}
-        head |= {"notes": list(about.notes), "versions": ran_on["versions"], "devices": ran_on["devices"]}
+        head |= {
+            "notes": list(about.notes),
+            "versions": ran_on["versions"],
+            "devices": ran_on["devices"],
+        }
         order = {cell.key: self.cells[cell.key] for cell in about.cells if cell.key in self.cells}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,10 +115,17 @@ class Results:
             ) from error
 
     def _entry(self, cell: Cell) -> Entry:
-        empty: Entry = {"published": cell.published, "measure": cell.measure, "tuning": [], "seeds": {}}
+        empty: Entry = {
+            "published": cell.published,
+            "measure": cell.measure,
+            "tuning": [],
+            "seeds": {},
+        }
         return self.cells.setdefault(cell.key, empty)
 
 
 def _origin(answer: Entry) -> Entry:
-    """What is to be known of a number: what it cost, which data, where and by which code it was made."""
+    """What is to be known of a number: what it cost, which data, where and by which
+    code it was made.
+    """
     return {key: answer[key] for key in ORIGIN}

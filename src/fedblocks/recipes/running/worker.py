@@ -1,7 +1,9 @@
-"""A process that carries out runs: batches of jobs come in as lines of JSON, answers go out as lines of JSON.
+"""A process that carries out runs: batches of jobs come in as lines of JSON, answers go out as
+lines of JSON.
 
-`python -m fedblocks.recipes.running.worker`. A run that was stopped before goes on; a finished one is only measured.
-Runs that can be lanes of one are, where that is asked for; the others follow each other.
+`python -m fedblocks.recipes.running.worker`. A run that was stopped before goes on; a finished one
+is only measured. Runs that can be lanes of one are, where that is asked for; the others follow each
+other.
 """
 
 from __future__ import annotations
@@ -47,7 +49,13 @@ class WorkerJob:
     @staticmethod
     def of(table: dict[str, Any]) -> WorkerJob:
         shorter = Path(table["shorter"]) if table.get("shorter") else None
-        return WorkerJob(Path(table["folder"]), Config.of(table["config"]), table["measure"], table["part"], shorter)
+        return WorkerJob(
+            Path(table["folder"]),
+            Config.of(table["config"]),
+            table["measure"],
+            table["part"],
+            shorter,
+        )
 
     @property
     def is_done(self) -> bool:
@@ -62,8 +70,11 @@ def answers(batch: Batch) -> list[Answer]:
         job = _safely(partial(_ready, table))
         (jobs if isinstance(job, WorkerJob) else by_number)[number] = job
     on_round, is_late = _watch(batch["seconds"])
-    firsts = list({job.folder: job for job in reversed(jobs.values())}.values())[::-1]  # one for each run
-    for turn, company in enumerate(companies(firsts) if batch["lanes"] else [[job] for job in firsts]):
+    # one for each run
+    firsts = list({job.folder: job for job in reversed(jobs.values())}.values())[::-1]
+    for turn, company in enumerate(
+        companies(firsts) if batch["lanes"] else [[job] for job in firsts]
+    ):
         missed = STOPPED if turn and is_late() else _safely(partial(_train, company, on_round))
         folders = {job.folder for job in company}
         own = {number: job for number, job in jobs.items() if job.folder in folders}
@@ -79,7 +90,9 @@ def _ready(table: dict[str, Any]) -> WorkerJob:
 
 
 def _safely(step: Callable[[], Any]) -> Any:
-    """What a step gives; if it fails that is an answer, for one cell that fails must not take the others with it."""
+    """What a step gives; if it fails that is an answer, for one cell that fails must
+    not take the others with it.
+    """
     try:
         return step()
     except Interrupted:
@@ -92,7 +105,10 @@ def _safely(step: Callable[[], Any]) -> Any:
 
 def _watch(seconds: float | None) -> tuple[OnRound, Callable[[], bool]]:
     """Who ends a run when the time is up, or when nobody waits for it any more."""
-    parent, latest = os.getppid(), time.monotonic() + seconds if seconds is not None else float("inf")
+    parent, latest = (
+        os.getppid(),
+        time.monotonic() + seconds if seconds is not None else float("inf"),
+    )
 
     def is_late() -> bool:
         return time.monotonic() > latest or os.getppid() != parent
@@ -112,7 +128,12 @@ def companies(jobs: Sequence[WorkerJob]) -> list[list[WorkerJob]]:
         start = rounds_done(job.folder)
         if isinstance(prepared, Prepared) and is_mapped(prepared):
             for own, others, round in groups:
-                if others and round == start and fits([others[0], prepared]) and has_room([*others, prepared]):
+                if (
+                    others
+                    and round == start
+                    and fits([others[0], prepared])
+                    and has_room([*others, prepared])
+                ):
                     own.append(job)
                     others.append(prepared)
                     break
@@ -148,7 +169,11 @@ def _measure(jobs: Mapping[int, WorkerJob]) -> dict[int, Answer]:
     by_number: dict[int, Answer] = {}
     for numbers in alike.values():
         first, runs = jobs[numbers[0]], [load_run(jobs[number].folder) for number in numbers]
-        together = _safely(partial(measured_together, runs, first.measure, first.part)) if len(runs) > 1 else None
+        together = (
+            _safely(partial(measured_together, runs, first.measure, first.part))
+            if len(runs) > 1
+            else None
+        )
         for turn, (number, one) in enumerate(zip(numbers, runs, strict=True)):
             values = together[turn] if isinstance(together, list) else None
             by_number[number] = _safely(partial(_answer, one, jobs[number], values))
@@ -160,13 +185,24 @@ def _answer(run: RunResult, job: WorkerJob, numbers: Numbers | None) -> Answer:
     with RunFolder.open(run.folder) as folder:
         ran_on, partition = folder.environment, folder.store.meta("federation") or ""
         lanes = int(folder.store.meta(LANES) or 1)
-    about = {"rounds": run.rounds, "seconds": round(run.seconds, 1), "partition": partition, "lanes": lanes}
-    where = {"device": ran_on["devices"][0], "torch": ran_on["versions"]["torch"], "code": code_version()}
+    about = {
+        "rounds": run.rounds,
+        "seconds": round(run.seconds, 1),
+        "partition": partition,
+        "lanes": lanes,
+    }
+    where = {
+        "device": ran_on["devices"][0],
+        "torch": ran_on["versions"]["torch"],
+        "code": code_version(),
+    }
     return {"numbers": numbers, **about, **where}
 
 
 def serve() -> None:
-    """Answer one batch after the other until there are no more; whatever a run prints goes to the error stream."""
+    """Answer one batch after the other until there are no more; whatever a run prints
+    goes to the error stream.
+    """
     channel = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     with shared_data():

@@ -38,7 +38,9 @@ def facts_of(story: Story) -> dict[str, Any]:
         "notes": _notes(story),
         "traffic": _traffic(story),
         "config": tomli_w.dumps(first.result.config.resolved()),
-        "environment": {key: _flat(value) for key, value in first.environment.items() if key != "command"},
+        "environment": {
+            key: _flat(value) for key, value in first.environment.items() if key != "command"
+        },
         "environments": len({json.dumps(_where(run.environment)) for run in _all_runs(story)}),
         "command": shlex.join(first.environment.get("command", [])),
         "again": _again(story),
@@ -65,7 +67,10 @@ def _pictures(story: Story) -> list[Picture]:
 def _refusal_counts(story: Story) -> list[Cells]:
     """How often, by method and reason."""
     counts = Counter(
-        (name, row["reason"]) for name, by in story.runs.items() for run in by.values() for row in run.refusals
+        (name, row["reason"])
+        for name, by in story.runs.items()
+        for run in by.values()
+        for row in run.refusals
     )
     return [[name, reason, count] for (name, reason), count in sorted(counts.items())]
 
@@ -81,7 +86,9 @@ def _refusals(story: Story) -> list[Cells]:
 
 
 def _notes(story: Story) -> list[Cells]:
-    counts = Counter((name, n["level"], n["text"]) for name, t in _named_runs(story) for n in t.result.notes)
+    counts = Counter(
+        (name, n["level"], n["text"]) for name, t in _named_runs(story) for n in t.result.notes
+    )
     return [[*key, count] for key, count in list(counts.items())[:SHOWN]]
 
 
@@ -97,7 +104,10 @@ def _again(story: Story) -> str:
     if story.is_comparison:
         return shlex.join(["fedblocks", "compare", str(story.folder / PLAN), "--out", "NEW_FOLDER"])
     runs = [run.result.folder / CONFIG for run in _all_runs(story)]
-    return "\n".join(shlex.join(["fedblocks", "run", str(path), "--out", f"NEW_{path.parent.name}"]) for path in runs)
+    return "\n".join(
+        shlex.join(["fedblocks", "run", str(path), "--out", f"NEW_{path.parent.name}"])
+        for path in runs
+    )
 
 
 def _all_runs(story: Story) -> list[Facts]:

@@ -27,18 +27,31 @@ class Chart:
     layout: dict[str, Any]
     columns: Sequence[str]
     rows: list[Cells]
-    steps: list[dict[str, Any]] = field(default_factory=list)  # positions of the slider: label and z
+    # positions of the slider: label and z
+    steps: list[dict[str, Any]] = field(default_factory=list)
     more: int = 0  # rows that the table leaves out
 
     @staticmethod
-    def of(id: str, title: str, note: str, columns: Sequence[str], rows: list[Cells], **drawn: Any) -> Chart:
+    def of(
+        id: str, title: str, note: str, columns: Sequence[str], rows: list[Cells], **drawn: Any
+    ) -> Chart:
         """A chart whose table is cut where it would be too long to read."""
         most = max(20, CELLS // max(1, len(columns)))
-        return Chart(id, title, note, columns=columns, rows=rows[:most], more=max(0, len(rows) - most), **drawn)
+        return Chart(
+            id,
+            title,
+            note,
+            columns=columns,
+            rows=rows[:most],
+            more=max(0, len(rows) - most),
+            **drawn,
+        )
 
     def slim(self) -> Chart:
         """The same chart without a slider, and with the first rows of its table only."""
-        return replace(self, steps=[], rows=self.rows[:20], more=self.more + max(0, len(self.rows) - 20))
+        return replace(
+            self, steps=[], rows=self.rows[:20], more=self.more + max(0, len(self.rows) - 20)
+        )
 
     def drawn(self) -> dict[str, Any]:
         """What the page's script needs."""
@@ -58,7 +71,11 @@ class Look:
         """Colours first, then other dashes: no two of 28 are alike."""
         many = len(COLOURS)
         turn = index // many
-        return Look(COLOURS[index % many], DASHES[turn % len(DASHES)], SYMBOLS[(index + turn) % len(SYMBOLS)])
+        return Look(
+            COLOURS[index % many],
+            DASHES[turn % len(DASHES)],
+            SYMBOLS[(index + turn) % len(SYMBOLS)],
+        )
 
 
 def plain(text: object, most: int = 40) -> str:

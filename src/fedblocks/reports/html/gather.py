@@ -53,10 +53,14 @@ class Facts:
     traffic: list[dict[str, Any]]  # bytes of each block, down and up
 
     def numbers(self) -> Numbers:
-        """Small private blocks, and portraits of models, in every evaluated round: branch weights, gates, ..."""
+        """Small private blocks, and portraits of models, in every evaluated round:
+        branch weights, gates, ...
+        """
         by_name: Numbers = {}
         with RunFolder.open(self.result.folder) as folder:
-            rows = folder.store.rows("SELECT round, name, client, numbers FROM snapshots ORDER BY name, round, client")
+            rows = folder.store.rows(
+                "SELECT round, name, client, numbers FROM snapshots ORDER BY name, round, client"
+            )
         for row in rows:
             if not row["name"].startswith(OPTIMIZER):
                 by_round = by_name.setdefault(row["name"], {})
@@ -69,15 +73,19 @@ class Story:
     """Everything that a report shows."""
 
     folder: Path
-    runs: Mapping[str, Mapping[int, Facts]]  # method (or folder, where a method has two runs of a seed) -> seed -> run
-    problems: list[str] = field(default_factory=list)  # what could not be read, what is not finished
+    # method (or folder, where a method has two runs of a seed) -> seed -> run
+    runs: Mapping[str, Mapping[int, Facts]]
+    # what could not be read, what is not finished
+    problems: list[str] = field(default_factory=list)
     is_comparison: bool = False
     data: Federation | None = None  # of this very partition, if they were made before
 
     @property
     def results(self) -> dict[str, dict[int, RunResult]]:
         """The runs without what only a report needs."""
-        return {name: {seed: run.result for seed, run in by.items()} for name, by in self.runs.items()}
+        return {
+            name: {seed: run.result for seed, run in by.items()} for name, by in self.runs.items()
+        }
 
     @property
     def firsts(self) -> dict[str, Facts]:
@@ -113,7 +121,9 @@ class Story:
 
 
 def gather(path: Path, before: Story | None = None) -> Story:
-    """The story of a run, of a comparison, or of a folder of runs; `before` is what was told of it earlier."""
+    """The story of a run, of a comparison, or of a folder of runs; `before` is what was
+    told of it earlier.
+    """
     story = _read_story(path)
     same = before is not None and before.first.partition == story.first.partition != ""
     return replace(story, data=before.federation) if before is not None and same else story
@@ -126,17 +136,23 @@ def _read_story(path: Path) -> Story:
         wanted = [cell_folder(path, *cell) for cell in read_cells(path)]
         there = [folder for folder in wanted if (folder / CONFIG).is_file()]
         if not there:
-            raise RunFolderError(f"no run of the comparison {path} has begun", "start it, then ask for the report")
+            raise RunFolderError(
+                f"no run of the comparison {path} has begun", "start it, then ask for the report"
+            )
         missing = len(wanted) - len(there)
         problems = [f"{missing} of {len(wanted)} runs have not begun"] if missing else []
         return _story(path, there, problems, is_comparison=True)
-    children = sorted(file.parent for file in path.glob(f"*/{CONFIG}") if (file.parent / STORE).is_file())
+    children = sorted(
+        file.parent for file in path.glob(f"*/{CONFIG}") if (file.parent / STORE).is_file()
+    )
     if not children:
         RunFolder.open(path).close()  # says what is wrong with the folder
     return _story(path, children, [])
 
 
-def _story(path: Path, folders: list[Path], problems: list[str], is_comparison: bool = False) -> Story:
+def _story(
+    path: Path, folders: list[Path], problems: list[str], is_comparison: bool = False
+) -> Story:
     facts: list[Facts] = []
     for folder in folders:
         try:
@@ -146,14 +162,20 @@ def _story(path: Path, folders: list[Path], problems: list[str], is_comparison: 
                 raise
             problems.append(error.message)
     if not facts:
-        raise RunFolderError(f"none of the {len(folders)} runs in {path} can be read: {problems[0]}", "start them anew")
+        raise RunFolderError(
+            f"none of the {len(folders)} runs in {path} can be read: {problems[0]}",
+            "start them anew",
+        )
     check_same_data([one.result for one in facts])
     problems += [_unfinished(one.result) for one in facts if one.result.status != "finished"]
     return Story(path, _by_method(facts, is_comparison), problems, is_comparison)
 
 
 def _unfinished(run: RunResult) -> str:
-    return f"{run.folder.name} is {run.status}: {run.rounds} of {run.config.rounds} rounds are on record"
+    return (
+        f"{run.folder.name} is {run.status}: {run.rounds} of {run.config.rounds} rounds are "
+        f"on record"
+    )
 
 
 def _by_method(facts: Iterable[Facts], is_comparison: bool) -> dict[str, dict[int, Facts]]:
@@ -161,7 +183,10 @@ def _by_method(facts: Iterable[Facts], is_comparison: bool) -> dict[str, dict[in
     runs = list(facts)
     if is_comparison:
         names = dict.fromkeys(one.result.folder.name.rpartition("-")[0] for one in runs)
-        by_name = {name: [one for one in runs if one.result.folder.name.rpartition("-")[0] == name] for name in names}
+        by_name = {
+            name: [one for one in runs if one.result.folder.name.rpartition("-")[0] == name]
+            for name in names
+        }
         return {name: {one.result.config.seed: one for one in own} for name, own in by_name.items()}
     times = Counter((one.result.config.method.name, one.result.config.seed) for one in runs)
     by_method: dict[str, dict[int, Facts]] = {}
@@ -174,7 +199,9 @@ def _by_method(facts: Iterable[Facts], is_comparison: bool) -> dict[str, dict[in
 
 def _read_facts(path: Path) -> Facts:
     result = load_run(path)
-    part: Part = "test" if "test" in result.config.evaluation.parts else result.config.evaluation.parts[0]
+    part: Part = (
+        "test" if "test" in result.config.evaluation.parts else result.config.evaluation.parts[0]
+    )
     with RunFolder.open(path) as folder:
         store = folder.store
         last = store.rows("SELECT MAX(round) AS round FROM means WHERE part = ?", part)[0]["round"]
@@ -185,32 +212,48 @@ def _read_facts(path: Path) -> Facts:
             part=part,
             curve=_curve(store, part),
             accuracies=store.accuracies(last, part, "personal") if last is not None else {},
-            refusals=store.rows("SELECT round, client, reason, detail FROM refusals ORDER BY round, client"),
+            refusals=store.rows(
+                "SELECT round, client, reason, detail FROM refusals ORDER BY round, client"
+            ),
             traffic=store.rows(
-                "SELECT block, SUM(bytes * (direction = 'down')) AS down, SUM(bytes * (direction = 'up')) AS up"
+                "SELECT block, SUM(bytes * (direction = 'down')) AS down, SUM(bytes * (direction "
+                "= 'up')) AS up"
                 " FROM traffic GROUP BY block ORDER BY block"
             ),
         )
 
 
 def _curve(store: RunStore, part: Part) -> list[Point]:
-    rounds = store.rows("SELECT round, seconds, bytes_down + bytes_up AS bytes FROM rounds ORDER BY round")
+    rounds = store.rows(
+        "SELECT round, seconds, bytes_down + bytes_up AS bytes FROM rounds ORDER BY round"
+    )
     taken = dict(
         zip(
             (row["round"] for row in rounds),
-            zip(accumulate(row["bytes"] / 1e6 for row in rounds), accumulate(row["seconds"] for row in rounds)),
+            zip(
+                accumulate(row["bytes"] / 1e6 for row in rounds),
+                accumulate(row["seconds"] for row in rounds),
+            ),
         )
     )
-    means = store.rows("SELECT round, accuracy FROM means WHERE part = ? AND view = 'personal' ORDER BY round", part)
+    means = store.rows(
+        "SELECT round, accuracy FROM means WHERE part = ? AND view = 'personal' ORDER BY round",
+        part,
+    )
     return [Point(row["round"], row["accuracy"], *taken[row["round"]]) for row in means]
 
 
 def _methods(config: Config, federation: Federation) -> dict[str, Method]:
     tables = {name: (group.net, group.method) for name, group in config.groups.items()}
-    grouped = sum(len(group.clients) or _count_tagged(federation, group) for group in config.groups.values())
+    grouped = sum(
+        len(group.clients) or _count_tagged(federation, group) for group in config.groups.values()
+    )
     if grouped < federation.clients:
         tables = {ALL: (config.net, config.method), **tables}
-    return {name: make("method", method.table, net=net_of(net, federation)) for name, (net, method) in tables.items()}
+    return {
+        name: make("method", method.table, net=net_of(net, federation))
+        for name, (net, method) in tables.items()
+    }
 
 
 def _count_tagged(federation: Federation, group: GroupSection) -> int:

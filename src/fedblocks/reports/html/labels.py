@@ -26,12 +26,17 @@ def is_net(method: Method, block: str) -> bool:
     return isinstance(home, Private) and isinstance(home.part, Piece)
 
 
-def readable(method: Method, block: str, values: Floats, labels: list[str]) -> tuple[Floats, list[str]]:
-    """The numbers as people read them, [rounds, clients, numbers], and a name for each; else those given."""
+def readable(
+    method: Method, block: str, values: Floats, labels: list[str]
+) -> tuple[Floats, list[str]]:
+    """The numbers as people read them, [rounds, clients, numbers], and a name for each;
+    else those given.
+    """
     names = _names(method, block)
     if len(names) != len(labels):
         return values, labels
-    if isinstance(method, PFedMB) and block == "alpha" and method.alpha_param == "softmax":  # kept as logits
+    # kept as logits
+    if isinstance(method, PFedMB) and block == "alpha" and method.alpha_param == "softmax":
         rows = torch.from_numpy(values).reshape(*values.shape[:2], -1, method.branches).softmax(-1)
         return rows.reshape(values.shape).numpy(), names
     return values, names
@@ -64,5 +69,9 @@ def gate_names(modules: tuple[int, ...]) -> list[str]:
 
 def _private_names(home: Private) -> list[str]:
     shapes = {key: tuple(value.shape) for key, value in home.part.init(0).items()}
-    names = [f"{key} {','.join(map(str, i))}".strip() for key, shape in shapes.items() for i in np.ndindex(shape)]
+    names = [
+        f"{key} {','.join(map(str, i))}".strip()
+        for key, shape in shapes.items()
+        for i in np.ndindex(shape)
+    ]
     return [name.removeprefix("value ") for name in names]

@@ -59,7 +59,9 @@ def numbers_of(story: Story) -> list[Numbers]:
 
 
 def map_charts(story: Story, numbers: Numbers, number: int) -> list[Chart]:
-    """The block over rounds, the labels of the same clients in the same order, and the clients on a plane."""
+    """The block over rounds, the labels of the same clients in the same order, and the
+    clients on a plane.
+    """
     charts = [_heat(story, numbers, number)]
     if story.federation is not None:
         charts.append(_labels(story, story.federation, numbers, number))
@@ -70,7 +72,9 @@ def map_charts(story: Story, numbers: Numbers, number: int) -> list[Chart]:
 
 
 def label_shares(federation: Federation, clients: Sequence[int]) -> tuple[Floats, list[int]]:
-    """Shares of the labels among each client's training rows, [clients, classes], and which classes these are."""
+    """Shares of the labels among each client's training rows, [clients, classes], and
+    which classes these are.
+    """
     labels = federation.y.cpu().numpy()
     counts = np.zeros((len(clients), federation.classes))
     for line, client in zip(counts, clients):
@@ -82,17 +86,24 @@ def label_shares(federation: Federation, clients: Sequence[int]) -> tuple[Floats
 
 
 def _numbers(
-    name: str, block: str, rounds: Mapping[int, Mapping[int, Sequence[float]]], method: Method | None
+    name: str,
+    block: str,
+    rounds: Mapping[int, Mapping[int, Sequence[float]]],
+    method: Method | None,
 ) -> Numbers | None:
     last = max(rounds)
     width = max(map(len, rounds[last].values()), default=0)
-    clients = _thin([client for client, numbers in rounds[last].items() if len(numbers) == width], CLIENTS)
+    clients = _thin(
+        [client for client, numbers in rounds[last].items() if len(numbers) == width], CLIENTS
+    )
     if width == 0:
         return None
     most = max(1, min(ROUNDS, BUDGET // (len(clients) * width)))
     shown = _thin(sorted(rounds), most)
     empty = [float("nan")] * width  # a client that had not taken part by then
-    values = np.array([[_fitting(rounds[r].get(c), empty) for c in clients] for r in shown], dtype=float)
+    values = np.array(
+        [[_fitting(rounds[r].get(c), empty) for c in clients] for r in shown], dtype=float
+    )
     labels = [str(i) for i in range(width)]
     if method is not None:
         values, labels = readable(method, block, values, labels)
@@ -127,16 +138,30 @@ def _heat(story: Story, numbers: Numbers, number: int) -> Chart:
         "colorbar": COLOUR_BAR,
     }
     rows: list[Cells] = [
-        [client_name(story, client), *map(float, line)] for client, line in zip(numbers.clients, numbers.values[-1])
+        [client_name(story, client), *map(float, line)]
+        for client, line in zip(numbers.clients, numbers.values[-1])
     ]
     note = f"Seed {_seed(story, numbers)}; similar clients stand side by side."
-    note += " A gate leads from one module (layer.module) to another." if "→" in numbers.labels[0] else ""
+    note += (
+        " A gate leads from one module (layer.module) to another."
+        if "→" in numbers.labels[0]
+        else ""
+    )
     note += " Move the slider to see earlier rounds." if len(numbers.rounds) > 1 else ""
-    steps = [{"label": f"round {r}", "z": _cells(z)} for r, z in zip(numbers.rounds, numbers.values)]
+    steps = [
+        {"label": f"round {r}", "z": _cells(z)} for r, z in zip(numbers.rounds, numbers.values)
+    ]
     title = f"{numbers.title}, round by round"
     columns = ["client (last round)", *numbers.labels]
     return Chart.of(
-        f"map-{number}", title, note, columns, rows, data=[trace], layout=_square(numbers.clients), steps=steps
+        f"map-{number}",
+        title,
+        note,
+        columns,
+        rows,
+        data=[trace],
+        layout=_square(numbers.clients),
+        steps=steps,
     )
 
 
@@ -152,25 +177,45 @@ def _labels(story: Story, federation: Federation, numbers: Numbers, number: int)
         "colorscale": "Cividis",
         "colorbar": COLOUR_BAR,
     }
-    rows: list[Cells] = [[client_name(story, c), *map(float, line)] for c, line in zip(numbers.clients, shares)]
-    note = "Shares of the labels among each client's training examples, clients in the same order as beside."
+    rows: list[Cells] = [
+        [client_name(story, c), *map(float, line)] for c, line in zip(numbers.clients, shares)
+    ]
+    note = (
+        "Shares of the labels among each client's training examples, clients in the same "
+        "order as beside."
+    )
     columns = ["client", *(f"label {c}" for c in classes)]
     return Chart.of(
-        f"labels-{number}", "Labels of the same clients", note, columns, rows, data=[trace],
+        f"labels-{number}",
+        "Labels of the same clients",
+        note,
+        columns,
+        rows,
+        data=[trace],
         layout=_square(numbers.clients),
-    )  # fmt: skip
+    )
 
 
 def _plane(story: Story, numbers: Numbers, number: int) -> Chart:
     vectors = np.nan_to_num(numbers.values[-1])
     places, shares = on_a_plane(vectors)
     tag, groups = _groups(story.federation, numbers.clients)
-    note = f"Clients by {numbers.title} after round {numbers.rounds[-1]}, along the two directions of most variance"
+    note = (
+        f"Clients by {numbers.title} after round {numbers.rounds[-1]}, along the two "
+        f"directions of most variance"
+    )
     note += f" ({', '.join(f'{share:.0%}' for share in shares)} of it)."
-    note += " Some have the same place." if len(np.unique(places.round(4), axis=0)) < len(places) else ""
+    note += (
+        " Some have the same place."
+        if len(np.unique(places.round(4), axis=0)) < len(places)
+        else ""
+    )
     if tag:
         index = adjusted_rand(groups, grouped(vectors, len(set(groups))))
-        note += f" Adjusted Rand index between the known groups ({tag}) and as many found ones: {index:.2f}."
+        note += (
+            f" Adjusted Rand index between the known groups ({tag}) and as many found ones: "
+            f"{index:.2f}."
+        )
     names = _names(story, numbers.clients)
     traces = [_cloud(places, names, groups, group) for group in sorted(set(groups))]
     rows: list[Cells] = [
@@ -179,7 +224,9 @@ def _plane(story: Story, numbers: Numbers, number: int) -> Chart:
     ]
     layout = axes("first direction", "second direction", showlegend=bool(tag))
     columns = ["client", "first direction", "second direction", "group"]
-    return Chart.of(f"plane-{number}", "Who is like whom", note, columns, rows, data=traces, layout=layout)
+    return Chart.of(
+        f"plane-{number}", "Who is like whom", note, columns, rows, data=traces, layout=layout
+    )
 
 
 def _cloud(places: Floats, names: list[str], groups: list[int], group: int) -> dict[str, Any]:
@@ -190,12 +237,18 @@ def _cloud(places: Floats, names: list[str], groups: list[int], group: int) -> d
         "text": [names[i] for i in members],
         "mode": "markers",
         "name": f"group {group}",
-        "marker": {"size": 10, "color": COLOURS[group % len(COLOURS)], "symbol": SYMBOLS[group % len(SYMBOLS)]},
+        "marker": {
+            "size": 10,
+            "color": COLOURS[group % len(COLOURS)],
+            "symbol": SYMBOLS[group % len(SYMBOLS)],
+        },
     }
 
 
 def _groups(federation: Federation | None, clients: list[int]) -> tuple[str, list[int]]:
-    """The first tag that puts these clients into groups, and the group of each; no tag: all in one."""
+    """The first tag that puts these clients into groups, and the group of each; no tag:
+    all in one.
+    """
     for tag, values in (federation.tags if federation is not None else {}).items():
         groups = [int(values[client]) for client in clients]
         if 1 < len(set(groups)) < len(clients):
@@ -204,9 +257,14 @@ def _groups(federation: Federation | None, clients: list[int]) -> tuple[str, lis
 
 
 def _names(story: Story, clients: list[int]) -> list[str]:
-    """Names for an axis, all different: the chart library would draw two clients of one name as one."""
+    """Names for an axis, all different: the chart library would draw two clients of one
+    name as one.
+    """
     names = [plain(client_name(story, client), 16) for client in clients]
-    return [name if names.count(name) == 1 else f"{name} ({client})" for name, client in zip(names, clients)]
+    return [
+        name if names.count(name) == 1 else f"{name} ({client})"
+        for name, client in zip(names, clients)
+    ]
 
 
 def _cells(values: Floats) -> list[list[float | None]]:

@@ -34,7 +34,10 @@ class Content:
 
     @staticmethod
     def of(story: Story) -> Content:
-        maps = [map_charts(story, numbers, number) for number, numbers in enumerate(numbers_of(story), 1)]
+        maps = [
+            map_charts(story, numbers, number)
+            for number, numbers in enumerate(numbers_of(story), 1)
+        ]
         return Content(result_charts(story), maps, facts_of(story))
 
     def slim(self) -> Content:
@@ -44,15 +47,24 @@ class Content:
 
     def drawn(self) -> list[dict[str, Any]]:
         """All charts, as the page's script needs them."""
-        return [chart.drawn() for chart in (*self.results, *(chart for row in self.maps for chart in row))]
+        return [
+            chart.drawn()
+            for chart in (*self.results, *(chart for row in self.maps for chart in row))
+        ]
 
     def html(self) -> str:
         """The inner part of the page, which changes while a run goes on."""
-        return environment().get_template("content.html").render(results=self.results, maps=self.maps, **self.facts)
+        return (
+            environment()
+            .get_template("content.html")
+            .render(results=self.results, maps=self.maps, **self.facts)
+        )
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Write a run, a comparison or a folder of runs as one HTML file, which needs no network; where it was written."""
+    """Write a run, a comparison or a folder of runs as one HTML file, which needs no
+    network; where it was written.
+    """
     path = Path(out) if out is not None else Path(folder) / "report.html"
     script = chart_script()
     content = Content.of(gather(Path(folder)))
@@ -63,12 +75,16 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
     except OSError as error:
-        raise RunFolderError(f"cannot write {path}: {error.strerror or error}", "choose a file with --out") from error
+        raise RunFolderError(
+            f"cannot write {path}: {error.strerror or error}", "choose a file with --out"
+        ) from error
     return path
 
 
 def page(content: Content, script: str, live: str = "") -> str:
-    """The HTML; `live` is the address of the events by which a page learns that something is new."""
+    """The HTML; `live` is the address of the events by which a page learns that
+    something is new.
+    """
     from markupsafe import Markup
 
     own = (TEMPLATES / "report.js").read_text(encoding="utf-8")
@@ -94,7 +110,9 @@ def chart_script() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise UserError("a report needs the package plotly", 'pip install "fedblocks[report]"') from error
+        raise UserError(
+            "a report needs the package plotly", 'pip install "fedblocks[report]"'
+        ) from error
     script: str = get_plotlyjs()
     return script
 
@@ -131,9 +149,12 @@ def embedded(value: Any) -> str:
 
 def policy(*scripts: str, live: bool = False) -> str:
     """No script but these, and no network; a live page may ask the server that it came from."""
-    hashes = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts)
+    hashes = " ".join(
+        f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts
+    )
     network = " connect-src 'self';" if live else ""
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:;{network} "
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: "
+        f"blob:;{network} "
         "base-uri 'none'; form-action 'none'"
     )

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 Trace = dict[str, Any]
 
 DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
-MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "x": "X", "star": "*"}
+MARKERS = {
+    "circle": "o",
+    "square": "s",
+    "diamond": "D",
+    "triangle-up": "^",
+    "cross": "P",
+    "x": "X",
+    "star": "*",
+}
 MAPS = {"RdBu": "RdBu_r", "Cividis": "cividis"}
 STYLE: Any = {
     "font.size": 8,
@@ -34,11 +42,15 @@ STYLE: Any = {
 
 
 def write_figures(folder: str | Path, out: str | Path) -> list[Path]:
-    """Write every chart of a report as PDF and as SVG; maps show their last round. Where they were written."""
+    """Write every chart of a report as PDF and as SVG; maps show their last round.
+    Where they were written.
+    """
     try:
         import matplotlib
     except ImportError as error:
-        raise UserError("figures need the package matplotlib", 'pip install "fedblocks[plot]"') from error
+        raise UserError(
+            "figures need the package matplotlib", 'pip install "fedblocks[plot]"'
+        ) from error
     content, target = Content.of(gather(Path(folder))), Path(out)
     charts = [*content.results, *(chart for row in content.maps for chart in row)]
     try:
@@ -55,7 +67,9 @@ def _write_chart(chart: Chart, target: Path) -> list[Path]:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(3.4, 2.6 if chart.data[0].get("type") != "heatmap" else _height(chart)))
+    figure = Figure(
+        figsize=(3.4, 2.6 if chart.data[0].get("type") != "heatmap" else _height(chart))
+    )
     FigureCanvasAgg(figure)  # no window, whatever the machine has
     axes = figure.add_subplot()
     kind = chart.data[0].get("type", "scatter")
@@ -93,29 +107,50 @@ def _lines(axes: Axes, traces: list[Trace]) -> None:
 
 
 def _boxes(axes: Axes, traces: list[Trace]) -> None:
-    drawn = axes.boxplot([trace["y"] for trace in traces], widths=0.6, showfliers=False, patch_artist=True)
+    drawn = axes.boxplot(
+        [trace["y"] for trace in traces], widths=0.6, showfliers=False, patch_artist=True
+    )
     for place, trace in enumerate(traces):
         colour = trace["marker"]["color"]
         drawn["boxes"][place].set(facecolor="none", edgecolor=colour)
         drawn["medians"][place].set(color=colour)
         spread = np.linspace(-0.2, 0.2, len(trace["y"])) if len(trace["y"]) > 1 else [0.0]
-        axes.plot(place + 1 + np.asarray(spread), trace["y"], ".", color=colour, markersize=2, alpha=0.6)
-    axes.set_xticks(range(1, len(traces) + 1), [_text(trace["name"]) for trace in traces], rotation=45, ha="right")
+        axes.plot(
+            place + 1 + np.asarray(spread), trace["y"], ".", color=colour, markersize=2, alpha=0.6
+        )
+    axes.set_xticks(
+        range(1, len(traces) + 1),
+        [_text(trace["name"]) for trace in traces],
+        rotation=45,
+        ha="right",
+    )
 
 
 def _map(axes: Axes, traces: list[Trace]) -> None:
     (trace,) = traces
-    values = np.array([[np.nan if v is None else v for v in line] for line in trace["z"]], dtype=float)
+    values = np.array(
+        [[np.nan if v is None else v for v in line] for line in trace["z"]], dtype=float
+    )
     image = axes.imshow(
-        values, aspect="auto", cmap=MAPS[trace["colorscale"]], vmin=trace["zmin"], vmax=trace["zmax"],
+        values,
+        aspect="auto",
+        cmap=MAPS[trace["colorscale"]],
+        vmin=trace["zmin"],
+        vmax=trace["zmax"],
         interpolation="nearest",
-    )  # fmt: skip
+    )
     axes.figure.colorbar(image, ax=axes)
-    axes.set_xticks(range(len(trace["x"])), [_text(label) for label in trace["x"]], rotation=90, fontsize=5)
+    axes.set_xticks(
+        range(len(trace["x"])), [_text(label) for label in trace["x"]], rotation=90, fontsize=5
+    )
     axes.set_yticks(range(len(trace["y"])), [_text(label) for label in trace["y"]], fontsize=5)
 
 
-_DRAW: dict[str, Callable[[Any, list[Trace]], None]] = {"scatter": _lines, "box": _boxes, "heatmap": _map}
+_DRAW: dict[str, Callable[[Any, list[Trace]], None]] = {
+    "scatter": _lines,
+    "box": _boxes,
+    "heatmap": _map,
+}
 
 
 def _height(chart: Chart) -> float:
@@ -133,5 +168,7 @@ def _text(shown: str) -> str:
 
 
 def _rgba(colour: str) -> tuple[float, ...]:
-    red, green, blue, alpha = (float(part) for part in colour.removeprefix("rgba(").removesuffix(")").split(","))
+    red, green, blue, alpha = (
+        float(part) for part in colour.removeprefix("rgba(").removesuffix(")").split(",")
+    )
     return red / 255, green / 255, blue / 255, alpha

@@ -10,7 +10,8 @@ from fedblocks.reports.html.gather import Facts, Point, Story
 from fedblocks.reports.student import half_width
 
 POINTS = 500  # more clients than this are drawn as a box without points
-VALUES = 6_000  # of all boxes of a chart, and 100 evaluations of a curve; more are thinned out evenly
+# of all boxes of a chart, and 100 evaluations of a curve; more are thinned out evenly
+VALUES = 6_000
 Axis = Literal["round", "megabytes", "seconds"]
 
 
@@ -26,10 +27,16 @@ def result_charts(story: Story) -> list[Chart]:
 
 
 def worst_clients(story: Story, most: int = 5) -> list[Cells]:
-    """The clients with the lowest accuracy under each method: method, seed, client, accuracy, Local's, rows held."""
+    """The clients with the lowest accuracy under each method: method, seed, client,
+    accuracy, Local's, rows held.
+    """
     rows: list[Cells] = []
     for name, by_seed in story.runs.items():
-        ranked = [(value, seed, client) for seed, run in by_seed.items() for client, value in run.accuracies.items()]
+        ranked = [
+            (value, seed, client)
+            for seed, run in by_seed.items()
+            for client, value in run.accuracies.items()
+        ]
         for value, seed, client in sorted(ranked)[:most]:
             local = _local(story, seed).get(client) if name != "local" else None
             rows.append([name, seed, client_name(story, client), value, local])
@@ -39,7 +46,11 @@ def worst_clients(story: Story, most: int = 5) -> list[Cells]:
 def client_name(story: Story, client: int) -> str:
     """A client's name in the data, or its number."""
     known = story.federation is not None and client < story.federation.clients
-    return str(story.federation.names[client]) if known and story.federation is not None else f"client {client}"
+    return (
+        str(story.federation.names[client])
+        if known and story.federation is not None
+        else f"client {client}"
+    )
 
 
 def _curves(story: Story, axis: Axis, title: str, words: str) -> Chart:
@@ -48,12 +59,20 @@ def _curves(story: Story, axis: Axis, title: str, words: str) -> Chart:
     for index, (name, by_seed) in enumerate(story.runs.items()):
         line = _line(by_seed, axis)
         traces += _traces(plain(name), line, Look.number(index)) if line else []
-        rows += [[name, _exact(x, axis), y, half if len(by_seed) > 1 else None] for x, y, half in line]
+        rows += [
+            [name, _exact(x, axis), y, half if len(by_seed) > 1 else None] for x, y, half in line
+        ]
     many = max((len(by_seed) for by_seed in story.runs.values()), default=0)
     note = f"Mean of {_part(story)} accuracy over clients"
-    note += f" and {many} seeds; the band is a 95 % interval over seeds, cut at 0 and 1." if many > 1 else "."
+    note += (
+        f" and {many} seeds; the band is a 95 % interval over seeds, cut at 0 and 1."
+        if many > 1
+        else "."
+    )
     columns = ["method", axis, "accuracy", "± over seeds"]
-    return Chart.of(f"curve-{axis}", title, note, columns, rows, data=traces, layout=axes(words, "accuracy"))
+    return Chart.of(
+        f"curve-{axis}", title, note, columns, rows, data=traces, layout=axes(words, "accuracy")
+    )
 
 
 def _exact(x: float, axis: Axis) -> float:
@@ -61,8 +80,12 @@ def _exact(x: float, axis: Axis) -> float:
 
 
 def _line(by_seed: Mapping[int, Facts], axis: Axis) -> list[tuple[float, float, float]]:
-    """Where each evaluation is on the axis, its accuracy, and half of its interval; in rounds that all seeds have."""
-    curves: list[dict[int, Point]] = [{point.round: point for point in run.curve} for run in by_seed.values()]
+    """Where each evaluation is on the axis, its accuracy, and half of its interval; in
+    rounds that all seeds have.
+    """
+    curves: list[dict[int, Point]] = [
+        {point.round: point for point in run.curve} for run in by_seed.values()
+    ]
     common = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
     line = []
     for round in common[:: -1 - len(common) // 100][::-1]:  # the last one is among them
@@ -73,11 +96,16 @@ def _line(by_seed: Mapping[int, Facts], axis: Axis) -> list[tuple[float, float, 
     return line
 
 
-def _traces(name: str, line: Sequence[tuple[float, float, float]], look: Look) -> list[dict[str, Any]]:
+def _traces(
+    name: str, line: Sequence[tuple[float, float, float]], look: Look
+) -> list[dict[str, Any]]:
     x, y, half = ([round(point[i], 5) for point in line] for i in range(3))
     band: dict[str, Any] = {
         "x": [*x, *reversed(x)],
-        "y": [*(min(1.0, a + b) for a, b in zip(y, half)), *reversed([max(0.0, a - b) for a, b in zip(y, half)])],
+        "y": [
+            *(min(1.0, a + b) for a, b in zip(y, half)),
+            *reversed([max(0.0, a - b) for a, b in zip(y, half)]),
+        ],
         "fill": "toself",
         "fillcolor": rgba(look.colour, 0.18),
         "line": {"width": 0},
@@ -103,16 +131,31 @@ def _distribution(story: Story) -> Chart:
         name: [value for run in by_seed.values() for value in run.accuracies.values()]
         for name, by_seed in story.runs.items()
     }
-    note = "A point is a client of a seed, after the last evaluation; the box holds the middle half of them."
-    return _boxes(story, "distribution", "Accuracy of the clients", note, f"{_part(story)} accuracy", by_method)
+    note = (
+        "A point is a client of a seed, after the last evaluation; the box holds the middle "
+        "half of them."
+    )
+    return _boxes(
+        story,
+        "distribution",
+        "Accuracy of the clients",
+        note,
+        f"{_part(story)} accuracy",
+        by_method,
+    )
 
 
 def _gain(story: Story) -> Chart:
     by_method: dict[str, list[float]] = {}
     for name, by_seed in story.runs.items():
         if name != "local":
-            by_method[name] = [gain for seed, run in by_seed.items() for gain in _gains(run, _local(story, seed))]
-    note = "What a client gains over training alone with the same seed; clients below 0 are worse off than alone."
+            by_method[name] = [
+                gain for seed, run in by_seed.items() for gain in _gains(run, _local(story, seed))
+            ]
+    note = (
+        "What a client gains over training alone with the same seed; clients below 0 are "
+        "worse off than alone."
+    )
     return _boxes(story, "gain", "Gain over Local", note, "accuracy less Local's", by_method)
 
 
@@ -125,7 +168,9 @@ def _local(story: Story, seed: int) -> Mapping[int, float]:
     return run.accuracies if run is not None else {}
 
 
-def _boxes(story: Story, id: str, title: str, note: str, words: str, by_method: Mapping[str, list[float]]) -> Chart:
+def _boxes(
+    story: Story, id: str, title: str, note: str, words: str, by_method: Mapping[str, list[float]]
+) -> Chart:
     names = list(story.runs)
     traces, rows = list[dict[str, Any]](), list[Cells]()
     for name, values in ((name, values) for name, values in by_method.items() if values):
@@ -146,8 +191,25 @@ def _boxes(story: Story, id: str, title: str, note: str, words: str, by_method: 
         )
         below = sum(value < 0 for value in values) / len(values)
         cells = [quantile(values, share) for share in (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)]
-        rows.append([name, len(values), sum(values) / len(values), *cells, *([below] if id == "gain" else [])])
-    columns = ["method", "clients", "mean", "lowest", "bottom decile", "lower quarter", "median", "upper quarter"]
+        rows.append(
+            [
+                name,
+                len(values),
+                sum(values) / len(values),
+                *cells,
+                *([below] if id == "gain" else []),
+            ]
+        )
+    columns = [
+        "method",
+        "clients",
+        "mean",
+        "lowest",
+        "bottom decile",
+        "lower quarter",
+        "median",
+        "upper quarter",
+    ]
     columns += ["highest", *(["share below 0"] if id == "gain" else [])]
     layout = axes("", words, showlegend=False)
     return Chart.of(id, title, note, columns, rows, data=traces, layout=layout)

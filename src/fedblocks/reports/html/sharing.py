@@ -10,7 +10,8 @@ from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Private, Server
 from fedblocks.core.method import Method
 from fedblocks.core.plan import plan
 
-HEIGHT, LEFT, STEP, MOST = 84, 190, 64, 8  # pixels of a row, of its text and between shapes; slots drawn at most
+# pixels of a row, of its text and between shapes; slots drawn at most
+HEIGHT, LEFT, STEP, MOST = 84, 190, 64, 8
 Line = tuple[int, int, int, int]
 
 
@@ -55,7 +56,9 @@ def _draw(picture: Picture, top: int, name: str, homes: list[Block | None]) -> N
     """One block: slots above, clients below, a line wherever something is sent."""
     row = next(row for row in picture.rows if row["block"] == name)
     picture.texts += [(8, top + 26, name[:24], "block"), (8, top + 46, row["home"][:28], "home")]
-    used = [_slots_of(home, name, place) if home is not None else [] for place, home in enumerate(homes)]
+    used = [
+        _slots_of(home, name, place) if home is not None else [] for place, home in enumerate(homes)
+    ]
     slots = list(dict.fromkeys(slot for some in used for slot in some))
     start = LEFT + max(0, STEP * (len(homes) - len(slots)) // 2)  # in the middle above the clients
     at = {slot: start + STEP * place for place, slot in enumerate(slots)}

@@ -1,4 +1,6 @@
-"""A comparison as a grid of runs, one for each method and seed; what is finished stays, what was stopped goes on."""
+"""A comparison as a grid of runs, one for each method and seed; what is finished stays,
+what was stopped goes on.
+"""
 
 from __future__ import annotations
 
@@ -47,18 +49,29 @@ class Grid:
         return [(name, self.base.seed + i) for i in range(self.seeds) for name in self.methods]
 
     def config(self, method: str, seed: int) -> Config:
-        """The configuration of one run: all methods of a seed have the same data, cohorts and batch orders."""
+        """The configuration of one run: all methods of a seed have the same data,
+        cohorts and batch orders.
+        """
         table = self.base.resolved()
         table["data"]["seed"] += seed - table["seed"]
         table |= {"seed": seed, "method": self.methods[method]}
         for group in table.get("groups", {}).values():
-            group["method"] = {**_training(group["method"]), **_without_training(self.methods[method])}
+            group["method"] = {
+                **_training(group["method"]),
+                **_without_training(self.methods[method]),
+            }
         return Config.of(table, Source(f"{self.base.source.name}, for {method}"))
 
     def plan(self) -> Table:
         """The comparison as a configuration that repeats it."""
-        own = {name: {k: v for k, v in table.items() if k != "name"} for name, table in self.methods.items()}
-        return {**self.base.resolved(), "compare": {"methods": list(self.methods), "seeds": self.seeds, **own}}
+        own = {
+            name: {k: v for k, v in table.items() if k != "name"}
+            for name, table in self.methods.items()
+        }
+        return {
+            **self.base.resolved(),
+            "compare": {"methods": list(self.methods), "seeds": self.seeds, **own},
+        }
 
     def key(self) -> str:
         """A short name for the base: the same one for more methods or more seeds."""
@@ -67,12 +80,17 @@ class Grid:
 
 
 def read_grid(
-    what: str | Path, methods: Sequence[str] | None = None, seeds: int | None = None, changes: Sequence[str] = ()
+    what: str | Path,
+    methods: Sequence[str] | None = None,
+    seeds: int | None = None,
+    changes: Sequence[str] = (),
 ) -> Grid:
-    """A comparison of methods on a preset or a TOML file; its table [compare] may say methods, seeds and options.
+    """A comparison of methods on a preset or a TOML file; its table [compare] may say methods,
+    seeds and options.
 
-    Changes are `data.clients=10` for all runs or `ditto.strength=0.1` for one method. Options that all methods have
-    (learning rate, epochs, ...) are those of the configuration, or of the method's own preset of the same family.
+    Changes are `data.clients=10` for all runs or `ditto.strength=0.1` for one method. Options that
+    all methods have (learning rate, epochs, ...) are those of the configuration, or of the method's
+    own preset of the same family.
     """
     table, source = _table(str(what))
     said = _read_compare(table.pop("compare", {}), source)
@@ -80,10 +98,19 @@ def read_grid(
     names = [check_method_name(name) for name in dict.fromkeys([*BASELINES, *asked])]
     own, common = _sorted_changes(changes, names)
     base = change(table, source, common)
-    everywhere = {path[1]: value for path, value in map(parse_change, common) if path[0] == "method" and path[1:]}
+    everywhere = {
+        path[1]: value
+        for path, value in map(parse_change, common)
+        if path[0] == "method" and path[1:]
+    }
     everywhere = {k: v for k, v in everywhere.items() if k in TRAINING}
     tables = {
-        name: {**_start(base, name, str(what)), **said["options"].get(name, {}), **everywhere, **own.get(name, {})}
+        name: {
+            **_start(base, name, str(what)),
+            **said["options"].get(name, {}),
+            **everywhere,
+            **own.get(name, {}),
+        }
         for name in names
     }
     return _check(Grid(base, tables, seeds if seeds is not None else said["seeds"]))
@@ -94,7 +121,9 @@ def play_grid(
     out: Path | None = None,
     on_run: Callable[[str, int, int], tuple[OnRound, OnNote]] | None = None,
 ) -> dict[str, dict[int, RunResult]]:
-    """Do the runs that are not done yet; `on_run` is told method, seed and number, and says whom to tell of rounds."""
+    """Do the runs that are not done yet; `on_run` is told method, seed and number, and
+    says whom to tell of rounds.
+    """
     with shared_data():
         return _play(grid, out, on_run)
 
@@ -111,22 +140,38 @@ def _play(
     for number, (method, seed) in enumerate(grid.cells, 1):
         listeners = on_run(method, seed, number) if on_run is not None else (None, None)
         _lanes(folder, grid, method, *listeners)
-        results[method][seed] = _done(cell_folder(folder, method, seed), grid.config(method, seed), *listeners)
+        results[method][seed] = _done(
+            cell_folder(folder, method, seed), grid.config(method, seed), *listeners
+        )
     return results
 
 
-def _lanes(folder: Path, grid: Grid, method: str, on_round: OnRound | None, on_note: OnNote | None) -> None:
+def _lanes(
+    folder: Path, grid: Grid, method: str, on_round: OnRound | None, on_note: OnNote | None
+) -> None:
     """On a GPU, the runs of a method that nobody has begun, all at once."""
-    configs = {cell_folder(folder, m, seed): grid.config(m, seed) for m, seed in grid.cells if m == method}
+    configs = {
+        cell_folder(folder, m, seed): grid.config(m, seed) for m, seed in grid.cells if m == method
+    }
     new = {path: config for path, config in configs.items() if not (path / CONFIG).exists()}
-    if len(new) > 1 and torch.cuda.is_available() and worth_it([prepare(config) for config in new.values()]):
+    if (
+        len(new) > 1
+        and torch.cuda.is_available()
+        and worth_it([prepare(config) for config in new.values()])
+    ):
         run_together(list(new.values()), list(new), on_round, on_note)
 
 
 def read_cells(folder: Path) -> list[tuple[str, int]]:
-    """Method and seed of each run of a comparison, as its folder records them; what they name need not be known."""
+    """Method and seed of each run of a comparison, as its folder records them; what
+    they name need not be known.
+    """
     table, _ = read_toml(folder / PLAN)
-    names = [*dict.fromkeys([*(() if table["data"]["name"] == PYTHON else BASELINES), *table["compare"]["methods"]])]
+    names = [
+        *dict.fromkeys(
+            [*(() if table["data"]["name"] == PYTHON else BASELINES), *table["compare"]["methods"]]
+        )
+    ]
     return [(name, table["seed"] + i) for i in range(table["compare"]["seeds"]) for name in names]
 
 
@@ -135,23 +180,35 @@ def cell_folder(folder: Path, method: str, seed: int) -> Path:
     return folder / "runs" / f"{method}-{seed}"
 
 
-def _done(path: Path, config: Config, on_round: OnRound | None, on_note: OnNote | None) -> RunResult:
+def _done(
+    path: Path, config: Config, on_round: OnRound | None, on_note: OnNote | None
+) -> RunResult:
     if not (path / CONFIG).exists():
         return run(config, path, on_round, on_note)
     before = load_run(path)
     if before.config != config:
-        raise RunFolderError(f"{path} holds a run with other settings", "choose another folder with --out")
-    return before if before.status == "finished" else resume(path, on_round, on_note, config.ingredients)
+        raise RunFolderError(
+            f"{path} holds a run with other settings", "choose another folder with --out"
+        )
+    return (
+        before
+        if before.status == "finished"
+        else resume(path, on_round, on_note, config.ingredients)
+    )
 
 
 def _begin(folder: Path, grid: Grid) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / PLAN).exists():
-            raise RunFolderError(f"{folder} is not empty and not a comparison", "choose another folder with --out")
+            raise RunFolderError(
+                f"{folder} is not empty and not a comparison", "choose another folder with --out"
+            )
         write_atomically(folder / PLAN, tomli_w.dumps(grid.plan()))
     except OSError as error:
-        raise RunFolderError(f"cannot write {folder}: {error.strerror or error}", "choose another folder") from error
+        raise RunFolderError(
+            f"cannot write {folder}: {error.strerror or error}", "choose another folder"
+        ) from error
 
 
 def _table(what: str) -> tuple[Table, Source]:
@@ -167,21 +224,29 @@ def _read_compare(table: Any, source: Source) -> dict[str, Any]:
     """What the table [compare] says: methods, seeds, and a table of options for some methods."""
     place = f"{source.place(('compare',))}: compare"
     if not isinstance(table, dict):
-        raise UserError(f"{place} is not a table", "write [compare] with methods, seeds, and [compare.METHOD]")
+        raise UserError(
+            f"{place} is not a table", "write [compare] with methods, seeds, and [compare.METHOD]"
+        )
     methods, seeds = table.get("methods", []), table.get("seeds", 6)
     if not isinstance(methods, list) or not all(isinstance(name, str) for name in methods):
-        raise UserError(f"{place}.methods is not a list of names", 'write methods = ["ditto", "pfedmb"]')
+        raise UserError(
+            f"{place}.methods is not a list of names", 'write methods = ["ditto", "pfedmb"]'
+        )
     if not isinstance(seeds, int):
         raise UserError(f"{place}.seeds is not a whole number", "write seeds = 6")
     options = {k: v for k, v in table.items() if k not in ("methods", "seeds")}
     for name, own in options.items():
         check_method_name(name)
         if not isinstance(own, dict):
-            raise UserError(f"{place}.{name} is not a table", f"write [compare.{name}] and its options below it")
+            raise UserError(
+                f"{place}.{name} is not a table", f"write [compare.{name}] and its options below it"
+            )
     return {"methods": methods, "seeds": seeds, "options": options}
 
 
-def _sorted_changes(changes: Sequence[str], names: Sequence[str]) -> tuple[dict[str, Table], list[str]]:
+def _sorted_changes(
+    changes: Sequence[str], names: Sequence[str]
+) -> tuple[dict[str, Table], list[str]]:
     """Changes that begin with the name of a method, and all others."""
     own: dict[str, Table] = {}
     common: list[str] = []
@@ -215,10 +280,15 @@ def _without_training(table: Table) -> Table:
 def _check(grid: Grid) -> Grid:
     """The grid, if every run of it could start as far as the configuration shows."""
     if grid.seeds < 1:
-        raise UserError(f"{grid.seeds} seeds: nothing to run", "use at least 1, and 6 for a verdict")
+        raise UserError(
+            f"{grid.seeds} seeds: nothing to run", "use at least 1, and 6 for a verdict"
+        )
     if "test" not in grid.base.evaluation.parts:
         place = grid.base.source.place(("evaluation", "parts"))
-        raise UserError(f"{place}: evaluation.parts: methods are compared on test data", 'add "test" to the parts')
+        raise UserError(
+            f"{place}: evaluation.parts: methods are compared on test data",
+            'add "test" to the parts',
+        )
     tables = dict(_complete_tables(grid))
     return Grid(grid.base, tables, grid.seeds)
 

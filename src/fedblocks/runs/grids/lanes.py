@@ -1,4 +1,6 @@
-"""Runs that differ in seed or learning rate only, done as lanes of one on a GPU; each in a folder of its own."""
+"""Runs that differ in seed or learning rate only, done as lanes of one on a GPU; each
+in a folder of its own.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ LANES = "lanes"  # under which a run's folder keeps how many they were
 
 def worth_it(prepared: Sequence[Prepared]) -> bool:
     """Whether runs can and should be lanes: several, on a GPU, on the vectorised engine."""
-    on_gpu = all(p.setting.data.x.device.type == "cuda" and isinstance(p.engine, Vectorised) for p in prepared)
+    on_gpu = all(
+        p.setting.data.x.device.type == "cuda" and isinstance(p.engine, Vectorised)
+        for p in prepared
+    )
     return len(prepared) > 1 and on_gpu and fits(prepared)
 
 
@@ -46,7 +51,13 @@ def fits(prepared: Sequence[Prepared]) -> bool:
 
 
 def _pace(config: Config) -> tuple[object, ...]:
-    return config.rounds, config.evaluation, config.checkpoint.every, config.threads, config.precision
+    return (
+        config.rounds,
+        config.evaluation,
+        config.checkpoint.every,
+        config.threads,
+        config.precision,
+    )
 
 
 def has_room(prepared: Sequence[Prepared]) -> bool:
@@ -55,16 +66,28 @@ def has_room(prepared: Sequence[Prepared]) -> bool:
 
 
 def run_together(
-    configs: Sequence[Config], folders: Sequence[Path], on_round: OnRound | None = None, on_note: OnNote | None = None
+    configs: Sequence[Config],
+    folders: Sequence[Path],
+    on_round: OnRound | None = None,
+    on_note: OnNote | None = None,
 ) -> list[RunResult]:
-    """Runs as lanes of one, new ones or such as were stopped after the same round; `on_round` hears of the first."""
+    """Runs as lanes of one, new ones or such as were stopped after the same round;
+    `on_round` hears of the first.
+    """
     ran_on, count = environment(), len(configs)
-    note = Note(f"one of {count} lanes: the seconds of a round are those of all, divided by {count}")
+    note = Note(
+        f"one of {count} lanes: the seconds of a round are those of all, divided by {count}"
+    )
     with ExitStack() as stack:
         stack.enter_context(hardware(configs[0]))
-        lanes = [_open(stack, config, path, ran_on) for config, path in zip(configs, folders, strict=True)]
+        lanes = [
+            _open(stack, config, path, ran_on)
+            for config, path in zip(configs, folders, strict=True)
+        ]
         if len({lane.state.round for lane in lanes}) > 1:
-            raise RunFolderError("these runs stopped after different rounds", "go on with each of them alone")
+            raise RunFolderError(
+                "these runs stopped after different rounds", "go on with each of them alone"
+            )
         for lane in lanes:
             lane.notes.append(note)
             lane.folder.store.set_meta(LANES, str(count))
@@ -73,7 +96,9 @@ def run_together(
 
 
 def rounds_done(path: Path) -> int:
-    """The round that a stopped run would go on from, as far as can be seen without reading its checkpoints."""
+    """The round that a stopped run would go on from, as far as can be seen without
+    reading its checkpoints.
+    """
     if not (path / CONFIG).exists():
         return 0
     names = [entry.name.removeprefix("round-") for entry in (path / "checkpoints").glob("round-*")]
@@ -95,9 +120,15 @@ def _open(stack: ExitStack, config: Config, path: Path, ran_on: Mapping[str, obj
     return Lane(folder, prepared, state, [*prepared.notes, *notes])
 
 
-def score_together(prepared: Sequence[Prepared], states: Sequence[State], part: str) -> list[Report]:
-    """One more round for all clients of every lane, of which only the scores on a part of the data are of interest."""
+def score_together(
+    prepared: Sequence[Prepared], states: Sequence[State], part: str
+) -> list[Report]:
+    """One more round for all clients of every lane, of which only the scores on a part
+    of the data are of interest.
+    """
     lanes, clients = Lanes([p.setting for p in prepared]), [p.clients for p in prepared]
     engine, count = Vectorised(chunk=MOST), sum(map(len, clients))
-    _, ends = within_memory(lambda engine: lanes.run_round(states, clients, engine, part), engine, count, [])
+    _, ends = within_memory(
+        lambda engine: lanes.run_round(states, clients, engine, part), engine, count, []
+    )
     return [report for _, report in ends]

@@ -1,4 +1,6 @@
-"""A comparison of methods that were handed over as objects: the same grid of runs, made of methods instead of names."""
+"""A comparison of methods that were handed over as objects: the same grid of runs, made
+of methods instead of names.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from fedblocks.runs.grids.grid import Grid
 from fedblocks.runs.python import config_of_objects
 
 Data = Federation | Callable[[int], Federation]  # the same for all seeds, or a function of the seed
-Listed = Sequence[Method] | Mapping[str, Method]  # methods, with names of their own where two are alike
+# methods, with names of their own where two are alike
+Listed = Sequence[Method] | Mapping[str, Method]
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,9 @@ class MethodGrid(Grid):
         return {**self.base.resolved(), "compare": compared}
 
 
-def grid_of(methods: Listed, data: Data, rounds: int | None, seeds: int, settings: Mapping[str, Any]) -> MethodGrid:
+def grid_of(
+    methods: Listed, data: Data, rounds: int | None, seeds: int, settings: Mapping[str, Any]
+) -> MethodGrid:
     """The grid, checked as far as the configurations show."""
     if not isinstance(seeds, int) or seeds < 1:
         raise UserError(f"{seeds} seeds: nothing to run", "use at least 1, and 6 for a verdict")
@@ -49,13 +54,18 @@ def grid_of(methods: Listed, data: Data, rounds: int | None, seeds: int, setting
             configs[name, seed] = config_of_objects(own, rounds, {}, {**settings, "seed": seed})
         _check_parts(configs[next(iter(named)), seed])
     base = configs[next(iter(named)), first]
-    return MethodGrid(base, {name: method_table(method) for name, method in named.items()}, seeds, configs)
+    return MethodGrid(
+        base, {name: method_table(method) for name, method in named.items()}, seeds, configs
+    )
 
 
 def names_of(methods: Listed) -> dict[str, Method]:
     """Methods by name; two of one name must be told apart."""
     if isinstance(methods, Method):
-        raise UserError("one method alone is not compared with anything", "give a list: [Local(net), FedAvg(net)]")
+        raise UserError(
+            "one method alone is not compared with anything",
+            "give a list: [Local(net), FedAvg(net)]",
+        )
     if isinstance(methods, Mapping):
         return dict(methods)
     named: dict[str, Method] = {}

@@ -1,4 +1,6 @@
-"""A search for the best options by validation accuracy, on Optuna; the same call goes on where the last one stopped."""
+"""A search for the best options by validation accuracy, on Optuna; the same call goes
+on where the last one stopped.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from fedblocks.runs.run import RUNS, run
 from fedblocks.runs.storage.folder import write_atomically
 from fedblocks.runs.storage.links import refuse_links
 
-PLAN, STUDY = "tune.toml", "study.db"  # in the folder of a search: what it searches, and what it found
+# in the folder of a search: what it searches, and what it found
+PLAN, STUDY = "tune.toml", "study.db"
 NAME = "fedblocks"  # of the study
 _RANGE = re.compile(r"(?P<low>[^.:]*(?:\.\d[^.:]*)?)\.\.(?P<high>[^:]+?)(?P<log>:log)?")
 
@@ -74,7 +77,8 @@ class Trial:
 
     number: int
     state: str  # complete, pruned or fail
-    accuracy: float | None  # validation accuracy, in the mean over clients, of the last evaluation that it got to
+    # validation accuracy, in the mean over clients, of the last evaluation that it got to
+    accuracy: float | None
     options: Mapping[str, Any]
 
 
@@ -119,10 +123,18 @@ def tune(
     """Search until there are as many trials in all as asked for; test data are never looked at."""
     optuna = _optuna()
     space, fixed = parse_space(changes)
-    for number in range(max(len(one.examples) for one in space.values())):  # a wrong name or value is told at once
-        ends = [f"{name}={one.examples[min(number, len(one.examples) - 1)]}" for name, one in space.items()]
+    # a wrong name or value is told at once
+    for number in range(max(len(one.examples) for one in space.values())):
+        ends = [
+            f"{name}={one.examples[min(number, len(one.examples) - 1)]}"
+            for name, one in space.items()
+        ]
         base = _config(what, [*fixed, *ends])
-    folder = out if out is not None else RUNS / f"tune-{base.method.name}-{base.data.name}-{_key(base, space)}"
+    folder = (
+        out
+        if out is not None
+        else RUNS / f"tune-{base.method.name}-{base.data.name}-{_key(base, space)}"
+    )
     _begin(folder, base, space)
     study = _study(optuna, folder, base.seed)
     while len(_ended_trials(study)) < trials:
@@ -136,11 +148,14 @@ def _choose_best(what: str, fixed: Sequence[str], folder: Path, ended: list[Tria
     complete = [trial for trial in ended if trial.state == "complete"]
     if not complete:
         raise UserError(
-            f"none of {len(ended)} trials came to its end", "search in a narrower range, or with more --trials"
+            f"none of {len(ended)} trials came to its end",
+            "search in a narrower range, or with more --trials",
         )
     best = max(complete, key=lambda trial: (trial.accuracy or 0.0, -trial.number))
     words = [*fixed, *(f"{name}={value}" for name, value in best.options.items())]
-    command = shlex.join(["fedblocks", "run", what, *(word for text in words for word in ("--set", text))])
+    command = shlex.join(
+        ["fedblocks", "run", what, *(word for text in words for word in ("--set", text))]
+    )
     return Tuned(folder, ended, best, command)
 
 
@@ -185,10 +200,15 @@ def _config(what: str, changes: Sequence[str]) -> Config:
 
 
 def _study(optuna: ModuleType, folder: Path, seed: int) -> Any:
-    """What was found so far; a trial during which the search was killed is put first in the queue."""
+    """What was found so far; a trial during which the search was killed is put first in
+    the queue.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
-        storage=f"sqlite:///{(folder / STUDY).resolve()}", study_name=NAME, direction="maximize", load_if_exists=True
+        storage=f"sqlite:///{(folder / STUDY).resolve()}",
+        study_name=NAME,
+        direction="maximize",
+        load_if_exists=True,
     )
     running = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
     for trial in running:
@@ -209,18 +229,32 @@ def _ended_trials(study: Any) -> list[Trial]:
     for trial in study.get_trials(deepcopy=False):
         state = trial.state.name.lower()
         if state in ("complete", "pruned"):
-            last = trial.intermediate_values[max(trial.intermediate_values)] if trial.intermediate_values else None
+            last = (
+                trial.intermediate_values[max(trial.intermediate_values)]
+                if trial.intermediate_values
+                else None
+            )
             ended.append(
-                Trial(trial.number, state, trial.value if state == "complete" else last, dict(trial.user_attrs))
+                Trial(
+                    trial.number,
+                    state,
+                    trial.value if state == "complete" else last,
+                    dict(trial.user_attrs),
+                )
             )
     return ended
 
 
 def _range(text: str, match: re.Match[str]) -> Range:
     try:
-        low, high = (int(n) if re.fullmatch(r"[+-]?\d+", n) else float(n) for n in (match["low"], match["high"]))
+        low, high = (
+            int(n) if re.fullmatch(r"[+-]?\d+", n) else float(n)
+            for n in (match["low"], match["high"])
+        )
     except ValueError as error:
-        raise UserError(f"--set {text}: a range has two numbers", "write for example method.lr=0.01..1:log") from error
+        raise UserError(
+            f"--set {text}: a range has two numbers", "write for example method.lr=0.01..1:log"
+        ) from error
     if not low < high or (match["log"] and low <= 0):
         fix = "write the smaller number first, and with :log both above 0"
         raise UserError(f"--set {text}: there is nothing between {low} and {high}", fix)
@@ -242,19 +276,27 @@ def _begin(folder: Path, base: Config, space: Space) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / PLAN).exists():
             if any(folder.iterdir()):
-                raise RunFolderError(f"{folder} is not empty and not a search", "choose another folder with --out")
+                raise RunFolderError(
+                    f"{folder} is not empty and not a search", "choose another folder with --out"
+                )
             write_atomically(folder / PLAN, text)
         elif (folder / PLAN).read_text(encoding="utf-8") != text:
-            raise RunFolderError(f"{folder} holds a search with other settings", "choose another folder with --out")
+            raise RunFolderError(
+                f"{folder} holds a search with other settings", "choose another folder with --out"
+            )
         refuse_links(folder)
     except OSError as error:
-        raise RunFolderError(f"cannot write {folder}: {error.strerror or error}", "choose another folder") from error
+        raise RunFolderError(
+            f"cannot write {folder}: {error.strerror or error}", "choose another folder"
+        ) from error
 
 
 def _optuna() -> ModuleType:
     try:
         import optuna
     except ImportError as error:
-        raise UserError("a search needs the package optuna", 'pip install "fedblocks[tune]"') from error
+        raise UserError(
+            "a search needs the package optuna", 'pip install "fedblocks[tune]"'
+        ) from error
     package: ModuleType = optuna
     return package

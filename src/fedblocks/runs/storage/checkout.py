@@ -1,4 +1,6 @@
-"""The commit of a git checkout, read as text: git itself would execute what a stranger's settings name."""
+"""The commit of a git checkout, read as text: git itself would execute what a
+stranger's settings name.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def commit_around(folder: Path) -> str | None:
 
 
 def commit_at(root: Path) -> str | None:
-    """Return the commit that a checkout stands at; None where `root` has none, or one that cannot be read."""
+    """Return the commit that a checkout stands at; None where `root` has none, or one
+    that cannot be read.
+    """
     try:
         git = root / ".git"
         if git.is_file():  # a further work tree says where its folder is
@@ -46,7 +50,9 @@ def _commit_of_branch(home: Path, branch: str) -> str | None:
 
 
 def _read(path: Path) -> str:
-    """Read a plain file; a pipe would keep the reader waiting, and a huge file would fill the memory."""
+    """Read a plain file; a pipe would keep the reader waiting, and a huge file would
+    fill the memory.
+    """
     if not path.is_file() or path.stat().st_size > MOST_BYTES:
         raise OSError(f"{path} is not a file that git writes")
     return path.read_text(encoding="utf-8")

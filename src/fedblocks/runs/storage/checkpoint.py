@@ -1,4 +1,6 @@
-"""Checkpoints: all that a run needs to go on after a round, safe against a kill, a full disk and damaged files."""
+"""Checkpoints: all that a run needs to go on after a round, safe against a kill, a full
+disk and damaged files.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ Entry: TypeAlias = dict[str, Any]  # size and sha256 of a file, as in the manife
 
 FORMAT = [1, 0]  # major: older programs cannot read it; minor: they can
 PACKED = [2, 0]  # the same with packed clients
-FOLDER_NAME = re.compile(r"(?:\.old-)?round-(\d{6,})")  # .old-: a round just being replaced by itself
+# .old-: a round just being replaced by itself
+FOLDER_NAME = re.compile(r"(?:\.old-)?round-(\d{6,})")
 LEFTOVER_NAME = re.compile(r"\.tmp-(\d{1,9})-.*")
 
 
@@ -45,10 +48,17 @@ class Loaded(NamedTuple):
 
 
 def save(
-    root: Path, round: int, shared: Tree, clients: Mapping[int, Tree], changed: Collection[int] | None,
-    keep: int = 2, best_round: int | None = None,
-) -> Path:  # fmt: skip
-    """Store the state after `round`; `changed` are the clients that differ from the last checkpoint (None: any may)."""
+    root: Path,
+    round: int,
+    shared: Tree,
+    clients: Mapping[int, Tree],
+    changed: Collection[int] | None,
+    keep: int = 2,
+    best_round: int | None = None,
+) -> Path:
+    """Store the state after `round`; `changed` are the clients that differ from the
+    last checkpoint (None: any may).
+    """
     if round < 0 or keep < 1 or next(iter(shards_of(clients).values()), [0])[0] < 0:
         raise ValueError("round and client ids start at 0, and at least one checkpoint is kept")
     folder = root / f"round-{round:06d}"
@@ -64,7 +74,8 @@ def save(
     except OSError as error:
         raise RunFolderError(
             f"cannot write checkpoint {folder}: {error.strerror or error}",
-            fix="free space or make the folder writable, then resume: earlier checkpoints are unharmed",
+            fix="free space or make the folder writable, then resume: earlier checkpoints are "
+            "unharmed",
         ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)  # gone already, unless something failed
@@ -72,7 +83,9 @@ def save(
 
 
 def load(root: Path) -> Loaded:
-    """The newest checkpoint whose files are all whole; `skipped` says what was wrong with newer ones."""
+    """The newest checkpoint whose files are all whole; `skipped` says what was wrong
+    with newer ones.
+    """
     skipped: list[str] = []
     for _, folder in _folders(root):
         try:
@@ -82,7 +95,9 @@ def load(root: Path) -> Loaded:
         except CheckpointError as error:
             skipped.append(error.message)
     reasons = "".join(f"\n  {reason}" for reason in skipped)
-    raise CheckpointError(f"no usable checkpoint in {root}{reasons}", fix="start the run again in a new folder")
+    raise CheckpointError(
+        f"no usable checkpoint in {root}{reasons}", fix="start the run again in a new folder"
+    )
 
 
 def load_round(folder: Path) -> Loaded:
@@ -90,7 +105,9 @@ def load_round(folder: Path) -> Loaded:
     manifest = _read_manifest(folder)
 
     def tree(stem: str) -> dict[str, Any]:
-        tensors, structure = (_read_verified(folder, name, manifest["files"].get(name)) for name in _files(stem))
+        tensors, structure = (
+            _read_verified(folder, name, manifest["files"].get(name)) for name in _files(stem)
+        )
         return unpack(tensors, structure)
 
     return Loaded(manifest["round"], tree("shared"), clients_of(manifest["clients"], tree), [])
@@ -105,24 +122,33 @@ def pack(tree: Tree) -> tuple[bytes, bytes]:
 
 def unpack(tensors: bytes, structure: bytes) -> dict[str, Any]:
     """The tree that `pack` was given."""
-    # A copy, because the loader's memory is not aligned as torch's own, and sums can differ in the last bit with it.
+    # A copy, because the loader's memory is not aligned as torch's own, and sums can differ in the
+    # last bit with it.
     by_path = {path: tensor.clone() for path, tensor in safetensors.torch.load(tensors).items()}
     tree: dict[str, Any] = _rebuild(json.loads(structure), "", by_path)
     return tree
 
 
 def _describe(node: Node, path: str, tensors: dict[str, Tensor]) -> Any:
-    """JSON for a node: dicts as they are, ["list", ...] for a list, ["tensor"] for one that goes to `tensors`."""
+    """JSON for a node: dicts as they are, ["list", ...] for a list, ["tensor"] for one
+    that goes to `tensors`.
+    """
     if isinstance(node, Tensor):
         tensors[path] = _plain(node, path)
         return ["tensor"]
     if isinstance(node, Mapping):
         return {key: _describe(child, _below(path, key), tensors) for key, child in node.items()}
     if isinstance(node, list):
-        return ["list", *(_describe(child, _below(path, str(i)), tensors) for i, child in enumerate(node))]
+        return [
+            "list",
+            *(_describe(child, _below(path, str(i)), tensors) for i, child in enumerate(node)),
+        ]
     if node is None or type(node) in (bool, int, float, str):
         return node
-    raise TypeError(f"{path}: a checkpoint holds tensors, numbers, text, lists and dicts, not {type(node).__name__}")
+    raise TypeError(
+        f"{path}: a checkpoint holds tensors, numbers, text, lists and dicts, not "
+        f"{type(node).__name__}"
+    )
 
 
 def _rebuild(node: Any, path: str, tensors: Mapping[str, Tensor]) -> Any:
@@ -134,35 +160,59 @@ def _rebuild(node: Any, path: str, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def _below(path: str, key: str) -> str:
-    """The path of a child; a key's own slashes are escaped as in JSON pointers, so two paths never meet."""
+    """The path of a child; a key's own slashes are escaped as in JSON pointers, so two
+    paths never meet.
+    """
     if not isinstance(key, str):
-        raise TypeError(f"{path}: the keys of a checkpoint are text, not {type(key).__name__} ({key!r})")
+        raise TypeError(
+            f"{path}: the keys of a checkpoint are text, not {type(key).__name__} ({key!r})"
+        )
     return f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
 
 
 def _plain(tensor: Tensor, path: str) -> Tensor:
     if tensor.layout is not torch.strided or tensor.is_complex() or tensor.is_quantized:
-        raise TypeError(f"{path}: a checkpoint holds dense real tensors, not {tensor.dtype} with {tensor.layout}")
+        raise TypeError(
+            f"{path}: a checkpoint holds dense real tensors, not {tensor.dtype} with "
+            f"{tensor.layout}"
+        )
     # Always a copy: safetensors refuses tensors that share memory, such as tied weights.
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _write(
-    draft: Path, round: int, shared: Tree, clients: Mapping[int, Tree], older: Path, reusable: Mapping[str, Entry]
+    draft: Path,
+    round: int,
+    shared: Tree,
+    clients: Mapping[int, Tree],
+    older: Path,
+    reusable: Mapping[str, Entry],
 ) -> None:
     draft.mkdir()  # fails where there is a link of that name
     (draft / "clients").mkdir()
-    written, linked, shards = _write_tree(draft, "shared", shared), dict[str, Entry](), shards_of(clients)
+    written, linked, shards = (
+        _write_tree(draft, "shared", shared),
+        dict[str, Entry](),
+        shards_of(clients),
+    )
     for stem, ids in shards.items():
-        same = _link(draft, older, {name: reusable[name] for name in _files(stem) if name in reusable})
+        same = _link(
+            draft, older, {name: reusable[name] for name in _files(stem) if name in reusable}
+        )
         linked |= same
         written |= {} if same else _write_tree(draft, stem, tree_of(clients, ids))
     counts = {stem: len(ids) for stem, ids in shards.items()}
     kind = PACKED if isinstance(clients, ShardedState) else FORMAT
     manifest = {"format": kind, "round": round, "clients": counts, "files": {**linked, **written}}
     (draft / "manifest.json").write_bytes(_seal(manifest))
-    for path in [*(draft / name for name in written), draft / "manifest.json", draft / "clients", draft]:
-        sync(path)  # after all writes, so that the disk can take them together; linked files are there already
+    for path in [
+        *(draft / name for name in written),
+        draft / "manifest.json",
+        draft / "clients",
+        draft,
+    ]:
+        # after all writes, so that the disk can take them together; linked files are there already
+        sync(path)
 
 
 def _write_tree(draft: Path, stem: str, tree: Tree) -> dict[str, Entry]:
@@ -173,7 +223,9 @@ def _write_tree(draft: Path, stem: str, tree: Tree) -> dict[str, Entry]:
 
 
 def _link(draft: Path, older: Path, entries: dict[str, Entry]) -> dict[str, Entry]:
-    """Share files of an older checkpoint; nothing where the disk cannot, so that they are written instead."""
+    """Share files of an older checkpoint; nothing where the disk cannot, so that they
+    are written instead.
+    """
     try:
         for name in entries:
             os.link(older / name, draft / name)
@@ -187,9 +239,11 @@ def _link(draft: Path, older: Path, entries: dict[str, Entry]) -> dict[str, Entr
 def _reusable(
     root: Path, round: int, clients: Mapping[int, Tree], changed: Collection[int] | None
 ) -> tuple[Path, dict[str, Entry]]:
-    """The checkpoint *before* the previous one, and those of its files whose clients have not changed since.
+    """The checkpoint *before* the previous one, and those of its files whose clients have not
+    changed since.
 
-    Neighbouring checkpoints thus never share a file, and damage to one file always leaves a whole checkpoint.
+    Neighbouring checkpoints thus never share a file, and damage to one file always leaves a whole
+    checkpoint.
     """
     folders = [folder for number, folder in _folders(root) if number < round][:2]
     if changed is None or len(folders) < 2:
@@ -199,14 +253,24 @@ def _reusable(
     except CheckpointError:
         return root, {}
     touched = {stem_of(client) for client in changed}
-    there = [stem for stem, ids in shards_of(clients).items() if previous["clients"].get(stem) == len(ids)]
+    there = [
+        stem
+        for stem, ids in shards_of(clients).items()
+        if previous["clients"].get(stem) == len(ids)
+    ]
     old, new = older["files"], previous["files"]
-    same = [stem for stem in there if stem not in touched and all(old.get(n) == new[n] for n in _files(stem))]
+    same = [
+        stem
+        for stem in there
+        if stem not in touched and all(old.get(n) == new[n] for n in _files(stem))
+    ]
     return folders[1], {name: old[name] for stem in same for name in _files(stem)}
 
 
 def _put_in_place(draft: Path, folder: Path) -> None:
-    """Rename the finished draft; a folder of the same round stays readable under another name until then."""
+    """Rename the finished draft; a folder of the same round stays readable under
+    another name until then.
+    """
     if folder.exists():
         replaced = folder.with_name(f".old-{folder.name}")
         shutil.rmtree(replaced, ignore_errors=True)
@@ -216,7 +280,9 @@ def _put_in_place(draft: Path, folder: Path) -> None:
 
 
 def _prune(root: Path, round: int, keep: int, best_round: int | None) -> None:
-    """Keep the last few rounds and the best one; later rounds belong to a future that was given up."""
+    """Keep the last few rounds and the best one; later rounds belong to a future that
+    was given up.
+    """
     numbers = sorted({number for number, _ in _folders(root) if number <= round})
     kept = {*numbers[-keep:], best_round}
     for number, folder in _folders(root):
@@ -227,7 +293,9 @@ def _prune(root: Path, round: int, keep: int, best_round: int | None) -> None:
 
 
 def _remove_leftovers(root: Path) -> None:
-    """Remove what a killed process left half-written; another process that is alive keeps its own."""
+    """Remove what a killed process left half-written; another process that is alive
+    keeps its own.
+    """
     for path in root.iterdir():
         match = LEFTOVER_NAME.fullmatch(path.name)
         if match and (int(match[1]) == os.getpid() or not alive(int(match[1]))):
@@ -237,8 +305,12 @@ def _remove_leftovers(root: Path) -> None:
 def _folders(root: Path) -> list[tuple[int, Path]]:
     """(round, folder) of all checkpoints, the newest first."""
     names = [path.name for path in root.iterdir()] if root.is_dir() else []
-    numbered = [(int(match[1]), root / match[0]) for name in names if (match := FOLDER_NAME.fullmatch(name))]
-    return sorted(numbered, key=lambda item: (item[0], not item[1].name.startswith(".old-")), reverse=True)
+    numbered = [
+        (int(match[1]), root / match[0]) for name in names if (match := FOLDER_NAME.fullmatch(name))
+    ]
+    return sorted(
+        numbered, key=lambda item: (item[0], not item[1].name.startswith(".old-")), reverse=True
+    )
 
 
 def _seal(manifest: Mapping[str, Any]) -> bytes:
@@ -259,7 +331,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder.name}: manifest.json is damaged")
     if manifest["format"][0] > PACKED[0]:
         raise NewerFormat(
-            f"{folder} has checkpoint format {manifest['format'][0]}; this version reads up to {PACKED[0]}",
+            f"{folder} has checkpoint format {manifest['format'][0]}; this version reads up to "
+            f"{PACKED[0]}",
             fix="update fedblocks",
         )
     return manifest
@@ -270,9 +343,13 @@ def _read_verified(folder: Path, name: str, entry: Entry | None) -> bytes:
     if entry is None:
         raise CheckpointError(f"{folder.name}: {name} is not in the manifest")
     if len(content) != entry["size"]:
-        raise CheckpointError(f"{folder.name}: {name} has {len(content)} bytes, not {entry['size']}")
+        raise CheckpointError(
+            f"{folder.name}: {name} has {len(content)} bytes, not {entry['size']}"
+        )
     if sha256(content).hexdigest() != entry["sha256"]:
-        raise CheckpointError(f"{folder.name}: {name} is damaged (its SHA-256 differs from the manifest's)")
+        raise CheckpointError(
+            f"{folder.name}: {name} is damaged (its SHA-256 differs from the manifest's)"
+        )
     return content
 
 

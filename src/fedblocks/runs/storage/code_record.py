@@ -1,4 +1,6 @@
-"""Which code of the user's a run needs: written to its folder, and asked for by name where it is missing."""
+"""Which code of the user's a run needs: written to its folder, and asked for by name
+where it is missing.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _INSTALLED = [Path(sysconfig.get_paths()[key]) for key in ("stdlib", "purelib", 
 
 
 def entries_of(table: Mapping[str, Any]) -> list[Entry]:
-    """What a configuration needs that is not ours: its program, or files and packages that define what it names."""
+    """What a configuration needs that is not ours: its program, or files and packages
+    that define what it names.
+    """
     if table.get("data", {}).get("name") == PYTHON:
         return [_program()]
     entries = [_entry(kind, name) for kind, name in names_in(table) if name in kinds()[kind]]
@@ -52,7 +56,11 @@ def read_entries(folder: Path) -> list[Entry]:
 def names_in(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Kind and name of what a configuration names, each once."""
     tables = [table, *table.get("groups", {}).values()]
-    named = [(kind, one.get(kind, {}).get("name")) for one in tables for kind in ("data", "net", "method")]
+    named = [
+        (kind, one.get(kind, {}).get("name"))
+        for one in tables
+        for kind in ("data", "net", "method")
+    ]
     yield from dict.fromkeys((kind, name) for kind, name in named if name is not None)
 
 
@@ -69,26 +77,41 @@ def require_names(config: Config, folder: Path) -> None:
 def require_objects(folder: Path) -> UserError:
     """The error for a run of objects that nobody has handed over."""
     fix = f"{what_to_add(read_entries(folder), PROGRAM)}; in Python, give the same method and data"
-    return UserError(f"{folder} was started by a Python program, which made its net and its data", fix)
+    return UserError(
+        f"{folder} was started by a Python program, which made its net and its data", fix
+    )
 
 
 def warnings(folder: Path, code: Code) -> list[str]:
     """What differs between the code that was read and that which a run was started with."""
-    before = {Path(entry["file"]).name: entry for entry in read_entries(folder) if "sha256" in entry}
-    changed = [name for name, digest in code.hashes if name in before and before[name]["sha256"] != digest]
-    return [f"{name} is not as it was when the run was started (its SHA-256 differs)" for name in changed]
+    before = {
+        Path(entry["file"]).name: entry for entry in read_entries(folder) if "sha256" in entry
+    }
+    changed = [
+        name for name, digest in code.hashes if name in before and before[name]["sha256"] != digest
+    ]
+    return [
+        f"{name} is not as it was when the run was started (its SHA-256 differs)"
+        for name in changed
+    ]
 
 
 def what_to_add(entries: list[Entry], what: str) -> str:
     """What makes something known that a run needs."""
-    entry = next((one for one in entries if one["defines"] == what), None) or next(iter(entries), None)
+    entry = next((one for one in entries if one["defines"] == what), None) or next(
+        iter(entries), None
+    )
     if entry is None:
         return f"add --code FILE (the Python file that defines {what}; the run does not say which)"
     if "package" in entry:
         return f"install {entry['package']} (the package that defines {what})"
     if "file" not in entry:
         return "it was started in a notebook or a session without a file: go on there"
-    role = entry["defines"] if entry["defines"] == PROGRAM else f"the file that defines {entry['defines']}"
+    role = (
+        entry["defines"]
+        if entry["defines"] == PROGRAM
+        else f"the file that defines {entry['defines']}"
+    )
     return f"add --code {entry['file']} ({role}, recorded with SHA-256 {entry['sha256'][:12]}...)"
 
 
@@ -98,14 +121,22 @@ def _entry(kind: str, name: str) -> Entry | None:
     if isinstance(known, Named) and (package := known.package_of(name)) is not None:
         return {"defines": what, "package": package}
     file = _file_of(known[name])
-    return None if file is None or file.is_relative_to(_OURS) else {"defines": what, **_describe_file(file)}
+    return (
+        None
+        if file is None or file.is_relative_to(_OURS)
+        else {"defines": what, **_describe_file(file)}
+    )
 
 
 def _program() -> Entry:
     """The program that is running; in a notebook there is no file."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     path = Path(file).resolve() if file else None
-    is_program = path is not None and path.is_file() and not any(path.is_relative_to(one) for one in _INSTALLED)
+    is_program = (
+        path is not None
+        and path.is_file()
+        and not any(path.is_relative_to(one) for one in _INSTALLED)
+    )
     return {"defines": PROGRAM, **(_describe_file(path) if path is not None and is_program else {})}
 
 

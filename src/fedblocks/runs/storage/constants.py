@@ -1,4 +1,6 @@
-"""The constants of a run's nets: written when it starts, and put back whenever its models are used again."""
+"""The constants of a run's nets: written when it starts, and put back whenever its
+models are used again.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ FILE = "constants.safetensors"
 
 def store_constants(folder: Path, methods: Mapping[str, Method]) -> None:
     """Write them once; a run whose nets have none has no such file."""
-    tensors = {f"{group}/{name}": v.contiguous() for group, one in methods.items() for name, v in _of(one).items()}
+    tensors = {
+        f"{group}/{name}": v.contiguous()
+        for group, one in methods.items()
+        for name, v in _of(one).items()
+    }
     if not tensors or (folder / FILE).exists():
         return
     draft = folder / f".{FILE}.tmp"
@@ -34,10 +40,14 @@ def restore_constants(folder: Path, methods: Mapping[str, Method]) -> None:
     try:
         tensors = safetensors.torch.load_file(folder / FILE)
     except (safetensors.SafetensorError, OSError) as error:
-        raise CheckpointError(f"cannot read {folder / FILE}: {error}", "restore the file from a copy") from error
+        raise CheckpointError(
+            f"cannot read {folder / FILE}: {error}", "restore the file from a copy"
+        ) from error
     for group, method in methods.items():
         start = f"{group}/"
-        method.net.set_constants({k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)})
+        method.net.set_constants(
+            {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+        )
 
 
 def _of(method: Method) -> Params:

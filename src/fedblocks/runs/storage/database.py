@@ -11,15 +11,21 @@ from pathlib import Path
 from fedblocks.core.errors import RunFolderError
 
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-RESTORE = "restore the file from a copy, or start the run again in a new folder: without its record it cannot go on"
+RESTORE = (
+    "restore the file from a copy, or start the run again in a new folder: without its "
+    "record it cannot go on"
+)
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """A connection to an existing file; one that only reads where the folder cannot be written."""
     mode = "rw"
     if not os.access(path.parent, os.W_OK):
-        mode = "ro" if path.with_name(path.name + "-wal").exists() else "ro&immutable=1"  # WAL wants side files
-    db = sqlite3.connect(f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=30, isolation_level=None)
+        # WAL wants side files
+        mode = "ro" if path.with_name(path.name + "-wal").exists() else "ro&immutable=1"
+    db = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=30, isolation_level=None
+    )
     db.execute("PRAGMA synchronous = FULL")  # on the disk before the checkpoint of the round is
     db.execute("PRAGMA foreign_keys = ON")
     return db
@@ -33,7 +39,8 @@ def readable_errors(path: Path) -> Iterator[None]:
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise  # a mistake of the program, not of the disk
     except (sqlite3.DatabaseError, OSError) as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE:  # the lowest byte is the kind of error
+        # the lowest byte is the kind of error
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE:
             raise RunFolderError(f"the record {path} is damaged: {error}", RESTORE) from error
         fix = "check that the disk has space and the folder can be written, then resume"
         raise RunFolderError(f"cannot use the record {path}: {error}", fix) from error

@@ -1,4 +1,6 @@
-"""What a run ran on, without host or user names; and the few things that it asks of the operating system."""
+"""What a run ran on, without host or user names; and the few things that it asks of the
+operating system.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,12 @@ def environment() -> dict[str, Any]:
         "cpu": _cpu_name(),
         "cpu_count": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] or ["cpu"],
+        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        or ["cpu"],
         "cuda": torch.version.cuda,
-        "versions": {name: _version(name) for name in ("fedblocks", "torch", "numpy", "safetensors")},
+        "versions": {
+            name: _version(name) for name in ("fedblocks", "torch", "numpy", "safetensors")
+        },
         "git": commit_around(Path.cwd()),
         "command": [Path(sys.argv[0]).name, *(without_home(argument) for argument in sys.argv[1:])],
     }
@@ -48,7 +53,9 @@ def alive(pid: int) -> bool:
 
 
 def started(pid: int) -> str:
-    """When a process started, in clock ticks since boot: tells it from a later one with the same id ("" if unknown)."""
+    """When a process started, in clock ticks since boot: tells it from a later one with
+    the same id ("" if unknown).
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

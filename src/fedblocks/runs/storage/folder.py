@@ -1,4 +1,6 @@
-"""A run is a folder: its configuration, what it ran on, its record and its checkpoints; one process may write it."""
+"""A run is a folder: its configuration, what it ran on, its record and its checkpoints;
+one process may write it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ BEFORE_CONFIG = {LOCK, *WRITTEN[:-1], *(f".{name}.tmp" for name in WRITTEN)} | S
 
 
 class RunFolder:
-    """One run on disk; `create` and `claim` take the right to write, `close` or the process's end gives it back."""
+    """One run on disk; `create` and `claim` take the right to write, `close` or the
+    process's end gives it back.
+    """
 
     def __init__(self, path: Path, config: dict[str, Any], store: RunStore) -> None:
         self.path = path
@@ -37,21 +41,28 @@ class RunFolder:
         self._lock: int | None = None
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> RunFolder:
-        """A new run, ready to be written; config.toml is written last, so a folder that has one is whole."""
+    def create(
+        cls, path: Path, config: Mapping[str, Any], environment: Mapping[str, Any]
+    ) -> RunFolder:
+        """A new run, ready to be written; config.toml is written last, so a folder that
+        has one is whole.
+        """
         config_text, code_text = tomli_w.dumps(config), code_record.text_of(config)
         try:
             path.mkdir(parents=True, exist_ok=True)
             _refuse_used(path)
             lock = _take_lock(path)
             try:
-                store = _fill(path, config_text, code_text, json.dumps(environment, indent=2, sort_keys=True))
+                store = _fill(
+                    path, config_text, code_text, json.dumps(environment, indent=2, sort_keys=True)
+                )
             except BaseException:
                 os.close(lock)
                 raise
         except OSError as error:
             raise RunFolderError(
-                f"cannot write the run folder {path}: {error.strerror or error}", "choose another folder with --out"
+                f"cannot write the run folder {path}: {error.strerror or error}",
+                "choose another folder with --out",
             ) from error
         folder = cls(path, _read_config(path), store)
         folder._lock = lock
@@ -88,7 +99,9 @@ class RunFolder:
     def environment(self) -> dict[str, Any]:
         """What the run was started on."""
         try:
-            table: dict[str, Any] = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
+            table: dict[str, Any] = json.loads(
+                (self.path / ENVIRONMENT).read_text(encoding="utf-8")
+            )
         except (OSError, ValueError) as error:
             message = f"cannot read {self.path / ENVIRONMENT}: {error}"
             raise RunFolderError(message, "restore the file from a copy") from error
@@ -96,7 +109,9 @@ class RunFolder:
 
     @property
     def status(self) -> str:
-        """running, finished, interrupted or failed; a run whose process was killed counts as interrupted."""
+        """running, finished, interrupted or failed; a run whose process was killed
+        counts as interrupted.
+        """
         status = self.store.meta("status") or "interrupted"
         return "interrupted" if status == "running" and _writer(self.path) is None else status
 
@@ -106,7 +121,9 @@ class RunFolder:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that readers, and a kill, find the old content or the new, never half of it."""
+    """Write a file so that readers, and a kill, find the old content or the new, never
+    half of it.
+    """
     draft = path.with_name(f".{path.name}.tmp")
     write_new(draft, text)
     sync(draft)
@@ -126,12 +143,15 @@ def _fill(path: Path, config: str, code: str | None, environment: str) -> RunSto
 
 
 def _take_lock(path: Path) -> int:
-    """The descriptor of the locked file; the system drops the lock when the process ends, however it ends."""
+    """The descriptor of the locked file; the system drops the lock when the process
+    ends, however it ends.
+    """
     try:
         lock = open_for_locking(path / LOCK)
     except OSError as error:
         raise RunFolderError(
-            f"cannot write the run folder {path}: {error.strerror}", "make it writable, or copy the run elsewhere"
+            f"cannot write the run folder {path}: {error.strerror}",
+            "make it writable, or copy the run elsewhere",
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,7 +159,8 @@ def _take_lock(path: Path) -> int:
         os.close(lock)
         writer = _writer(path)
         raise RunFolderError(
-            f"{path} is being written by {'another process' if writer is None else f'process {writer}'}",
+            f"{path} is being written by "
+            f"{'another process' if writer is None else f'process {writer}'}",
             "wait until it ends or stop it, then resume",
         ) from error
     os.truncate(lock, 0)
@@ -148,7 +169,9 @@ def _take_lock(path: Path) -> int:
 
 
 def _writer(path: Path) -> int | None:
-    """The process that writes the run, if it is alive; one with the same id that started later is another."""
+    """The process that writes the run, if it is alive; one with the same id that
+    started later is another.
+    """
     if not (path / LOCK).is_file():  # a pipe would keep its reader waiting
         return None
     try:
@@ -160,24 +183,33 @@ def _writer(path: Path) -> int | None:
 
 
 def _refuse_used(path: Path) -> None:
-    """Refuse a folder with anything in it, but for what a run killed while it was being created has left."""
+    """Refuse a folder with anything in it, but for what a run killed while it was being
+    created has left.
+    """
     names = {entry.name for entry in path.iterdir()}
     if CONFIG in names:
         fix = f"continue it with `fedblocks resume {path}`, or choose another folder with --out"
         raise RunFolderError(f"{path} already holds a run", fix)
     if names - BEFORE_CONFIG:
-        raise RunFolderError(f"{path} is not empty and not a run", "choose another folder with --out")
+        raise RunFolderError(
+            f"{path} is not empty and not a run", "choose another folder with --out"
+        )
 
 
 def _refuse_no_run(path: Path) -> None:
     fix = "name a folder that `fedblocks run --out FOLDER` made"
     if not path.is_dir():
-        raise RunFolderError(f"{path} is not a folder" if path.exists() else f"{path} does not exist", fix)
+        raise RunFolderError(
+            f"{path} is not a folder" if path.exists() else f"{path} does not exist", fix
+        )
     names = {entry.name for entry in path.iterdir()}
     if not names:
         raise RunFolderError(f"{path} is empty, not a run", fix)
     if CONFIG not in names and STORE in names and names <= BEFORE_CONFIG:
-        raise RunFolderError(f"{path} is a run that was stopped before it began", "start it again with the same --out")
+        raise RunFolderError(
+            f"{path} is a run that was stopped before it began",
+            "start it again with the same --out",
+        )
     if not {CONFIG, STORE} <= names:
         missing = " and ".join(sorted({CONFIG, STORE} - names))
         raise RunFolderError(f"{path} is not a run: it has no {missing}", fix)
@@ -187,4 +219,6 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunFolderError(f"cannot read {path / CONFIG}: {error}", "restore the file from a copy") from error
+        raise RunFolderError(
+            f"cannot read {path / CONFIG}: {error}", "restore the file from a copy"
+        ) from error

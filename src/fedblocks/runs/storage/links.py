@@ -1,4 +1,6 @@
-"""Nothing is written through a link: one in a stranger's run folder could lead to any file of the user's."""
+"""Nothing is written through a link: one in a stranger's run folder could lead to any
+file of the user's.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ def refuse_links(folder: Path, names: Collection[str] | None = None) -> None:
 
 def refusal(link: Path) -> RunFolderError:
     """Return the error for a link where a file or folder of a run should be."""
-    fix = f"if you trust what it leads to, copy the run without links: cp -RL {link.parent} NEW_FOLDER"
+    fix = (
+        f"if you trust what it leads to, copy the run without links: cp -RL {link.parent} "
+        f"NEW_FOLDER"
+    )
     return RunFolderError(f"{link} is a link; files of a run are never written through links", fix)
 
 

@@ -1,4 +1,6 @@
-"""The record of a run in SQLite: one transaction a round, so that a kill leaves whole rounds only."""
+"""The record of a run in SQLite: one transaction a round, so that a kill leaves whole
+rounds only.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,16 @@ SCHEMA = """
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, seconds REAL NOT NULL, clients INTEGER NOT NULL,
     bytes_down INTEGER NOT NULL, bytes_up INTEGER NOT NULL, started_at TEXT NOT NULL);
 CREATE TABLE client_metrics (round INTEGER NOT NULL REFERENCES rounds ON DELETE CASCADE,
-    part TEXT NOT NULL CHECK (part IN ('train', 'validation', 'test', 'unseen')), view TEXT NOT NULL,
-    client INTEGER NOT NULL, correct REAL NOT NULL, examples REAL NOT NULL, loss REAL, extra TEXT NOT NULL,
+    part TEXT NOT NULL CHECK (part IN ('train', 'validation', 'test', 'unseen')),
+    view TEXT NOT NULL, client INTEGER NOT NULL, correct REAL NOT NULL,
+    examples REAL NOT NULL, loss REAL, extra TEXT NOT NULL,
     PRIMARY KEY (round, part, view, client)) WITHOUT ROWID;
 CREATE TABLE means (round INTEGER NOT NULL REFERENCES rounds ON DELETE CASCADE,
     part TEXT NOT NULL, view TEXT NOT NULL, clients INTEGER NOT NULL, accuracy REAL NOT NULL,
     PRIMARY KEY (round, part, view)) WITHOUT ROWID;
 CREATE TABLE traffic (round INTEGER NOT NULL REFERENCES rounds ON DELETE CASCADE,
-    client INTEGER NOT NULL, block TEXT NOT NULL, direction TEXT NOT NULL CHECK (direction IN ('down', 'up')),
+    client INTEGER NOT NULL, block TEXT NOT NULL,
+    direction TEXT NOT NULL CHECK (direction IN ('down', 'up')),
     bytes INTEGER NOT NULL, PRIMARY KEY (round, client, block, direction)) WITHOUT ROWID;
 CREATE TABLE refusals (round INTEGER NOT NULL REFERENCES rounds ON DELETE CASCADE,
     client INTEGER NOT NULL, reason TEXT NOT NULL, detail TEXT NOT NULL);
@@ -138,12 +142,17 @@ class RunStore:
         self._db.close()
 
     def record_round(self, *records: RoundRecord) -> None:
-        """Store a round, or several in a row, all or nothing, in place of these and later ones, which are redone."""
+        """Store a round, or several in a row, all or nothing, in place of these and
+        later ones, which are redone.
+        """
         by_round = [(record.round, _tables(record)) for record in records]
         with self._transaction():
-            self._db.execute("DELETE FROM rounds WHERE round >= ?", (records[0].round,))  # rows elsewhere go with it
+            # rows elsewhere go with it
+            self._db.execute("DELETE FROM rounds WHERE round >= ?", (records[0].round,))
             for table in by_round[0][1]:
-                self._insert(table, ((round, *row) for round, tables in by_round for row in tables[table]))
+                self._insert(
+                    table, ((round, *row) for round, tables in by_round for row in tables[table])
+                )
 
     def note(self, text: str, level: Literal["info", "warning"] = "info") -> None:
         """Add a note about the run as a whole; it stays when rounds are redone."""
@@ -166,34 +175,50 @@ class RunStore:
         return round
 
     def best_round(self, part: Part = "validation", view: str = "personal") -> int | None:
-        """The round with the highest mean accuracy over clients, the first among equals; never chosen on test data."""
+        """The round with the highest mean accuracy over clients, the first among
+        equals; never chosen on test data.
+        """
         if part not in ("validation", "train"):
             fix = 'choose it on "validation" and report the test accuracy of that round'
-            raise UserError(f"the best round is never chosen on {part} data: that would flatter the run", fix)
+            raise UserError(
+                f"the best round is never chosen on {part} data: that would flatter the run", fix
+            )
         best = "SELECT round FROM means WHERE part = ? AND view = ? ORDER BY accuracy DESC, round"
         round: int | None = self._first(best, part, view)
         return round
 
     def metrics(self, part: Part, view: str, round: int | None = None) -> list[dict[str, Any]]:
-        """One dict for each evaluated client, of all rounds or of one, in the order of rounds and clients."""
+        """One dict for each evaluated client, of all rounds or of one, in the order of
+        rounds and clients.
+        """
         query = """SELECT round, client, correct, examples, loss, extra FROM client_metrics
             WHERE round BETWEEN ? AND ? AND part = ? AND view = ? ORDER BY round, client"""
         rows = self.rows(query, *((0, 2**62) if round is None else (round, round)), part, view)
         for row in rows:
-            row["loss"] = math.nan if row["loss"] is None else row["loss"]  # SQLite keeps NaN as NULL
+            # SQLite keeps NaN as NULL
+            row["loss"] = math.nan if row["loss"] is None else row["loss"]
             row["extra"] = json.loads(row["extra"])
         return rows
 
     def accuracies(self, round: int, part: Part, view: str) -> dict[int, float]:
-        """The accuracy of every client that had examples; also the `reference` for another run's summary."""
+        """The accuracy of every client that had examples; also the `reference` for
+        another run's summary.
+        """
         rows = self.metrics(part, view, round)
-        return {row["client"]: row["correct"] / row["examples"] for row in rows if row["examples"] > 0}
+        return {
+            row["client"]: row["correct"] / row["examples"] for row in rows if row["examples"] > 0
+        }
 
-    def summary(self, round: int, part: Part, view: str, reference: Reference | None = None) -> Summary:
+    def summary(
+        self, round: int, part: Part, view: str, reference: Reference | None = None
+    ) -> Summary:
         """One evaluation in a few numbers; `summarise` says what each one is."""
         rows = self.metrics(part, view, round)
         if not any(row["examples"] > 0 for row in rows):
-            raise UserError(f"round {round} has no {part} evaluation of the {view} model", "choose an evaluated round")
+            raise UserError(
+                f"round {round} has no {part} evaluation of the {view} model",
+                "choose an evaluated round",
+            )
         return summarise(rows, reference)
 
     def rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
@@ -208,7 +233,9 @@ class RunStore:
         return next(iter(rows[0].values())) if rows else None
 
     def _insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
-        marks = ", ".join("?" for _ in self._db.execute(f"SELECT * FROM {table} LIMIT 0").description)
+        marks = ", ".join(
+            "?" for _ in self._db.execute(f"SELECT * FROM {table} LIMIT 0").description
+        )
         self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
 
     @contextmanager
@@ -225,12 +252,13 @@ class RunStore:
 
 
 def summarise(rows: Sequence[Mapping[str, Any]], reference: Reference | None) -> Summary:
-    """Accuracy over the clients that have examples, in numbers that do not depend on the order of the rows.
+    """Accuracy over the clients that have examples, in numbers that do not depend on the order of
+    the rows.
 
-    mean: every client counts the same. weighted: every example counts the same. bottom_decile: the accuracy that a
-    tenth of the clients stay below, `sorted(accuracies)[clients // 10]`. worst: the lowest. std: over clients,
-    dividing by their number. loss: mean over examples. share_below_reference: share of clients strictly below
-    their own accuracy in the reference.
+    mean: every client counts the same. weighted: every example counts the same. bottom_decile: the
+    accuracy that a tenth of the clients stay below, `sorted(accuracies)[clients // 10]`. worst: the
+    lowest. std: over clients, dividing by their number. loss: mean over examples.
+    share_below_reference: share of clients strictly below their own accuracy in the reference.
     """
     rows = [row for row in rows if row["examples"] > 0]
     accuracy = {row["client"]: row["correct"] / row["examples"] for row in rows}
@@ -253,21 +281,34 @@ def summarise(rows: Sequence[Mapping[str, Any]], reference: Reference | None) ->
 def _share_below(accuracy: Mapping[int, float], reference: Reference) -> float:
     missing = sorted(accuracy.keys() - reference.keys())
     if missing:
-        message = f"the reference run lacks {len(missing)} of {len(accuracy)} clients, such as client {missing[0]}"
-        raise UserError(message, "compare runs on the same federation and the same part of the data")
+        message = (
+            f"the reference run lacks {len(missing)} of {len(accuracy)} clients, such as "
+            f"client {missing[0]}"
+        )
+        raise UserError(
+            message, "compare runs on the same federation and the same part of the data"
+        )
     return sum(value < reference[client] for client, value in accuracy.items()) / len(accuracy)
 
 
 def _tables(record: RoundRecord) -> dict[str, Iterable[Sequence[Any]]]:
-    """The rows of each table, less the round; numpy's numbers, which SQLite would keep as bytes, become Python's."""
+    """The rows of each table, less the round; numpy's numbers, which SQLite would keep
+    as bytes, become Python's.
+    """
     sent = (record.sent("down"), record.sent("up"))
     return {
         "rounds": [(float(record.seconds), int(record.clients), *sent, record.started_at)],
-        "client_metrics": ((*m[:2], int(m[2]), *map(float, m[3:6]), json.dumps(m.extra or {})) for m in record.metrics),
+        "client_metrics": (
+            (*m[:2], int(m[2]), *map(float, m[3:6]), json.dumps(m.extra or {}))
+            for m in record.metrics
+        ),
         "means": _means(record.metrics),
         "traffic": ((int(t.client), t.block, t.direction, int(t.bytes)) for t in record.traffic),
         "refusals": ((int(r.client), r.reason, r.detail) for r in record.refusals),
-        "snapshots": ((s.name, int(s.client), json.dumps([float(n) for n in s.numbers])) for s in record.snapshots),
+        "snapshots": (
+            (s.name, int(s.client), json.dumps([float(n) for n in s.numbers]))
+            for s in record.snapshots
+        ),
         "notes": ((now(), note.level, note.text) for note in record.notes),
     }
 
@@ -276,4 +317,7 @@ def _means(metrics: Iterable[ClientMetric]) -> list[tuple[str, str, int, float]]
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in (row for row in metrics if row.examples > 0):
         groups[row.part, row.view].append(float(row.correct) / float(row.examples))
-    return [(part, view, len(values), math.fsum(values) / len(values)) for (part, view), values in groups.items()]
+    return [
+        (part, view, len(values), math.fsum(values) / len(values))
+        for (part, view), values in groups.items()
+    ]

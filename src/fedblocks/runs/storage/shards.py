@@ -1,4 +1,6 @@
-"""How a checkpoint divides what clients keep into files: neighbours together, packed once there are many."""
+"""How a checkpoint divides what clients keep into files: neighbours together, packed
+once there are many.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ PACKS = "packs"  # the key of a packed shard; others have client numbers as keys
 def shards_of(clients: Mapping[int, Any]) -> dict[str, Sequence[int]]:
     """File stem -> the clients in it, ascending."""
     if isinstance(clients, ShardedState):
-        return {stem_of(number * CLIENTS_PER_SHARD): clients.members(number) for number in clients.shards}
+        return {
+            stem_of(number * CLIENTS_PER_SHARD): clients.members(number)
+            for number in clients.shards
+        }
     return {stem: list(ids) for stem, ids in groupby(sorted(clients), stem_of)}
 
 
@@ -31,16 +36,28 @@ def tree_of(clients: Mapping[int, Any], ids: Sequence[int]) -> dict[str, Any]:
     if not isinstance(clients, ShardedState):
         return {str(client): clients[client] for client in ids}
     packs = clients.shards[ids[0] // CLIENTS_PER_SHARD]
-    return {PACKS: {str(n): {"ids": torch.tensor(p.ids), "blocks": p.blocks} for n, p in enumerate(packs)}}
+    return {
+        PACKS: {
+            str(n): {"ids": torch.tensor(p.ids), "blocks": p.blocks} for n, p in enumerate(packs)
+        }
+    }
 
 
-def clients_of(counts: Mapping[str, int], tree: Callable[[str], dict[str, Any]]) -> Mapping[int, dict[str, Any]]:
-    """All clients by number, ascending; many are packed shard by shard, or their names alone would fill the memory."""
+def clients_of(
+    counts: Mapping[str, int], tree: Callable[[str], dict[str, Any]]
+) -> Mapping[int, dict[str, Any]]:
+    """All clients by number, ascending; many are packed shard by shard, or their names
+    alone would fill the memory.
+    """
     trees = (tree(stem) for stem in sorted(counts, key=lambda stem: int(stem.rpartition("/")[2])))
     shards = [_shard(contents) for contents in trees] if sum(counts.values()) >= MANY else None
     if shards is not None:
         return ShardedState({shard[0].ids[0] // CLIENTS_PER_SHARD: shard for shard in shards})
-    return {client: state for contents in trees for client, state in sorted(_by_client(contents).items())}
+    return {
+        client: state
+        for contents in trees
+        for client, state in sorted(_by_client(contents).items())
+    }
 
 
 def _shard(tree: Mapping[str, Any]) -> Shard:

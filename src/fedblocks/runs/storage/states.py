@@ -23,7 +23,11 @@ def shared_tree(state: State) -> Tree:
 def client_trees(state: State) -> Mapping[int, Tree]:
     """What belongs to each client."""
     packed = isinstance(state.private, ShardedState)  # in order already
-    return state.private if packed else {client: state.private[client] for client in sorted(state.private)}
+    return (
+        state.private
+        if packed
+        else {client: state.private[client] for client in sorted(state.private)}
+    )
 
 
 def state_of(loaded: Loaded, device: torch.device | str) -> State:
@@ -36,8 +40,9 @@ def state_of(loaded: Loaded, device: torch.device | str) -> State:
 def settled(state: State) -> State:
     """The server's numbers in memory of their own, laid out as a checkpoint would bring them back.
 
-    Sums over tensors with other strides can differ in the last bit; so a resumed run and an uninterrupted one agree.
-    What clients keep is copied to the stack of the next round anyway, and may lie as it does.
+    Sums over tensors with other strides can differ in the last bit; so a resumed run and an
+    uninterrupted one agree. What clients keep is copied to the stack of the next round anyway, and
+    may lie as it does.
     """
     memory = {name: _lay_out(blocks) for name, blocks in state.memory.items()}
     return replace(state, server=_lay_out(state.server), memory=memory)
