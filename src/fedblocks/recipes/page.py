@@ -13,7 +13,7 @@ HEAD = """# Published tables and figures, repeated
 Made by `docs/generate.py` from `results/*.json`, which `fedblocks reproduce` writes; do not edit.
 
 ```
-fedblocks reproduce --list                       # all tables and figures: cells, data, estimated cost
+fedblocks reproduce --list                       # tables and figures: cells, data, estimated cost
 fedblocks reproduce pfedmb-table2 --quick        # scaled down, minutes on 2 CPU cores
 fedblocks reproduce pfedmb-table2 --cells "c10-2class-50/*" --seeds 3 --budget 540s
 ```
