@@ -26,10 +26,10 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.server.enrolment import Enrolment
-from fedblocks.flower.server.pulling import UNUSABLE, pull, put_together
+from fedblocks.flower.server.pulling import UNUSABLE, pull
 from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.side import Ask
-from fedblocks.flower.wire.records import HEADERS, HELLO
+from fedblocks.flower.wire.records import HEADERS, HELLO, count_assembled_bytes
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.rounds import run
@@ -266,15 +266,15 @@ def test_a_piece_that_is_named_often_is_counted_as_often() -> None:
         n: p.deflate()
         for n, p in get_all_nested_objects(ArrayRecord({"x": Array(np.zeros(1000))})).items()
     }
-    once = put_together(parts)
+    once = count_assembled_bytes(parts)
     with_pieces(*[0] * 800)(parts)
-    assert 8128 <= once <= 8128 + 64 and put_together(parts) == 800 * once
+    assert 8128 <= once <= 8128 + 64 and count_assembled_bytes(parts) == 800 * once
 
 
 def test_an_answer_with_too_many_bytes_is_not_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     grid, server = grid_of(lambda parts: None)
     monkeypatch.setattr(HttpGrid, "run", SimpleNamespace(run_id=1))
-    monkeypatch.setattr("fedblocks.flower.server.pulling.put_together", lambda contents: 0)
+    monkeypatch.setattr("fedblocks.flower.server.pulling.count_assembled_bytes", lambda contents: 0)
     come = dict(pull(grid, {"a": 20_000, "b": 8000, "c": 20_000}))
     assert come["b"].error.code == UNUSABLE and "TooLargeError" in come["b"].error.reason
     assert len(server.confirmed) == 3  # the SuperLink keeps none of them

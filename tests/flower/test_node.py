@@ -187,7 +187,7 @@ def test_a_piece_that_is_named_often_is_counted_as_often(
 ) -> None:
     """One piece of 1 MB, of which an array of 300 MB is put together: refused before it is."""
     if not bounded:
-        monkeypatch.setattr(fleet, "_put_together", lambda contents: 0)
+        monkeypatch.setattr(fleet, "count_assembled_bytes", lambda contents: 0)
     allow(place, "10MB")
     array = Array(np.zeros(2**18, np.float32))
     often = Array(dtype="float32", shape=(1,), stype="numpy.ndarray", data=array.data * 300)

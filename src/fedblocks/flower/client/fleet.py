@@ -7,7 +7,6 @@ size.
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import ssl
@@ -22,7 +21,7 @@ from typing import TypeVar
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.app import Array, Message
+from flwr.app import Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import HEARTBEAT_CALL_TIMEOUT, HEARTBEAT_DEFAULT_INTERVAL
 from flwr.common.serde import message_from_proto, message_to_proto
@@ -40,8 +39,6 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.constant import VERSION_INCOMPATIBILITY_MESSAGE_METADATA_KEY
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
-    get_object_body,
-    get_object_head_values_from_object_content,
     get_object_tree,
     iterate_object_tree,
     no_object_id_recompute,
@@ -70,6 +67,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.wire.messages import TooLargeError
+from fedblocks.flower.wire.records import count_assembled_bytes
 
 SMALL = 2**24  # bytes of an answer that brings no objects
 BEGIN, MOST = 0.5, 20.0  # seconds between two tries: at first, and in the end
@@ -211,7 +209,7 @@ class Fleet:
             run,
         )
         confirm(message.metadata.message_id)
-        if (size := _put_together(contents)) > most:
+        if (size := count_assembled_bytes(contents)) > most:
             raise TooLargeError(f"arrays of {size} bytes, and this client takes {most}")
         whole = inflate_object_from_contents(tree.object_id, contents)
         if not isinstance(whole, Message) or not whole.has_content():
@@ -285,16 +283,3 @@ def patiently(action: Callable[[], Result], end: float) -> Result:
                 )
         time.sleep(pause * random.uniform(0.7, 1.0))
         pause = min(2 * pause, MOST)
-
-
-def _put_together(contents: dict[str, bytes]) -> int:
-    """Count the bytes of all arrays once they are put together; a piece may be named
-    more than once.
-    """
-    total = 0
-    for content in contents.values():
-        kind, children, _ = get_object_head_values_from_object_content(content)
-        if kind == Array.__qualname__:
-            named = json.loads(get_object_body(content, Array))["arraychunk_ids"]
-            total += sum(len(contents[children[index]]) for index in named)
-    return total

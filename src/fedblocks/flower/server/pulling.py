@@ -8,7 +8,6 @@ fill the memory before anybody looks.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -16,16 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import httpx
-from flwr.app import Array, Error, Message, Metadata
+from flwr.app import Error, Message, Metadata
 from flwr.app.message import make_message
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_object import (
-    get_object_body,
-    get_object_head_values_from_object_content,
-    iterate_object_tree,
-)
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import (
     ObjectPullError,
@@ -35,6 +30,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedblocks.flower.wire.messages import TooLargeError
+from fedblocks.flower.wire.records import count_assembled_bytes
 
 # bytes of an answer beside the arrays of the plan: headers, names, how Flower packs them
 ROOM = 64 * 2**20
@@ -102,7 +98,7 @@ def _fetch(grid: HttpGrid, name: str, tree: Any, most: int) -> Message:
         client.ConfirmMessageReceived(confirmation)  # so that the SuperLink throws it away
         raise
     client.ConfirmMessageReceived(confirmation)
-    if (size := put_together(contents)) > most:
+    if (size := count_assembled_bytes(contents)) > most:
         raise TooLargeError(f"arrays of {size} bytes, and at most {most} were expected")
     message = inflate_object_from_contents(name, contents)
     if not isinstance(message, Message):
@@ -124,19 +120,6 @@ def _metered(fetch: Callable[[str], bytes], most: int) -> Callable[[str], bytes]
         return content
 
     return fetch_counted
-
-
-def put_together(contents: Mapping[str, bytes]) -> int:
-    """Count the bytes of all arrays once they are put together; a piece may be named
-    more than once.
-    """
-    total = 0
-    for content in contents.values():
-        kind, children, _ = get_object_head_values_from_object_content(content)
-        if kind == Array.__qualname__:
-            pieces = json.loads(get_object_body(content, Array))["arraychunk_ids"]
-            total += sum(len(contents[children[index]]) for index in pieces)
-    return total
 
 
 def failure(asked: str, code: int, error: Exception) -> Message:

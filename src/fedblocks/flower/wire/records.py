@@ -15,6 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.supercore.inflatable.inflatable_object import (
+    get_object_body,
+    get_object_head_values_from_object_content,
+)
 
 from fedblocks.flower.wire.messages import HEADER_LIMIT, Malformed, Wire
 
@@ -149,3 +153,16 @@ def _unpack(name: str, array: Array) -> npt.NDArray[Any]:
         Exception
     ) as error:  # numpy's reader of headers raises many kinds of errors, those of its tokenizer too
         raise Malformed("dtype", f'"{name[:80]}" cannot be read: {str(error)[:80]}') from error
+
+
+def count_assembled_bytes(contents: Mapping[str, bytes]) -> int:
+    """Count the bytes of all arrays once their pieces are put together; a piece may be named more
+    than once.
+    """
+    total = 0
+    for content in contents.values():
+        kind, children, _ = get_object_head_values_from_object_content(content)
+        if kind == Array.__qualname__:
+            pieces = json.loads(get_object_body(content, Array))["arraychunk_ids"]
+            total += sum(len(contents[children[index]]) for index in pieces)
+    return total
