@@ -5,7 +5,6 @@ blocks that never leave.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,21 +15,23 @@ from torch import Tensor
 
 from fedblocks.core.admission import admit
 from fedblocks.core.aggregate import private_of
-from fedblocks.core.blocks import Federated, Fresh, Pool, Private
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
-from fedblocks.core.parts import OPTIMIZER, Blocks, Params
-from fedblocks.core.phases import Phase
-from fedblocks.core.server import Download
-from fedblocks.core.state import initial_copy, initial_private, statistics_name, to_device
+from fedblocks.core.parts import Blocks
+from fedblocks.core.state import initial_private, to_device
 from fedblocks.data.federation import Federation, Rows
-from fedblocks.engines.batching import steps_of_one
-from fedblocks.engines.job import Evaluated, Job
-from fedblocks.engines.local_work import adapt
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.policy import Allow
+from fedblocks.flower.client.receiving import Receiver, pools_on_request
+from fedblocks.flower.client.round_work import (
+    RoundWork,
+    counts_by_view,
+    counts_of_one,
+    draw_pictures,
+    starting_blocks,
+)
 from fedblocks.flower.client.store import PersonalStore
 from fedblocks.flower.wire.admission import Member
 from fedblocks.flower.wire.messages import (
@@ -42,20 +43,15 @@ from fedblocks.flower.wire.messages import (
     MoreHeader,
     Picture,
     RequestHeader,
-    Slots,
     UploadHeader,
     Wire,
-    blocks_from,
-    blocks_schema,
     header_of,
     reply,
-    tensors_of,
     wire,
 )
-from fedblocks.flower.wire.plans import Specs, plan_hash, plan_specs, several
+from fedblocks.flower.wire.plans import Specs, plan_hash, plan_specs
 from fedblocks.flower.wire.readable import LOGGED, readable
 from fedblocks.flower.wire.uploads import upload_arrays
-from fedblocks.runs.rounds import SMALL
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +106,14 @@ class ClientSide:
         """What a client that never took part holds."""
         return initial_private(self.method, self.experiment.seed)
 
+    @cached_property
+    def _receiver(self) -> Receiver:
+        return Receiver(self.specs, self._device)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.experiment.data.x.device
+
     def answer(self, message: Wire) -> Wire:
         """Return the client's answer to a message; an apology if it cannot do what it is asked."""
         header = header_of(message)
@@ -117,27 +121,18 @@ class ClientSide:
             self._check(header)
             match header:
                 case DownloadHeader():
-                    if header.refused:
-                        refusal = readable(header.refused)
-                        log.warning(
-                            "the last answer of client %d was not used: %s", self.client, refusal
-                        )
-                    return self._first(header, message)
+                    return self._answer_first(header, message)
                 case MoreHeader():
-                    return self._second(header, message)
+                    return self._answer_second(header, message)
                 case _:
                     raise Malformed("envelope", f'a client is not sent "{header.kind}"')
         except Malformed as error:
             return wire(ApologyHeader(**reply(header), reason=error.reason, detail=error.detail))
         except UserError as error:
-            log.warning(
-                "client %d cannot do what it was asked: %s",
-                self.client,
-                readable(error.message, LOGGED),
-            )
-            return wire(
-                ApologyHeader(**reply(header), reason="client-error", detail=excuse_for(error))
-            )
+            problem = readable(error.message, LOGGED)
+            log.warning("client %d cannot do what it was asked: %s", self.client, problem)
+            excuse = excuse_for(error)
+            return wire(ApologyHeader(**reply(header), reason="client-error", detail=excuse))
 
     def _check(self, header: Envelope) -> None:
         if header.run != self.run:
@@ -155,25 +150,22 @@ class ClientSide:
                 "this client sends no updates; it can be evaluated, and given a model",
             )
 
-    def _first(self, header: DownloadHeader, message: Wire) -> Wire:
+    def _answer_first(self, header: DownloadHeader, message: Wire) -> Wire:
         """Answer the first message of a round: do the work, or ask for slots first."""
-        received = self._received(header, message)
-        pools = {
-            n: b for n, b in self.method.blocks().items() if isinstance(b, Pool) and b.on_request
-        }
-        if not pools:
-            return self._work(header, received, {})
-        held = self._held(header, received)
-        train = (
-            self._wanted(header, held, self.method.phases(), True, "train") if header.train else {}
-        )
-        tried = self._wanted(header, held, *self._trial(header)) if header.evaluate else {}
-        self.store.put_aside(
-            header.round, {"header": header.model_dump_json(), "blocks": received}, self.plan
-        )
-        return wire(RequestHeader(**reply(header), train=train, evaluate=tried))
+        if header.refused:
+            refusal = readable(header.refused)
+            log.warning("the last answer of client %d was not used: %s", self.client, refusal)
+        received = self._receiver.read_download(header, message)
+        work = self._work(header, received, {})
+        if not pools_on_request(self.method):
+            return self._do(work)
+        train = work.wanted_slots(work.training()) if header.train else {}
+        evaluate = work.wanted_slots(work.trial()) if header.evaluate else {}
+        aside = {"header": header.model_dump_json(), "blocks": received}
+        self.store.put_aside(header.round, aside, self.plan)
+        return wire(RequestHeader(**reply(header), train=train, evaluate=evaluate))
 
-    def _second(self, header: MoreHeader, message: Wire) -> Wire:
+    def _answer_second(self, header: MoreHeader, message: Wire) -> Wire:
         """Answer the second message of a round: do the work with the slots that were asked for."""
         aside = self.store.aside(header.round, self.plan)
         first = header_of(Wire(aside["header"], {}))
@@ -181,142 +173,36 @@ class ClientSide:
             raise Malformed(
                 "lost-download", "the first download of this attempt at the round is gone"
             )
-        layout = {
-            n: b for n, b in self.method.blocks().items() if isinstance(b, Pool) and b.on_request
-        }
-        if header.slots.keys() != layout.keys():
-            raise Malformed("names", "the slots are not those of the pools on request")
-        blocks = {
-            n: several(self.specs[n], len(header.slots[n])) for n in layout if header.slots[n]
-        }
-        some = blocks_from(tensors_of(message.arrays, blocks_schema(blocks), self._device), blocks)
-        more = {
-            n: self._whole(n, b.size, header.slots[n], some.get(n, {})) for n, b in layout.items()
-        }
-        return self._work(
-            first, {n: to_device(b, self._device) for n, b in aside["blocks"].items()}, more
-        )
+        more = self._receiver.read_slots(header, message, pools_on_request(self.method))
+        received = {name: to_device(block, self._device) for name, block in aside["blocks"].items()}
+        return self._do(self._work(first, received, more))
 
-    @property
-    def _device(self) -> torch.device:
-        return self.experiment.data.x.device
-
-    def _whole(self, name: str, size: int, slots: Sequence[int], some: Params) -> Params:
-        """Return all slots of a pool: those that came, and zero for the others."""
-        if any(not 0 <= slot < size for slot in slots):
-            raise Malformed("shape", f'pool "{name}" has {size} slots')
-        empty = {
-            k: torch.zeros((size, *s), dtype=t, device=self._device)
-            for k, (t, s) in self.specs[name].items()
-        }
-        where = torch.tensor(slots, dtype=torch.long, device=self._device)
-        return {k: v.index_copy(0, where, some[k]) if some else v for k, v in empty.items()}
-
-    def _received(self, header: DownloadHeader, message: Wire) -> Blocks:
-        if unknown := header.copies.keys() - self.specs.keys():
-            raise Malformed("names", f'the method has no block "{min(unknown)}"')
-        blocks = {name: several(self.specs[name], copies) for name, copies in header.copies.items()}
-        return blocks_from(tensors_of(message.arrays, blocks_schema(blocks), self._device), blocks)
-
-    def _held(self, header: DownloadHeader, received: Blocks) -> Blocks:
-        """Return what the client starts with: what came, what it kept, what starts anew."""
-        seed, fresh = self.experiment.seed, self._fresh
+    def _work(self, header: DownloadHeader, received: Blocks, more: Blocks) -> RoundWork:
         kept = self.store.load(header.kept, self.plan) if self.method.stateful else {}
-        held: Blocks = {name: block for name, block in kept.items() if name.startswith(OPTIMIZER)}
-        for name, block in self.method.blocks().items():
-            match block:
-                case Private():
-                    held[name] = kept.get(name, fresh[name])
-                case Fresh() if block.part is not None:
-                    held[name] = initial_copy(block.part, seed)
-                case Pool(on_request=True):
-                    pass
-                case _ if isinstance(block, Federated):
-                    own = kept.get(statistics_name(name)) or fresh.get(statistics_name(name)) or {}
-                    held[name] = {**received.get(name, {}), **own}
-        return {name: to_device(block, self._device) for name, block in held.items()}
+        start = starting_blocks(self.method, self.experiment.seed, received, kept, self._fresh)
+        held = {name: to_device(block, self._device) for name, block in start.items()}
+        return RoundWork(self.client, self.method, self.experiment, header, held, more)
 
-    def _wanted(
-        self,
-        header: DownloadHeader,
-        held: Blocks,
-        phases: list[Phase],
-        training: bool,
-        purpose: str,
-    ) -> Slots:
-        job = self._job(header, held, {}, phases, training, purpose)
-        wanted: dict[str, Tensor] = job.one(0).call(self.method.wants, held)
-        return {
-            name: tuple(torch.nonzero(mask).flatten().tolist()) for name, mask in wanted.items()
-        }
-
-    def _job(
-        self,
-        header: DownloadHeader,
-        held: Blocks,
-        more: Blocks,
-        phases: list[Phase],
-        training: bool,
-        purpose: str,
-    ) -> Job:
-        """Return the work of a round for a cohort of one."""
-        sent = Download(
-            {n: {k: v[None] for k, v in b.items()} for n, b in held.items()}, {}, more, {}
-        )
-        experiment = self.experiment
-        cohort = experiment.cohort([self.client], header.round)
-        sizes = dict.fromkeys(more, 0)  # bytes are counted where they are sent
-        return Job(
-            self.method,
-            phases,
-            cohort,
-            sent,
-            sizes,
-            experiment.data,
-            experiment.seed,
-            training,
-            purpose,
-        )
-
-    def _trial(self, header: DownloadHeader) -> tuple[list[Phase], bool, str]:
-        """Return how models are evaluated: after adaptation, or after joining."""
-        return (
-            (self.method.joining(), True, "join")
-            if header.joining
-            else (self.method.adaptation(), False, "adapt")
-        )
-
-    def _keep_model(self, job: Job, header: DownloadHeader) -> None:
-        """Store the whole model of a client that joins."""
-        sent = {
-            name: {k: v[0] for k, v in block.items()} for name, block in job.sent.blocks.items()
-        }
-        steps = [steps_of_one(batches, job.device) for batches in job.batches[0]]
-        self.store.keep_model(header.round, adapt(job, job.one(0), sent, steps))
-
-    def _work(self, header: DownloadHeader, received: Blocks, more: Blocks) -> Wire:
+    def _do(self, work: RoundWork) -> Wire:
         """Evaluate and train, keep what is personal, and only then send the rest."""
-        held = self._held(header, received)
+        header = work.header
         counts: dict[str, Counts] = {}
         pictures: dict[str, Picture] = {}
         if header.evaluate:
-            evaluated = Sequential().evaluate(
-                self._job(header, held, more, *self._trial(header)), header.evaluate
-            )
-            for part, views in evaluated.counts.items():
-                counts |= {f"{part}/{view}": _three(values[0]) for view, values in views.items()}
-            pictures = self._pictures(held, evaluated) if "pictures" in self.sends else {}
+            evaluated = Sequential().evaluate(work.trial(), header.evaluate)
+            counts = counts_by_view(evaluated)
+            if "pictures" in self.sends:
+                pictures = draw_pictures(self.method, work.held, evaluated)
         if header.joining:
-            self._keep_model(self._job(header, held, more, *self._trial(header)), header)
+            self.store.keep_model(header.round, work.join())
         if not header.train:
             return wire(UploadHeader(**reply(header), counts=self._show(counts), pictures=pictures))
-        job = self._job(header, held, more, self.method.phases(), True, "train")
+        job = work.training()
         trained = Sequential().train(job, header.score)
-        counts |= {view: _three(values[0]) for view, values in trained.counts.items()}
+        counts |= {view: counts_of_one(values) for view, values in trained.counts.items()}
         self._keep(header, private_of(self.method, trained.blocks), job.cohort.ids)
-        arrays, decided = upload_arrays(
-            self.method, trained, header.copies, float(job.cohort.sizes[0])
-        )
+        size = float(job.cohort.sizes[0])
+        arrays, decided = upload_arrays(self.method, trained, header.copies, size)
         answer = UploadHeader(
             **reply(header), decided=decided, counts=self._show(counts), pictures=pictures
         )
@@ -325,24 +211,6 @@ class ClientSide:
     def _show(self, counts: dict[str, Counts]) -> dict[str, Counts]:
         """Return how models did, if the server may know."""
         return counts if "scores" in self.sends else {}
-
-    def _pictures(self, held: Blocks, evaluated: Evaluated) -> dict[str, Picture]:
-        """Return what a report draws of a model: its portraits, and small blocks that
-        the client keeps.
-        """
-        drawn = {name: values[0] for name, values in evaluated.portraits.items()}
-        kept = [name for name, block in self.method.blocks().items() if isinstance(block, Private)]
-        drawn |= {
-            name: torch.cat([v.flatten() for v in held[name].values()])
-            for name in kept
-            if name not in drawn
-        }
-        small = {
-            name: value.flatten().tolist()
-            for name, value in drawn.items()
-            if value.numel() <= SMALL
-        }
-        return {name: tuple(map(float, numbers)) for name, numbers in small.items()}
 
     def _keep(self, header: DownloadHeader, private: Blocks, ids: Tensor) -> None:
         """Store the personal blocks of this round; refuse those that are not finite."""
@@ -361,8 +229,3 @@ def member_of(side: ClientSide, group: str = "all") -> Member:
     labels = data.y[own].numel()  # a method may weigh by labels, of which a sequence has several
     tags = {name: int(values[client]) for name, values in data.tags.items()}
     return Member(client, len(own), float(max(1, labels)), tags, group)
-
-
-def _three(values: Tensor) -> Counts:
-    correct, scored, loss = values.tolist()
-    return correct, scored, loss
