@@ -13,7 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from fedblocks.flower.gateway.gateway import HEAD, ROUTES, Gateway
+from fedblocks.flower.gateway.gateway import Gateway
+from fedblocks.flower.gateway.requests import HEAD, ROUTES
 
 from .doors import Door, Headers, everything
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import httpx
 
-from fedblocks.flower.gateway.gateway import ROUTES, Gateway, superlink
+from fedblocks.flower.gateway.gateway import Gateway, superlink
 from fedblocks.flower.gateway.limits import Limits
 from fedblocks.flower.gateway.members import Members
+from fedblocks.flower.gateway.requests import ROUTES
 from fedblocks.flower.hosts.folders import ServerHost
 
 

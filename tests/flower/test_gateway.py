@@ -20,8 +20,9 @@ from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedblocks.flower.gateway import members
-from fedblocks.flower.gateway.gateway import PASSED, REFUSED, ROUTES, UNKEYED
+from fedblocks.flower.gateway.answers import PASSED, REFUSED
 from fedblocks.flower.gateway.limits import MIB
+from fedblocks.flower.gateway.requests import ROUTES, UNKEYED
 from fedblocks.flower.gateway.superlink import owner_of
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.process_group import ProcessGroup

@@ -13,9 +13,10 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 
 import httpx
 
-from fedblocks.flower.gateway.gateway import ROUTES, Gateway
+from fedblocks.flower.gateway.gateway import Gateway
 from fedblocks.flower.gateway.limits import MIB, Limits
 from fedblocks.flower.gateway.members import Members
+from fedblocks.flower.gateway.requests import ROUTES
 
 from .doors import GOOD, Door, Seen, request
 from .fuzzing import Outcome, fuzz, fuzz_in_memory
