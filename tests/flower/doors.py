@@ -25,7 +25,7 @@ from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
-from fedblocks.flower.keys.certificates import public_key
+from fedblocks.flower.keys.client_keys import public_key
 
 WORKER = str(Path(__file__).with_name("gateway_worker.py"))
 GOOD = b"/v1/fleet/pull-messages"

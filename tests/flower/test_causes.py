@@ -29,7 +29,7 @@ from fedblocks.flower.client.fleet import Fleet
 from fedblocks.flower.client.node import LOST
 from fedblocks.flower.hosts.folders import ClientHost
 from fedblocks.flower.hosts.launch import free_port
-from fedblocks.flower.keys.certificates import make_client
+from fedblocks.flower.keys.client_keys import make_client
 
 from .fleet_stand_in import NODE, Answer, StandIn, standing_in
 

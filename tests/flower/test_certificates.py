@@ -23,6 +23,7 @@ from fedblocks.flower.hosts.federation import new_run
 from fedblocks.flower.hosts.folders import ServerHost, address_of
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import join, make_server_folder, set_up
+from fedblocks.flower.keys import certificate_checks as checks
 from fedblocks.flower.keys import certificates as pki
 from fedblocks.flower.keys import key_table, renewal, rotation
 from fedblocks.flower.keys import private_files as private
@@ -54,7 +55,8 @@ def travel(switch: Switch, days: float) -> None:
         def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
             return datetime.now(tz) + timedelta(days=days)
 
-    switch.setattr(pki, "datetime", Later)
+    for module in (checks, pki):
+        switch.setattr(module, "datetime", Later)
 
 
 def trusts(ca: Path, server: Path, name: str = MACHINE) -> bool:
@@ -70,9 +72,11 @@ def test_a_server_runs_without_the_key_of_its_authority_and_is_warned_of_it(
     assert federation.secret == federation.base / "f" / "authority" / "ca.key"
     secret = federation.secret.read_bytes()
     shutil.rmtree(federation.secret.parent)
-    assert pki.check_server(federation.server, MACHINE) == []
+    assert checks.check_server(federation.server, MACHINE) == []
     (federation.server / "ca.key").write_bytes(secret)
-    assert "ca.key lies in the server's folder" in pki.check_server(federation.server, MACHINE)[0]
+    assert (
+        "ca.key lies in the server's folder" in checks.check_server(federation.server, MACHINE)[0]
+    )
 
 
 def test_the_key_of_the_authority_goes_where_the_operator_says_but_not_into_the_servers_folder(
@@ -164,13 +168,13 @@ def test_a_key_that_others_can_read_is_not_used(
 ) -> None:
     folder = federation.enrolled("one")
     if not defended:
-        for owner in (pki, client_host):
+        for owner in (checks, client_host):
             off(monkeypatch, owner, "refuse_open")
     for secret in (folder / "client.key", federation.server / "server.key", federation.secret):
         secret.chmod(bits)
     for use in (
         lambda: client_host.check_client(folder),
-        lambda: pki.check_server(federation.server, MACHINE),
+        lambda: checks.check_server(federation.server, MACHINE),
         lambda: renewal.renew(federation.server, federation.secret, [], 1, False, False),
     ):
         with (
@@ -185,13 +189,13 @@ def test_a_certificate_that_ends_soon_is_warned_of_and_one_that_has_ended_is_ref
     federation: Federation, monkeypatch: Switch
 ) -> None:
     travel(monkeypatch, 365 - 31)
-    assert pki.check_server(federation.server, MACHINE) == []
+    assert checks.check_server(federation.server, MACHINE) == []
     travel(monkeypatch, 365 - 29)
-    (said,) = pki.check_server(federation.server, MACHINE)
+    (said,) = checks.check_server(federation.server, MACHINE)
     assert said.startswith("warning: server.crt is good until 20") and "renew it" in said
     travel(monkeypatch, 366)
     with pytest.raises(UserError, match=r"server.crt has expired: it was good until 20.*"):
-        pki.check_server(federation.server, MACHINE)
+        checks.check_server(federation.server, MACHINE)
     travel(monkeypatch, 3651)
     with pytest.raises(UserError, match=r"ca.crt has expired"):
         join(federation.base / "late", AT, federation.server / "ca.crt", "late", [0])
@@ -208,17 +212,17 @@ def test_certificates_of_another_federation_are_told_apart(
         renewal.renew(federation.server, other.secret, [], 1, False, False)
     shutil.copy(other.server / "ca.crt", federation.server / "ca.crt")
     with pytest.raises(UserError, match=r"not signed by the authority of ca\.crt beside it"):
-        pki.check_server(federation.server, MACHINE)
+        checks.check_server(federation.server, MACHINE)
     shutil.copy(other.server / "server.key", federation.server / "server.key")
     with pytest.raises(UserError, match="do not belong together"):
-        pki.check_server(federation.server, MACHINE)
+        checks.check_server(federation.server, MACHINE)
 
 
 def test_a_server_that_got_another_name_is_told_so(federation: Federation) -> None:
     with pytest.raises(
         UserError, match=r"is for fl.example.org, localhost, 127.0.0.1, not for new.example.org"
     ) as said:
-        pki.check_server(federation.server, "new.example.org")
+        checks.check_server(federation.server, "new.example.org")
     assert said.value.fix.endswith("--server new.example.org")
 
 
@@ -253,7 +257,7 @@ def test_a_renewed_certificate_is_believed_by_clients_as_they_are(
     renewal.renew(federation.server, federation.secret, [], 3, False, False)
     assert trusts(held, federation.server, "two.example.org")  # names stay
     travel(monkeypatch, 3 * 365 - 31)
-    assert pki.check_server(federation.server, MACHINE) == []
+    assert checks.check_server(federation.server, MACHINE) == []
     with pytest.raises(UserError, match="the authority's private key is not at"):
         renewal.renew(federation.server, federation.base / "nowhere", [], 1, False, False)
 
@@ -262,7 +266,7 @@ def test_no_certificate_outlives_its_authority(federation: Federation, monkeypat
     travel(monkeypatch, 30)
     renewal.renew(federation.server, federation.secret, [], 10, False, False)
     ends = [
-        pki.load_certificate(federation.server / name).not_valid_after_utc
+        checks.load_certificate(federation.server / name).not_valid_after_utc
         for name in ("server.crt", "ca.crt")
     ]
     assert ends[0] == ends[1]
@@ -284,10 +288,10 @@ def test_after_a_theft_neither_authority_believes_the_other(federation: Federati
         federation.server / "ca.crt", old
     )
     assert trusts(federation.server / "ca.crt", federation.server)
-    assert pki.check_server(federation.server, MACHINE) == []
+    assert checks.check_server(federation.server, MACHINE) == []
     both = federation.base / "both.crt"
     both.write_bytes((federation.server / "ca.crt").read_bytes() + (old / "ca.crt").read_bytes())
-    assert trusts(both, federation.server) and trusts(both, old) and pki.load_authority(both)
+    assert trusts(both, federation.server) and trusts(both, old) and checks.load_authority(both)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts.federation import dealt_out
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.setup import node_name, set_up
-from fedblocks.flower.keys.certificates import public_key
+from fedblocks.flower.keys.client_keys import public_key
 from fedblocks.flower.server.enrolment import CEILING, Enrolment, EnrolmentFiles
 from fedblocks.flower.server.registry import Registry
 from fedblocks.runs.federations import federation_of

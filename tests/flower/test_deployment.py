@@ -30,7 +30,8 @@ from fedblocks.flower.hosts.federation import check_job, job_for, new_run
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.server_host import stop_jobs
 from fedblocks.flower.hosts.setup import set_up
-from fedblocks.flower.keys.certificates import make_authority, make_client
+from fedblocks.flower.keys.certificates import make_authority
+from fedblocks.flower.keys.client_keys import make_client
 from fedblocks.flower.server.jobs import load_job, unfinished_jobs
 from fedblocks.flower.server.watching import watch
 from fedblocks.runs.result import RunResult, load_run

@@ -27,7 +27,7 @@ from fedblocks.flower.gateway.superlink import owner_of
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.process_group import ProcessGroup
 from fedblocks.flower.hosts.setup import set_up
-from fedblocks.flower.keys.certificates import make_client, public_key
+from fedblocks.flower.keys.client_keys import make_client, public_key
 
 from .doors import GOOD, Door, answered, everything, request
 

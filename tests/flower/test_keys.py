@@ -21,8 +21,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts import setup
 from fedblocks.flower.hosts.folders import ClientHost, ServerHost
 from fedblocks.flower.hosts.setup import join
-from fedblocks.flower.keys import certificates as pki
-from fedblocks.flower.keys import key_table, rotation
+from fedblocks.flower.keys import client_keys, key_table, rotation
 from fedblocks.flower.keys import public_keys as keys
 
 from .key_folders import AT, Federation, Switch, mode, off, own
@@ -66,7 +65,7 @@ def test_a_private_key_is_not_taken_for_a_public_one(
 
 
 def on_curve(curve: ec.EllipticCurve) -> bytes:
-    return pki.public_text(ec.generate_private_key(curve).public_key())
+    return client_keys.public_text(ec.generate_private_key(curve).public_key())
 
 
 def of_another_kind() -> bytes:
@@ -233,8 +232,8 @@ def test_a_client_replaces_its_key_by_a_request_that_the_old_one_signed(
 
 def forged(federation: Federation, signer: Path, of: str = "f") -> Path:
     """A request to put a thief's key in the place of client one's."""
-    thief = ec.generate_private_key(pki.CURVE)
-    line = pki.public_text(thief.public_key()).decode().strip()
+    thief = ec.generate_private_key(client_keys.CURVE)
+    line = client_keys.public_text(thief.public_key()).decode().strip()
     words = {"federation": of, "name": "one", "old": federation.key("one"), "new": line}
     request = keys.RotationRequest(time=datetime.now(UTC), **words).signed(
         keys.read_private(signer)
@@ -271,7 +270,7 @@ def test_a_request_in_which_a_word_was_changed_is_refused(
         "federation": "g",
         "name": "two",
         "old": federation.key("two"),
-        "new": on_curve(pki.CURVE).decode(),
+        "new": on_curve(client_keys.CURVE).decode(),
         "time": request.time + timedelta(seconds=1),
         "signature": "AAAA",
     }

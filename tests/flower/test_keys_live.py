@@ -23,8 +23,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.hosts.key_watch import KeyWatch
 from fedblocks.flower.hosts.process_group import ProcessGroup
-from fedblocks.flower.keys import certificates as pki
-from fedblocks.flower.keys import key_table, rotation
+from fedblocks.flower.keys import client_keys, key_table, rotation
 from fedblocks.flower.keys import public_keys as keys
 
 from .key_folders import Federation
@@ -49,7 +48,7 @@ def speaking(federation: Federation, folder: Path) -> Iterator[Any]:
 
 def node_of(federation: Federation, folder: Path) -> int | None:
     """The number under which Flower lets a client in, if it does."""
-    public = pki.public_key(folder / f"{folder.name}.pub")
+    public = client_keys.public_key(folder / f"{folder.name}.pub")
     with speaking(federation, folder) as client:
         try:
             return int(

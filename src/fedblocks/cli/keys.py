@@ -44,7 +44,7 @@ def init(
         launch.need_flower()
         from fedblocks.flower.hosts.folders import PORT, address_of
         from fedblocks.flower.hosts.setup import make_server_folder
-        from fedblocks.flower.keys import certificates as pki
+        from fedblocks.flower.keys import certificate_checks as checks
 
         machine, port = address_of(address, PORT)
         secret, server = (
@@ -52,16 +52,16 @@ def init(
             folder / "server",
         )
         authority, own = (
-            pki.load_authority(server / "ca.crt"),
-            pki.load_certificate(server / "server.crt"),
+            checks.load_authority(server / "ca.crt"),
+            checks.load_certificate(server / "server.crt"),
         )
-        say(f"made {server}; its certificate for {machine} is {pki.term_of(own)}")
+        say(f"made {server}; its certificate for {machine} is {checks.term_of(own)}")
         say(
             f"the authority's private key: {secret}; the server runs without it, so keep it "
             f"elsewhere"
         )
         say(f"clients need one file, which is public: {server / 'ca.crt'}")
-        say(f"its SHA-256 fingerprint: {pki.fingerprint_of(authority)}")
+        say(f"its SHA-256 fingerprint: {checks.fingerprint_of(authority)}")
         say(f"next: fedblocks federation server {server}")
         say(
             f"on a client's machine: fedblocks federation join FOLDER --server {machine}:{port} "
@@ -101,16 +101,16 @@ def join(
 
 def _show_joined(folder: Path, name: str, numbers: list[int]) -> None:
     """What both sides compare, and what the operator of the server does."""
-    from fedblocks.flower.keys import certificates as pki
+    from fedblocks.flower.keys import certificate_checks as checks
     from fedblocks.flower.keys import public_keys as keys
 
     public = folder / f"{name}.pub"
     authority, key = (
-        pki.load_authority(folder / "ca.crt"),
+        checks.load_authority(folder / "ca.crt"),
         keys.read_public(keys.content_of(public), public),
     )
     say(f"made {folder}; client.key is this client's own and stays here")
-    say(f"fingerprint of the authority in ca.crt: {pki.fingerprint_of(authority)}")
+    say(f"fingerprint of the authority in ca.crt: {checks.fingerprint_of(authority)}")
     say(f"fingerprint of this client's key: {keys.fingerprint(key)}")
     say("compare both with the server's operator by telephone or in person")
     say(f"send {public} to the operator, who runs:")

@@ -52,10 +52,10 @@ def host_client(folder: Path, tell: Tell) -> None:
 def check_client(folder: Path) -> None:
     """Refuse a client's key, or its authority's certificate, if something is wrong with it."""
     if not ClientHost.read(folder).insecure:
-        from fedblocks.flower.keys import certificates as pki
+        from fedblocks.flower.keys import certificate_checks as checks
 
         refuse_open(folder / "client.key", f"fedblocks federation rotate {folder}")
-        pki.load_authority(folder / "ca.crt")
+        checks.load_authority(folder / "ca.crt")
 
 
 def watch_client(processes: ProcessGroup, folder: Path, tell: Tell) -> None:

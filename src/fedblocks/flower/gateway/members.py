@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.keys.certificates import CURVE, public_key
+from fedblocks.flower.keys.client_keys import CURVE, public_key
 
 KEY, TIME, SIGNATURE = b"flwr-public-key", b"flwr-timestamp", b"flwr-signature"
 AHEAD, BEHIND = 5.0, 305.0  # seconds that a client's clock may be off, as Flower has them

@@ -124,7 +124,7 @@ def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fa
         held,
         port,
         launch.free_port(),
-        insecure,
+        insecure=insecure,
         data=data,
         device=device,
         pictures=True,

@@ -21,9 +21,9 @@ def check_server(folder: Path, tell: Tell) -> None:
     """
     host = ServerHost.read(folder)
     if not host.insecure:
-        from fedblocks.flower.keys import certificates as pki
+        from fedblocks.flower.keys import certificate_checks as checks
 
-        for warning in pki.check_server(folder, host.address):
+        for warning in checks.check_server(folder, host.address):
             tell(warning)
 
 

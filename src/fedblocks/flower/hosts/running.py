@@ -59,7 +59,7 @@ def enrol(host: ServerHost, folder: Path, tell: Tell) -> None:
         return
     from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
 
-    from fedblocks.flower.keys.certificates import public_key
+    from fedblocks.flower.keys.client_keys import public_key
 
     with locked(folder), _control(host, folder) as control:
         wanted = {

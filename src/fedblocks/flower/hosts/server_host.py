@@ -95,11 +95,13 @@ def _certificates(host: ServerHost, folder: Path) -> list[dict[str, object]]:
     """Return rows that say how long the certificates are valid."""
     if host.insecure:
         return []
-    from fedblocks.flower.keys import certificates as pki
+    from fedblocks.flower.keys import certificate_checks as checks
 
-    certificates = {name: pki.load_certificate(folder / name) for name in ("server.crt", "ca.crt")}
+    certificates = {
+        name: checks.load_certificate(folder / name) for name in ("server.crt", "ca.crt")
+    }
     return [
-        {"what": "certificate", "name": name, "status": pki.term_of(own)}
+        {"what": "certificate", "name": name, "status": checks.term_of(own)}
         for name, own in certificates.items()
     ]
 

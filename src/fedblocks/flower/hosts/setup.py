@@ -45,28 +45,30 @@ def make_server_folder(
     address: str,
     port: int = PORT,
     inner_port: int | None = None,
+    *,
     insecure: bool = False,
     ca_key: Path | None = None,
     years: int | None = None,
 ) -> Path:
-    """Make a server's folder with an authority and a certificate; return where the
-    authority's key is.
+    """Make a server's folder with an authority and a certificate; return where the authority's
+    key is.
     """
-    server, secret = folder / "server", ca_key or folder / "authority" / "ca.key"
+    server = folder / "server"
+    secret = ca_key or folder / "authority" / "ca.key"
     refuse_filled(server)
     if secret.resolve().is_relative_to(server.resolve()):
-        message = (
-            "the authority's private key does not belong in the server's folder, which "
-            "runs without it"
-        )
+        where = "in the server's folder, which runs without it"
+        message = f"the authority's private key does not belong {where}"
         raise UserError(message, "name a place outside by --ca-key, or leave the option out")
     own = folder.resolve().name
-    settings: dict[str, Any] = {
-        "federation": own if re.fullmatch(NAME, own) else "federation",
-        "insecure": insecure,
-    }
-    settings |= {"address": address, "port": port, "inner_port": inner_port or port + 1}
-    host = _check({**settings, "bind": "127.0.0.1" if is_loopback(address) else "0.0.0.0"})
+    host = _server(
+        federation=own if re.fullmatch(NAME, own) else "federation",
+        insecure=insecure,
+        address=address,
+        port=port,
+        inner_port=inner_port or port + 1,
+        bind="127.0.0.1" if is_loopback(address) else "0.0.0.0",
+    )
     if not folder.exists():
         private_folder(folder)
     if not insecure:
@@ -79,7 +81,7 @@ def make_server_folder(
     return secret
 
 
-def _check(settings: Mapping[str, Any]) -> ServerHost:
+def _server(**settings: Any) -> ServerHost:
     try:
         return ServerHost(**settings)
     except ValidationError as error:
@@ -90,25 +92,24 @@ def _check(settings: Mapping[str, Any]) -> ServerHost:
 def join(
     folder: Path, server: str, ca: Path, name: str, numbers: Sequence[int], **more: Any
 ) -> ClientHost:
-    """Make a client's folder, on its machine: a key of its own, the certificate of its
-    authority, and its settings.
+    """Make a client's folder, on its machine: a key of its own, the certificate of its authority,
+    and its settings.
     """
-    from fedblocks.flower.keys import certificates as pki
+    from fedblocks.flower.keys import certificate_checks as checks
+    from fedblocks.flower.keys import client_keys
     from fedblocks.flower.keys import public_keys as keys
 
     keys.check_name(name)
     address_of(server)
-    federation = pki.federation_of(pki.load_authority(ca))
+    federation = checks.federation_of(checks.load_authority(ca))
     if re.fullmatch(NAME, federation) is None:
         message = f"{ca} is an authority, but not that of a federation of fedblocks"
-        raise UserError(
-            message,
-            "take ca.crt of the folder that `fedblocks federation init` made for the server",
-        )
+        fix = "take ca.crt of the folder that `fedblocks federation init` made for the server"
+        raise UserError(message, fix)
     host = _client(federation, server, numbers, name=name, **more)
     refuse_filled(folder)
     private_folder(folder)
-    pki.make_client(folder / "client.key", folder / f"{name}.pub")
+    client_keys.make_client(folder / "client.key", folder / f"{name}.pub")
     shutil.copyfile(ca, folder / "ca.crt")
     host.write(folder, HINT)
     return host
@@ -129,6 +130,7 @@ def set_up(
     clients: Mapping[str, Sequence[int]],
     port: int = PORT,
     inner_port: int | None = None,
+    *,
     insecure: bool = False,
     data: Mapping[str, Any] | None = None,
     device: str = "cpu",
@@ -138,16 +140,16 @@ def set_up(
     from fedblocks.flower.keys import certificates as pki
     from fedblocks.flower.keys import key_table
 
-    make_server_folder(
-        folder, address, port, inner_port, insecure, years=None if insecure else pki.AUTHORITY_YEARS
-    )
-    server, at = folder / "server", f"{address}:{port}"
+    years = None if insecure else pki.AUTHORITY_YEARS
+    make_server_folder(folder, address, port, inner_port, insecure=insecure, years=years)
+    server = folder / "server"
+    at = f"{address}:{port}"
     host = ServerHost.read(server)
-    leaves = [*Allow().send, *(["pictures"] if pictures else [])]
+    allow = {"send": [*Allow().send, *(["pictures"] if pictures else [])]}
     more = {
         "data": dict(data or EXAMPLE),
         "device": device,
-        "allow": {"send": leaves},
+        "allow": allow,
         "insecure": insecure,
     }
     for name, numbers in clients.items():

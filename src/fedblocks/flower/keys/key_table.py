@@ -12,7 +12,7 @@ from typing import TypeVar
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.keys import public_keys as keys
-from fedblocks.flower.keys.certificates import public_text
+from fedblocks.flower.keys.client_keys import public_text
 from fedblocks.flower.keys.private_files import PUBLIC, locked, private_folder, write_private
 from fedblocks.flower.keys.public_keys import Key, check_name, fingerprint
 

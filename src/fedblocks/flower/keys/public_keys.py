@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts.folders import NAME, Name
-from fedblocks.flower.keys.certificates import CURVE, public_text
+from fedblocks.flower.keys.client_keys import CURVE, public_text
 from fedblocks.flower.keys.private_files import refuse_open
 
 Key = ec.EllipticCurvePublicKey

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts.folders import ClientHost
-from fedblocks.flower.keys.certificates import make_client, public_text
+from fedblocks.flower.keys.client_keys import make_client, public_text
 from fedblocks.flower.keys.private_files import PUBLIC, write_private
 from fedblocks.flower.keys.public_keys import RotationRequest, fingerprint, read_private
 

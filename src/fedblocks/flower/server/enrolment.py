@@ -12,7 +12,7 @@ from statistics import median_low
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts.folders import ServerHost
-from fedblocks.flower.keys.certificates import public_key
+from fedblocks.flower.keys.client_keys import public_key
 
 FACTOR = 5  # a claim of so many times the median is not believed
 CEILING = 10**7  # examples that nobody may claim, whatever the others do
