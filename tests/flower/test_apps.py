@@ -56,9 +56,8 @@ class Federated:
 
         wanted = RoundRules(**{"rounds": self.example.rounds, "minimum": 1, "seconds": 20, **rules})
         choose = lambda progress, attempt: (self.example.cohorts()[progress.state.round], ask)
-        app = server_app(
-            begin, wanted, choose, self.rounds.append, self.example.everybody, enrolled
-        )
+        everybody = self.example.everybody
+        app = server_app(begin, wanted, choose, self.rounds.append, everybody, enrolled=enrolled)
         app(self.grid, Context(1, 0, {}, RecordDict(), {}))
         return self.rounds[-1].progress
 

@@ -53,12 +53,12 @@ def test_nodes_on_ray_end_as_a_simulated_run_and_nothing_is_left(
     simulation.simulate(
         path,
         2,
-        1.0,
-        0.0,
-        None,
         {"seconds": 60.0, "patience": 60.0},
         lambda done: rounds.append(done.round),
         lambda note: None,
+        cpus=1.0,
+        gpus=0.0,
+        address=None,
     )
     run(config, tmp_path / "simulated")
     assert rounds == [1, 2]

@@ -136,9 +136,8 @@ def simulate(
 
         path = _folder(what, changes, out, f"engine flower: {nodes} nodes on Ray")
         terms = {"seconds": deadline, "patience": 120.0}
-        result = _watch(
-            path.name, quiet, as_json, lambda w: start(path, nodes, cpus, gpus, address, terms, *w)
-        )
+        carry_out = lambda w: start(path, nodes, terms, *w, cpus=cpus, gpus=gpus, address=address)
+        result = _watch(path.name, quiet, as_json, carry_out)
         _show(result, as_json)
 
     stoppable(action)

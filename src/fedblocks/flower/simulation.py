@@ -1,6 +1,4 @@
-"""A federation on Flower's simulation runtime: Ray spreads the nodes over cores, GPUs
-and machines.
-"""
+"""A federation on Flower's simulation runtime: Ray spreads nodes over cores, GPUs and machines."""
 
 from __future__ import annotations
 
@@ -27,8 +25,8 @@ APP = "import sys; from fedblocks.flower.ray_app import main; main(sys.argv[1])"
 
 
 class Resources(BaseModel):
-    """What Ray needs to know: the job, and the resources of one node; as many nodes
-    work at once as fit.
+    """What Ray needs to know: the job, and the resources of one node; as many nodes work at once
+    as fit.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -53,22 +51,23 @@ def need_ray() -> None:
 def simulate(
     path: Path,
     nodes: int,
-    cpus: float,
-    gpus: float,
-    address: str | None,
     choices: Choices,
     on_round: OnRound,
     on_note: OnNote,
+    *,
+    cpus: float,
+    gpus: float,
+    address: str | None,
 ) -> RunResult:
-    """Carry out a run on Ray; nodes keep their personal blocks in the run's folder,
-    which all machines must see.
+    """Carry out a run on Ray; nodes keep their personal blocks in the run's folder, which all
+    machines must see.
     """
     need_ray()
-    base, server = path / "federation", path / "federation" / "server"
+    base = path / "federation"
+    server = base / "server"
     held = dealt_out(path, base, nodes, launch.free_port(), insecure=True)
-    job = add_job(
-        server, job_for(path, ServerHost.read(server).federation, kind="train", **choices)
-    ).name
+    federation = ServerHost.read(server).federation
+    job = add_job(server, job_for(path, federation, kind="train", **choices)).name
     resources = Resources(
         cpus=cpus, gpus=gpus, address=address, nodes=len(held), server=str(server), job=job
     )

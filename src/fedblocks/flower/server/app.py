@@ -244,6 +244,7 @@ def server_app(
     choose: Choose,
     on_round: OnRound,
     clients: Sequence[int],
+    *,
     enrolled: Callable[[], Enrolment] = Enrolment,
     labels: int = 1,
 ) -> ServerApp:
