@@ -12,11 +12,10 @@ Start with `local`, a whole federation in one process, and then read along a rou
 - `local`, `simulation`, `ray_app`, `deploy`: whole federations, and what Flower starts.
 
 `hosts.folders` needs neither side of a round. Every package but `wire` may import it, and the
-modules that it is made
-of: `client.policy`, `gateway.limits` and `keys.private_files`. `client` may also import
-`hosts.launch` and `hosts.process_group`.
+modules that it is made of: `client.policy`, `gateway.limits` and `keys.private_files`. `client` may
+also import `hosts.launch` and `hosts.process_group`.
 
 Flower itself (the extra `flower`) is imported by `wire.records`, both `app` modules,
-`client.fleet`, `client.node`, `ray_app` and `deploy`; elsewhere only inside functions. Of the rest
-of the library, only `cli` imports this package.
+`server.pulling`, `client.fleet`, `client.node`, `ray_app` and `deploy`; elsewhere only inside
+functions. Of the rest of the library, only `cli` imports this package.
 """

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from fedblocks.core.admission import Refusal, cap_groups
 from fedblocks.core.aggregate import Uploads, aggregate
-from fedblocks.core.parts import Blocks
-from fedblocks.core.server import Cohort, Download, gather
-from fedblocks.core.state import count_bytes
+from fedblocks.core.server import Cohort
 from fedblocks.engines.close_round import Report
+from fedblocks.flower.server.sending import (
+    first_downloads,
+    gather_for,
+    requested_slots,
+    second_download,
+)
 from fedblocks.flower.server.side import Ask, Closed, EvaluatedClients, Progress, ServerSide
 from fedblocks.flower.wire.admission import (
     SLACK,
@@ -25,52 +26,52 @@ from fedblocks.flower.wire.admission import (
     check_counts,
     check_envelope,
 )
-from fedblocks.flower.wire.downloads import payload_of, read_of_one, sent_to_one, slots_of, union
+from fedblocks.flower.wire.downloads import payload_of
 from fedblocks.flower.wire.messages import (
     ApologyHeader,
     Counts,
-    DownloadHeader,
-    Envelope,
     Header,
     Malformed,
-    MoreHeader,
     Picture,
     RequestHeader,
     UploadHeader,
     Wire,
-    arrays_of,
     header_of,
-    reply,
     wire,
 )
 from fedblocks.flower.wire.readable import readable
 from fedblocks.flower.wire.uploads import together
 
+# reasons that a client may give for not doing what it was asked
 FROM_CLIENTS = {
-    *(
-        "lost-state",
-        "lost-download",
-        "plan-mismatch",
-        "wrong-run",
-        "wrong-client",
-        "not-finite",
-        "client-error",
-    ),
-    *("envelope", "names", "dtype", "shape", "not-allowed"),
-}  # reasons that a client may give
+    "lost-state",
+    "lost-download",
+    "plan-mismatch",
+    "wrong-run",
+    "wrong-client",
+    "not-finite",
+    "client-error",
+    "envelope",
+    "names",
+    "dtype",
+    "shape",
+    "not-allowed",
+}
 # such a message is ignored, its client is not refused
 HARMLESS = {"stale", "replayed", "duplicate", "unknown-client"}
 
 
 class OpenRound:
-    """A round under way: the first answer of a client counts; all others are noted and
-    change nothing.
+    """A round under way: the first answer of a client counts; all others are noted and change
+    nothing.
     """
 
     def __init__(
         self, side: ServerSide, progress: Progress, clients: Sequence[int], ask: Ask | None = None
     ) -> None:
-        self.side, self.progress, self.ask = side, progress, ask or Ask()
+        self.side = side
+        self.progress = progress
+        self.ask = ask or Ask()
         self.report = Report(sorted(clients), {}, {}, [], {})
         self.downloads: dict[int, Wire] = {}  # to be sent
         self.ignored: list[Refusal] = []
@@ -92,51 +93,20 @@ class OpenRound:
         ids = self._readers(group, ids)
         if not ids:
             return
-        method, state = self.side.methods[group], self.progress.state
-        sent = self._gather(group, ids)
-        specs = self.side.specs[group]
-        for member, client in enumerate(ids):
-            nonce, plan = secrets.token_hex(8), self.side.plans[group]
-            envelope = Envelope(
-                run=self.side.run, round=state.round, client=client, nonce=nonce, plan=plan
-            )
-            blocks, copies = sent_to_one(specs, sent, member)
-            reads = {name: read_of_one(read, member) for name, read in sent.reads.items()}
-            alone = self.side.cohort([client], state.round)
-            self._expected[client] = Expected(
-                self.side.members[client],
-                envelope,
-                method,
-                specs,
-                reads,
-                copies,
-                blocks,
-                alone,
-                self.ask.train,
-            )
-            kept = self.progress.kept.get(client, 0)
-            before = self.side.refused.pop(client, "")
-            header = DownloadHeader(
-                **reply(envelope), copies=copies, kept=kept, refused=before, **vars(self.ask)
-            )
-            self.downloads[client] = wire(header, arrays_of(blocks))
-            self._note_down(client, {n: blocks.get(n, {}) for n in sent.bytes_down})
-
-    def _gather(self, group: str, ids: list[int]) -> Download:
-        cohort = self.side.cohort(ids, self.progress.state.round)
-        return gather(
-            self.side.methods[group], self.progress.state, cohort, self.side.beginnings[group]
-        )
+        for first in first_downloads(self.side, self.progress, self.ask, group, ids):
+            self._expected[first.client] = first.expected
+            self.downloads[first.client] = first.message
+            self._note_down(first.client, first.bytes_down)
 
     def _readers(self, group: str, ids: list[int]) -> list[int]:
-        """Return the clients whose tags the method can use; a tag is a client's word,
-        and costs that client alone.
+        """Return the clients whose tags the method can use; a tag is a client's word, and costs
+        that client alone.
         """
         if not self.side.methods[group].tags:
             return ids
         for client in ids:
             try:
-                self._gather(group, [client])
+                gather_for(self.side, self.progress.state, group, [client])
             except Exception as error:
                 self.refuse(client, "bad-tag", str(error).partition("\n")[0])
         return [client for client in ids if client in self.waiting]
@@ -147,15 +117,15 @@ class OpenRound:
         return len(self._uploads)
 
     def limit(self, client: int, each: int = 0) -> int:
-        """Return the most bytes that a client's answer can have, with `each` more for
-        each array.
+        """Return the most bytes that a client's answer can have, with `each` more for each
+        array.
         """
         expected = self._expected[client]
         return int(SLACK * expected.limit()) + each * expected.arrays
 
     def receive(self, client: int, message: Wire) -> Wire | None:
-        """Take an answer; return what the client is sent next, if anything. Nothing
-        that a client sends raises.
+        """Take an answer; return what the client is sent next, if anything. Nothing that a client
+        sends raises.
         """
         try:
             header = header_of(message)
@@ -168,17 +138,15 @@ class OpenRound:
             self._turn_away(client, error)
             return None
         except Exception as error:
-            self._turn_away(
-                client, Malformed("envelope", f"it cannot be read: {type(error).__name__}: {error}")
-            )
+            problem = f"it cannot be read: {type(error).__name__}: {error}"
+            self._turn_away(client, Malformed("envelope", problem))
             return None
         try:
             return self._take(client, header, message)
         except Malformed as error:
             self.refuse(client, error.reason, error.detail)
-        except (
-            Exception
-        ) as error:  # a gap in the checks must cost this client its round, not all clients theirs
+        # a gap in the checks must cost this client its round, not all clients theirs
+        except Exception as error:
             self.refuse(client, "server-error", f"{type(error).__name__}: {error}")
         return None
 
@@ -196,11 +164,11 @@ class OpenRound:
             return None
         self._asked_again.add(client)
         self._requests.pop(client, None)
-        fresh, sent = {"nonce": secrets.token_hex(8)}, self.downloads[client]
+        fresh = {"nonce": secrets.token_hex(8)}
         expected = self._expected[client]
-        self._expected[client] = replace(
-            expected, envelope=expected.envelope.model_copy(update=fresh)
-        )
+        envelope = expected.envelope.model_copy(update=fresh)
+        self._expected[client] = replace(expected, envelope=envelope)
+        sent = self.downloads[client]
         self.downloads[client] = wire(header_of(sent).model_copy(update=fresh), sent.arrays)
         return self.downloads[client]
 
@@ -217,7 +185,9 @@ class OpenRound:
             case RequestHeader() if client not in self._requests:
                 admit_request(header, expected)
                 self._requests[client] = header
-                return self._more(client, header)
+                more, bytes_down = second_download(header, expected, self.progress.state)
+                self._note_down(client, bytes_down)
+                return more
             case UploadHeader():
                 self._admit(client, header, message, expected)
             case ApologyHeader():
@@ -227,23 +197,10 @@ class OpenRound:
                 raise Malformed("envelope", f'"{header.kind}" was not to be sent now')
         return None
 
-    def _more(self, client: int, header: RequestHeader) -> Wire:
-        """Return the second download: the slots that a client asked for."""
-        method, state = self._expected[client].method, self.progress.state
-        slots = union(header.train, header.evaluate)
-        pools, specs = slots_of(method, state), self._expected[client].specs
-        blocks = {
-            n: {k: pools[n][k][list(chosen)] for k in specs[n]} for n, chosen in slots.items()
-        }
-        self._note_down(client, blocks)
-        return wire(
-            MoreHeader(**reply(header), slots=slots),
-            arrays_of({n: b for n, b in blocks.items() if slots[n]}),
-        )
-
     def _admit(self, client: int, header: UploadHeader, message: Wire, expected: Expected) -> None:
         if self.ask.train:
-            uploads = admit_upload(header, message, expected, self._wanted(client, expected))
+            wanted = requested_slots(expected, self._requests.get(client))
+            uploads = admit_upload(header, message, expected, wanted)
             for name in uploads:
                 self.report.bytes_up.setdefault(name, {})[client] = payload_of(message, name)
         elif message.arrays:
@@ -263,18 +220,6 @@ class OpenRound:
         for name, numbers in header.pictures.items():
             self._pictures.setdefault(readable(name), {})[client] = numbers
 
-    def _wanted(self, client: int, expected: Expected) -> dict[str, Tensor]:
-        request = self._requests.get(client)
-        if request is None:
-            if any(getattr(block, "on_request", False) for block in expected.federated.values()):
-                raise Malformed("envelope", "it never asked for its slots")
-            return {}
-        sizes = {name: expected.federated[name].size for name in request.train}
-        return {
-            n: torch.zeros(sizes[n]).index_fill(0, torch.tensor(s).long(), 1.0)
-            for n, s in request.train.items()
-        }
-
     def refuse(self, client: int, reason: str, detail: str) -> None:
         """Go on without a client: it sent something wrong, failed, or cannot be reached."""
         if client in self.waiting:
@@ -286,11 +231,8 @@ class OpenRound:
         """Go on without a client, though its answer was admitted."""
         if self._uploads.pop(client, None) is not None:
             self.waiting.add(client)
-        tables: list[dict[str, dict[int, Any]]] = [
-            self._counts,
-            self._pictures,
-            self.report.bytes_up,
-        ]
+        tables: list[dict[str, dict[int, Any]]]
+        tables = [self._counts, self._pictures, self.report.bytes_up]
         for by_client in (by_client for table in tables for by_client in table.values()):
             by_client.pop(client, None)
         self.refuse(client, reason, detail)
@@ -324,6 +266,6 @@ class OpenRound:
         after = aggregate(self.side.methods, state, cap_groups(groups, self.side.share), cohorts)
         return Progress(after, kept | dict.fromkeys(self._uploads, after.round))
 
-    def _note_down(self, client: int, blocks: Blocks) -> None:
-        for name, block in blocks.items():
-            self.report.bytes_down.setdefault(name, {})[client] = count_bytes(block)
+    def _note_down(self, client: int, bytes_down: dict[str, int]) -> None:
+        for name, number in bytes_down.items():
+            self.report.bytes_down.setdefault(name, {})[client] = number
