@@ -16,7 +16,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedblo
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
 from fedblocks.core.errors import UserError
-from fedblocks.flower.hosts.federation import dealt_out
+from fedblocks.flower.hosts.federation import deal_out
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.setup import node_name, set_up
 from fedblocks.flower.keys.client_keys import public_key
@@ -224,7 +224,7 @@ def test_a_federation_on_one_machine_agrees_on_the_numbers_that_it_deals_out(
     tmp_path: Path,
 ) -> None:
     host = Host(tmp_path, {"data": {**TABLE["data"], "clients": 5}})
-    dealt_out(host.path, tmp_path / "g", 2, 1234, insecure=True)
+    deal_out(host.path, tmp_path / "g", 2, 1234, insecure=True)
     agreed = ServerHost.read(tmp_path / "g" / "server").examples
     sizes = federation_of(host.config).train.sizes
     assert agreed == {node_name(n): int(sizes[n::2].sum()) for n in range(2)}

@@ -16,7 +16,7 @@ from fedblocks.config.model import Config
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.flower.hosts import launch
 from fedblocks.flower.hosts.folders import ClientHost, ServerHost, is_loopback
-from fedblocks.flower.hosts.process_group import ProcessGroup, marked
+from fedblocks.flower.hosts.process_group import ProcessGroup, find_marked
 from fedblocks.flower.hosts.setup import set_up
 from fedblocks.runs.run import REAL, resume
 from fedblocks.runs.storage.folder import RunFolder
@@ -135,7 +135,7 @@ def test_no_process_is_left_however_stubborn(
             lambda: "ready" in processes.log("stubborn").read_text(), 30, processes.check, "it"
         )
         assert len(processes.living()) == 2
-    assert marked(processes.mark) == []
+    assert find_marked(processes.mark) == []
 
 
 def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ print("ready", flush=True); time.sleep(600)
         assert parent.stdout is not None and parent.stdout.readline() == b"ready\n"
         parent.kill()
     end = time.monotonic() + 30
-    while marked("orphans") and time.monotonic() < end:
+    while find_marked("orphans") and time.monotonic() < end:
         time.sleep(0.02)
-    assert marked("orphans") == []
+    assert find_marked("orphans") == []
 
 
 def test_a_process_that_ended_is_started_again_a_few_times(tmp_path: Path) -> None:

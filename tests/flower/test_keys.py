@@ -235,9 +235,7 @@ def forged(federation: Federation, signer: Path, of: str = "f") -> Path:
     thief = ec.generate_private_key(client_keys.CURVE)
     line = client_keys.public_text(thief.public_key()).decode().strip()
     words = {"federation": of, "name": "one", "old": federation.key("one"), "new": line}
-    request = keys.RotationRequest(time=datetime.now(UTC), **words).signed(
-        keys.read_private(signer)
-    )
+    request = keys.RotationRequest(time=datetime.now(UTC), **words).sign(keys.read_private(signer))
     path = federation.base / "forged.json"
     path.write_text(request.model_dump_json())
     return path
@@ -326,7 +324,7 @@ def test_a_request_is_good_for_a_month(days: int, federation: Federation) -> Non
     path = forged(federation, folder / "client.key")
     request = keys.read_request(path.read_bytes(), path)
     late = request.model_copy(update={"time": datetime.now(UTC) - timedelta(days=days)})
-    path.write_text(late.signed(keys.read_private(folder / "client.key")).model_dump_json())
+    path.write_text(late.sign(keys.read_private(folder / "client.key")).model_dump_json())
     with pytest.raises(UserError, match="good for 30 days"):
         key_table.rotate(federation.server, path)
 

@@ -18,7 +18,7 @@ pytest.importorskip(
 from fedblocks.config.model import Config
 from fedblocks.flower import simulation
 from fedblocks.flower.hosts.federation import new_run
-from fedblocks.flower.hosts.process_group import ProcessGroup, marked
+from fedblocks.flower.hosts.process_group import ProcessGroup, find_marked
 from fedblocks.runs.run import run
 from fedblocks.runs.storage.folder import RunFolder
 
@@ -63,4 +63,4 @@ def test_nodes_on_ray_end_as_a_simulated_run_and_nothing_is_left(
     run(config, tmp_path / "simulated")
     assert rounds == [1, 2]
     assert scores(path) == scores(tmp_path / "simulated")
-    assert marked("ray-test") == []
+    assert find_marked("ray-test") == []

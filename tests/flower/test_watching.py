@@ -60,7 +60,7 @@ def test_a_run_that_is_submitted_anew_is_not_over(before: Status, done: Path) ->
 
 def test_somebody_who_stops_a_federation_is_told_how_to_go_on(done: Path) -> None:
     put(done, "running")
-    error = federation.stopped(done, "local")
+    error = federation.interruption(done, "local")
     assert (
         error.message == "stopped after round 2"
         and error.fix == f"go on with: fedblocks federation local {done}"

@@ -24,26 +24,20 @@ def sides_of(
     rows and no others.
     """
     groups = {c: group for group, ids in experiment.members(clients).items() for c in ids}
-    sides = {
-        c: ClientSide.of(
-            experiment.methods[groups[c]],
-            experiment.data.subset([c]),
-            c,
-            experiment.seed,
-            run,
-            PersonalStore.of(folder, "local", run, c),
-        )
-        for c in clients
-    }
-    members = {c: member_of(side, groups[c]) for c, side in sides.items()}
     data, seed = experiment.data, experiment.seed
+    sides: dict[int, ClientSide] = {}
+    for c in clients:
+        method = experiment.methods[groups[c]]
+        store = PersonalStore.of(folder, "local", run, c)
+        sides[c] = ClientSide.of(method, data.subset([c]), c, seed, run, store)
+    members = {c: member_of(side, groups[c]) for c, side in sides.items()}
     server = ServerSide(
-        experiment.methods,
-        members,
-        data.clients,
-        seed,
-        run,
-        data.x.device,
+        methods=experiment.methods,
+        members=members,
+        population=data.clients,
+        seed=seed,
+        run=run,
+        device=data.x.device,
         unseen=experiment.unseen,
     )
     return server, sides

@@ -36,9 +36,8 @@ def main(resources_json: str) -> None:
     spec_json = load_job(server, resources.job).job.spec.model_dump_json()
 
     def sides_of(context: Context) -> Sides:
-        return _sides(
-            server.parent / node_name(int(context.node_config["partition-id"])), spec_json
-        )
+        node = node_name(int(context.node_config["partition-id"]))
+        return _sides(server.parent / node, spec_json)
 
     def serve(grid: Grid, context: Context) -> None:
         service.serve(grid, server, resources.job)

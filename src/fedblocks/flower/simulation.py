@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedblocks.core.errors import UserError
 from fedblocks.flower.hosts import launch
-from fedblocks.flower.hosts.federation import Choices, dealt_out, job_for, stopped
+from fedblocks.flower.hosts.federation import Choices, deal_out, interruption, job_for
 from fedblocks.flower.hosts.folders import ServerHost
 from fedblocks.flower.hosts.process_group import ProcessGroup, ended_politely
 from fedblocks.flower.server.jobs import add_job
@@ -65,7 +65,7 @@ def simulate(
     need_ray()
     base = path / "federation"
     server = base / "server"
-    held = dealt_out(path, base, nodes, launch.free_port(), insecure=True)
+    held = deal_out(path, base, nodes, launch.free_port(), insecure=True)
     federation = ServerHost.read(server).federation
     job = add_job(server, job_for(path, federation, kind="train", **choices)).name
     resources = Resources(
@@ -77,4 +77,4 @@ def simulate(
             processes.start(PROCESS, [sys.executable, "-c", APP, resources.model_dump_json()])
             return watch(path, on_round, on_note, processes.check)
     except KeyboardInterrupt as error:
-        raise stopped(path, "simulate") from error
+        raise interruption(path, "simulate") from error

@@ -137,8 +137,6 @@ def _ahead(response: httpx.Response) -> float:
 
 def _seconds(time_sent: object) -> float:
     """Read a time that was sent as a number of seconds or as a date."""
-    return (
-        datetime.fromisoformat(time_sent).timestamp()
-        if isinstance(time_sent, str)
-        else float(str(time_sent))
-    )
+    if isinstance(time_sent, str):
+        return datetime.fromisoformat(time_sent).timestamp()
+    return float(str(time_sent))

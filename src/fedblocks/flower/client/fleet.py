@@ -84,7 +84,9 @@ class Meter:
     """A count of the bytes that may still come, for several threads."""
 
     def __init__(self, most: int) -> None:
-        self.most, self._left, self._lock = most, most, threading.Lock()
+        self.most = most
+        self._left = most
+        self._lock = threading.Lock()
 
     def count(self, number: int) -> None:
         with self._lock:
@@ -107,12 +109,13 @@ class _Carrier:
         self._version = dict(RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata())
 
     def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
-        # nothing to unpack
+        # identity: what comes is as long as it says, with nothing to unpack
         context.request.headers.update({**self._version, "accept-encoding": "identity"})
         if self.hurried:
             context.request.extensions["timeout"] = httpx.Timeout(HEARTBEAT_CALL_TIMEOUT).as_dict()
         meter = self.objects if context.rpc_method.endswith("PullObject") else Meter(SMALL)
-        response, body = self.http.send(context.request, stream=True), bytearray()
+        response = self.http.send(context.request, stream=True)
+        body = bytearray()
         try:
             for chunk in response.iter_raw():
                 meter.count(len(chunk))
@@ -138,16 +141,18 @@ class Fleet:
 
     def __init__(self, host: ClientHost, folder: Path) -> None:
         self.insecure = host.insecure
-        self._keys = generate_key_pairs() if host.insecure else _keys(folder / "client.key")
-        secured = (
-            False if host.insecure else ssl.create_default_context(cafile=str(folder / "ca.crt"))
-        )
+        secured: ssl.SSLContext | bool
+        if host.insecure:
+            self._keys = generate_key_pairs()
+            secured = False
+            address = f"http://{host.server}"
+        else:
+            self._keys = _keys(folder / "client.key")
+            secured = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+            address = f"https://{host.server}"
         self._carrier = _Carrier(secured)
-        address = f"http{'' if host.insecure else 's'}://{host.server}"
-        chain: list[ProtobufClientInterceptor] = [
-            NodeAuthHttpInterceptor(*self._keys),
-            self._carrier,
-        ]
+        signing = NodeAuthHttpInterceptor(*self._keys)
+        chain: list[ProtobufClientInterceptor] = [signing, self._carrier]
         self._ask = FleetHttpClient(address, interceptors=chain, verify=secured)
 
     def enter(self, number: int | None) -> int:
@@ -196,7 +201,9 @@ class Fleet:
 
     def fetch(self, number: int, message: Message, tree: ObjectTree, most: int) -> None:
         """Fetch the content of a message, unless it has more than `most` bytes."""
-        node, run, end = Node(node_id=number), message.metadata.run_id, ends(message)
+        node = Node(node_id=number)
+        run = message.metadata.run_id
+        end = ends(message)
         self._carrier.objects = Meter(most)
         pull = make_pull_object_fn_protobuf(
             lambda request: patiently(partial(self._ask.PullObject, request), end), node, run
@@ -276,10 +283,7 @@ def patiently(action: Callable[[], Result], end: float) -> Result:
             if status < 500 or time.time() + pause > end:
                 raise
             if pause == BEGIN:
-                log.warning(
-                    "lost on the way, trying again until %.0f s from now: %s",
-                    end - time.time(),
-                    error,
-                )
+                left = end - time.time()
+                log.warning("lost on the way, trying again until %.0f s from now: %s", left, error)
         time.sleep(pause * random.uniform(0.7, 1.0))
         pause = min(2 * pause, MOST)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -54,10 +55,12 @@ class Node:
     """The clients of a machine, connected to their server."""
 
     def __init__(self, folder: Path, holds: str = "") -> None:
-        self.folder, self.holds, self.host = folder, holds, ClientHost.read(folder)
+        self.folder = folder
+        self.holds = holds
+        self.host = ClientHost.read(folder)
         self.fleet = Fleet(self.host, folder)
         before = Standing.read(folder)
-        # Flower's, of an earlier time
+        # Flower's number of this node, at first that of an earlier time
         self.number = before.node if before and not self.host.insecure else None
         self._said: set[str] = set()
 
@@ -110,10 +113,9 @@ class Node:
     def _tell(self, news: Standing) -> None:
         """Write the state of the connection, and log it once."""
         news = Standing(news.state, readable(news.text, LOGGED), news.fix)
+        whole = replace(news, node=self.number, process=os.getpid(), holds=self.holds)
         with suppress(OSError):  # a disk that is full is no reason to end
-            Standing(news.state, news.text, news.fix, self.number, os.getpid(), self.holds).write(
-                self.folder
-            )
+            whole.write(self.folder)
         self._warn_once(f"{news.text}{f'; {news.fix}' if news.fix else ''}")
 
     def _warn_once(self, text: str) -> None:
@@ -146,28 +148,24 @@ class Node:
         except httpx.TransportError:
             if time.time() < ends(message):
                 raise
-            log.warning(
-                "a message of run %d was dropped, since its time was over", message.metadata.run_id
-            )
+            run = message.metadata.run_id
+            log.warning("a message of run %d was dropped, since its time was over", run)
 
     def _fetch_and_reply(self, number: int, message: Message, tree: ObjectTree) -> Message:
         try:
-            self.fleet.fetch(
-                number, message, tree, ClientHost.read(self.folder).allow.bytes + ENVELOPE
-            )
+            most = ClientHost.read(self.folder).allow.bytes + ENVELOPE
+            self.fleet.fetch(number, message, tree, most)
             return self.reply(message)
         except (RunOverError, httpx.HTTPError):
             raise
         except (Malformed, TooLargeError) as error:
             self._warn_once(f"refused: run {message.metadata.run_id}: {error}")
             return Message(Error(ErrorCode.UNKNOWN, f"refused: {error}"), reply_to=message)
-        except (
-            Exception
-        ) as error:  # whatever went wrong: the server is told, and the process lives on
+        # whatever went wrong: the server is told, and the process lives on
+        except Exception as error:
             log.exception("a message of run %d could not be answered", message.metadata.run_id)
-            return Message(
-                Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, excuse_for(error)), reply_to=message
-            )
+            failure = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, excuse_for(error))
+            return Message(failure, reply_to=message)
 
     def reply(self, message: Message) -> Message:
         """Return what the clients here answer to a message."""
@@ -189,8 +187,7 @@ class Node:
         try:
             return _sides(self.folder, spec, (self.folder / ClientHost.file()).read_text())
         except (Malformed, UserError) as error:
-            # which the server is not told
-            detail = f" ({error.__cause__})" if error.__cause__ else ""
+            detail = f" ({error.__cause__})" if error.__cause__ else ""  # for this log alone
             self._warn_once(f"this client cannot take part: {error}{detail}")
             raise
 
@@ -213,12 +210,11 @@ def _sides(folder: Path, spec_json: str, settings: str) -> app.Sides:
 def check(folder: Path) -> str:
     """Say in a sentence what this machine holds; raise UserError if its configuration is wrong."""
     host = ClientHost.read(folder)
+    methods = kinds()["method"]
     for name in host.allow.methods or ():
-        if name not in (methods := kinds()["method"]):
-            raise UserError(
-                f'{folder / host.file()}: allow.methods: "{name}" is not installed',
-                nearest(name, methods),
-            )
+        if name not in methods:
+            message = f'{folder / host.file()}: allow.methods: "{name}" is not installed'
+            raise UserError(message, nearest(name, methods))
     data = prepare.data_of(host, folder)
     rows = sum(int(rows.sizes.sum()) for rows in data.parts.values())
     return f"client {', '.join(map(str, host.clients))}: {rows} examples, which stay here"

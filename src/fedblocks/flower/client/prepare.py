@@ -58,12 +58,12 @@ def sides_at(folder: Path, spec: RunSpec) -> dict[int, tuple[ClientSide, str]]:
     }
     for group in {*groups.values()}:
         _permit(host.allow, spec, group)
-    sides = {
-        c: _side(folder, spec, data.subset([at]), groups[c], c) for at, c in enumerate(host.clients)
-    }
-    return {
-        c: (replace(side, sends=frozenset(host.allow.send)), groups[c]) for c, side in sides.items()
-    }
+    sends = frozenset(host.allow.send)
+    sides: dict[int, tuple[ClientSide, str]] = {}
+    for at, client in enumerate(host.clients):
+        side = _side(folder, spec, data.subset([at]), groups[client], client)
+        sides[client] = replace(side, sends=sends), groups[client]
+    return sides
 
 
 def _permit(allow: Allow, spec: RunSpec, group: str) -> None:
@@ -106,9 +106,8 @@ def _refuse_files(kind: str, table: Mapping[str, Any]) -> None:
 
 def _names_a_file(option: Option) -> bool:
     """Whether the value of an option is, by its type, name or description, something on a disk."""
-    typed = any(
-        isinstance(kind, type) and issubclass(kind, PurePath) for kind in members(option.kind)
-    )
+    kinds_of_value = [kind for kind in members(option.kind) if isinstance(kind, type)]
+    typed = any(issubclass(kind, PurePath) for kind in kinds_of_value)
     described = {*re.findall("[a-z]+", option.about.lower())} & ON_DISK
     return typed or bool(described) or not NAMES_OF_FILES.isdisjoint(option.name.lower().split("_"))
 
@@ -120,10 +119,8 @@ def data_of(host: ClientHost, folder: Path) -> Federation:
     if federation.clients == len(host.clients):
         return federation
     if federation.clients <= max(host.clients):
-        message = (
-            f"the data are those of {federation.clients} clients, and this machine holds "
-            f"{len(host.clients)}"
-        )
+        here = f"this machine holds {len(host.clients)}"
+        message = f"the data are those of {federation.clients} clients, and {here}"
         raise DataError(message, "set data.clients to the number of clients here")
     return federation.subset(list(host.clients))
 
@@ -131,7 +128,8 @@ def data_of(host: ClientHost, folder: Path) -> Federation:
 def _fitting_data(host: ClientHost, folder: Path, spec: RunSpec) -> Federation:
     """Read the data of the clients here, and refuse those that do not fit the run."""
     data = data_of(host, folder)
-    shape, labels = tuple(data.x.shape[1:]), data.y[data.y != IGNORE]
+    shape = tuple(data.x.shape[1:])
+    labels = data.y[data.y != IGNORE]
     if shape != spec.input_shape:
         raise Malformed(
             "data-mismatch",

@@ -66,16 +66,13 @@ class Members:
             self._keys.get(claimed, self._nobody).verify(
                 signature, headers.get(TIME, b""), ec.ECDSA(hashes.SHA256())
             )
-            age = (
-                datetime.now(UTC) - datetime.fromisoformat(headers[TIME].decode("ascii"))
-            ).total_seconds()
+            sent_at = datetime.fromisoformat(headers[TIME].decode("ascii"))
+            age = (datetime.now(UTC) - sent_at).total_seconds()
         except (InvalidSignature, binascii.Error, KeyError, ValueError, TypeError, OverflowError):
             return None
-        return (
-            Sender(self._names[claimed], claimed, -AHEAD < age < BEHIND)
-            if claimed in self._names
-            else None
-        )
+        if claimed not in self._names:
+            return None
+        return Sender(self._names[claimed], claimed, -AHEAD < age < BEHIND)
 
     def _refresh(self) -> None:
         """Read the files again if they have changed; with a server.toml that cannot be
@@ -83,19 +80,21 @@ class Members:
         """
         current = stamp(self.folder / ServerHost.file())
         is_due = time.monotonic() - self._looked > LOOK
-        if current == self._list and not (
-            is_due and any(stamp(file) != old for file, old in self._files.items())
-        ):
+        is_changed = is_due and any(stamp(file) != old for file, old in self._files.items())
+        if current == self._list and not is_changed:
             self._looked = time.monotonic() if is_due else self._looked
             return
-        self._names, self._keys, self._list = {}, {}, None
+        self._names = {}
+        self._keys = {}
+        self._list = None
         try:
             names = [*ServerHost.read(self.folder).clients]
         except UserError:
             return
         files = {name: self.folder / "clients" / f"{name}.pub" for name in names}
         self._files = {file: stamp(file) for file in files.values()}
-        self._list, self._looked = current, time.monotonic()
+        self._list = current
+        self._looked = time.monotonic()
         for name, file in files.items():
             self._enrol(name, file)
 
@@ -106,7 +105,8 @@ class Members:
         except (OSError, ValueError):
             return  # not there yet, or being written
         if isinstance(key, ec.EllipticCurvePublicKey):
-            self._names[b64encode(text)], self._keys[b64encode(text)] = name, key
+            self._names[b64encode(text)] = name
+            self._keys[b64encode(text)] = key
 
 
 def anybody(headers: Headers) -> Sender:

@@ -39,13 +39,8 @@ class OwnUser:
         if scope["type"] == "lifespan" or scope.get("path", "") == HEALTH or is_ours(scope):
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": 404,
-                    "headers": [(b"content-length", b"0")],
-                }
-            )
+            headers = [(b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 404, "headers": headers})
             await send({"type": "http.response.body", "body": b""})
 
 

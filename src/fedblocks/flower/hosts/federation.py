@@ -40,9 +40,8 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
         store_constants(path, prepared.setting.methods)
         folder.set_status("interrupted")  # until the server's app begins
         folder.store.set_meta("federation", prepared.setting.data.hash())
-        folder.store.set_meta(
-            REAL, f"run-{folder.store.path.stat().st_ino:x}-{path.name}"[:60].replace(".", "-")
-        )
+        name = f"run-{folder.store.path.stat().st_ino:x}-{path.name}"
+        folder.store.set_meta(REAL, name[:60].replace(".", "-"))
         for text in notes:
             folder.store.note(text)
     return path.resolve()
@@ -51,7 +50,8 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
 def job_for(path: Path, federation: str, **choices: Any) -> ServerJob:
     """Return a job for a run folder."""
     with RunFolder.open(path) as folder:
-        run, config = folder.store.meta(REAL), config_of(folder)
+        run = folder.store.meta(REAL)
+        config = config_of(folder)
     if run is None:
         raise RunFolderError(
             f"{path} is a simulated run", "go on with it by: fedblocks resume FOLDER"
@@ -76,24 +76,24 @@ def local(
     def tell(text: str) -> None:
         on_note(Note(text))
 
-    base, server = path / "federation", path / "federation" / "server"
-    held = dealt_out(path, base, nodes, port or launch.free_port())
+    base = path / "federation"
+    server = base / "server"
+    held = deal_out(path, base, nodes, port or launch.free_port())
     variables = {**launch.environment(server), launch.SERVER: str(server)}
     try:
         with ended_politely(), ProcessGroup(base / "logs", variables) as processes:
             host = running.start_server(processes, server, tell)
-            for name in held:
-                start_client(processes, base / name, name)
+            for node in held:
+                start_client(processes, base / node, node)
             tell(f"starting {len(held)} nodes, and the app that goes through the rounds")
-            job = running.submit(
-                server, job_for(path, host.federation, kind="train", **choices)
-            ).name
-            return watch(path, on_round, on_note, lambda: _tend(processes, server, job, tell))
+            job = job_for(path, host.federation, kind="train", **choices)
+            name = running.submit(server, job).name
+            return watch(path, on_round, on_note, lambda: _tend(processes, server, name, tell))
     except KeyboardInterrupt as error:
-        raise stopped(path, "local") from error
+        raise interruption(path, "local") from error
 
 
-def stopped(path: Path, command: str) -> Interrupted:
+def interruption(path: Path, command: str) -> Interrupted:
     """Return the error for a federation on this machine that was ended by Ctrl-C or SIGTERM."""
     with RunFolder.open(path) as folder:
         done = folder.store.last_round() or 0
@@ -104,7 +104,7 @@ def stopped(path: Path, command: str) -> Interrupted:
     )
 
 
-def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = False) -> list[str]:
+def deal_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = False) -> list[str]:
     """Make folders for a server and this many nodes on this machine, and deal the
     clients out to them.
     """
@@ -116,8 +116,6 @@ def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fa
     shape = shape_of(config)
     everybody = range(shape.clients)
     held = {node_name(n): everybody[n::nodes] for n in range(nodes) if everybody[n::nodes]}
-    device = device_of(config)[0].type
-    data = config.resolved()["data"]
     set_up(
         base,
         "127.0.0.1",
@@ -125,8 +123,8 @@ def dealt_out(path: Path, base: Path, nodes: int, port: int, insecure: bool = Fa
         port,
         launch.free_port(),
         insecure=insecure,
-        data=data,
-        device=device,
+        data=config.resolved()["data"],
+        device=device_of(config)[0].type,
         pictures=True,
     )
     agreed = {name: int(shape.train.sizes[list(numbers)].sum()) for name, numbers in held.items()}

@@ -141,7 +141,9 @@ class ClientHost(_Host):
 
 def address_of(text: str, default: int | None = None) -> tuple[str, int]:
     """Read the name and the port of a server's machine."""
-    machine, _, port = text.partition(":") if ":" in text else (text, "", str(default or ""))
+    machine, colon, port = text.partition(":")
+    if not colon:
+        port = str(default or "")
     if MACHINE.fullmatch(machine) is None or (port and not (port.isascii() and port.isdigit())):
         raise UserError(
             f'"{text}" does not name a machine',

@@ -42,9 +42,8 @@ class KeyWatch:
 
     def follow(self, processes: ProcessGroup) -> None:
         """Tell Flower what changed; if that fails, say so and try again later."""
-        if (state := self._state()) == self._seen and not (
-            self._failed and processes.due("keys", AGAIN)
-        ):
+        state = self._state()
+        if state == self._seen and not (self._failed and processes.due("keys", AGAIN)):
             return
         self._seen = state
         try:

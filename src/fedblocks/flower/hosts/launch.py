@@ -55,26 +55,14 @@ def superlink(host: ServerHost, folder: Path) -> list[str]:
     """
     command = [sys.executable, "-m", "fedblocks.flower.gateway.superlink", "--isolation", "process"]
     command += ["--host", "127.0.0.1", "--port", str(host.inner_port)]
-    command += [
-        "--database",
-        str(folder / "flower.db"),
-        "--disable-runtime-dependency-installation",
-    ]
+    command += ["--database", str(folder / "flower.db")]
+    command += ["--disable-runtime-dependency-installation"]
     if host.insecure:
         return [*command, "--insecure"]
-    secured = [
-        "--ssl-ca-certfile",
-        str(folder / "ca.crt"),
-        "--ssl-certfile",
-        str(folder / "server.crt"),
-    ]
-    return [
-        *command,
-        *secured,
-        "--ssl-keyfile",
-        str(folder / "server.key"),
-        "--enable-supernode-auth",
-    ]
+    command += ["--ssl-ca-certfile", str(folder / "ca.crt")]
+    command += ["--ssl-certfile", str(folder / "server.crt")]
+    command += ["--ssl-keyfile", str(folder / "server.key")]
+    return [*command, "--enable-supernode-auth"]
 
 
 def superexec(host: ServerHost, folder: Path) -> list[str]:
@@ -91,17 +79,15 @@ def connect(host: ServerHost, folder: Path) -> None:
     link = {"address": f"127.0.0.1:{host.inner_port}", **secured}
     home = folder / "flower"
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (home / "config.toml").write_text(
-        tomli_w.dumps({"superlink": {"default": "federation", "federation": link}})
-    )
+    settings = {"superlink": {"default": "federation", "federation": link}}
+    (home / "config.toml").write_text(tomli_w.dumps(settings))
 
 
 def ask(folder: Path, *words: str) -> dict[str, Any]:
     """Run one of Flower's commands and return its answer."""
-    environment_ = {**os.environ, **environment(folder)}
-    done = subprocess.run(
-        ["flwr", *words, "--format", "json"], env=environment_, capture_output=True, text=True
-    )
+    command = ["flwr", *words, "--format", "json"]
+    variables = {**os.environ, **environment(folder)}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True)
     try:
         answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError as error:

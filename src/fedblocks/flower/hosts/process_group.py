@@ -46,9 +46,8 @@ class ProcessGroup:
         private_folder(self.logs)
         self.commands[name] = (list(command), more)
         environment = {**os.environ, **self.environment, **more, MARK: self.mark}
-        with open(
-            os.open(self.log(name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, SECRET), "ab"
-        ) as log:
+        descriptor = os.open(self.log(name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, SECRET)
+        with open(descriptor, "ab") as log:
             self.running[name] = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -119,7 +118,7 @@ class ProcessGroup:
 
     def living(self) -> list[int]:
         """Return the numbers of all living processes of the group."""
-        return marked(self.mark)
+        return find_marked(self.mark)
 
     def _reap(self) -> None:
         for process in self.running.values():
@@ -137,9 +136,10 @@ class ProcessGroup:
         self.stop()
 
 
-def marked(mark: str) -> list[int]:
+def find_marked(mark: str) -> list[int]:
     """Return the numbers of this user's processes that carry a mark."""
-    wanted, pids = f"{MARK}={mark}".encode(), []
+    wanted = f"{MARK}={mark}".encode()
+    pids = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):

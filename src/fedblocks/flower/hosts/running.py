@@ -43,11 +43,10 @@ def start_server(processes: ProcessGroup, folder: Path, tell: Tell) -> ServerHos
     tell("starting the server")
     processes.start("superlink", launch.superlink(host, folder))
     launch.until(lambda: launch.healthy(host, folder), READY, processes.check, "the SuperLink")
-    # runs are started seldom
-    processes.start("superexec", launch.superexec(host, folder), **{launch.POLL: "1"})
-    processes.start(
-        "gateway", [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(folder)]
-    )
+    seldom = {launch.POLL: "1"}  # runs are not started every second
+    processes.start("superexec", launch.superexec(host, folder), **seldom)
+    gateway = [sys.executable, "-m", "fedblocks.flower.gateway.gateway", str(folder)]
+    processes.start("gateway", gateway)
     enrol(host, folder, tell)
     launch.until(lambda: launch.is_open(host), READY, processes.check, "the gateway")
     return host
@@ -89,9 +88,8 @@ def _control(host: ServerHost, folder: Path) -> Iterator[Any]:
     from httpx import HTTPError
 
     trusted = None if host.insecure else (folder / "ca.crt").read_bytes()
-    control = ControlHttpClient.from_server_address(
-        f"127.0.0.1:{host.inner_port}", host.insecure, trusted, []
-    )
+    address = f"127.0.0.1:{host.inner_port}"
+    control = ControlHttpClient.from_server_address(address, host.insecure, trusted, [])
     try:
         yield control
     except (HTTPError, ValueError) as error:
@@ -126,10 +124,8 @@ def _start(server: Path, record: JobRecord) -> JobRecord:
 
 
 def _refuse_going_on(server: Path, folder: str) -> None:
-    if any(
-        record.job.kind == "train" and record.job.folder == folder
-        for record in unfinished_jobs(server)
-    ):
+    training = {r.job.folder for r in unfinished_jobs(server) if r.job.kind == "train"}
+    if folder in training:
         fix = (
             f"see it with: fedblocks federation status {server}; end it with: fedblocks "
             f"federation stop {server}"
@@ -157,11 +153,9 @@ def take_up(server: Path, tell: Tell) -> None:
     """Submit jobs again whose app had begun and is gone."""
     for record in unfinished_jobs(server):
         if record.status == "running" and not is_worked_on(server, record.name):
-            what = (
-                "going on from the last round that it stored"
-                if record.job.kind == "train"
-                else "starting it again"
-            )
+            what = "starting it again"
+            if record.job.kind == "train":
+                what = "going on from the last round that it stored"
             _submit_again(server, record, f"the app of {record.name} is gone; {what}", tell)
 
 
@@ -173,9 +167,8 @@ def check_submitted(server: Path, tell: Tell) -> None:
         said = flower_status(server, record.flower_run)
         if said.startswith(OVER) and load_job(server, record.name).status == "submitted":
             if record.submissions < MOST:
-                _submit_again(
-                    server, record, f"{record.name} did not begin ({said}); starting it again", tell
-                )
+                text = f"{record.name} did not begin ({said}); starting it again"
+                _submit_again(server, record, text, tell)
             else:
                 reason = f"the server's app did not begin {record.submissions} times: {said}"
                 update_job(server, record.name, status="failed", reason=reason)

@@ -42,10 +42,8 @@ def host_server(folder: Path, tell: Tell) -> None:
             check_server(folder, tell)
             keys = KeyWatch(folder, tell)  # before the keys are read: no change is missed
             host = running.start_server(processes, folder, tell)
-            tell(
-                f"ready: {len(host.clients)} machines with keys may connect to "
-                f"{host.address}:{host.port}"
-            )
+            at = f"{host.address}:{host.port}"
+            tell(f"ready: {len(host.clients)} machines with keys may connect to {at}")
             while True:
                 keys.follow(processes)
                 running.look_after(processes, folder, tell)
@@ -79,10 +77,9 @@ def status_of(folder: Path) -> list[dict[str, object]]:
         for node in nodes
     ]
     jobs = all_jobs(folder)
-    ended = [record for record in jobs if record.is_over][-1:]
-    rows += [
-        _describe(record) for record in [*ended, *(record for record in jobs if not record.is_over)]
-    ]
+    last_ended = [record for record in jobs if record.is_over][-1:]
+    unfinished = [record for record in jobs if not record.is_over]
+    rows += [_describe(record) for record in (*last_ended, *unfinished)]
     own: dict[str, object] = {
         "what": "federation",
         "name": host.federation,
@@ -167,9 +164,8 @@ def adapt(
     with RunFolder.open(path) as folder:
         if folder.store.last_round() is None:
             raise RunFolderError(f"{path} has no rounds yet", "train first")
-        before = max(
-            (row["rowid"] for row in folder.store.rows("SELECT rowid FROM notes")), default=0
-        )
+        notes = folder.store.rows("SELECT rowid FROM notes")
+        before = max((row["rowid"] for row in notes), default=0)
     job = job_for(
         path, host.federation, kind="adapt", clients=clients, seconds=seconds, patience=patience
     )
@@ -177,12 +173,11 @@ def adapt(
     while not record.is_over:
         time.sleep(TEND)
         record = load_job(server, record.name)
+    own = tuple(f"client {client} " for client in clients)  # other notes are of its training
     with RunFolder.open(path) as folder:
-        for row in folder.store.rows(
-            "SELECT text FROM notes WHERE rowid > ? ORDER BY rowid", before
-        ):
-            # others are of its training
-            if row["text"].startswith(tuple(f"client {client} " for client in clients)):
+        new = "SELECT text FROM notes WHERE rowid > ? ORDER BY rowid"
+        for row in folder.store.rows(new, before):
+            if row["text"].startswith(own):
                 tell(row["text"])
     if record.status != "finished":
         said = record.reason or record.status

@@ -109,11 +109,10 @@ class RotationRequest(BaseModel):
     time: AwareDatetime
     signature: str = ""
 
-    def signed(self, old: ec.EllipticCurvePrivateKey) -> RotationRequest:
+    def sign(self, old: ec.EllipticCurvePrivateKey) -> RotationRequest:
         """Return the same request with a signature by the old key."""
-        return self.model_copy(
-            update={"signature": base64.b64encode(old.sign(self._words(), SIGNED)).decode()}
-        )
+        signature = base64.b64encode(old.sign(self._words(), SIGNED)).decode()
+        return self.model_copy(update={"signature": signature})
 
     def check_signature(self, old: Key) -> None:
         """Refuse a request that the old key did not sign."""

@@ -21,7 +21,9 @@ def begin(folder: Path) -> tuple[str, Path | None]:
     """Make a new key; return its fingerprint, and the request for the server, signed
     with the old key.
     """
-    name, own, public = _key_name(folder), folder / "client.key", public_file(folder)
+    name = _key_name(folder)
+    own = folder / "client.key"
+    public = public_file(folder)
     if not own.exists():  # it was lost: nothing can be signed, and the operator is asked
         make_client(own, public)
         return fingerprint(read_private(own).public_key()), None
@@ -30,11 +32,13 @@ def begin(folder: Path) -> tuple[str, Path | None]:
         make_client(folder / NEW, public)
     new = read_private(folder / NEW).public_key()
     write_private(public, public_text(new), PUBLIC)
-    federation = ClientHost.read(folder).federation
-    replaced, line = fingerprint(old.public_key()), public_text(new).decode().strip()
     request = RotationRequest(
-        federation=federation, name=name, old=replaced, new=line, time=datetime.now(UTC)
-    ).signed(old)
+        federation=ClientHost.read(folder).federation,
+        name=name,
+        old=fingerprint(old.public_key()),
+        new=public_text(new).decode().strip(),
+        time=datetime.now(UTC),
+    ).sign(old)
     write_private(folder / f"{name}.json", request.model_dump_json(indent=2).encode(), PUBLIC)
     return fingerprint(new), folder / f"{name}.json"
 

@@ -46,6 +46,11 @@ class Link:
     # client -> when to send it what again
     lost: dict[int, tuple[float, Wire]] = field(default_factory=dict)
 
+    @staticmethod
+    def of(registry: Registry) -> Link:
+        """Return a link to the clients of a registry."""
+        return Link(registry.grid, registry.nodes, registry.spec, registry.revoked)
+
     def forget(self) -> None:
         """Forget the messages of an earlier round: their answers come too late."""
         self.waiting.clear()
@@ -60,15 +65,10 @@ class Link:
             by_node.setdefault(self.nodes[client], {})[client] = message
         if not by_node:
             return []
+        contents = {node: with_spec(to_content(some), self.spec) for node, some in by_node.items()}
         outgoing = [
-            Message(
-                with_spec(to_content(some), self.spec),
-                node,
-                MessageType.TRAIN,
-                group_id=group,
-                ttl=seconds,
-            )
-            for node, some in by_node.items()
+            Message(content, node, MessageType.TRAIN, group_id=group, ttl=seconds)
+            for node, content in contents.items()
         ]
         try:
             numbers = list(self.grid.push_messages(outgoing))
@@ -108,11 +108,8 @@ class Link:
     def due_again(self) -> dict[int, Wire]:
         """Return the messages that were lost long enough ago to be sent again."""
         now = time.monotonic()
-        return {
-            client: self.lost.pop(client)[1]
-            for client, (due, _) in [*self.lost.items()]
-            if due <= now
-        }
+        due = [client for client, (when, _) in self.lost.items() if when <= now]
+        return {client: self.lost.pop(client)[1] for client in due}
 
 
 @dataclass(frozen=True)
@@ -160,30 +157,23 @@ def _send(link: Link, open_round: OpenRound, messages: Mapping[int, Wire], secon
 def _take_answers(
     open_round: OpenRound, clients: Sequence[int], message: Message
 ) -> dict[int, Wire]:
-    """Hand the answer of a node to the round; return what its clients are sent next, if
-    anything.
-    """
+    """Hand a node's answer to the round; return what its clients are sent next, if anything."""
     try:
         if message.has_error():
-            raise Malformed(
-                _reason(message.error.code), f"{message.error.code}: {message.error.reason}"
-            )
-        answers = from_content(
-            message.content, {c: open_round.limit(c, NPY_HEADER) for c in clients}
-        )
-    except Malformed as error:
-        answers = dict.fromkeys(clients, error)
-    except (
-        Exception
-    ) as error:  # whatever a client can think of; it must not cost the others their round
-        answers = dict.fromkeys(
-            clients, Malformed("envelope", f"it cannot be read: {type(error).__name__}: {error}")
-        )
+            error = message.error
+            raise Malformed(_reason(error.code), f"{error.code}: {error.reason}")
+        limits = {client: open_round.limit(client, NPY_HEADER) for client in clients}
+        answers = from_content(message.content, limits)
+    except Malformed as problem:
+        answers = dict.fromkeys(clients, problem)
+    # whatever a client can think of; it must not cost the others their round
+    except Exception as problem:
+        text = f"it cannot be read: {type(problem).__name__}: {problem}"
+        answers = dict.fromkeys(clients, Malformed("envelope", text))
+    silence = Malformed("envelope", "the answer says nothing of this client")
     more: dict[int, Wire] = {}
     for client in clients:
-        answer = answers.get(
-            client, Malformed("envelope", "the answer says nothing of this client")
-        )
+        answer = answers.get(client, silence)
         if isinstance(answer, Malformed):
             open_round.refuse(client, answer.reason, answer.detail)
         elif (sent := open_round.receive(client, answer)) is not None:
@@ -208,34 +198,37 @@ def run_rounds(
     progress: Progress,
     on_round: OnRound,
 ) -> Progress:
-    """Play all rounds that are left. Abandoned ones are tried again, with the clients
-    that `choose` names then.
+    """Play all rounds that are left. Abandoned ones are tried again, with the clients that `choose`
+    names then.
     """
-    attempt, link = 0, Link(registry.grid, registry.nodes, registry.spec, registry.revoked)
+    link = Link.of(registry)
+    attempt = 0
     while progress.state.round < rules.rounds:
         registry.look()
         clients, ask = choose(progress, attempt)
-        if len(registry.nodes.keys() & {*clients}) < min(rules.minimum, len(clients)):
-            registry.wait(clients, min(rules.minimum, len(clients)), rules.patience)
+        least = min(rules.minimum, len(clients))
+        if len(registry.nodes.keys() & {*clients}) < least:
+            registry.wait(clients, least, rules.patience)
         registry.fix_claims(clients)
-        closed = play_round(
-            link, OpenRound(side, progress, clients, ask), rules.minimum, rules.seconds, rules.goal
-        )
+        open_round = OpenRound(side, progress, clients, ask)
+        closed = play_round(link, open_round, rules.minimum, rules.seconds, rules.goal)
         on_round(closed)
-        progress, attempt = closed.progress, attempt + 1 if closed.abandoned else 0
+        progress = closed.progress
+        attempt = attempt + 1 if closed.abandoned else 0
         if attempt >= rules.attempts:
-            reasons = "; ".join(
-                f"client {r.client}: {r.reason}, {r.detail}" for r in closed.report.refusals[:3]
-            )
-            message = (
-                f"round {progress.state.round + 1} was abandoned {attempt} times: "
-                f"{closed.abandoned} ({reasons})"
-            )
-            raise UserError(
-                message,
-                "see why clients were refused, or lower the minimum; then go on with the run",
-            )
+            raise _gave_up(closed, attempt)
     return progress
+
+
+def _gave_up(closed: Closed, attempts: int) -> UserError:
+    """Return the error for a round that was abandoned again and again."""
+    refusals = closed.report.refusals[:3]
+    reasons = "; ".join(f"client {r.client}: {r.reason}, {r.detail}" for r in refusals)
+    number = closed.progress.state.round + 1
+    return UserError(
+        f"round {number} was abandoned {attempts} times: {closed.abandoned} ({reasons})",
+        "see why clients were refused, or lower the minimum; then go on with the run",
+    )
 
 
 def server_app(

@@ -41,18 +41,13 @@ class Enrolment:
         for clients, number in self.agreed.items():
             here = [c for c in clients if c in claims]
             if (total := sum(claims[c] for c in here)) > number:
-                wrong |= dict.fromkeys(
-                    here, f"it claims {total} examples, and {number} were agreed at its enrolment"
-                )
+                excess = f"it claims {total} examples, and {number} were agreed at its enrolment"
+                wrong |= dict.fromkeys(here, excess)
         bound, why = self._bound(claims, nodes)
-        bounded = {
-            c: n
-            for c, n in claims.items()
-            if n > bound and not any(c in some for some in self.agreed)
-        }
-        return wrong | {
-            c: f"it claims {n} examples, more than {bound}: {why}" for c, n in bounded.items()
-        }
+        for client, number in claims.items():
+            if number > bound and not any(client in some for some in self.agreed):
+                wrong[client] = f"it claims {number} examples, more than {bound}: {why}"
+        return wrong
 
     def _bound(self, claims: Mapping[int, int], nodes: Mapping[int, int]) -> tuple[int, str]:
         """Return the most examples that a client without an agreed number may claim, and why."""
@@ -62,11 +57,8 @@ class Enrolment:
         if not voices:
             return CEILING, "nobody has as many"
         bound = min(CEILING, FACTOR * median_low(voices))
-        return (
-            bound,
-            f"{FACTOR} times the median; if it has them, agree on its number in server.toml "
-            f"(examples)",
-        )
+        fix = "if it has them, agree on its number in server.toml (examples)"
+        return bound, f"{FACTOR} times the median; {fix}"
 
     def _voices(self, claims: Mapping[int, int], nodes: Mapping[int, int]) -> list[int]:
         """Return one number of examples for each node, so that a node with many clients has no more
@@ -117,19 +109,16 @@ class EnrolmentFiles:
         host = ServerHost.read(self.server)
         files = {name: self.server / "clients" / f"{name}.pub" for name in host.clients}
         known = {name: file for name, file in files.items() if file.exists()}
-        keys = (
-            None
-            if host.insecure
-            else {public_key(file): host.clients[name] for name, file in known.items()}
-        )
+        keys: dict[bytes, Sequence[int]] | None = None
+        if not host.insecure:
+            keys = {public_key(file): host.clients[name] for name, file in known.items()}
         agreed = {
             host.clients[name]: number
             for name, number in host.examples.items()
             if name in host.clients
         }
-        return Enrolment(
-            keys, agreed, self.largest if self.largest is not None else host.largest_examples
-        )
+        largest = self.largest if self.largest is not None else host.largest_examples
+        return Enrolment(keys, agreed, largest)
 
 
 def _status(file: Path) -> os.stat_result | None:

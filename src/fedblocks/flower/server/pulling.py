@@ -79,9 +79,8 @@ def _answers(grid: HttpGrid, limits: Mapping[str, int]) -> Iterator[tuple[str, M
         except httpx.HTTPStatusError as error:
             is_passing = error.response.status_code >= httpx.codes.INTERNAL_SERVER_ERROR
             yield asked, failure(asked, UNAVAILABLE if is_passing else UNUSABLE, error)
-        except (
-            Exception
-        ) as error:  # whatever a client can think of; it must not cost the others their round
+        # whatever a client can think of; it must not cost the others their round
+        except Exception as error:
             yield asked, failure(asked, UNUSABLE, error)
 
 
@@ -90,10 +89,9 @@ def _fetch(grid: HttpGrid, name: str, tree: Any, most: int) -> Message:
     client, run = grid._runtime_client, grid.run.run_id
     metered = _metered(make_pull_object_fn_protobuf(client.PullObject, grid.node, run), most)
     confirmation = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=name)
+    names = list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))
     try:
-        contents = pull_objects(
-            list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree))), metered
-        )
+        contents = pull_objects(names, metered)
     except TooLargeError:
         client.ConfirmMessageReceived(confirmation)  # so that the SuperLink throws it away
         raise
@@ -108,7 +106,8 @@ def _fetch(grid: HttpGrid, name: str, tree: Any, most: int) -> Message:
 
 def _metered(fetch: Callable[[str], bytes], most: int) -> Callable[[str], bytes]:
     """Count the bytes that are fetched, by several threads, and stop above a bound."""
-    lock, total = threading.Lock(), 0
+    lock = threading.Lock()
+    total = 0
 
     def fetch_counted(name: str) -> bytes:
         nonlocal total
@@ -135,6 +134,5 @@ def failure(asked: str, code: int, error: Exception) -> Message:
         reply_to_message_id=asked,
         created_at=time.time(),
     )
-    return make_message(
-        metadata=metadata, error=Error(code, f"{type(error).__name__}: {str(error)[:200]}")
-    )
+    reason = f"{type(error).__name__}: {str(error)[:200]}"
+    return make_message(metadata=metadata, error=Error(code, reason))

@@ -21,7 +21,7 @@ from fedblocks.runs.storage.record import (
 )
 
 
-def recorded(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
+def record_of(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
     """Return the record of a round that counts."""
     report = closed.report
     return RoundRecord(
@@ -35,7 +35,7 @@ def recorded(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
     )
 
 
-def with_metrics(
+def add_metrics(
     store: RunStore, round: int, more: Sequence[ClientMetric], pictures: Sequence[Snapshot] = ()
 ) -> None:
     """Add scores, and what there is to draw, to the last round on record."""

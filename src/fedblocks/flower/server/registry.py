@@ -77,7 +77,8 @@ class Registry:
 
     def _read_enrolment(self) -> None:
         """Read the enrolment again; after a change, refused nodes are asked again."""
-        before, self._enrolment = self._enrolment, self.enrolled()
+        before = self._enrolment
+        self._enrolment = self.enrolled()
         if before is not None and before != self._enrolment:
             for node in self.refused:
                 self._when.pop(node, None)
@@ -96,12 +97,10 @@ class Registry:
                 del self._heard[node]
 
     def _greet(self) -> None:
-        now, known = time.monotonic(), {*self.nodes.values()}
-        new = [
-            n
-            for n in self._public
-            if n not in known and now - self._when.get(n, float("-inf")) > AGAIN
-        ]
+        now = time.monotonic()
+        known = {*self.nodes.values()}
+        unknown = [node for node in self._public if node not in known]
+        new = [node for node in unknown if now - self._when.get(node, float("-inf")) > AGAIN]
         messages = [hello_message(node, self.spec, AGAIN) for node in new]
         asked = dict(zip(self._push(messages), new, strict=False))  # none if the SuperLink failed
         self._asked |= asked
@@ -124,15 +123,15 @@ class Registry:
         except Malformed as error:
             self._heard.pop(node, None)
             self._refuse(node, str(error))
-        except (
-            Exception
-        ) as error:  # whatever a client can think of; it must not cost the others their run
+        # whatever a client can think of; it must not cost the others their run
+        except Exception as error:
             self._heard.pop(node, None)
             self._refuse(node, f"envelope: it does not say who it is ({type(error).__name__})")
 
     def _refuse(self, node: int, reason: str) -> None:
         """Go on without a node; each kind of reason is reported once."""
-        before, self.refused[node] = self.refused.get(node, ""), readable(reason)
+        before = self.refused.get(node, "")
+        self.refused[node] = readable(reason)
         for client in [c for c, its in self.nodes.items() if its == node]:
             del self.nodes[client], self.members[client]
         if before.partition(":")[0] != self.refused[node].partition(":")[0]:
@@ -143,10 +142,8 @@ class Registry:
         as clients come.
         """
         everybody = [(node, member) for node, members in self._heard.items() for member in members]
-        claims, nodes = (
-            {m.client: m.size for _, m in everybody},
-            {m.client: node for node, m in everybody},
-        )
+        claims = {member.client: member.size for _, member in everybody}
+        nodes = {member.client: node for node, member in everybody}
         excesses = (self._enrolment or Enrolment()).excesses(claims, nodes)
         for node, members in [*self._heard.items()]:
             if wrong := [m.client for m in members if m.client in excesses]:
@@ -160,12 +157,11 @@ class Registry:
             self._refuse(node, f"client {taken[0]} is there already")
             return
         for member in members:
-            self.members[member.client], self.nodes[member.client] = member, node
+            self.members[member.client] = member
+            self.nodes[member.client] = node
         self.refused.pop(node, None)
-        self.tell(
-            f"{_named(members)} there, with {sum(member.size for member in members)} "
-            f"training examples"
-        )
+        examples = sum(member.size for member in members)
+        self.tell(f"{_name_members(members)} there, with {examples} training examples")
 
     def _read(self, message: Message, node: int) -> list[Member]:
         """Return the clients that a node says it holds; raise Malformed where it says
@@ -186,7 +182,8 @@ class Registry:
 
     def _not_enrolled(self, node: int, members: Sequence[Member]) -> str:
         """Say why a node may not speak for these clients; empty if it may."""
-        enrolment, key = self._enrolment or Enrolment(), self._public.get(node, b"")
+        enrolment = self._enrolment or Enrolment()
+        key = self._public.get(node, b"")
         foreign = [m.client for m in members if not enrolment.knows(key, m.client)]
         if foreign and enrolment.keys is not None and key not in enrolment.keys:
             return (
@@ -198,10 +195,8 @@ class Registry:
     def _wrong_claim(self, members: Sequence[Member]) -> str:
         """Say what is wrong with a claim by itself; empty if nothing is."""
         for member in members:
-            fixed, most = (
-                self.claims.get(member.client, member.size),
-                max(1, member.size * self.labels),
-            )
+            fixed = self.claims.get(member.client, member.size)
+            most = max(1, member.size * self.labels)
             if member.size != fixed:
                 return (
                     f"changed-claim: client {member.client} now claims {member.size} "
@@ -236,24 +231,21 @@ class Registry:
         """Wait until all of these clients are connected; after `seconds`, `least` of
         them are enough.
         """
-        end, reported = time.monotonic() + seconds, -1
+        end = time.monotonic() + seconds
+        reported = -1
         self.look()
         while missing := sorted({*clients} - self.nodes.keys()):
             here = len(clients) - len(missing)
             if time.monotonic() > end and here >= least:
-                self.tell(
-                    f"going on without {listed(missing)}, not there after {seconds:g} s; "
-                    f"who comes later joins"
-                )
+                late = f"{name_clients(missing)}, not there after {seconds:g} s"
+                self.tell(f"going on without {late}; who comes later joins")
                 return
             if time.monotonic() > end:
                 raise UserError(*self._too_few(clients, missing, least, seconds))
             if here != reported:
                 reported = here
-                self.tell(
-                    f"waiting for clients: {here} of {len(clients)} are there, "
-                    f"{listed(missing)} missing"
-                )
+                there = f"{here} of {len(clients)} are there"
+                self.tell(f"waiting for clients: {there}, {name_clients(missing)} missing")
             time.sleep(PAUSE)
             self.look()
 
@@ -261,24 +253,20 @@ class Registry:
         self, clients: Sequence[int], missing: Sequence[int], least: int, seconds: float
     ) -> tuple[str, str]:
         why = f" ({'; '.join(self.refused.values())})" if self.refused else ""
-        here = (
-            f"{len(clients) - len(missing)} of {len(clients)} clients are connected after "
-            f"{seconds:g} s"
-        )
-        return (
-            f"{here}, at least {least} are needed, {listed(missing)} missing{why}",
-            "start the others",
-        )
+        number = len(clients) - len(missing)
+        here = f"{number} of {len(clients)} clients are connected after {seconds:g} s"
+        needed = f"at least {least} are needed, {name_clients(missing)} missing"
+        return f"{here}, {needed}{why}", "start the others"
 
 
-def listed(clients: Sequence[int]) -> str:
+def name_clients(clients: Sequence[int]) -> str:
     """Name some clients by their numbers, in a few words."""
-    numbers = ", ".join(map(str, clients[:5])) + (
-        f" and {len(clients) - 5} more" if len(clients) > 5 else ""
-    )
-    return f"client{'' if len(clients) == 1 else 's'} {numbers}"
+    numbers = ", ".join(map(str, clients[:5]))
+    more = f" and {len(clients) - 5} more" if len(clients) > 5 else ""
+    return f"client{'' if len(clients) == 1 else 's'} {numbers}{more}"
 
 
-def _named(members: Sequence[Member]) -> str:
+def _name_members(members: Sequence[Member]) -> str:
     """Name the clients of one node in a few words, with their verb."""
-    return f"{listed([member.client for member in members])} {'is' if len(members) == 1 else 'are'}"
+    numbers = [member.client for member in members]
+    return f"{name_clients(numbers)} {'is' if len(members) == 1 else 'are'}"

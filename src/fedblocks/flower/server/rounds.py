@@ -40,7 +40,7 @@ from fedblocks.flower.wire.messages import (
     wire,
 )
 from fedblocks.flower.wire.readable import readable
-from fedblocks.flower.wire.uploads import together
+from fedblocks.flower.wire.uploads import join_uploads
 
 # reasons that a client may give for not doing what it was asked
 FROM_CLIENTS = {
@@ -261,7 +261,7 @@ class OpenRound:
         cohorts: dict[str, Cohort] = {}
         for group in self.side.methods:
             if ids := sorted(c for c in self._uploads if members[c].group == group):
-                groups[group] = together([self._uploads[c] for c in ids])
+                groups[group] = join_uploads([self._uploads[c] for c in ids])
                 cohorts[group] = self.side.cohort(ids, state.round)
         after = aggregate(self.side.methods, state, cap_groups(groups, self.side.share), cohorts)
         return Progress(after, kept | dict.fromkeys(self._uploads, after.round))

@@ -20,7 +20,7 @@ from fedblocks.flower.server import progress as progresses
 from fedblocks.flower.server.app import Link, RoundRules, play_round, run_rounds
 from fedblocks.flower.server.enrolment import CEILING, EnrolmentFiles
 from fedblocks.flower.server.jobs import ServerJob, load_job, working_on
-from fedblocks.flower.server.recording import recorded, with_metrics
+from fedblocks.flower.server.recording import add_metrics, record_of
 from fedblocks.flower.server.registry import Registry
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask, Closed, Progress, ServerSide
@@ -98,38 +98,46 @@ class Service:
             noted.add(text)
 
         prepared = prepare(config, shape_of(config))
-        methods, data = prepared.setting.methods, prepared.setting.data
+        data = prepared.setting.data
         # newcomers weigh nothing
         largest = job.largest_examples if job.kind == "train" else CEILING
-        claims = {
-            int(client): size
-            for client, size in json.loads(folder.store.meta(CLAIMS) or "{}").items()
-        }
+        stored = json.loads(folder.store.meta(CLAIMS) or "{}")
+        claims = {int(client): size for client, size in stored.items()}
         spec = job.spec.model_dump_json()
-        registry = Registry(
-            grid, EnrolmentFiles(server, largest), data.y.shape[1:].numel(), spec, tell, claims
-        )
-        run, device, unseen = job.spec.run, data.x.device, prepared.unseen
+        labels = data.y.shape[1:].numel()  # of one example
+        registry = Registry(grid, EnrolmentFiles(server, largest), labels, spec, tell, claims)
         side = ServerSide(
-            methods, registry.members, data.clients, config.seed, run, device, job.share, unseen
+            methods=prepared.setting.methods,
+            members=registry.members,
+            population=data.clients,
+            seed=config.seed,
+            run=job.spec.run,
+            device=data.x.device,
+            share=job.share,
+            unseen=prepared.unseen,
         )
         return Service(job, folder, prepared, side, registry)
 
     def train(self) -> None:
         """Play all rounds that are left, and evaluate at the end."""
-        config, progress = self.prepared.config, progresses.load(self.folder.checkpoints, self.side)
-        self.registry.wait(self.prepared.clients, self._minimum(), self.job.patience)
-        goal, job = self.prepared.cohort if self.job.more > 1 else None, self.job
+        job = self.job
+        progress = progresses.load(self.folder.checkpoints, self.side)
+        self.registry.wait(self.prepared.clients, self._minimum(), job.patience)
         rules = RoundRules(
-            config.rounds, self._minimum(), job.seconds, goal, job.attempts, job.patience
+            rounds=self.prepared.config.rounds,
+            minimum=self._minimum(),
+            seconds=job.seconds,
+            goal=self.prepared.cohort if job.more > 1 else None,
+            attempts=job.attempts,
+            patience=job.patience,
         )
         self._restart_clock()
         last = run_rounds(self.registry, self.side, rules, self._choose, progress, self._closed)
         self._evaluate(last)
 
     def _minimum(self) -> int:
-        """Return the minimum in whole clients: 0.8 of three is two, or one late client
-        would stop such a run.
+        """Return the minimum in whole clients: 0.8 of three is two, or one late client would stop
+        such a run.
         """
         return max(1, math.floor(self.job.minimum * self.prepared.cohort + 0.5))
 
@@ -169,15 +177,14 @@ class Service:
     def _missing(self, round: int) -> bool:
         """Whether the evaluation of a round is due and not done."""
         known = "SELECT 1 FROM means WHERE round = ? AND part = ?"
-        return self._due(round) and not self.folder.store.rows(
-            known, round, self.prepared.config.evaluation.parts[0]
-        )
+        return self._due(round) and not self.folder.store.rows(known, round, self._parts[0])
 
     def _evaluate(self, progress: Progress) -> None:
         """Evaluate the models of all clients, in messages of their own."""
         if self._missing(progress.state.round):
             self._unseen(progress)
-            closed = self._ask(progress, self.prepared.clients, Ask(False, evaluate=self._parts))
+            ask = Ask(train=False, evaluate=self._parts)
+            closed = self._ask(progress, self.prepared.clients, ask)
             self._note_metrics(progress.state.round, closed)
 
     @property
@@ -187,19 +194,15 @@ class Service:
     def _unseen(self, progress: Progress) -> None:
         """Evaluate the models of clients that are never trained on."""
         if self.prepared.unseen:
-            closed = self._ask(
-                progress, self.prepared.unseen, Ask(False, evaluate=("test",), joining=True)
-            )
-            by_view = {
-                name.partition("/")[2]: counts for name, counts in closed.evaluated.counts.items()
-            }
-            with_metrics(self.folder.store, progress.state.round, metrics_of("unseen", by_view))
+            join = Ask(train=False, evaluate=("test",), joining=True)
+            closed = self._ask(progress, self.prepared.unseen, join)
+            counted = closed.evaluated.counts
+            by_view = {name.partition("/")[2]: counts for name, counts in counted.items()}
+            add_metrics(self.folder.store, progress.state.round, metrics_of("unseen", by_view))
 
     def _ask(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
         asked = OpenRound(self.side, progress, clients, ask)
-        link = Link(
-            self.registry.grid, self.registry.nodes, self.registry.spec, self.registry.revoked
-        )
+        link = Link.of(self.registry)
         return play_round(link, asked, 0, self.job.seconds)
 
     def _note_metrics(self, round: int, closed: Closed) -> None:
@@ -219,7 +222,7 @@ class Service:
             for client, numbers in by.items()
         ]
         if round and metrics:
-            with_metrics(self.folder.store, round, metrics, pictures)
+            add_metrics(self.folder.store, round, metrics, pictures)
 
     def _closed(self, closed: Closed) -> None:
         """Write what happened, then what the server goes on from: a kill in between
@@ -230,35 +233,31 @@ class Service:
         if closed.evaluated.counts:
             self._note_metrics(done if closed.abandoned else done - 1, closed)
         for ignored in closed.ignored:
-            self.folder.store.note(
-                f"ignored: client {ignored.client}, {ignored.reason}, {ignored.detail}"
-            )
+            text = f"ignored: client {ignored.client}, {ignored.reason}, {ignored.detail}"
+            self.folder.store.note(text)
         if closed.abandoned:
-            reasons = "; ".join(
-                f"client {r.client}: {r.reason}, {r.detail}" for r in closed.report.refusals
-            )
-            self.folder.store.note(
-                f"round {done + 1} was abandoned: {closed.abandoned} ({reasons})", "warning"
-            )
+            refusals = closed.report.refusals
+            reasons = "; ".join(f"client {r.client}: {r.reason}, {r.detail}" for r in refusals)
+            text = f"round {done + 1} was abandoned: {closed.abandoned} ({reasons})"
+            self.folder.store.note(text, "warning")
             return
-        self.folder.store.record_round(
-            recorded(closed, time.perf_counter() - self.began, self.started_at)
-        )
+        seconds = time.perf_counter() - self.began
+        self.folder.store.record_round(record_of(closed, seconds, self.started_at))
         state = settled(closed.progress.state)
         progresses.save(self.folder.checkpoints, replace(closed.progress, state=state))
         self._restart_clock()
 
     def _restart_clock(self) -> None:
-        self.began, self.started_at = time.perf_counter(), now()
+        self.began = time.perf_counter()
+        self.started_at = now()
 
     def adapt(self) -> None:
         """Give new clients their models; the trained federation stays as it is."""
         progress = progresses.load(self.folder.checkpoints, self.side)
         clients = [*self.job.clients]
         self.registry.wait(clients, len(clients), self.job.patience)
-        closed = self._ask(
-            progress, clients, Ask(False, evaluate=("validation", "test"), joining=True)
-        )
+        join = Ask(train=False, evaluate=("validation", "test"), joining=True)
+        closed = self._ask(progress, clients, join)
         for refusal in closed.report.refusals:
             text = f"client {refusal.client} got no model: {refusal.reason}, {refusal.detail}"
             self.folder.store.note(text, "warning")

@@ -127,5 +127,6 @@ class ServerSide:
         sizes = torch.tensor([m.size for m in members], dtype=torch.double, device=self.device)
         ids = torch.tensor(clients, dtype=torch.long, device=self.device)
         unseen = torch.tensor(self.unseen, dtype=torch.long, device=self.device)
-        population, seed = self.population - len(unseen), derive(self.seed, round, "server")
+        population = self.population - len(unseen)
+        seed = derive(self.seed, round, "server")
         return Cohort(ids, sizes, tags, population, round, seed, unseen)

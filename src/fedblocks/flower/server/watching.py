@@ -45,25 +45,25 @@ class _Reported:
     """What has been reported already."""
 
     def __init__(self, rounds: int) -> None:
-        self.rounds, self.done, self.notes, self.last = rounds, 0, 0, ""
+        self.rounds = rounds
+        self.done = 0  # rounds
+        self.notes = 0  # number of the last one
+        self.last = ""  # warning
 
     def skip(self, store: RunStore, on_note: OnNote) -> None:
         """Skip the rounds and notes from before the run was continued."""
         if done := store.last_round():
             self.done = done
-            self.notes = max(
-                (row["rowid"] for row in store.rows("SELECT rowid FROM notes")), default=0
-            )
+            notes = store.rows("SELECT rowid FROM notes")
+            self.notes = max((row["rowid"] for row in notes), default=0)
             on_note(Note(f"going on after round {done}"))
 
     def tell(self, store: RunStore, on_round: OnRound, on_note: OnNote, over: bool) -> None:
-        for row in store.rows(
-            "SELECT rowid, level, text FROM notes WHERE rowid > ? ORDER BY rowid", self.notes
-        ):
-            self.notes, self.last = (
-                row["rowid"],
-                row["text"] if row["level"] == "warning" else self.last,
-            )
+        new = "SELECT rowid, level, text FROM notes WHERE rowid > ? ORDER BY rowid"
+        for row in store.rows(new, self.notes):
+            self.notes = row["rowid"]
+            if row["level"] == "warning":
+                self.last = row["text"]
             on_note(Note(row["text"], row["level"]))
         for row in store.rows("SELECT * FROM rounds WHERE round > ? ORDER BY round", self.done):
             newest = row["round"] == store.last_round()

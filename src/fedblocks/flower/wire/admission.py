@@ -25,13 +25,13 @@ from fedblocks.flower.wire.messages import (
     Schema,
     UploadHeader,
     Wire,
+    array_name,
     blocks_from,
     blocks_schema,
-    named,
     tensors_of,
 )
 from fedblocks.flower.wire.plans import Specs, several
-from fedblocks.flower.wire.uploads import filled, slots_side_by_side, written
+from fedblocks.flower.wire.uploads import copies_to_send, fill_copies, slots_side_by_side
 
 DOUBLE = 8  # bytes of a weight
 LARGEST = 2**63  # whole numbers of tensors are smaller
@@ -55,10 +55,8 @@ class Member:
             raise ValueError(
                 f"client {self.client}: number and size start at 0, and the limit is finite"
             )
-        if any(
-            not -LARGEST <= number < LARGEST
-            for number in (self.client, self.size, *self.tags.values())
-        ):
+        numbers = (self.client, self.size, *self.tags.values())
+        if any(not -LARGEST <= number < LARGEST for number in numbers):
             raise ValueError("numbers of 64 bits are the largest")
 
 
@@ -109,11 +107,8 @@ class Expected:
 
 def check_envelope(envelope: Envelope, wanted: Envelope) -> None:
     """Refuse what belongs to another run, round, client, plan or attempt."""
-    for name, reason in (
-        ("run", "wrong-run"),
-        ("client", "wrong-client"),
-        ("plan", "plan-mismatch"),
-    ):
+    reasons = {"run": "wrong-run", "client": "wrong-client", "plan": "plan-mismatch"}
+    for name, reason in reasons.items():
         if getattr(envelope, name) != getattr(wanted, name):
             raise Malformed(reason, f"it says another {name} than it was asked in")
     if envelope.round != wanted.round:
@@ -183,12 +178,11 @@ def _rows(header: UploadHeader, message: Wire, expected: Expected) -> dict[str, 
     if unknown := {*header.decided} - decided:
         raise Malformed("names", f'the method does not decide the weights of "{min(unknown)[:80]}"')
     schema: Schema = {
-        named(WEIGHTS, n): (torch.double, (b.size,)) for n, b in expected.federated.items()
+        array_name(WEIGHTS, n): (torch.double, (b.size,)) for n, b in expected.federated.items()
     }
-    tensors = tensors_of(
-        {name: array for name, array in message.arrays.items() if name in schema}, schema
-    )
-    return {name: tensors[named(WEIGHTS, name)] for name in expected.federated}
+    weights = {name: array for name, array in message.arrays.items() if name in schema}
+    tensors = tensors_of(weights, schema)
+    return {name: tensors[array_name(WEIGHTS, name)] for name in expected.federated}
 
 
 def _check_weights(
@@ -203,9 +197,8 @@ def _check_weights(
     beyond limit and slots.
     """
     size = expected.member.size
-    _, refusals = Examination.of(
-        weight_checks(name, row[None], expected.limits), expected.limits.long()
-    ).judge()
+    checks = weight_checks(name, row[None], expected.limits)
+    _, refusals = Examination.of(checks, expected.limits.long()).judge()
     if refusals:
         raise Malformed(refusals[0].reason, refusals[0].detail)
     if not is_decided and not bool((row == size).all()):
@@ -233,16 +226,11 @@ def _copies(
     """Return the copies that came, [1, ...], with the names and shapes that they have
     after training.
     """
-    which = {
-        name: written(
-            block,
-            rows[name],
-            name in header.decided,
-            expected.copies.get(name, 0),
-            wanted.get(name),
-        )
-        for name, block in expected.federated.items()
-    }
+    which: dict[str, Tensor] = {}
+    for name, block in expected.federated.items():
+        copies = expected.copies.get(name, 0)
+        is_decided = name in header.decided
+        which[name] = copies_to_send(block, rows[name], is_decided, copies, wanted.get(name))
     schema = {
         name: several(expected.specs[name], int(sent.sum()) if sent.dim() else 0)
         for name, sent in which.items()
@@ -257,11 +245,8 @@ def _copies(
     came = blocks_from(tensors_of(arrays, blocks_schema(schema), device), schema)
     blocks: Blocks = {}
     for name, block in expected.federated.items():
-        whole = filled(
-            _background(name, block, expected, which[name]),
-            came.get(name, {}),
-            which[name].to(device),
-        )
+        background = _background(name, block, expected, which[name])
+        whole = fill_copies(background, came.get(name, {}), which[name].to(device))
         if name in came or (block.of or name) not in blocks:
             blocks[block.of or name] = {k: v[None] for k, v in whole.items()}
     return blocks
@@ -272,13 +257,14 @@ def _background(name: str, block: Federated, expected: Expected, which: Tensor) 
     was sent, else zero.
     """
     wanted = several(expected.specs[name], len(which) if which.dim() else 0)
-    sent, device, background = expected.sent.get(name, {}), expected.cohort.ids.device, {}
+    sent = expected.sent.get(name, {})
+    device = expected.cohort.ids.device
+    background: Params = {}
     for key, (dtype, shape) in wanted.items():
         value = sent.get(key)
         if value is not None and tuple(value.shape[1:]) == shape:
             value = value[0]  # one of several copies, where only one is sent back
-        fits = value is not None and tuple(value.shape) == shape
-        background[key] = (
-            value if value is not None and fits else torch.zeros(shape, dtype=dtype, device=device)
-        )
+        if value is None or tuple(value.shape) != shape:
+            value = torch.zeros(shape, dtype=dtype, device=device)
+        background[key] = value
     return background

@@ -9,7 +9,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.server import Download
 from fedblocks.core.state import State
-from fedblocks.flower.wire.messages import BLOCKS, WEIGHTS, Slots, Wire, named
+from fedblocks.flower.wire.messages import BLOCKS, WEIGHTS, Slots, Wire, array_name
 from fedblocks.flower.wire.plans import Specs
 
 
@@ -34,9 +34,9 @@ def sent_to_one(
         read = sent.reads[name]
         if not (isinstance(read, Generated) and not read.values):
             blocks[name] = {k: sent.blocks[name][k][member] for k in specs[name]}
-            copies[name] = (
-                read.slots.shape[1] if isinstance(read, Selection) and read.slots.dim() == 2 else 0
-            )
+            copies[name] = 0
+            if isinstance(read, Selection) and read.slots.dim() == 2:
+                copies[name] = read.slots.shape[1]
     return blocks, copies
 
 
@@ -60,10 +60,10 @@ def union(*asked: Slots) -> Slots:
 
 def payload_of(message: Wire, block: str) -> int:
     """Count the bytes of one block in a message, its weights included."""
-    weights, copies = named(WEIGHTS, block), named(BLOCKS, block) + "/"
-    own = [
-        array
+    weights = array_name(WEIGHTS, block)
+    copies = array_name(BLOCKS, block) + "/"
+    return sum(
+        array.nbytes
         for name, array in message.arrays.items()
         if name == weights or name.startswith(copies)
-    ]
-    return sum(array.nbytes for array in own)
+    )

@@ -157,7 +157,7 @@ def reply(to: Envelope) -> dict[str, Any]:
     return {name: getattr(to, name) for name in Envelope.model_fields}
 
 
-def named(kind: str, *path: str) -> str:
+def array_name(kind: str, *path: str) -> str:
     """Return the name of an array; slashes in names are escaped as in JSON pointers, so
     no two are equal.
     """
@@ -167,16 +167,18 @@ def named(kind: str, *path: str) -> str:
 def arrays_of(blocks: Blocks) -> Arrays:
     """Return blocks of one client as named arrays."""
     return {
-        named(BLOCKS, b, k): as_array(v) for b, block in blocks.items() for k, v in block.items()
+        array_name(BLOCKS, b, k): as_array(v)
+        for b, block in blocks.items()
+        for k, v in block.items()
     }
 
 
 def as_array(value: Tensor) -> npt.NDArray[Any]:
     """Return a tensor as an array; numpy has no bfloat16, so its bits travel as integers."""
     value = value.detach().cpu().contiguous()
-    array: npt.NDArray[Any] = (
-        value.view(torch.int16) if value.dtype == torch.bfloat16 else value
-    ).numpy()
+    if value.dtype == torch.bfloat16:
+        value = value.view(torch.int16)
+    array: npt.NDArray[Any] = value.numpy()
     return array
 
 
@@ -186,16 +188,13 @@ def tensors_of(
     """Copy arrays to tensors in the order of the schema; refuse any that are missing,
     extra or of another shape.
     """
-    missing, extra = (
-        sorted(expected.keys() - arrays.keys()),
-        sorted(arrays.keys() - expected.keys()),
-    )
+    missing = sorted(expected.keys() - arrays.keys())
+    extra = sorted(arrays.keys() - expected.keys())
     if missing or extra:
-        problem = (
-            f'"{missing[0]}" is missing'
-            if missing
-            else f'"{extra[0][:80]}" is not part of the plan'
-        )
+        if missing:
+            problem = f'"{missing[0]}" is missing'
+        else:
+            problem = f'"{extra[0][:80]}" is not part of the plan'
         raise Malformed("names", f"{problem} ({len(missing)} missing, {len(extra)} too many)")
     return {name: _tensor(name, arrays[name], *spec).to(device) for name, spec in expected.items()}
 
@@ -214,9 +213,11 @@ def _tensor(
 
 def blocks_schema(blocks: Mapping[str, Mapping[str, Spec]]) -> dict[str, Spec]:
     """Return the specs of blocks under the names that travel."""
-    return {named(BLOCKS, b, k): spec for b, block in blocks.items() for k, spec in block.items()}
+    return {
+        array_name(BLOCKS, b, k): spec for b, block in blocks.items() for k, spec in block.items()
+    }
 
 
 def blocks_from(tensors: Mapping[str, Tensor], blocks: Mapping[str, Mapping[str, Spec]]) -> Blocks:
     """The inverse of `arrays_of`."""
-    return {b: {k: tensors[named(BLOCKS, b, k)] for k in block} for b, block in blocks.items()}
+    return {b: {k: tensors[array_name(BLOCKS, b, k)] for k in block} for b, block in blocks.items()}

@@ -107,12 +107,10 @@ def from_content(
             messages[int(name)] = Wire(_text(header), _arrays(content, name, limit))
         except Malformed as error:
             messages[int(name)] = error
-        except (
-            Exception
-        ) as error:  # a gap in the checks must cost this client its round, not all clients theirs
-            messages[int(name)] = Malformed(
-                "envelope", f"it cannot be read: {type(error).__name__}: {error}"
-            )
+        # a gap in the checks must cost this client its round, not all clients theirs
+        except Exception as error:
+            problem = f"it cannot be read: {type(error).__name__}: {error}"
+            messages[int(name)] = Malformed("envelope", problem)
     return messages
 
 
@@ -149,9 +147,8 @@ def _unpack(name: str, array: Array) -> npt.NDArray[Any]:
             raise ValueError("objects are not numbers")
         flat = np.frombuffer(array.data, dtype, offset=stream.tell())
         return flat.reshape(shape, order="F" if by_column else "C")
-    except (
-        Exception
-    ) as error:  # numpy's reader of headers raises many kinds of errors, those of its tokenizer too
+    # numpy's reader of headers raises many kinds of errors, those of its tokenizer too
+    except Exception as error:
         raise Malformed("dtype", f'"{name[:80]}" cannot be read: {str(error)[:80]}') from error
 
 

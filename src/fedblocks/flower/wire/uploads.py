@@ -15,7 +15,7 @@ from fedblocks.core.blocks import Federated, Pool
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Params, is_statistic
 from fedblocks.engines.job import Trained
-from fedblocks.flower.wire.messages import BLOCKS, WEIGHTS, Arrays, as_array, named
+from fedblocks.flower.wire.messages import BLOCKS, WEIGHTS, Arrays, array_name, as_array
 
 
 def slots_side_by_side(block: Federated, copies: int) -> bool:
@@ -25,7 +25,7 @@ def slots_side_by_side(block: Federated, copies: int) -> bool:
     return isinstance(block, Pool) and block.of is None and (block.on_request or copies > 0)
 
 
-def written(
+def copies_to_send(
     block: Federated, row: Tensor, is_decided: bool, copies: int, wanted: Tensor | None
 ) -> Tensor:
     """Return which copies are sent: [copies] where slots lie side by side, else a
@@ -50,16 +50,16 @@ def upload_arrays(
         row = torch.full((block.size,), size, dtype=torch.double)
         row = row if decided is None else decided[0].double().view(-1).cpu()
         slots = None if wanted is None else wanted[0].cpu()
-        which = written(block, row, decided is not None, copies.get(name, 0), slots)
+        which = copies_to_send(block, row, decided is not None, copies.get(name, 0), slots)
         for key, value in trained.blocks[block.of or name].items():
             if bool(which.any()) and not (method.statistics == "local" and is_statistic(key)):
                 one = value[0].cpu()
-                arrays[named(BLOCKS, name, key)] = as_array(one[which] if which.dim() else one)
-        arrays[named(WEIGHTS, name)] = as_array(row)
+                arrays[array_name(BLOCKS, name, key)] = as_array(one[which] if which.dim() else one)
+        arrays[array_name(WEIGHTS, name)] = as_array(row)
     return arrays, tuple(name for name in method.blocks() if name in trained.weights)
 
 
-def filled(sent: Params, some: Params, which: Tensor) -> Params:
+def fill_copies(sent: Params, some: Params, which: Tensor) -> Params:
     """Return all copies of a block: those that came, and what was sent for the others,
     which have no weight.
     """
@@ -69,12 +69,13 @@ def filled(sent: Params, some: Params, which: Tensor) -> Params:
     return {k: v.index_copy(0, where, some[k]) if some else v for k, v in sent.items()}
 
 
-def together(of_clients: list[Uploads]) -> Uploads:
+def join_uploads(of_clients: list[Uploads]) -> Uploads:
     """Join the uploads of several clients to those of a group."""
     return {name: _join([uploads[name] for uploads in of_clients]) for name in of_clients[0]}
 
 
 def _join(uploads: list[Upload]) -> Upload:
     copies = {k: torch.cat([u.copies[k] for u in uploads]) for k in uploads[0].copies}
-    ids, weights = torch.cat([u.ids for u in uploads]), torch.cat([u.weights for u in uploads])
+    ids = torch.cat([u.ids for u in uploads])
+    weights = torch.cat([u.weights for u in uploads])
     return replace(uploads[0], ids=ids, copies=copies, weights=weights)
