@@ -65,20 +65,14 @@ SETTINGS: dict[str, dict[str, Table]] = {
 LIKE = {"emnist116k": "emnist", "mnist-writers": "femnist"}
 NOTES = (
     "Columns Local to pFedMe stand in the paper as copied from FedEM's; so Clustered FL never "
-    "splits here (as in the "
-    "code that they were measured with) and pFedMe is mean-regularised multi-task learning. "
-    "FedEM has as many "
-    "components as FedMN has encoders.",
+    "splits here (as in the code that they were measured with) and pFedMe is mean-regularised "
+    "multi-task learning. FedEM has as many components as FedMN has encoders.",
     "The split is the published one (seed 12345) for all seeds. Values are chosen with a quarter "
-    "of the training rows "
-    "as validation data, 6 learning rates for every method; the strengths of FedProx and pFedMe "
-    "are those of FedEM's "
-    "scripts.",
-    "MobileNet-v2 starts at random: the weights of ImageNet, which the paper starts from, are "
-    "not at hand (net.weights "
-    "takes them as a file), and FedMN's encoders are not pre-trained by 146 rounds of FedAvg. "
-    "Expect lower numbers for "
-    "all methods alike; compare order and gaps.",
+    "of the training rows as validation data, 6 learning rates for every method; the strengths of "
+    "FedProx and pFedMe are those of FedEM's scripts.",
+    "MobileNet-v2 starts at random: the weights of ImageNet, which the paper starts from, are not "
+    "at hand (net.weights takes them as a file), and FedMN's encoders are not pre-trained by 146 "
+    "rounds of FedAvg. Expect lower numbers for all methods alike; compare order and gaps.",
 )
 QUICK = (
     "--quick: a perceptron of 64 units, a small share of the images, 10 to 54 clients, 6 rounds, "
@@ -86,13 +80,11 @@ QUICK = (
 )
 EMNIST = (
     "EMNIST ByClass is cut down to the 116,323 images of its official test part; 81,426 of them "
-    "are drawn, as many as"
-    " in the paper."
+    "are drawn, as many as in the paper."
 )
 WRITERS = (
-    "In place of FEMNIST: MNIST's 60,000 training digits by their 539 real writers, as many as "
-    "the paper's clients; "
-    "10 classes, not 62."
+    "In place of FEMNIST: MNIST's 60,000 training digits by their 539 real writers, as many as the "
+    "paper's clients; 10 classes, not 62."
 )
 
 
@@ -227,16 +219,13 @@ def quick_changes(setting: str, method: str) -> Table:
 
 FIGURE_NOTES = (
     "The paper prints no numbers and does not name the data set; its claim: FedMN sends fewer "
-    "parameters than FedAvg "
-    "and is more accurate after 20 rounds, both being perceptrons of 256 units with 8, 9 or 10 "
-    "blocks. Curves: "
-    "accuracy against the parameters sent until then, both ways, with and without FedMN's router.",
+    "parameters than FedAvg and is more accurate after 20 rounds, both being perceptrons of 256 "
+    "units with 8, 9 or 10 blocks. Curves: accuracy against the parameters sent until then, both "
+    "ways, with and without FedMN's router.",
     "Chosen here: CIFAR-10 and EMNIST as table II divides them, batches of 128, no momentum, 6 "
-    "learning rates for both"
-    " methods.",
+    "learning rates for both methods.",
     "--quick: a small share of the images, 4 of 10 clients in each of 6 rounds, one pool of each "
-    "size, a fixed "
-    "learning rate.",
+    "size, a fixed learning rate.",
 )
 
 

@@ -127,11 +127,9 @@ SHAKESPEARE = Texts(
 )
 
 LEFT_OPEN = (
-    "The poster gives no learning rates, batch, clients a round or rounds. Here: SGD, batch 16, "
-    "10 clients a round and"
-    " 2000 rounds for every method; the local learning rate is chosen from 0.1, 0.3, 1.0 on "
-    "validation data, three"
-    " tries for each; the router learns at a third of it."
+    "The poster gives no learning rates, batch, clients a round or rounds. Here: SGD, batch 16, 10 "
+    "clients a round and 2000 rounds for every method; the local learning rate is chosen from 0.1, "
+    "0.3, 1.0 on validation data, three tries for each; the router learns at a third of it."
 )
 USERS = (
     "StackOverflow: 1,000 of the 195,303 users that train and test; all of them would not "
@@ -139,9 +137,8 @@ USERS = (
 )
 VARIANTS = (
     "FedProx is tried after one local epoch, and LG-FedAvg's lower layers are tuned anew from "
-    "averaged ones, since the"
-    " poster lists both as stateless personal methods. FedRecon has 500 OOV buckets, which it "
-    "must predict, too."
+    "averaged ones, since the poster lists both as stateless personal methods. FedRecon has 500 "
+    "OOV buckets, which it must predict, too."
 )
 SCORES = (
     "Accuracy counts every word, OOV and EOS too, as a mean over clients; without_oov... "

@@ -62,8 +62,7 @@ NO_STL = ("stl10",)
 NO_PHONES = ("realworld", "wisdm")
 CAMERA = (
     "A stand-in for STL-10: other images of CIFAR-10, enlarged to 96 x 96 (--quick: 48 x 48), "
-    "blurred, with a colour"
-    " cast and noise. No number of the paper belongs to it."
+    "blurred, with a colour cast and noise. No number of the paper belongs to it."
 )
 DIGITS = (
     "A stand-in for two image sets: 28 x 28 digits of MNIST and the 8 x 8 digits of UCI, two "
@@ -71,9 +70,8 @@ DIGITS = (
     " ten classes of 170 images each, 20 clients of each. No number of the paper belongs to it."
 )
 PHONE = (
-    "A stand-in for three phones: HAPT's phone and WISDM-51's watch with the four activities "
-    "that both know, 20 clients"
-    " of each. No number of the paper belongs to it."
+    "A stand-in for three phones: HAPT's phone and WISDM-51's watch with the four activities that "
+    "both know, 20 clients of each. No number of the paper belongs to it."
 )
 
 
@@ -246,9 +244,8 @@ def figure6_camera() -> Recipe:
 
 LOST = (
     "Our copy of the paper lacks this figure and its caption. The text varies the number of "
-    "clients for activities as"
-    " Figure 5 does for images (N = 15, 30, 45, 60), so that is what is repeated here, with four "
-    "activities in a group."
+    "clients for activities as Figure 5 does for images (N = 15, 30, 45, 60), so that is what is "
+    "repeated here, with four activities in a group."
 )
 
 

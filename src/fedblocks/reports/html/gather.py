@@ -216,9 +216,8 @@ def _read_facts(path: Path) -> Facts:
                 "SELECT round, client, reason, detail FROM refusals ORDER BY round, client"
             ),
             traffic=store.rows(
-                "SELECT block, SUM(bytes * (direction = 'down')) AS down, SUM(bytes * (direction "
-                "= 'up')) AS up"
-                " FROM traffic GROUP BY block ORDER BY block"
+                "SELECT block, SUM(bytes * (direction = 'down')) AS down, SUM(bytes * (direction = "
+                "'up')) AS up FROM traffic GROUP BY block ORDER BY block"
             ),
         )
 

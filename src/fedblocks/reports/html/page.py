@@ -155,6 +155,5 @@ def policy(*scripts: str, live: bool = False) -> str:
     network = " connect-src 'self';" if live else ""
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: "
-        f"blob:;{network} "
-        "base-uri 'none'; form-action 'none'"
+        f"blob:;{network} base-uri 'none'; form-action 'none'"
     )
