@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedblocks.config.choices import make
-from fedblocks.config.model import ALL, Config, GroupSection
+from fedblocks.config.model import ALL, Config
+from fedblocks.config.sections import GroupSection
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER
