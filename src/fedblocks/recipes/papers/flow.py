@@ -149,9 +149,9 @@ QUICK = (
     "FedRecon has 50 OOV buckets."
 )
 LOST = (
-    "Our copy of the poster says of Figure 1 only that it shows validation accuracy, averaged "
-    "over the last 100 rounds;"
-    " its numbers are lost. Here that mean stands for each of the nine methods, with its curve."
+    "Our copy of the poster says of Figure 1 only that it shows validation accuracy, averaged over "
+    "the last 100 rounds; its numbers are lost. Here that mean stands for each of the nine "
+    "methods, with its curve."
 )
 OLD_REDDIT = (
     "A stand-in for StackOverflow and Reddit of 2017: Reddit comments of January to "
