@@ -12,7 +12,7 @@ import pytest
 from fedblocks.config.model import Config
 from fedblocks.engines.round import run_round
 from fedblocks.recipes.measures import measured
-from fedblocks.recipes.recipe import merged
+from fedblocks.recipes.recipe import merge_tables
 from fedblocks.runs.build import prepare
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import run
@@ -31,7 +31,7 @@ def branched(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
         "batch_size": 64,
         "alpha_scope": "model",
     }
-    table: dict[str, Any] = merged({**DIGITS, "method": method}, {"threads": 1})
+    table: dict[str, Any] = merge_tables({**DIGITS, "method": method}, {"threads": 1})
     return run(Config.of(table), tmp_path_factory.mktemp("runs") / "branched")
 
 

@@ -137,17 +137,17 @@ def _carry_out(name: str, asked: _Asked, as_json: bool) -> list[dict[str, Any]]:
     """
     from fedblocks.recipes import RECIPES, recipe_named
     from fedblocks.recipes.presence import missing, stand_ins
-    from fedblocks.recipes.running.reproduce import chosen_cells
+    from fedblocks.recipes.running.reproduction import choose_cells
 
     recipe = recipe_named(name)
-    cells = chosen_cells(recipe, asked.cells, asked.quick)
+    cells = choose_cells(recipe, asked.cells, asked.quick)
     absent = {data: fix for cell in cells for data, fix in missing(cell).items()}
     others = stand_ins(recipe, set(absent), RECIPES)
     _refuse_nothing(recipe, cells, absent, [other.name for other in others], asked.quick)
     tables = [_table(recipe, cells, others, asked, as_json)]
     if asked.quick:
         tables += [
-            _table(other, chosen_cells(other, None, True), [], asked, as_json) for other in others
+            _table(other, choose_cells(other, None, True), [], asked, as_json) for other in others
         ]
     return tables
 
@@ -156,7 +156,8 @@ def _table(
     recipe: Recipe, cells: Sequence[Cell], others: Sequence[Recipe], asked: _Asked, as_json: bool
 ) -> dict[str, Any]:
     """Carry out some cells of one recipe and show them."""
-    from fedblocks.recipes.running.reproduce import Reproduction, carry_out
+    from fedblocks.recipes.running.reproduce import carry_out
+    from fedblocks.recipes.running.reproduction import Reproduction
     from fedblocks.recipes.running.results import Results
     from fedblocks.recipes.show import rows_of
 

@@ -79,12 +79,12 @@ class Cell:
         self, values: Values, seed: int = 0, quick: bool = False, tuning: bool = False
     ) -> Table:
         """The configuration of one run."""
-        config = merged(self.config, self.tuning if tuning else {})
-        config = merged(config, self.quick if quick else {})
+        config = merge_tables(self.config, self.tuning if tuning else {})
+        config = merge_tables(config, self.quick if quick else {})
         for key, value in values.items():
-            config = merged(config, _nested(key, value))
+            config = merge_tables(config, _nested(key, value))
         first = config["data"].get("seed", 0)
-        return merged(
+        return merge_tables(
             config, {"seed": seed, "data": {"seed": first if self.same_data else first + seed}}
         )
 
@@ -112,7 +112,7 @@ class Recipe:
         return tuple(dict.fromkeys(name for cell in self.cells for name in cell.data_sets))
 
 
-def merged(first: Table, second: Mapping[str, Any]) -> Table:
+def merge_tables(first: Table, second: Mapping[str, Any]) -> Table:
     """Two tables as one: tables within are merged too, anything else is taken from the second.
 
     A table that names something else than before, such as another net, replaces the one before;
@@ -128,7 +128,7 @@ def merged(first: Table, second: Mapping[str, Any]) -> Table:
             and isinstance(value, Mapping)
             and value.get("name") in (None, before.get("name"))
         ):
-            table[key] = merged(before, value)
+            table[key] = merge_tables(before, value)
         else:
             table[key] = dict(value) if isinstance(value, Mapping) else value
     return table

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from fedblocks.config.options import Table
-from fedblocks.recipes.recipe import Cell, Recipe, merged
+from fedblocks.recipes.recipe import Cell, Recipe, merge_tables
 
 PAPER = (
     "Panchal and Guan (2022): Flow: Fine-grained Personalized Federated Learning through "
@@ -85,7 +85,7 @@ class Texts:
             "evaluation": {"every": every},
         }
         hashed = {"data": {"options": {"buckets": BUCKETS}}, "net": {"buckets": BUCKETS}}
-        return merged(table, hashed) if method == "fedrecon" else table
+        return merge_tables(table, hashed) if method == "fedrecon" else table
 
     def small(self, method: str) -> Table:
         """Few users, few words, a small net."""
@@ -99,7 +99,7 @@ class Texts:
             "engine": "vectorised" if method in STEP_BY_STEP else "auto",
         }
         fewer = {"data": {"options": {"buckets": 50}}, "net": {"buckets": 50}}
-        return merged(table, fewer) if method == "fedrecon" else table
+        return merge_tables(table, fewer) if method == "fedrecon" else table
 
 
 def published(column: int) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedblocks.config.options import Table
-from fedblocks.recipes.recipe import Cell, Recipe, merged
+from fedblocks.recipes.recipe import Cell, Recipe, merge_tables
 
 PAPER = (
     "Mori et al., Personalized Federated Learning with Multi-branch Architecture, arXiv 2211.07931"
@@ -140,8 +140,8 @@ def setting_cell(
     **more: Any,
 ) -> Cell:
     """A method in one of the six settings."""
-    config = merged(setting_config(setting, method), {"method": fixed or {}})
-    quick = merged(quick_setting(setting, method), {"method": fixed or {}})
+    config = merge_tables(setting_config(setting, method), {"method": fixed or {}})
+    quick = merge_tables(quick_setting(setting, method), {"method": fixed or {}})
     fields = {
         "measure": {"name": "fine_tuned_accuracy"},
         "grid": GRIDS[method],
