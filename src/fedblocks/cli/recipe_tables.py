@@ -76,10 +76,10 @@ def _ours(row: dict[str, Any]) -> str:
 def show_list(quick: bool, seeds: int | None, as_json: bool) -> None:
     """All tables and figures with their data sets and what they cost."""
     from fedblocks.recipes import RECIPES
-    from fedblocks.recipes.listing import listed
+    from fedblocks.recipes.listing import describe
 
     recipes = [make() for make in RECIPES.values()]
-    rows = [listed(recipe, quick, seeds or default_seeds(recipe, quick)) for recipe in recipes]
+    rows = [describe(recipe, quick, seeds or default_seeds(recipe, quick)) for recipe in recipes]
     if as_json:
         show_json(rows)
         return

@@ -84,9 +84,8 @@ class Cell:
         for key, value in values.items():
             config = merge_tables(config, _nested(key, value))
         first = config["data"].get("seed", 0)
-        return merge_tables(
-            config, {"seed": seed, "data": {"seed": first if self.same_data else first + seed}}
-        )
+        data = {"seed": first if self.same_data else first + seed}
+        return merge_tables(config, {"seed": seed, "data": data})
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,14 +122,12 @@ def merge_tables(first: Table, second: Mapping[str, Any]) -> Table:
         before = table.get(key)
         if value is None:
             table.pop(key, None)
-        elif (
-            isinstance(before, dict)
-            and isinstance(value, Mapping)
-            and value.get("name") in (None, before.get("name"))
-        ):
+        elif not isinstance(value, Mapping):
+            table[key] = value
+        elif isinstance(before, dict) and value.get("name") in (None, before.get("name")):
             table[key] = merge_tables(before, value)
         else:
-            table[key] = dict(value) if isinstance(value, Mapping) else value
+            table[key] = dict(value)
     return table
 
 

@@ -102,9 +102,9 @@ class Texts:
         return merge_tables(table, fewer) if method == "fedrecon" else table
 
 
-def published(column: int) -> dict[str, float]:
+def column_of(number: int) -> dict[str, float]:
     """One column of the table."""
-    return {method: numbers[column] for method, numbers in PUBLISHED.items()}
+    return {method: numbers[number] for method, numbers in PUBLISHED.items()}
 
 
 STACKOVERFLOW = Texts(
@@ -112,9 +112,9 @@ STACKOVERFLOW = Texts(
     "stackoverflow",
     {"users": 1000},
     {"users": 12, "words": 1000, "steps": 10},
-    published(0),
+    column_of(0),
 )
-REDDIT = Texts("reddit", "reddit", {}, {"users": 12, "words": 1000, "steps": 10}, published(1))
+REDDIT = Texts("reddit", "reddit", {}, {"users": 12, "words": 1000, "steps": 10}, column_of(1))
 REDDIT_2006 = Texts(
     "reddit2006", "reddit_2006", {}, {"users": 12, "words": 1000, "steps": 10, "least": 20}, {}
 )
@@ -161,12 +161,12 @@ ROLES = "A stand-in for StackOverflow and Reddit of 2017: Shakespeare's plays by
 OFFICIAL = ("stackoverflow", "reddit")
 
 
-def tabled(*texts: Texts) -> tuple[Cell, ...]:
+def table_cells(*texts: Texts) -> tuple[Cell, ...]:
     """Test accuracy of every method on some texts."""
     return tuple(own.cell(method, "word_accuracy", 500) for own in texts for method in METHODS)
 
 
-def drawn(*texts: Texts) -> tuple[Cell, ...]:
+def figure_cells(*texts: Texts) -> tuple[Cell, ...]:
     """Validation accuracy of every method on some texts, over the last rounds."""
     return tuple(
         own.cell(method, "late_validation_accuracy", 25) for own in texts for method in METHODS
@@ -177,7 +177,8 @@ def table1() -> Recipe:
     """StackOverflow and Reddit."""
     title = "Table 1: next-word accuracy of nine methods on StackOverflow and Reddit"
     notes = (LEFT_OPEN, VARIANTS, SCORES, USERS, QUICK)
-    return Recipe("flow-table1", title, PAPER, "table", tabled(STACKOVERFLOW, REDDIT), notes=notes)
+    cells = table_cells(STACKOVERFLOW, REDDIT)
+    return Recipe("flow-table1", title, PAPER, "table", cells, notes=notes)
 
 
 def figure1() -> Recipe:
@@ -186,7 +187,8 @@ def figure1() -> Recipe:
         "Figure 1 (as far as known): validation accuracy of nine methods over the last 100 rounds"
     )
     notes = (LOST, LEFT_OPEN, VARIANTS, USERS, QUICK)
-    return Recipe("flow-figure1", title, PAPER, "figure", drawn(STACKOVERFLOW, REDDIT), notes=notes)
+    cells = figure_cells(STACKOVERFLOW, REDDIT)
+    return Recipe("flow-figure1", title, PAPER, "figure", cells, notes=notes)
 
 
 def standing_in(recipe: Recipe, texts: Texts, deviation: str, cells: tuple[Cell, ...]) -> Recipe:
@@ -203,16 +205,25 @@ def standing_in(recipe: Recipe, texts: Texts, deviation: str, cells: tuple[Cell,
     )
 
 
+def table1_reddit2006() -> Recipe:
+    """Reddit of 2006."""
+    return standing_in(table1(), REDDIT_2006, OLD_REDDIT, table_cells(REDDIT_2006))
+
+
+def table1_shakespeare() -> Recipe:
+    """Shakespeare's plays."""
+    return standing_in(table1(), SHAKESPEARE, ROLES, table_cells(SHAKESPEARE))
+
+
+def figure1_reddit2006() -> Recipe:
+    """The last rounds on Reddit of 2006."""
+    return standing_in(figure1(), REDDIT_2006, OLD_REDDIT, figure_cells(REDDIT_2006))
+
+
 FLOW: dict[str, Callable[[], Recipe]] = {
     "flow-table1": table1,
-    "flow-table1-reddit2006": lambda: standing_in(
-        table1(), REDDIT_2006, OLD_REDDIT, tabled(REDDIT_2006)
-    ),
-    "flow-table1-shakespeare": lambda: standing_in(
-        table1(), SHAKESPEARE, ROLES, tabled(SHAKESPEARE)
-    ),
+    "flow-table1-reddit2006": table1_reddit2006,
+    "flow-table1-shakespeare": table1_shakespeare,
     "flow-figure1": figure1,
-    "flow-figure1-reddit2006": lambda: standing_in(
-        figure1(), REDDIT_2006, OLD_REDDIT, drawn(REDDIT_2006)
-    ),
+    "flow-figure1-reddit2006": figure1_reddit2006,
 }
