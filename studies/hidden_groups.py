@@ -35,8 +35,8 @@ from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
-from fedblocks.reports.groups import adjusted_rand, grouped
-from fedblocks.reports.intervals import paired
+from fedblocks.reports.groups import adjusted_rand, find_groups
+from fedblocks.reports.intervals import bootstrap_interval
 
 CLIENTS, GROUPS = 20, 4
 SEEDS = (0, 1, 2)
@@ -167,7 +167,7 @@ def groups_of(described: np.ndarray) -> np.ndarray:
     return (
         distinct
         if described.shape[1] == 1 or distinct.max() < GROUPS
-        else grouped(described, GROUPS)
+        else find_groups(described, GROUPS)
     )
 
 
@@ -214,7 +214,7 @@ def summary(
     # [seeds, clients]
     test = {other: np.array([r["test"] for r in found]) for other, found in best.items()}
     versus = {
-        f"minus_{o}": vars(paired(test[name] - test[o]))
+        f"minus_{o}": vars(bootstrap_interval(test[name] - test[o]))
         for o in ("local", "fedavg")
         if o in test and o != name
     }

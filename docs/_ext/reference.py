@@ -19,16 +19,16 @@ from typer.testing import CliRunner
 import fedblocks
 from fedblocks.cli.app import app as commands
 from fedblocks.config import catalogue
-from fedblocks.config.model import (
+from fedblocks.config.model import Config
+from fedblocks.config.presets import PRESETS
+from fedblocks.config.registry import kinds
+from fedblocks.config.sections import (
     CheckpointSection,
     CohortSection,
-    Config,
     DataSection,
     EvaluationSection,
     GroupSection,
 )
-from fedblocks.config.presets import PRESETS
-from fedblocks.config.registry import kinds
 
 WIDTH = 96  # columns of help texts
 SECTIONS = {
@@ -145,12 +145,14 @@ def choices(kind: str) -> str:
 
 def options_of(kind: str, name: str) -> str:
     common = {option["name"] for option in common_options()} if kind == "method" else set()
-    own = [option for option in catalogue.described(kind, name) if option["name"] not in common]
+    own = [
+        option for option in catalogue.describe_options(kind, name) if option["name"] not in common
+    ]
     return option_table(own) if own else "No options of its own."
 
 
 def common_options() -> list[dict[str, Any]]:
-    return catalogue.described("method", "fedavg")  # it has none of its own
+    return catalogue.describe_options("method", "fedavg")  # it has none of its own
 
 
 def option_table(options: list[dict[str, Any]]) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fedblocks.cli import health
-from fedblocks.cli.health import HealthFinding, findings, fits, unmet
+from fedblocks.cli import health, packages
+from fedblocks.cli.health import HealthFinding, findings
 
 WITHOUT_TORCH = """
 import sys
@@ -77,11 +77,11 @@ def test_a_problem_ends_with_code_7(fedblocks: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_missing_or_outdated_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "installed", {"fedblocks": "0.1.0", "numpy": "1.20"}.get)
+    monkeypatch.setattr(packages, "version_of", {"fedblocks": "0.1.0", "numpy": "1.20"}.get)
     assert found("torch") == HealthFinding(
         "torch", "problem", "it is not installed", "pip install torch"
     )
-    wrong = unmet("fedblocks")
+    wrong = packages.unmet("fedblocks")
     assert wrong["numpy 1.20"] == "numpy>=1.26" and "torch nothing" in wrong
     assert found("packages of fedblocks").state == "problem"
 
@@ -96,8 +96,8 @@ def test_packages_that_flower_does_not_bear_are_named_with_the_versions_it_does(
             'ray==2.55.1 ; extra == "simulation"',
         ]
     }
-    monkeypatch.setattr(health, "installed", VERSIONS.get)
-    monkeypatch.setattr(health.metadata, "requires", lambda name: needs.get(name, []))
+    monkeypatch.setattr(packages, "version_of", VERSIONS.get)
+    monkeypatch.setattr(packages.metadata, "requires", lambda name: needs.get(name, []))
     flower = found("packages of flwr")
     assert (
         flower.state == "problem"
@@ -109,7 +109,7 @@ def test_packages_that_flower_does_not_bear_are_named_with_the_versions_it_does(
 def test_a_missing_extra_is_no_problem_and_says_what_it_would_give(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(health, "installed", {"fedblocks": "0.1.0"}.get)
+    monkeypatch.setattr(packages, "version_of", {"fedblocks": "0.1.0"}.get)
     tune = found("extra tune")
     assert tune.state == "missing" and tune.detail == "hyper-parameter search: optuna not installed"
     assert tune.fix == 'pip install "fedblocks[tune]"'
@@ -142,8 +142,8 @@ def test_every_package_of_an_extra_is_used_by_the_library(extra: str) -> None:
 def test_torch_and_the_driver_are_compared(
     monkeypatch: pytest.MonkeyPatch, cuda: str | None, driver: str | None, state: str, said: str
 ) -> None:
-    monkeypatch.setattr(health, "torch_cuda", lambda: cuda)
-    monkeypatch.setattr(health, "driver_cuda", lambda: driver)
+    monkeypatch.setattr(packages, "torch_cuda", lambda: cuda)
+    monkeypatch.setattr(packages, "driver_cuda", lambda: driver)
     assert found("GPU").state == state and said in found("GPU").detail
 
 
@@ -153,13 +153,13 @@ def test_the_cuda_version_is_read_from_the_files_of_torch(
     (tmp_path / "torch").mkdir()
     version = tmp_path / "torch" / "version.py"
     spec = type("Spec", (), {"submodule_search_locations": [str(tmp_path / "torch")]})
-    monkeypatch.setattr(health.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(packages.util, "find_spec", lambda name: spec)
     for text, cuda in (
         ("cuda: Optional[str] = '12.8'\n", "12.8"),
         ("cuda = None\nhip = '6.4'\n", None),
     ):
         version.write_text(f"__version__ = '2.13.0'\n{text}")
-        assert health.torch_cuda() == cuda
+        assert packages.torch_cuda() == cuda
 
 
 def test_folders_of_data_sets_are_found_and_a_wrong_one_is_a_problem(
@@ -211,4 +211,4 @@ def test_threads_clock_and_encoding_are_looked_at(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_versions_are_compared_by_their_numbers(version: str, wanted: str, verdict: bool) -> None:
-    assert fits(version, wanted) is verdict
+    assert packages.fits(version, wanted) is verdict

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 
 from fedblocks import read_config
 from fedblocks.cli import main
-from fedblocks.config.model import (
+from fedblocks.config.model import Config
+from fedblocks.config.sections import (
     CheckpointSection,
     CohortSection,
-    Config,
     DataSection,
     EvaluationSection,
 )

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import pytest
 
 from fedblocks.recipes.recipe import Cell, Recipe
-from fedblocks.recipes.running.reproduce import Reproduction, Task
+from fedblocks.recipes.running.reproduction import Reproduction
 from fedblocks.recipes.running.results import Results
+from fedblocks.recipes.running.task import Task
 from fedblocks.recipes.running.worker import answers
 
 DIGITS: dict[str, Any] = {

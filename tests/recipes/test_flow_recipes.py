@@ -17,7 +17,7 @@ from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.nets.text import next_word
 from fedblocks.recipes import recipe_named
-from fedblocks.recipes.measures import measured
+from fedblocks.recipes.measures import measure
 from fedblocks.runs.run import run
 
 WORDS, BUCKETS = 15, 5
@@ -143,13 +143,13 @@ def test_a_run_logs_the_three_scores_and_the_mean_of_its_last_rounds(
         "method": {"name": "fedavg", "lr": 1.0, "batch_size": 4},
     }
     actual = run(Config.of(table), tmp_path / "run")
-    scores = measured(actual, {"name": "word_accuracy"})
+    scores = measure(actual, {"name": "word_accuracy"})
     assert scores.keys() == {"value", "without_oov", "without_oov_and_eos"}
     assert scores["value"] == pytest.approx(100 * (actual.summary("test")["mean"] or 0), abs=1e-4)
     assert scores["without_oov"] == pytest.approx(
         100 * (actual.summary("test", "personal_without_oov")["mean"] or 0), abs=1e-4
     )
-    late = measured(actual, {"name": "late_validation_accuracy", "rounds": 2})
+    late = measure(actual, {"name": "late_validation_accuracy", "rounds": 2})
     assert late["rounds"] == [1, 2, 3, 4] and late["value"] == pytest.approx(
         sum(late["accuracy"][2:]) / 2, abs=1e-3
     )

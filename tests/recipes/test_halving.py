@@ -12,7 +12,9 @@ from fedblocks.recipes.measures import MEASURES
 from fedblocks.recipes.recipe import Cell
 from fedblocks.recipes.running.halving import Rung, best_first, cost, rungs
 from fedblocks.recipes.running.longer import lengthen
-from fedblocks.recipes.running.reproduce import Reproduction, Task, carry_out
+from fedblocks.recipes.running.reproduce import carry_out
+from fedblocks.recipes.running.reproduction import Reproduction
+from fedblocks.recipes.running.task import Task
 from fedblocks.recipes.running.worker import answers
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import resume, run

@@ -11,8 +11,8 @@ import pytest
 
 from fedblocks.config.model import Config
 from fedblocks.engines.round import run_round
-from fedblocks.recipes.measures import measured
-from fedblocks.recipes.recipe import merged
+from fedblocks.recipes.measures import measure
+from fedblocks.recipes.recipe import merge_tables
 from fedblocks.runs.build import prepare
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import run
@@ -31,18 +31,18 @@ def branched(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
         "batch_size": 64,
         "alpha_scope": "model",
     }
-    table: dict[str, Any] = merged({**DIGITS, "method": method}, {"threads": 1})
+    table: dict[str, Any] = merge_tables({**DIGITS, "method": method}, {"threads": 1})
     return run(Config.of(table), tmp_path_factory.mktemp("runs") / "branched")
 
 
 def test_mean_and_pooled_accuracy_weigh_clients_and_examples(branched: RunResult) -> None:
     summary = branched.summary("test")
-    assert measured(branched, {"name": "mean_accuracy"})["value"] == pytest.approx(
+    assert measure(branched, {"name": "mean_accuracy"})["value"] == pytest.approx(
         100 * summary["mean"], abs=1e-4
     )
-    pooled = measured(branched, {"name": "pooled_accuracy"})["value"]
+    pooled = measure(branched, {"name": "pooled_accuracy"})["value"]
     assert pooled == pytest.approx(100 * summary["weighted"], abs=1e-4)
-    alone = measured(branched, {"name": "pooled_accuracy", "clients": [2]})["value"]
+    alone = measure(branched, {"name": "pooled_accuracy", "clients": [2]})["value"]
     assert alone == pytest.approx(100 * branched.accuracies("test")[2], abs=1e-4)
 
 
@@ -52,14 +52,14 @@ def test_fine_tuning_is_one_more_local_training_of_all_clients(branched: RunResu
         prepared.setting, branched.state(), range(4), prepared.engine, "validation"
     )
     shares = [correct / labels for correct, labels, _ in report.counts["local"].values()]
-    value = measured(branched, {"name": "fine_tuned_accuracy"}, "validation")["value"]
+    value = measure(branched, {"name": "fine_tuned_accuracy"}, "validation")["value"]
     assert value == pytest.approx(25 * sum(shares), abs=1e-4)
 
 
 def test_a_curve_has_every_evaluation_and_the_parameters_sent_until_then(
     branched: RunResult,
 ) -> None:
-    curve = measured(branched, {"name": "accuracy_curve"})
+    curve = measure(branched, {"name": "accuracy_curve"})
     assert curve["rounds"] == [1, 2] and curve["value"] == curve["accuracy"][-1]
     assert 4 * curve["parameters"][-1] == branched.bytes_down + branched.bytes_up
     assert (
@@ -72,7 +72,7 @@ def test_a_curve_has_every_evaluation_and_the_parameters_sent_until_then(
 def test_branch_weights_are_on_the_simplex_and_start_apart_from_each_other(
     branched: RunResult,
 ) -> None:
-    actual = measured(branched, {"name": "branch_weights"})
+    actual = measure(branched, {"name": "branch_weights"})
     last = actual["alpha"][-1]
     assert len(last) == 4 and all(sum(client) == pytest.approx(1, abs=1e-3) for client in last)
     top = [client.index(max(client)) for client in last]
@@ -81,7 +81,7 @@ def test_branch_weights_are_on_the_simplex_and_start_apart_from_each_other(
 
 
 def test_a_chosen_value_can_be_the_number_of_a_table(branched: RunResult, tmp_path: Path) -> None:
-    assert measured(branched, {"name": "configured", "key": "method.branches"}) == {"value": 3}
+    assert measure(branched, {"name": "configured", "key": "method.branches"}) == {"value": 3}
 
 
 def test_branch_weights_group_clients_by_their_numbers_though_some_never_trained(
@@ -100,6 +100,6 @@ def test_branch_weights_group_clients_by_their_numbers_though_some_never_trained
             db.execute(
                 "INSERT INTO snapshots VALUES (2, 'alpha', ?, ?)", (client, json.dumps(alpha))
             )
-    weights = measured(load_run(copy), {"name": "branch_weights"})
+    weights = measure(load_run(copy), {"name": "branch_weights"})
     assert weights["value"] == 100
     assert [client is None for client in weights["alpha"][0]] == [False, True, False, False]

@@ -12,7 +12,7 @@ from fedblocks.config.model import Config
 from fedblocks.data.federation import Federation
 from fedblocks.data.sets.cyclic import side_by_side
 from fedblocks.recipes import recipe_named
-from fedblocks.recipes.measures import measured
+from fedblocks.recipes.measures import measure
 from fedblocks.recipes.papers.modfl import MODFL
 from fedblocks.recipes.papers.modfl_cost import side_by_side_work
 from fedblocks.runs.run import run
@@ -121,12 +121,12 @@ def test_the_accuracy_of_one_data_set_pools_the_examples_of_its_clients(tmp_path
     actual = run(Config.of(table), tmp_path / "run")
     own, sizes = actual.accuracies("test"), side_by_side(sides).test.sizes
     expected = 100 * sum(own[c] * sizes[c] for c in (2, 3)) / sizes[2:].sum()
-    curve = measured(actual, {"name": "side_curve", "side": 1, "sides": 2})
+    curve = measure(actual, {"name": "side_curve", "side": 1, "sides": 2})
     assert curve["value"] == pytest.approx(expected, abs=1e-3) and curve["rounds"] == [2, 4]
-    assert measured(actual, {"name": "side_accuracy", "side": 1, "sides": 2}) == {
+    assert measure(actual, {"name": "side_accuracy", "side": 1, "sides": 2}) == {
         "value": curve["value"]
     }
     assert (
-        measured(actual, {"name": "side_accuracy"})["value"]
-        == measured(actual, {"name": "pooled_accuracy"})["value"]
+        measure(actual, {"name": "side_accuracy"})["value"]
+        == measure(actual, {"name": "pooled_accuracy"})["value"]
     )

@@ -6,7 +6,7 @@ import pytest
 
 from fedblocks.config.model import Config
 from fedblocks.recipes import RECIPES, recipe_named
-from fedblocks.recipes.recipe import Cell, merged
+from fedblocks.recipes.recipe import Cell, merge_tables
 from fedblocks.recipes.show import verdict
 
 from .conftest import DIGITS
@@ -88,9 +88,9 @@ def test_a_larger_grid_is_drawn_from_and_always_the_same_way() -> None:
 
 def test_merging_goes_into_tables_and_replaces_those_that_name_something_else() -> None:
     first = {"net": {"name": "mlp", "hidden": [8]}, "method": {"lr": 0.1, "epochs": 2}}
-    changed = merged(first, {"net": {"name": "lenet"}, "method": {"lr": None, "epochs": 5}})
+    changed = merge_tables(first, {"net": {"name": "lenet"}, "method": {"lr": None, "epochs": 5}})
     assert changed == {"net": {"name": "lenet"}, "method": {"epochs": 5}}
-    assert merged(first, {"net": {"name": "mlp", "depth": 1}})["net"] == {
+    assert merge_tables(first, {"net": {"name": "mlp", "depth": 1}})["net"] == {
         "name": "mlp",
         "hidden": [8],
         "depth": 1,
@@ -99,7 +99,7 @@ def test_merging_goes_into_tables_and_replaces_those_that_name_something_else() 
 
 
 def test_a_run_gets_its_seed_and_a_partition_of_its_own() -> None:
-    with_seed = merged(DIGITS, {"data": {"seed": 100}})
+    with_seed = merge_tables(DIGITS, {"data": {"seed": 100}})
     table = Cell("a/b", with_seed).table({"method.optimizer.momentum": 0.9}, seed=2)
     assert (table["seed"], table["data"]["seed"]) == (2, 102)
     assert table["method"]["optimizer"] == {"momentum": 0.9} and table["method"]["lr"] == 0.1

@@ -12,7 +12,8 @@ from fedblocks.core.errors import UserError
 from fedblocks.recipes.measures import MEASURES
 from fedblocks.recipes.recipe import Cell
 from fedblocks.recipes.running.process_pool import ProcessPool, WorkerProcess
-from fedblocks.recipes.running.reproduce import carry_out, chosen_cells
+from fedblocks.recipes.running.reproduce import carry_out
+from fedblocks.recipes.running.reproduction import choose_cells
 from fedblocks.recipes.running.results import Results
 from fedblocks.recipes.running.worker import answers
 from fedblocks.recipes.show import rows_of
@@ -169,10 +170,10 @@ def test_cells_are_named_by_patterns_and_unknown_ones_bring_the_nearest() -> Non
         Cell("a-50/fedavg", DIGITS),
         Cell("a-50/ditto", DIGITS, in_quick=False),
     )
-    assert [cell.key for cell in chosen_cells(recipe, "a-50/*", False)] == [
+    assert [cell.key for cell in choose_cells(recipe, "a-50/*", False)] == [
         "a-50/fedavg",
         "a-50/ditto",
     ]
-    assert [cell.key for cell in chosen_cells(recipe, None, True)] == ["a-15/fedavg", "a-50/fedavg"]
+    assert [cell.key for cell in choose_cells(recipe, None, True)] == ["a-15/fedavg", "a-50/fedavg"]
     with pytest.raises(UserError, match='did you mean "a-50/ditto"'):
-        chosen_cells(recipe, "a-50/dito", False)
+        choose_cells(recipe, "a-50/dito", False)

@@ -12,7 +12,7 @@ from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.pools import DataPool
 from fedblocks.data.testbeds.fedem import fedem_cifar10
 from fedblocks.data.testbeds.pfedmb import pfedmb_pairs, thinned
-from fedblocks.recipes.recipe import merged
+from fedblocks.recipes.recipe import merge_tables
 from fedblocks.runs.federations import federation_of
 
 from .conftest import DIGITS
@@ -26,7 +26,7 @@ BED: dict[str, Any] = {
 
 def message_of(changes: dict[str, Any]) -> str:
     with pytest.raises(UserError) as caught:
-        Config.of({**DIGITS, "data": merged(BED, changes)})
+        Config.of({**DIGITS, "data": merge_tables(BED, changes)})
     return str(caught.value)
 
 

@@ -19,7 +19,7 @@ from fedblocks.reports.compare import (
     partition_hash,
     verdict_on,
 )
-from fedblocks.reports.intervals import paired
+from fedblocks.reports.intervals import bootstrap_interval
 from fedblocks.runs.grids.grid import read_grid
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.storage.folder import RunFolder
@@ -254,7 +254,7 @@ def test_intervals_of_six_seeds_hold_the_truth_in_about_95_percent_of_trials(
 
 def test_an_interval_is_never_narrower_than_the_bootstraps() -> None:
     values = np.random.Generator(np.random.PCG64(0)).normal(0, 0.1, (6, 20))
-    plain, found = paired(values), interval_of(values)
+    plain, found = bootstrap_interval(values), interval_of(values)
     assert found.low <= plain.low and found.high >= plain.high and found.mean == plain.mean
     same = np.full((6, 4), 0.25)
     assert (interval_of(same).low, interval_of(same).high) == (0.25, 0.25)

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fedblocks.reports.groups import adjusted_rand, grouped
+from fedblocks.reports.groups import adjusted_rand, find_groups
 
 
 def by_pairs(first: list[int], second: list[int]) -> float:
@@ -40,4 +40,4 @@ def test_clients_that_are_described_alike_are_grouped_together():
     rng = np.random.Generator(np.random.PCG64(1))
     hidden = np.arange(12) % 3
     vectors = np.eye(3)[hidden] + 0.05 * rng.normal(size=(12, 3))
-    assert adjusted_rand(hidden, grouped(vectors, 3)) == 1.0
+    assert adjusted_rand(hidden, find_groups(vectors, 3)) == 1.0

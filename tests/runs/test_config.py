@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 import torch
 
-from fedblocks.config.catalogue import described
+from fedblocks.config.catalogue import describe_options
 from fedblocks.config.model import Config
 from fedblocks.config.presets import PRESETS, read_config
 from fedblocks.config.problems import ConfigError
@@ -102,11 +102,11 @@ def test_a_file_survives_toml_with_all_defaults_written_out(write: Callable[...,
 
 def test_every_field_of_every_method_is_an_option_with_a_type() -> None:
     for name in METHODS:
-        actual = {option["name"]: option for option in described("method", name)}
+        actual = {option["name"]: option for option in describe_options("method", name)}
         assert {"lr", "epochs", "batch_size", "optimizer"} <= actual.keys()
         assert all(option["type"] for option in actual.values())
     strength = next(
-        option for option in described("method", "fedprox") if option["name"] == "strength"
+        option for option in describe_options("method", "fedprox") if option["name"] == "strength"
     )
     assert strength == {
         "name": "strength",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from fedblocks.config.catalogue import described
+from fedblocks.config.catalogue import describe_options
 from fedblocks.config.choices import options
 from fedblocks.config.model import Config
 from fedblocks.config.options import options_of, plain
@@ -167,7 +167,7 @@ def test_what_depends_on_the_net_is_not_told_of_a_stand_in() -> None:
 
 
 def test_the_help_of_a_long_field_is_not_lost() -> None:
-    about = {option["name"]: option["about"] for option in described("method", "fedmn")}
+    about = {option["name"]: option["about"] for option in describe_options("method", "fedmn")}
     assert (
         about["router_lr"]
         == "of a router that steps after the modules; default: with them, at their lr"

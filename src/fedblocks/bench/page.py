@@ -86,10 +86,9 @@ def lanes(result: dict[str, Any]) -> str:
     """One sentence on J9."""
     one, every = (1000 * median(result[who]) for who in ("one_seconds", "all_seconds"))
     return (
-        f"J9: {result['lanes']} lanes of {result['clients']} clients take {every:.1f} ms a "
-        f"round, one {one:.1f} ms: "
-        f"{result['times_one']:.2f} times as long, and {result['gain']:.2f} times as fast as one "
-        f"after another."
+        f"J9: {result['lanes']} lanes of {result['clients']} clients take {every:.1f} ms a round, "
+        f"one {one:.1f} ms: {result['times_one']:.2f} times as long, and {result['gain']:.2f} "
+        "times as fast as one after another."
     )
 
 

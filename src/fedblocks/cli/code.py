@@ -24,9 +24,8 @@ CodeFiles = Annotated[
     typer.Option(
         "--code",
         metavar="FILE",
-        help="Python file or module that defines your nets, methods or data sets, or that "
-        "started the run; "
-        "may be repeated.",
+        help="Python file or module that defines your nets, methods or data sets, or that started "
+        "the run; may be repeated.",
     ),
 ]
 

@@ -1,6 +1,4 @@
-"""`fedblocks federation init | join | enrol | revoke | rotate | renew | keys`: who
-belongs to a federation.
-"""
+"""`fedblocks federation init | join | enrol | revoke | keys`: who belongs to a federation."""
 
 from __future__ import annotations
 
@@ -12,12 +10,6 @@ import typer
 from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
 
 Server = Annotated[Path, typer.Argument(metavar="SERVER", help="Server folder, created by `init`.")]
-AuthorityKey = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca-key", metavar="PATH", help="Private key of the authority; default: ../authority."
-    ),
-]
 Numbers = Annotated[
     list[int] | None, typer.Option("--client", min=0, help="Number of a client; may be repeated.")
 ]
@@ -47,14 +39,10 @@ def init(
         from fedblocks.flower.keys import certificate_checks as checks
 
         machine, port = address_of(address, PORT)
-        secret, server = (
-            make_server_folder(folder, machine, port, ca_key=_file(ca_key)),
-            folder / "server",
-        )
-        authority, own = (
-            checks.load_authority(server / "ca.crt"),
-            checks.load_certificate(server / "server.crt"),
-        )
+        secret = make_server_folder(folder, machine, port, ca_key=key_file(ca_key))
+        server = folder / "server"
+        authority = checks.load_authority(server / "ca.crt")
+        own = checks.load_certificate(server / "server.crt")
         say(f"made {server}; its certificate for {machine} is {checks.term_of(own)}")
         say(
             f"the authority's private key: {secret}; the server runs without it, so keep it "
@@ -88,9 +76,10 @@ def join(
         from fedblocks.flower.hosts import launch, setup
 
         launch.need_flower()
-        own, held = name or folder.resolve().name, numbers or [0]
-        setup.join(folder, server, ca, own, held)
-        _show_joined(folder, own, held)
+        own_name = name or folder.resolve().name
+        held = numbers or [0]
+        setup.join(folder, server, ca, own_name, held)
+        _show_joined(folder, own_name, held)
         say(
             f"next: set [data] in {folder / 'client.toml'}, then: fedblocks federation client "
             f"{folder}"
@@ -105,19 +94,15 @@ def _show_joined(folder: Path, name: str, numbers: list[int]) -> None:
     from fedblocks.flower.keys import public_keys as keys
 
     public = folder / f"{name}.pub"
-    authority, key = (
-        checks.load_authority(folder / "ca.crt"),
-        keys.read_public(keys.content_of(public), public),
-    )
+    authority = checks.load_authority(folder / "ca.crt")
+    key = keys.read_public(keys.content_of(public), public)
     say(f"made {folder}; client.key is this client's own and stays here")
     say(f"fingerprint of the authority in ca.crt: {checks.fingerprint_of(authority)}")
     say(f"fingerprint of this client's key: {keys.fingerprint(key)}")
     say("compare both with the server's operator by telephone or in person")
     say(f"send {public} to the operator, who runs:")
-    say(
-        f"  fedblocks federation enrol SERVER {public.name} "
-        f"{' '.join(f'--client {n}' for n in sorted(numbers))}"
-    )
+    clients = " ".join(f"--client {number}" for number in sorted(numbers))
+    say(f"  fedblocks federation enrol SERVER {public.name} {clients}")
     say("if the operator gives another number, write it into client.toml (clients)")
 
 
@@ -149,18 +134,15 @@ def enrol(
 
         rotates = file.suffix == ".json"
         if (rotates or replace) and (numbers or examples):
+            wrong = "a new key takes over the client numbers and examples of the old one"
             fix = "leave --client and --examples out; enrol NAME.pub again to change them"
-            raise UserError(
-                "a new key takes over the client numbers and examples of the old one", fix
-            )
+            raise UserError(wrong, fix)
         if replace:
             name = registry.replace(server, replace, file)
+        elif rotates:
+            name = registry.rotate(server, file)
         else:
-            name = (
-                registry.rotate(server, file)
-                if rotates
-                else registry.enrol(server, file, numbers or [], examples)
-            )
+            name = registry.enrol(server, file, numbers or [], examples)
         row = next(row for row in registry.table(server) if row["name"] == name)
         say(
             f"enrolled {name} for client {row['clients']}; the fingerprint of its key: "
@@ -206,86 +188,6 @@ def _tell_running(server: Path) -> None:
         say("the server, which is running, knows it")
 
 
-def rotate(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Client folder.")],
-    ends: Annotated[
-        bool, typer.Option("--finish", help="Use the new key, which was enrolled.")
-    ] = False,
-) -> None:
-    """Create a new key, and a request signed by the old one."""
-
-    def action() -> None:
-        from fedblocks.flower.hosts import launch
-
-        launch.need_flower()
-        from fedblocks.flower.keys import rotation
-
-        if ends:
-            say(f"the key {rotation.finish(folder)} is used from now on; start the client again")
-            say(f"the old one is {folder / rotation.OLD}; remove it when the client is connected")
-            return
-        fingerprint, request = rotation.begin(folder)
-        say(f"made a new key with the fingerprint {fingerprint}")
-        if request is None:
-            say(
-                f"there was no old key to sign with; send {rotation.public_file(folder)} to the "
-                f"operator, who runs:"
-            )
-            name = rotation.public_file(folder).stem
-            say(f"  fedblocks federation enrol SERVER {name}.pub --replace {name}")
-            return
-        say(
-            f"send {request} to the server's operator, who runs: fedblocks federation enrol "
-            f"SERVER {request.name}"
-        )
-        say(
-            f"then here: fedblocks federation rotate {folder} --finish (until then the old key "
-            f"is used)"
-        )
-
-    stoppable(action)
-
-
-def renew(
-    server: Server,
-    ca_key: AuthorityKey = None,
-    years: Annotated[
-        int, typer.Option("--years", min=1, max=10, help="Years that it is valid.")
-    ] = 1,
-    names: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--server", metavar="NAME", help="Another name of the server; may be repeated."
-        ),
-    ] = None,
-    authority: Annotated[
-        bool, typer.Option("--authority", help="Also renew the authority's certificate.")
-    ] = False,
-    new_key: Annotated[
-        bool, typer.Option("--new-key", help="With --authority: a new key, as after a theft.")
-    ] = False,
-) -> None:
-    """Renew the server's certificate before it expires."""
-
-    def action() -> None:
-        from fedblocks.core.errors import UserError
-        from fedblocks.flower.hosts import launch
-
-        launch.need_flower()
-        from fedblocks.flower.keys import renewal
-
-        if new_key and not authority:
-            raise UserError(
-                "--new-key is for --authority",
-                "add it; a server's key is new with every renewal anyway",
-            )
-        secret = _file(ca_key) or server.resolve().parent / "authority" / "ca.key"
-        for line in renewal.renew(server, secret, names or [], years, authority, new_key):
-            say(line)
-
-    stoppable(action)
-
-
 def table(server: Server, as_json: AsJson = False) -> None:
     """List the enrolled keys."""
 
@@ -305,6 +207,6 @@ def table(server: Server, as_json: AsJson = False) -> None:
     stoppable(action)
 
 
-def _file(path: Path | None) -> Path | None:
+def key_file(path: Path | None) -> Path | None:
     """The file that an option names by itself or by its folder."""
     return path / "ca.key" if path is not None and path.is_dir() else path

@@ -6,14 +6,15 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedblocks.cli.output import AsJson, clean, console, say, show_json, show_table, stoppable
+from fedblocks.cli.output import AsJson, clean, console, say, show_json, stoppable
+from fedblocks.cli.recipe_tables import default_seeds, show_list, show_results
 from fedblocks.core.errors import DataError, UserError
 
 if TYPE_CHECKING:
@@ -57,14 +58,6 @@ Listed = Annotated[
     bool, typer.Option("--list", help="List tables and figures with data sets and estimated cost.")
 ]
 
-HEADINGS = {
-    "name": "cell",
-    "published": "published",
-    "ours": "ours",
-    "difference": "difference",
-    "verdict": "verdict",
-}
-SEEDS = 3
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -88,15 +81,14 @@ def reproduce(
 
     def action() -> None:
         if listed:
-            _list(quick, seeds, as_json)
+            show_list(quick, seeds, as_json)
             return
         if merge:
             _merge([Path(name) for name in names or []], out, as_json)
             return
         if not names or len(names) > 1:
-            raise UserError(
-                "say which table or figure, one at a time", "fedblocks reproduce --list shows all"
-            )
+            wrong = "say which table or figure, one at a time"
+            raise UserError(wrong, "fedblocks reproduce --list shows all")
         deadline = time.monotonic() + seconds_of(budget) if budget is not None else None
         asked = _Asked(cells, seeds, quick, jobs or _jobs(), out, deadline, full_grid)
         tables = _carry_out(names[0], asked, as_json)
@@ -138,9 +130,6 @@ class _Asked:
     deadline: float | None
     full_grid: bool
 
-    def seeds_of(self, recipe: Recipe) -> int:
-        return self.seeds or (recipe.quick_seeds if self.quick else SEEDS)
-
 
 def _carry_out(name: str, asked: _Asked, as_json: bool) -> list[dict[str, Any]]:
     """The recipe and, with --quick, those that stand in for cells whose data are
@@ -148,17 +137,17 @@ def _carry_out(name: str, asked: _Asked, as_json: bool) -> list[dict[str, Any]]:
     """
     from fedblocks.recipes import RECIPES, recipe_named
     from fedblocks.recipes.presence import missing, stand_ins
-    from fedblocks.recipes.running.reproduce import chosen_cells
+    from fedblocks.recipes.running.reproduction import choose_cells
 
     recipe = recipe_named(name)
-    cells = chosen_cells(recipe, asked.cells, asked.quick)
+    cells = choose_cells(recipe, asked.cells, asked.quick)
     absent = {data: fix for cell in cells for data, fix in missing(cell).items()}
     others = stand_ins(recipe, set(absent), RECIPES)
     _refuse_nothing(recipe, cells, absent, [other.name for other in others], asked.quick)
     tables = [_table(recipe, cells, others, asked, as_json)]
     if asked.quick:
         tables += [
-            _table(other, chosen_cells(other, None, True), [], asked, as_json) for other in others
+            _table(other, choose_cells(other, None, True), [], asked, as_json) for other in others
         ]
     return tables
 
@@ -167,29 +156,34 @@ def _table(
     recipe: Recipe, cells: Sequence[Cell], others: Sequence[Recipe], asked: _Asked, as_json: bool
 ) -> dict[str, Any]:
     """Carry out some cells of one recipe and show them."""
-    from fedblocks.recipes.running.reproduce import Reproduction, carry_out
+    from fedblocks.recipes.running.reproduce import carry_out
+    from fedblocks.recipes.running.reproduction import Reproduction
     from fedblocks.recipes.running.results import Results
     from fedblocks.recipes.show import rows_of
 
-    results, seeds = (
-        Results.open(asked.out / "results", recipe, asked.quick),
-        asked.seeds_of(recipe),
-    )
-    runs, lanes = asked.out / "runs" / "reproduce", _has_gpu()
+    results = Results.open(asked.out / "results", recipe, asked.quick)
+    seeds = asked.seeds or default_seeds(recipe, asked.quick)
     todo = Reproduction(
-        cells, results, seeds, runs, asked.jobs, asked.deadline, asked.full_grid, lanes
+        cells,
+        results,
+        seeds,
+        runs=asked.out / "runs" / "reproduce",
+        jobs=asked.jobs,
+        deadline=asked.deadline,
+        full_grid=asked.full_grid,
+        lanes=_has_gpu(),
     )
     done = carry_out(todo, lambda text: console(sys.stderr).print(clean(text), soft_wrap=True))
     rows = rows_of(results, cells, seeds, others)
     if not as_json:
-        _show(recipe, rows, results.path, done, asked.quick)
-    about = {
+        show_results(recipe, rows, results.path, done, asked.quick)
+    return {
         "name": recipe.name,
         "stand_in_for": recipe.stand_in_for,
         "finished": done,
         "file": str(results.path),
+        "cells": rows,
     }
-    return {**about, "cells": rows}
 
 
 def _refuse_nothing(
@@ -207,56 +201,6 @@ def _refuse_nothing(
     raise DataError(f"{recipe.name} needs the files of {', '.join(absent)}", f"{fix}{instead}")
 
 
-def _show(recipe: Recipe, rows: list[dict[str, Any]], path: Path, done: bool, quick: bool) -> None:
-    of = f", a stand-in for {recipe.stand_in_for}" if recipe.stand_in_for else ""
-    say(f"{recipe.name}{of}: {recipe.title} ({recipe.unit}){', scaled down' if quick else ''}")
-    curves = {"curve": "curve of the first seed"} if recipe.shape == "figure" else {}
-    show_table({**HEADINGS, **curves}, [_cells(row) for row in rows])
-    for note in recipe.notes:
-        say(f"- {note}")
-    if not done:
-        say("stopped at the budget; go on with the same command")
-    if path.exists():
-        say(f"Everything is in {path}; ours with 95 % intervals over seeds (Student).")
-
-
-def _cells(row: dict[str, Any]) -> dict[str, Any]:
-    published = "-" if row["published"] is None else f"{row['published']:.2f}"
-    gap = "-" if row["difference"] is None else f"{row['difference']:+.2f}"
-    verdict = row["verdict"] if row["state"] == "done" else row["state"]
-    texts = {
-        "published": published,
-        "difference": gap,
-        "verdict": verdict,
-        "curve": _curve(row["curve"]),
-    }
-    return {**row, "ours": _ours(row), **texts}
-
-
-def _curve(curve: dict[str, list[Any]]) -> str:
-    """Accuracies, or the largest branch weights, by round; and what was sent in the end."""
-    from fedblocks.cli.progress import sparkline
-
-    heights = curve.get("accuracy") or curve.get("mean_largest_alpha") or []
-    sent = (
-        f"  {curve['parameters'][-1] / 1e6:.1f} M parameters sent"
-        if curve.get("parameters")
-        else ""
-    )
-    return f"{sparkline(heights)}{sent}"
-
-
-def _ours(row: dict[str, Any]) -> str:
-    if row["ours"] is None:
-        return "-"
-    spread = (
-        f" ± {row['half_width']:.2f}"
-        if row["half_width"] is not None
-        else f" ({row['seeds']} seed)"
-    )
-    return f"{row['ours']:.2f}{spread}"
-
-
 def _merge(files: list[Path], out: Path, as_json: bool) -> None:
     from fedblocks.recipes.running.merging import merge
 
@@ -269,45 +213,3 @@ def _merge(files: list[Path], out: Path, as_json: bool) -> None:
         )
     else:
         say(f"{len(results.cells)} cells of {results.recipe.name} are in {results.path}.")
-
-
-def _list(quick: bool, seeds: int | None, as_json: bool) -> None:
-    from fedblocks.recipes import RECIPES
-    from fedblocks.recipes.listing import listed
-
-    rows = [
-        listed(recipe, quick, seeds or (recipe.quick_seeds if quick else SEEDS))
-        for recipe in _all(RECIPES)
-    ]
-    if as_json:
-        show_json(rows)
-        return
-    for row in rows:
-        row["data"] = ", ".join(
-            f"{name}{'' if there else ' (missing)'}" for name, there in row["data"].items()
-        )
-        row["number"], row["hours"] = len(row["cells"]), _hours(row["seconds"])
-        row["stand_in_for"] = row["stand_in_for"] or ""
-    headings = {
-        "name": "name",
-        "title": "what",
-        "number": "cells",
-        "data": "data sets",
-        "stand_in_for": "stand-in for",
-    }
-    show_table({**headings, "hours": "estimated on one worker"}, rows)
-    say(
-        "Costs are estimates: examples x rounds x runs x a quick measurement of each net on this "
-        "device."
-    )
-    say("With --json: every cell with its data sets and cost.")
-
-
-def _all(recipes: Mapping[str, Callable[[], Recipe]]) -> list[Recipe]:
-    return [make() for make in recipes.values()]
-
-
-def _hours(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.1f} min"

@@ -21,9 +21,8 @@ Search = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUES",
-        help="Range (method.lr=0.01..1:log, method.branches=2..8), choice (method.epochs=1|3|5) "
-        "or fixed value "
-        "(rounds=20); may be repeated.",
+        help="Range (method.lr=0.01..1:log, method.branches=2..8), choice (method.epochs=1|3|5) or "
+        "fixed value (rounds=20); may be repeated.",
     ),
 ]
 

@@ -44,12 +44,12 @@ def data() -> list[Entry]:
 def _about(what: str, name: str) -> Entry:
     """One line and the options; of a package that cannot be imported, why."""
     try:
-        return {"about": first_line(kinds()[what][name]), "options": described(what, name)}
+        return {"about": first_line(kinds()[what][name]), "options": describe_options(what, name)}
     except UserError as error:
         return {"about": error.message, "options": []}
 
 
-def described(kind: str, name: str) -> list[Entry]:
+def describe_options(kind: str, name: str) -> list[Entry]:
     """The options of one choice."""
     return [_option(option) for option in options(kind, name).values()]
 
@@ -71,7 +71,7 @@ def _method(name: str) -> Entry:
         key: getattr(paper, key, None) or None for key in ("title", "authors", "year", "venue")
     }
     entry = {"name": name, "about": first_line(kind), **about, "personal_by": kind.personal_by}
-    return {**entry, "stateful": _stateful(kind), "options": described("method", name)}
+    return {**entry, "stateful": _stateful(kind), "options": describe_options("method", name)}
 
 
 def _stateful(kind: type[Method]) -> bool | None:

@@ -24,8 +24,8 @@ WORDS = {
     "data": "data set",
     "partition": "partition",
     "shift": "shift",
+    "testbed": "test-bed",
 }
-WORDS["testbed"] = "test-bed"
 MEANT = "choose another value, or say that you mean it: allow_degenerate = true"
 WHERE: dict[str, Path] = {
     "net": ("net",),
@@ -41,7 +41,7 @@ def options(kind: str, name: str) -> dict[str, Option]:
     return options_of(kinds()[kind][name], FILLED_IN[kind])
 
 
-def completed(table: Table, problems: list[Problem]) -> Table:
+def fill_in_defaults(table: Table, problems: list[Problem]) -> Table:
     """A configuration with every default of what it names; what is wrong goes to `problems`."""
     table = {**table, "data": _data(table.get("data"), problems)}
     for kind in ("net", "method"):
@@ -54,12 +54,13 @@ def completed(table: Table, problems: list[Problem]) -> Table:
     return table
 
 
-def renamed(kind: str, table: Any, name: Any) -> Any:
+def rename(kind: str, table: Any, name: Any) -> Any:
     """A table that now names something else: it keeps the options that both have."""
     known = kinds()[kind]
     if not isinstance(table, dict) or name not in known or table.get("name") not in known:
         return {"name": name}
-    old, new = options(kind, table["name"]), options(kind, name)
+    old = options(kind, table["name"])
+    new = options(kind, name)
     left_behind = {k for k, option in old.items() if k not in new or new[k].kind != option.kind}
     return {**{k: v for k, v in table.items() if k not in left_behind}, "name": name}
 
@@ -78,21 +79,17 @@ def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Pr
     except NetError:
         return []  # with the real net it may be right
     except OptionError as error:
-        return [
-            Problem((*path, error.option), error.why, error.fix, shown(table.get(error.option)))
-        ]
+        value = shown(table.get(error.option))
+        return [Problem((*path, error.option), error.why, error.fix, value)]
     except UserError as error:
-        return [Problem((*path, *named(error.message, table)), error.message, error.fix)]
+        return [Problem((*path, *option_named_in(error.message, table)), error.message, error.fix)]
     except Exception:
-        # a method that needs the real net: it is made, and says what is wrong, before the run
-        # starts
+        # it needs the real net; it is made, and says what is wrong, before the run starts
         return []
-    sentences = (
-        []
-        if allow_degenerate
-        else [said for said in method.degenerate() if said in _with_another_net(table)]
-    )
-    return [Problem((*path, *named(sentence, table)), sentence, MEANT) for sentence in sentences]
+    if allow_degenerate:
+        return []
+    sentences = [said for said in method.degenerate() if said in _with_another_net(table)]
+    return [Problem((*path, *option_named_in(text, table)), text, MEANT) for text in sentences]
 
 
 def _with_another_net(table: Table) -> list[str]:
@@ -125,26 +122,21 @@ def _data(data: Any, problems: list[Problem]) -> Any:
 
 
 def _choice(kind: str, entry: Any, path: Path, problems: list[Problem], below: Path = ()) -> Any:
+    word = WORDS[kind]
     table = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(table, dict):
         known = ", ".join(sorted(kinds()[kind]))
-        problems.append(
-            Problem(
-                path,
-                f"name a {WORDS[kind]}",
-                f'write {path[-1]} = {{name = "..."}}. Known: {known}',
-            )
-        )
+        fix = f'write {path[-1]} = {{name = "..."}}. Known: {known}'
+        problems.append(Problem(path, f"name a {word}", fix))
         return entry
-    name, known_names = table.get("name"), kinds()[kind]
+    name = table.get("name")
+    known_names = kinds()[kind]
     if not isinstance(name, str) or name not in known_names:
-        message = (
-            f"name a {WORDS[kind]}" if name is None else f"there is no {WORDS[kind]} {shown(name)}"
-        )
+        message = f"name a {word}" if name is None else f"there is no {word} {shown(name)}"
         problems.append(Problem((*path, "name"), message, nearest(str(name), known_names)))
         return table
     rest = {k: v for k, v in table.items() if k != "name"}
-    whose = f'{WORDS[kind]} "{name}"'
+    whose = f'{word} "{name}"'
     return {"name": name, **complete(options(kind, name), rest, (*path, *below), whose, problems)}
 
 
@@ -159,19 +151,14 @@ def _group(name: str, group: Any, table: Table, problems: list[Problem]) -> Any:
         own = group.get(kind, {})
         own = {"name": own} if isinstance(own, str) else own
         if isinstance(own, dict):
-            base = (
-                renamed(kind, common, own["name"])
-                if own.get("name", common["name"]) != common["name"]
-                else common
-            )
-            group = {
-                **group,
-                kind: _choice(kind, {**base, **own}, ("groups", name, kind), problems),
-            }
+            is_other = own.get("name", common["name"]) != common["name"]
+            base = rename(kind, common, own["name"]) if is_other else common
+            whole = _choice(kind, {**base, **own}, ("groups", name, kind), problems)
+            group = {**group, kind: whole}
     return group
 
 
-def named(sentence: str, table: Any) -> Path:
+def option_named_in(sentence: str, table: Any) -> Path:
     """The option that a sentence such as `strength = 0 makes ...` or `FedALA.top = 9:
     ...` begins with.
     """

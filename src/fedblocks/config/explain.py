@@ -58,8 +58,9 @@ def _place(error: Details) -> tuple[Path, Details]:
 
 
 def _problem(path: Path, errors: list[Details], root: Model) -> Problem:
-    first, fields = errors[0], _model_at(path[:-1], root).model_fields
-    kind, value = str(first["type"]), first.get("input")
+    fields = _model_at(path[:-1], root).model_fields
+    kind = str(errors[0]["type"])
+    value = errors[0].get("input")
     if kind in ("model_type", "model_attributes_type"):
         wrong = "it is missing" if value is None else f"{shown(value)} is not a table"
         return Problem(path, wrong, f"write a table [{'.'.join(path)}]")
@@ -75,7 +76,9 @@ def _problem(path: Path, errors: list[Details], root: Model) -> Problem:
 def _wrong(errors: list[Details]) -> str:
     """What is wrong with a value; a field of two types has an error for each."""
     first = errors[0]
-    kind, value, limits = str(first["type"]), shown(first.get("input")), first.get("ctx", {})
+    kind = str(first["type"])
+    value = shown(first.get("input"))
+    limits = first.get("ctx", {})
     types = [_TYPES[one["type"]] for one in errors if one["type"] in _TYPES]
     if types:
         return f"{value} is not {' or '.join(dict.fromkeys(types))}"

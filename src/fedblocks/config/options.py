@@ -95,12 +95,14 @@ def _check(option: Option, value: Any, path: Path, problems: list[Problem]) -> A
 
 
 def _check_table(option: Option, value: Table, path: Path, problems: list[Problem]) -> Table:
-    name, known = value.get("name"), tables_of(option)
+    name = value.get("name")
+    known = tables_of(option)
     if not isinstance(name, str) or name not in known:
         message = "it is missing" if name is None else f"there is no {shown(name)} here"
         problems.append(Problem((*path, "name"), message, nearest(str(name), known)))
         return value
-    rest, before = {k: v for k, v in value.items() if k != "name"}, len(problems)
+    rest = {k: v for k, v in value.items() if k != "name"}
+    before = len(problems)
     whole = {"name": name, **complete(options_of(known[name]), rest, path, f'"{name}"', problems)}
     if len(problems) == before:
         problems += _of_the_whole(option, whole, path)

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedblocks.config.choices import WHERE, renamed
+from fedblocks.config.choices import WHERE, rename
 from fedblocks.config.model import Config
 from fedblocks.config.options import Table
-from fedblocks.config.sources import Key, Source, changed, parse_change, read_toml
-from fedblocks.config.tracking import wanted
+from fedblocks.config.sources import Key, Source, parse_change, read_toml, with_value
+from fedblocks.config.tracking import trackers_of
 from fedblocks.core.errors import UserError, nearest
 
 MLP: Table = {"name": "mlp", "hidden": [64]}
@@ -104,7 +104,7 @@ def read_trackers(what: str, changes: Sequence[str] = ()) -> list[str]:
     in the result.
     """
     table, source = read_table(what)
-    return wanted(_apply(table, changes), source)
+    return trackers_of(_apply(table, changes), source)
 
 
 def read_table(what: str) -> tuple[Table, Source]:
@@ -119,10 +119,8 @@ def read_table(what: str) -> tuple[Table, Source]:
 def change(table: Table, source: Source, changes: Sequence[str]) -> Config:
     """A configuration of plain values with some of them replaced by path."""
     deciding = {key: value for key, value in _apply(table, changes).items() if key != "track"}
-    return Config.of(
-        deciding,
-        Source(source.name, source.text, frozenset(parse_change(text)[0] for text in changes)),
-    )
+    paths = frozenset(parse_change(text)[0] for text in changes)
+    return Config.of(deciding, Source(source.name, source.text, paths))
 
 
 def _apply(table: Table, changes: Sequence[str]) -> Table:
@@ -130,8 +128,9 @@ def _apply(table: Table, changes: Sequence[str]) -> Table:
         path, value = parse_change(text)
         kind = next((k for k, where in WHERE.items() if path in (where, (*where, "name"))), None)
         if kind is not None and isinstance(value, str):
-            path, value = WHERE[kind], renamed(kind, _at(table, WHERE[kind]), value)
-        table = changed(table, path, value)
+            path = WHERE[kind]
+            value = rename(kind, _at(table, path), value)
+        table = with_value(table, path, value)
     return table
 
 

@@ -20,11 +20,12 @@ class Problem:
     fix: str
     value: str = ""  # what was given, where that is what is wrong
 
-    def shown(self, source: Source) -> tuple[str, str]:
+    def describe(self, source: Source) -> tuple[str, str]:
         """Place and message, and the fix."""
         where = source.place(self.path)
         name = ".".join(self.path) + (f" = {self.value}" if self.value else "")
-        return f"{where}: {name}: {self.message}" if name else f"{where}: {self.message}", self.fix
+        message = f"{where}: {name}: {self.message}" if name else f"{where}: {self.message}"
+        return message, self.fix
 
 
 class ConfigError(UserError):
@@ -32,7 +33,7 @@ class ConfigError(UserError):
 
     def __init__(self, problems: Sequence[Problem], source: Source) -> None:
         self.problems = sorted(problems, key=lambda p: source.order(p.path))
-        shown = [problem.shown(source) for problem in self.problems]
+        shown = [problem.describe(source) for problem in self.problems]
         if len(shown) == 1:
             super().__init__(*shown[0])
         else:

@@ -27,7 +27,8 @@ from fedblocks.data.testbeds import TESTBEDS
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 
-SAVED, FILE = "saved", "npz"  # data sets that are files: a whole federation, or plain arrays
+SAVED = "saved"  # a data set that is a file with a whole federation
+FILE = "npz"  # a data set that is a file with plain arrays
 REMOTE = "remote"  # data that stay with the clients of a real federation
 CODE = "FEDBLOCKS_CODE"  # variable that names code for the processes that a command starts
 PYTHON = "python"  # nets and data that were handed over as objects, and have no name
@@ -86,14 +87,9 @@ class Named(Mapping[str, Any]):
         """The installed package that brings a name; None: it is ours, or was only put
         into a dictionary.
         """
-        point = next(
-            (point for point in entry_points(group=self.group) if point.name == name), None
-        )
-        return (
-            None
-            if point is None or point.dist is None
-            else f"{point.dist.name} {point.dist.version}"
-        )
+        points = [point for point in entry_points(group=self.group) if point.name == name]
+        package = points[0].dist if points else None
+        return None if package is None else f"{package.name} {package.version}"
 
     def _load(self, point: EntryPoint) -> Any:
         package = point.dist.name if point.dist is not None else "unknown"
@@ -115,7 +111,8 @@ class Named(Mapping[str, Any]):
 class Methods(Named):
     """Classes by name."""
 
-    group, what = "fedblocks.methods", "method"
+    group = "fedblocks.methods"
+    what = "method"
     ours = METHODS
 
     def _check(self, target: Any, called: str) -> None:
@@ -126,7 +123,8 @@ class Methods(Named):
 class Nets(Named):
     """Functions of input shape and classes that return a net, by name."""
 
-    group, what = "fedblocks.nets", "net"
+    group = "fedblocks.nets"
+    what = "net"
     ours = NETS
 
     def _check(self, target: Any, called: str) -> None:
@@ -139,7 +137,8 @@ class Nets(Named):
 class DataSets(Named):
     """Functions that return a pool or a federation, by name."""
 
-    group, what = "fedblocks.datasets", "data set"
+    group = "fedblocks.datasets"
+    what = "data set"
 
     def __init__(self) -> None:
         files = {SAVED: saved, FILE: npz, REMOTE: remote}

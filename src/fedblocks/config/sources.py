@@ -43,9 +43,8 @@ class Source:
         should have it.
         """
         lines = self._lines()
-        return next(
-            (lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None
-        )
+        places = [path[:end] for end in range(len(path), 0, -1)]
+        return next((lines[place] for place in places if place in lines), None)
 
     def order(self, path: Key) -> tuple[int, Key]:
         """Problems are told from the top of the file to its end."""
@@ -82,11 +81,8 @@ def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
         line = re.search(r"at line (\d+)", str(error))
         place = f"{path}:{line[1]}" if line else str(path)
         twice = "overwrite" in str(error) or "twice" in str(error)
-        fix = (
-            "write each key and each table once"
-            if twice
-            else "quote text, and write true and false small"
-        )
+        by_hand = "quote text, and write true and false small"
+        fix = "write each key and each table once" if twice else by_hand
         raise UserError(f"{place}: this is not TOML: {error}", fix) from error
 
 
@@ -112,7 +108,7 @@ def parse_change(text: str) -> tuple[Key, Any]:
         raise UserError(f"--set {text}: {value!r} is not a TOML value", fix) from error
 
 
-def changed(table: Any, path: Key, value: Any, done: Key = ()) -> dict[str, Any]:
+def with_value(table: Any, path: Key, value: Any, done: Key = ()) -> dict[str, Any]:
     """A copy of a table with one value replaced, at any depth."""
     if not isinstance(table, dict):
         above = ".".join(done)
@@ -121,5 +117,5 @@ def changed(table: Any, path: Key, value: Any, done: Key = ()) -> dict[str, Any]
             f"set {above} itself",
         )
     first, *rest = path
-    new = changed(table.get(first, {}), tuple(rest), value, (*done, first)) if rest else value
+    new = with_value(table.get(first, {}), tuple(rest), value, (*done, first)) if rest else value
     return {**table, first: new}

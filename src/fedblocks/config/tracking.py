@@ -11,14 +11,14 @@ from fedblocks.core.errors import UserError, nearest
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
 
 
-def known(name: str) -> str:
+def check_tracker(name: str) -> str:
     """The name of a tracker, or the nearest ones."""
     if name not in TRACKERS:
         raise UserError(f'there is no tracker "{name}"', nearest(name, TRACKERS))
     return name
 
 
-def wanted(table: Table, source: Source) -> list[str]:
+def trackers_of(table: Table, source: Source) -> list[str]:
     """The trackers that the table [track] of a configuration names, e.g. `to = ["tensorboard"]`."""
     track = table.get("track", {})
     place = f"{source.place(('track', 'to'))}: track"

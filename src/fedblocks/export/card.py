@@ -92,14 +92,12 @@ class Card(BaseModel):
 
 _USE = {
     ("safetensors", "net"): [
-        "The tensors have the names of the net's own `state_dict`; "
-        "`fedblocks predict` makes the"
-        " net from the table `net` below."
+        "The tensors have the names of the net's own `state_dict`; `fedblocks predict` makes the "
+        "net from the table `net` below."
     ],
     ("safetensors", "method"): [
-        "The tensors are named `block/tensor`; `fedblocks predict` makes "
-        "the net and the method"
-        " from the tables `net` and `options` below."
+        "The tensors are named `block/tensor`; `fedblocks predict` makes the net and the method "
+        "from the tables `net` and `options` below."
     ],
     ("pt2", "net"): ["`torch.export.load(FILE).module()(x)`, or `fedblocks predict`."],
     ("pt2", "method"): ["`torch.export.load(FILE).module()(x)`, or `fedblocks predict`."],

@@ -77,8 +77,7 @@ def _difference(original: Personal, model: Model, x: Tensor) -> float:
     if not largest <= allowed:
         raise UserError(
             f"the {model.card.format} model differs from the original by {largest:.1e} on inputs "
-            f"of client"
-            f" {original.client}, which is more than {allowed:.1e}; nothing was kept",
+            f"of client {original.client}, which is more than {allowed:.1e}; nothing was kept",
             "choose another format, and report it",
         )
     return largest

@@ -48,9 +48,8 @@ def seconds(cell: Cell, seeds: int, quick: bool) -> float | None:
     share = config.cohort.size if isinstance(config.cohort.size, float) else 0.2
     share *= testbed.get("fraction", 1.0) * testbed.get("share", 1.0)
     examples = rows * TRAINED * share * config.rounds * passes(config.method.table)
-    return float(
-        runs * examples * seconds_per_example(json.dumps(config.net.table), shape, classes)
-    )
+    each = seconds_per_example(json.dumps(config.net.table), shape, classes)
+    return float(runs * examples * each)
 
 
 def passes(method: Table) -> float:
@@ -68,7 +67,8 @@ def seconds_per_example(net: str, shape: tuple[int, ...], classes: int) -> float
     """One step of training on this device, with random examples, divided by their number."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     module = make("net", json.loads(net), input_shape=shape, classes=classes).make().to(device)
-    x, taken = torch.rand(BATCH, *shape, device=device), list[float]()
+    x = torch.rand(BATCH, *shape, device=device)  # [BATCH, *shape]
+    taken: list[float] = []
     # others may keep the processor busy
     clock = time.perf_counter if device == "cuda" else time.process_time
     with threads(1):  # as a worker has

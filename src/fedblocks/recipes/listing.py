@@ -9,7 +9,7 @@ from fedblocks.recipes.presence import missing
 from fedblocks.recipes.recipe import Cell, Recipe
 
 
-def listed(recipe: Recipe, quick: bool, seeds: int) -> dict[str, Any]:
+def describe(recipe: Recipe, quick: bool, seeds: int) -> dict[str, Any]:
     """A recipe with its cells, which data sets are there, and what it may cost on this
     device; an estimate.
     """

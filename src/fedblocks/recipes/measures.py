@@ -43,11 +43,9 @@ def pooled_accuracy(
     with RunFolder.open(run.folder) as folder:
         rows = folder.store.metrics(part, view, _evaluations(folder.store, part, view)[-1])
     own = [row for row in rows if clients is None or row["client"] in clients]
-    return {
-        "value": 100
-        * sum(row["correct"] for row in own)
-        / max(sum(row["examples"] for row in own), 1)
-    }
+    correct = sum(row["correct"] for row in own)
+    examples = sum(row["examples"] for row in own)
+    return {"value": 100 * correct / max(examples, 1)}
 
 
 def fine_tuned_accuracy(run: RunResult, part: Part) -> Numbers:
@@ -92,13 +90,13 @@ def accuracy_curve(run: RunResult, part: Part, view: str = "personal") -> Number
         rounds = _evaluations(folder.store, part, view)
         means = [folder.store.summary(number, part, view)["mean"] or 0.0 for number in rounds]
         sent = [_parameters(folder.store, number) for number in rounds]
-    curve: Numbers = {
+    return {
         "value": 100 * means[-1],
         "rounds": rounds,
         "accuracy": [100 * mean for mean in means],
+        "parameters": [both for both, _ in sent],
+        "parameters_without_router": [rest for _, rest in sent],
     }
-    without = {"parameters_without_router": [rest for _, rest in sent]}
-    return {**curve, "parameters": [both for both, _ in sent], **without}
 
 
 def branch_weights(run: RunResult, part: Part, mates: int = 2) -> Numbers:
@@ -113,19 +111,15 @@ def branch_weights(run: RunResult, part: Part, mates: int = 2) -> Numbers:
         rows = folder.store.rows(
             "SELECT round, client, numbers FROM snapshots WHERE name = 'alpha' ORDER BY 1, 2"
         )
-        accuracy = folder.store.summary(
-            _evaluations(folder.store, part, "personal")[-1], part, "personal"
-        )["mean"]
-    branches, softmax = (
-        run.config.method.table["branches"],
-        run.config.method.table["alpha_param"] == "softmax",
-    )
+        last = _evaluations(folder.store, part, "personal")[-1]
+        accuracy = folder.store.summary(last, part, "personal")["mean"]
+    branches = run.config.method.table["branches"]
+    softmax = run.config.method.table["alpha_param"] == "softmax"
     # round -> client -> the weights of its first layer
     alphas: dict[int, dict[int, list[float]]] = {}
     for row in rows:
-        alphas.setdefault(row["round"], {})[row["client"]] = _weights(
-            row["numbers"], branches, softmax
-        )
+        weights = _weights(row["numbers"], branches, softmax)
+        alphas.setdefault(row["round"], {})[row["client"]] = weights
     clients = range(max(client for by_client in alphas.values() for client in by_client) + 1)
     return {
         "value": _share_with_own_branch(alphas[max(alphas)], mates),
@@ -173,29 +167,29 @@ MEASURES: dict[str, Callable[..., Numbers]] = {
 }
 
 
-def measured(run: RunResult, table: dict[str, Any], part: Part = "test") -> Numbers:
+def measure(run: RunResult, table: dict[str, Any], part: Part = "test") -> Numbers:
     """The numbers that a table such as {name = "mean_accuracy", view = "shared"} asks for."""
     options = {key: value for key, value in table.items() if key != "name"}
-    numbers: Numbers = rounded(MEASURES[table["name"]](run, part, **options))
+    numbers: Numbers = round_numbers(MEASURES[table["name"]](run, part, **options))
     return numbers
 
 
-def measured_together(
+def measure_together(
     runs: Sequence[RunResult], table: dict[str, Any], part: Part
 ) -> list[Numbers] | None:
     """The same of several runs at once, where that is faster and possible."""
     if table != {"name": "fine_tuned_accuracy"} or not fits([prepare(run.config) for run in runs]):
         return None
-    return [rounded(numbers) for numbers in fine_tuned_accuracies(runs, part)]
+    return [round_numbers(numbers) for numbers in fine_tuned_accuracies(runs, part)]
 
 
-def rounded(value: Any, digits: int = 4) -> Any:
+def round_numbers(value: Any, digits: int = 4) -> Any:
     """Plain values with no more digits than anybody will read."""
     if isinstance(value, float):
         return round(value, digits)
     if isinstance(value, dict):
-        return {key: rounded(one, digits) for key, one in value.items()}
-    return [rounded(one, digits) for one in value] if isinstance(value, list) else value
+        return {key: round_numbers(one, digits) for key, one in value.items()}
+    return [round_numbers(one, digits) for one in value] if isinstance(value, list) else value
 
 
 def _evaluations(store: RunStore, part: Part, view: str) -> list[int]:

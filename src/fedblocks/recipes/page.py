@@ -83,21 +83,18 @@ def _cell(row: Row | None, quick: bool) -> str:
     if row is None or row["ours"] is None:
         return "-"
     if row["published"] is None or quick:
-        return shown(row)
-    return f"{shown(row)} (published {row['published']:.2f}, {row['verdict']})"
+        return show_mean(row)
+    return f"{show_mean(row)} (published {row['published']:.2f}, {row['verdict']})"
 
 
 def _lines(rows: list[Row]) -> list[str]:
     lines = ["| cell | ours | seeds |", "|---|---|---|"]
-    return lines + [
-        f"| {row['name']} | {shown(row)} | {row['seeds']} |"
-        for row in rows
-        if row["ours"] is not None
-    ]
+    measured = [row for row in rows if row["ours"] is not None]
+    return lines + [f"| {row['name']} | {show_mean(row)} | {row['seeds']} |" for row in measured]
 
 
-def shown(row: Row) -> str:
+def show_mean(row: Row) -> str:
     """Our mean with its interval, where there are several seeds."""
-    return f"{row['ours']:.2f}" + (
-        f" ± {row['half_width']:.2f}" if row["half_width"] is not None else ""
-    )
+    if row["half_width"] is None:
+        return f"{row['ours']:.2f}"
+    return f"{row['ours']:.2f} ± {row['half_width']:.2f}"

@@ -35,9 +35,6 @@ def stand_ins(
     their own data are there.
     """
     others = [make() for make in recipes.values()]
-    fitting = [
-        other
-        for other in others
-        if other.stand_in_for == recipe.name and absent & set(other.instead_of)
-    ]
+    own = [other for other in others if other.stand_in_for == recipe.name]
+    fitting = [other for other in own if absent & set(other.instead_of)]
     return [other for other in fitting if not all(missing(cell) for cell in other.cells)]

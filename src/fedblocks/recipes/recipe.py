@@ -79,14 +79,13 @@ class Cell:
         self, values: Values, seed: int = 0, quick: bool = False, tuning: bool = False
     ) -> Table:
         """The configuration of one run."""
-        config = merged(self.config, self.tuning if tuning else {})
-        config = merged(config, self.quick if quick else {})
+        config = merge_tables(self.config, self.tuning if tuning else {})
+        config = merge_tables(config, self.quick if quick else {})
         for key, value in values.items():
-            config = merged(config, _nested(key, value))
+            config = merge_tables(config, _nested(key, value))
         first = config["data"].get("seed", 0)
-        return merged(
-            config, {"seed": seed, "data": {"seed": first if self.same_data else first + seed}}
-        )
+        data = {"seed": first if self.same_data else first + seed}
+        return merge_tables(config, {"seed": seed, "data": data})
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +111,7 @@ class Recipe:
         return tuple(dict.fromkeys(name for cell in self.cells for name in cell.data_sets))
 
 
-def merged(first: Table, second: Mapping[str, Any]) -> Table:
+def merge_tables(first: Table, second: Mapping[str, Any]) -> Table:
     """Two tables as one: tables within are merged too, anything else is taken from the second.
 
     A table that names something else than before, such as another net, replaces the one before;
@@ -123,14 +122,12 @@ def merged(first: Table, second: Mapping[str, Any]) -> Table:
         before = table.get(key)
         if value is None:
             table.pop(key, None)
-        elif (
-            isinstance(before, dict)
-            and isinstance(value, Mapping)
-            and value.get("name") in (None, before.get("name"))
-        ):
-            table[key] = merged(before, value)
+        elif not isinstance(value, Mapping):
+            table[key] = value
+        elif isinstance(before, dict) and value.get("name") in (None, before.get("name")):
+            table[key] = merge_tables(before, value)
         else:
-            table[key] = dict(value) if isinstance(value, Mapping) else value
+            table[key] = dict(value)
     return table
 
 

@@ -24,21 +24,17 @@ def rows_of(
 
 def row_of(key: str, entry: Mapping[str, Any], quick: bool) -> Row:
     """The numbers of one cell as they are stored."""
-    values = [
-        one["value"] for _, one in sorted(entry["seeds"].items(), key=lambda pair: int(pair[0]))
-    ]
+    seeds = sorted(entry["seeds"], key=int)
+    values = [entry["seeds"][seed]["value"] for seed in seeds]
     mean = sum(values) / len(values) if values else None
     half = half_width(values) if len(values) > 1 else None
     gap = mean - entry["published"] if mean is not None and entry["published"] is not None else None
-    row: Row = {
+    return {
         "name": key,
         "published": entry["published"],
         "ours": mean,
         "half_width": half,
         "seeds": len(values),
-    }
-    return {
-        **row,
         "difference": gap,
         "verdict": verdict(gap, half, quick),
         "chosen": entry.get("chosen") or {},
@@ -61,11 +57,8 @@ def _row(results: Results, cell: Cell, seeds: int, stand_ins: Sequence[Recipe]) 
     entry = results.cells.get(cell.key, nothing)
     row = row_of(cell.key, {**entry, "published": cell.published}, results.quick)
     row["seconds"] = sum(one["seconds"] for one in (*entry["tuning"], *entry["seeds"].values()))
-    return {
-        **row,
-        "curve": _curve(entry),
-        "state": _state(entry, cell, results.quick, seeds, stand_ins),
-    }
+    state = _state(entry, cell, results.quick, seeds, stand_ins)
+    return {**row, "curve": _curve(entry), "state": state}
 
 
 def _curve(entry: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -77,7 +70,7 @@ def _curve(entry: Mapping[str, Any]) -> dict[str, list[Any]]:
 def _state(
     entry: Mapping[str, Any], cell: Cell, quick: bool, seeds: int, stand_ins: Sequence[Recipe]
 ) -> str:
-    absent, points = missing(cell), len(cell.points(quick))
+    absent = missing(cell)
     if absent:
         fitting = [recipe.name for recipe in stand_ins if set(recipe.instead_of) & set(absent)]
         others = f"; stand-in: {', '.join(fitting)}" if fitting else ""
@@ -86,6 +79,6 @@ def _state(
         return f"failed: {entry['error']}"
     if len(entry["seeds"]) >= seeds:
         return "done"
-    if points > 1 and not entry["seeds"]:
+    if len(cell.points(quick)) > 1 and not entry["seeds"]:
         return f"choosing values: {len(entry['tuning'])} tries so far"
     return f"{len(entry['seeds'])} of {seeds} seeds"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedblocks.config.code.loading import hand_over
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.federation import Federation
-from fedblocks.reports.intervals import Interval, paired
+from fedblocks.reports.intervals import Interval, bootstrap_interval
 from fedblocks.reports.student import half_width
 from fedblocks.runs.grids.grid import Grid, play_grid, read_grid
 from fedblocks.runs.grids.method_grid import Data, Listed, grid_of, recipes_of
@@ -26,8 +26,8 @@ from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.tables import TableRows
 
 SEEDS = 6  # fewer seeds give no verdict: an interval over seeds would be far too narrow
-# bootstrap samples, and numbers that one may hold in memory at once
-DRAWS, NUMBERS = 10_000, 20_000_000
+DRAWS = 10_000  # bootstrap samples
+NUMBERS = 20_000_000  # that all of them may hold in memory at once
 Runs = Mapping[str, Mapping[int, RunResult]]  # method -> seed -> run
 # told method, seed and number, says whom to tell of rounds
 OnRun = Callable[[str, int, int], tuple[OnRound, OnNote]]
@@ -98,9 +98,10 @@ def compare(
         grid: Grid = read_grid(what, cast("Sequence[str] | None", names), seeds, changes)
     else:
         _refuse_names(data, methods, changes)
-        listed, federations = what, cast(Data, data)
+        listed = what
+        federations = cast(Data, data)
         hand_over(lambda: recipes_of(listed, federations))
-        grid = grid_of(what, federations, rounds, SEEDS if seeds is None else seeds, settings)
+        grid = grid_of(listed, federations, rounds, SEEDS if seeds is None else seeds, settings)
     runs = play_grid(grid, Path(out) if out is not None else None, on_run)
     first = next(iter(next(iter(runs.values())).values()))
     return Comparison(first.folder.parents[1], leaderboard_of(runs), verdict_on(runs), runs)
@@ -108,12 +109,9 @@ def compare(
 
 def _refuse_objects(names: object, rounds: int | None, settings: Mapping[str, Any]) -> None:
     """A preset or a file has its own data, rounds and settings."""
-    if isinstance(names, Federation) or callable(names) or rounds is not None or settings:
-        more = (
-            "data"
-            if isinstance(names, Federation) or callable(names)
-            else next(iter(settings), "rounds")
-        )
+    has_data = isinstance(names, Federation) or callable(names)
+    if has_data or rounds is not None or settings:
+        more = "data" if has_data else next(iter(settings), "rounds")
         fix = 'change the configuration instead: compare(name, changes=["rounds=20"])'
         raise UserError(f"{more} beside a configuration, which says it already", fix)
 
@@ -123,13 +121,12 @@ def _refuse_names(data: object, methods: object, changes: Sequence[str]) -> None
         fix = "write compare([Local(net), FedAvg(net)], data, rounds=20)"
         raise UserError("methods need data to be compared on", fix)
     if methods is not None or changes:
+        message = "names or changes of a configuration beside methods that are made already"
         fix = (
-            "list the methods themselves, with their options: compare([Local(net, lr=0.1), "
-            "...], data)"
+            "list the methods themselves, with their options: "
+            "compare([Local(net, lr=0.1), ...], data)"
         )
-        raise UserError(
-            "names or changes of a configuration beside methods that are made already", fix
-        )
+        raise UserError(message, fix)
 
 
 def leaderboard_of(runs: Runs) -> list[Row]:
@@ -149,9 +146,8 @@ def leaderboard_of(runs: Runs) -> list[Row]:
 
 def verdict_on(runs: Runs) -> str:
     """A sentence about what the number of seeds allows to say."""
-    seeds = min(
-        (sum(run.status == "finished" for run in by.values()) for by in runs.values()), default=0
-    )
+    finished = [sum(run.status == "finished" for run in by.values()) for by in runs.values()]
+    seeds = min(finished, default=0)
     if seeds < SEEDS:
         return f"not enough seeds for a verdict: {seeds} of at least {SEEDS}"
     return (
@@ -167,12 +163,9 @@ def check_same_data(runs: Sequence[RunResult]) -> None:
         data_hash = partition_hash(run)
         before = known.setdefault(run.config.seed, (data_hash, run))
         if before[0] != data_hash:
-            message = (
-                f"{run.folder} and {before[1].folder} have the same seed but not the same data"
-            )
-            raise DataError(
-                message, "compare runs that were made with the same data, partition and shift"
-            )
+            both = f"{run.folder} and {before[1].folder}"
+            fix = "compare runs that were made with the same data, partition and shift"
+            raise DataError(f"{both} have the same seed but not the same data", fix)
 
 
 def partition_hash(run: RunResult) -> str:
@@ -182,18 +175,17 @@ def partition_hash(run: RunResult) -> str:
 
 
 def _row(name: str, runs: Runs) -> Row:
-    own, local = runs[name], runs.get("local", {})
+    own = runs[name]
+    local = runs.get("local", {})
     summaries = [run.summary(reference=local.get(seed)) for seed, run in own.items()]
-    below = [
-        s["share_below_reference"] for s in summaries if s["share_below_reference"] is not None
-    ]
+    shares = [summary["share_below_reference"] for summary in summaries]
+    below = [share for share in shares if share is not None]
     row: Row = {
         "name": name,
         "seeds": len(own),
-        **{
-            key: _mean([float(s[key] or 0.0) for s in summaries])
-            for key in ("mean", "bottom_decile", "worst")
-        },
+        "mean": _mean([summary["mean"] or 0.0 for summary in summaries]),
+        "bottom_decile": _mean([summary["bottom_decile"] or 0.0 for summary in summaries]),
+        "worst": _mean([summary["worst"] or 0.0 for summary in summaries]),
         "below_local": _mean(below) if below and name != "local" else None,
         "megabytes": _mean([(run.bytes_down + run.bytes_up) / 1e6 for run in own.values()]),
         "seconds": _mean([run.seconds for run in own.values()]),
@@ -231,17 +223,14 @@ def interval_of(
     A bootstrap of a few seeds that differ is too narrow: with 6 of them it holds the truth in about
     86 % of cases instead of 95 %.
     """
-    bootstrap = paired(differences, draws=draws, seed=seed)
-    wanted = half_width(np.nanmean(differences, 1).tolist())
-    stretch = (
-        max(1.0, 2 * wanted / (bootstrap.high - bootstrap.low))
-        if bootstrap.high > bootstrap.low
-        else 1.0
-    )
-    low, high = (
-        bootstrap.mean + stretch * (end - bootstrap.mean) for end in (bootstrap.low, bootstrap.high)
-    )
-    return Interval(bootstrap.mean, low, high, bootstrap.confidence)
+    bootstrap = bootstrap_interval(differences, draws=draws, seed=seed)
+    mean = bootstrap.mean
+    width = bootstrap.high - bootstrap.low
+    wanted = 2 * half_width(np.nanmean(differences, 1).tolist())
+    stretch = max(1.0, wanted / width) if width > 0 else 1.0
+    low = mean + stretch * (bootstrap.low - mean)
+    high = mean + stretch * (bootstrap.high - mean)
+    return Interval(mean, low, high, bootstrap.confidence)
 
 
 def _verdict(interval: Interval) -> str:

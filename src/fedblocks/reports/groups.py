@@ -28,7 +28,7 @@ def adjusted_rand(first: Labels, second: Labels) -> float:
     return 1.0 if most == expected else (pairs - expected) / (most - expected)
 
 
-def grouped(vectors: npt.NDArray[np.float64], groups: int) -> npt.NDArray[np.int64]:
+def find_groups(vectors: npt.NDArray[np.float64], groups: int) -> npt.NDArray[np.int64]:
     """Clients in this many groups, by the distance between what describes them
     (complete linkage): [clients].
     """

@@ -23,7 +23,7 @@ class Interval:
         return f"{self.mean:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
 
 
-def paired(
+def bootstrap_interval(
     differences: npt.NDArray[np.float64],
     confidence: float = 0.95,
     draws: int = 10_000,

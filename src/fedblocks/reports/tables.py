@@ -27,6 +27,7 @@ def leaderboard(
 def _row(name: str, result: RunResult, reference: RunResult | None, part: Part) -> Row:
     last = result.summary(part, reference=reference)
     best = result.best
+    best_summary = best.summaries.get(part) if best is not None else None
     return {
         "name": name,
         "rounds": result.rounds,
@@ -34,9 +35,7 @@ def _row(name: str, result: RunResult, reference: RunResult | None, part: Part) 
         "bottom_decile": last["bottom_decile"],
         "worst": last["worst"],
         "std": last["std"],
-        "best_by_validation": best.summaries[part]["personal"]["mean"]
-        if best and part in best.summaries
-        else None,
+        "best_by_validation": best_summary["personal"]["mean"] if best_summary else None,
         "below_reference": last["share_below_reference"],
         "megabytes": (result.bytes_down + result.bytes_up) / 1e6,
         "seconds": result.seconds,

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from fedblocks.config.choices import MEANT, make
-from fedblocks.config.model import ALL, Choice, Config, GroupSection
+from fedblocks.config.model import ALL, Config
+from fedblocks.config.sections import Choice, GroupSection
 from fedblocks.config.sources import Key
 from fedblocks.core.blocks import Pool
 from fedblocks.core.errors import DataError, UserError, nearest

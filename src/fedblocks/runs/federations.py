@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fedblocks.config.choices import make, named
-from fedblocks.config.model import Choice, Config, DataSection
+from fedblocks.config.choices import make, option_named_in
+from fedblocks.config.model import Config
 from fedblocks.config.registry import SAVED
+from fedblocks.config.sections import Choice, DataSection
 from fedblocks.config.sources import Key
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.random import generator
@@ -67,7 +68,7 @@ def placed(config: Config, path: Key) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        path = (*path, *named(error.message, _table_at(config, path)))
+        path = (*path, *option_named_in(error.message, _table_at(config, path)))
         message = f"{config.source.place(path)}: {'.'.join(path)}: {error.message}"
         raise type(error)(message, error.fix) from error
 

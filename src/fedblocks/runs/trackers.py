@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedblocks.config.model import Config
-from fedblocks.config.tracking import known
+from fedblocks.config.tracking import check_tracker
 from fedblocks.runs.progress import OnNote, RoundDone
 from fedblocks.runs.storage.record import Note
 
@@ -118,7 +118,9 @@ class Mirrors:
         self, names: Sequence[str], folder: Path, config: Config, tell: OnNote | None = None
     ) -> None:
         self._folder, self._config, self._tell = folder, config, tell or (lambda note: None)
-        self._waiting = [name for name in dict.fromkeys(map(known, names)) if self._is_there(name)]
+        self._waiting = [
+            name for name in dict.fromkeys(map(check_tracker, names)) if self._is_there(name)
+        ]
         self._open: dict[str, Tracker] = {}
 
     def on_round(self, done: RoundDone) -> None:

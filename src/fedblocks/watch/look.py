@@ -31,7 +31,7 @@ class Seen(NamedTuple):
     def as_json(self) -> str:
         """What a page needs to renew itself."""
         fresh = {"version": self.version, "status": self.status, "html": self.content.html()}
-        return json.dumps({**fresh, "charts": self.content.drawn()}, allow_nan=False)
+        return json.dumps({**fresh, "charts": self.content.script_data()}, allow_nan=False)
 
 
 class Watched:

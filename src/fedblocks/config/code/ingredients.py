@@ -5,7 +5,7 @@ down, and what differs later.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -86,7 +86,7 @@ def _kind(value: Any) -> str:
 def method_table(method: Method) -> Table:
     """A method as a configuration records it: its name and all options."""
     options = {
-        name: recorded(value) for name, value in method.options().items() if value is not None
+        name: as_plain(value) for name, value in method.options().items() if value is not None
     }
     return {"name": name_of(type(method)), **options}
 
@@ -113,20 +113,20 @@ def net_table(net: Net) -> Table:
     return {**table, "blocks": cuts} if cuts else table
 
 
-def recorded(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """An option as TOML can hold it; what is no plain value is told by what identifies it."""
     value = plain(value)
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): recorded(one) for key, one in value.items() if one is not None}
+        return {str(key): as_plain(one) for key, one in value.items() if one is not None}
     if isinstance(value, list | tuple):
-        return ["none" if one is None else recorded(one) for one in value]
+        return ["none" if one is None else as_plain(one) for one in value]
     if isinstance(value, Tensor | np.ndarray | np.generic):
         return _array(torch.as_tensor(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-        return {"name": type(value).__name__, **recorded(fields)}
+        return {"name": type(value).__name__, **as_plain(fields)}
     return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
@@ -177,9 +177,13 @@ def _changes(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> I
         if old == new:
             continue
         if key == "tensors" and old is not None and new is not None:
-            lost, more = [t for t in old if t not in new], [t for t in new if t not in old]
-            old, new = ", ".join(lost[:3]) or "without them", ", ".join(more[:3]) or "without them"
+            old, new = _only(old, new), _only(new, old)
         yield f"{place}{key} was {_show(old)} and is {_show(new)}"
+
+
+def _only(tensors: Sequence[str], others: Sequence[str]) -> str:
+    """The first few tensors that the others lack."""
+    return ", ".join([t for t in tensors if t not in others][:3]) or "without them"
 
 
 def _show(value: Any) -> str:

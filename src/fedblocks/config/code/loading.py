@@ -128,7 +128,8 @@ def _unlike(config: Config, offer: Ingredients) -> tuple[bool, int]:
 
 def _read(source: str, as_main: bool = False) -> list[Recipe]:
     """What the calls in a file or a module hand over; it is read up to its first one."""
-    _reading.active, _reading.recipes = True, []
+    _reading.active = True
+    _reading.recipes = []
     try:
         _import_file(Path(source), as_main) if _is_file(source) else _import_module(source)
     except _HandedOver:
@@ -136,13 +137,11 @@ def _read(source: str, as_main: bool = False) -> list[Recipe]:
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever other people's code does
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        reason = (
-            f"{type(error).__name__}: {error} ({Path(where.filename).name}, line {where.lineno})"
-        )
-        raise UserError(
-            f"--code {source} cannot be read: {reason}", "mend the file; nothing was started"
-        ) from error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(last.filename).name}, line {last.lineno}"
+        reason = f"{type(error).__name__}: {error} ({where})"
+        fix = "mend the file; nothing was started"
+        raise UserError(f"--code {source} cannot be read: {reason}", fix) from error
     finally:
         _reading.active = False
     return _reading.recipes

@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedblocks import __version__
 from fedblocks.config.choices import make
-from fedblocks.config.model import ALL, Choice, Config
+from fedblocks.config.model import ALL, Config
 from fedblocks.config.registry import REMOTE
+from fedblocks.config.sections import Choice
 from fedblocks.core.blocks import ServerOnly
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method

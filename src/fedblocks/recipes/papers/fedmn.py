@@ -1,13 +1,10 @@
-"""The table and the communication figure of FedMN (Wang et al., 2022, ICDM), on the
-test-bed of FedEM.
-"""
+"""The table of FedMN (Wang et al., 2022, ICDM), on the test-bed of FedEM."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fedblocks.config.options import Table
-from fedblocks.nets.modular import figure_pools
 from fedblocks.recipes.recipe import Cell, Recipe
 
 PAPER = "Wang et al., Personalized Federated Learning via Heterogeneous Modular Networks, ICDM 2022"
@@ -25,8 +22,7 @@ FEDMN_RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 PROX = {"cifar10": 1.0, "cifar100": 0.1, "emnist": 0.1, "femnist": 0.05}
 PULL = {"cifar10": 1.0, "cifar100": 1.0, "emnist": 1.0, "femnist": 10.0}  # "pFedMe"'s mu
 
-# What is divided how: the data section of each setting, the net, and what --quick changes in the
-# data.
+# what is divided how: the data section of each setting, and what --quick changes in it
 SETTINGS: dict[str, dict[str, Table]] = {
     "cifar10": {
         "data": {"name": "cifar10", "testbed": {"name": "fedem_cifar10"}},
@@ -65,20 +61,14 @@ SETTINGS: dict[str, dict[str, Table]] = {
 LIKE = {"emnist116k": "emnist", "mnist-writers": "femnist"}
 NOTES = (
     "Columns Local to pFedMe stand in the paper as copied from FedEM's; so Clustered FL never "
-    "splits here (as in the "
-    "code that they were measured with) and pFedMe is mean-regularised multi-task learning. "
-    "FedEM has as many "
-    "components as FedMN has encoders.",
+    "splits here (as in the code that they were measured with) and pFedMe is mean-regularised "
+    "multi-task learning. FedEM has as many components as FedMN has encoders.",
     "The split is the published one (seed 12345) for all seeds. Values are chosen with a quarter "
-    "of the training rows "
-    "as validation data, 6 learning rates for every method; the strengths of FedProx and pFedMe "
-    "are those of FedEM's "
-    "scripts.",
-    "MobileNet-v2 starts at random: the weights of ImageNet, which the paper starts from, are "
-    "not at hand (net.weights "
-    "takes them as a file), and FedMN's encoders are not pre-trained by 146 rounds of FedAvg. "
-    "Expect lower numbers for "
-    "all methods alike; compare order and gaps.",
+    "of the training rows as validation data, 6 learning rates for every method; the strengths of "
+    "FedProx and pFedMe are those of FedEM's scripts.",
+    "MobileNet-v2 starts at random: the weights of ImageNet, which the paper starts from, are not "
+    "at hand (net.weights takes them as a file), and FedMN's encoders are not pre-trained by 146 "
+    "rounds of FedAvg. Expect lower numbers for all methods alike; compare order and gaps.",
 )
 QUICK = (
     "--quick: a perceptron of 64 units, a small share of the images, 10 to 54 clients, 6 rounds, "
@@ -86,13 +76,11 @@ QUICK = (
 )
 EMNIST = (
     "EMNIST ByClass is cut down to the 116,323 images of its official test part; 81,426 of them "
-    "are drawn, as many as"
-    " in the paper."
+    "are drawn, as many as in the paper."
 )
 WRITERS = (
-    "In place of FEMNIST: MNIST's 60,000 training digits by their 539 real writers, as many as "
-    "the paper's clients; "
-    "10 classes, not 62."
+    "In place of FEMNIST: MNIST's 60,000 training digits by their 539 real writers, as many as the "
+    "paper's clients; 10 classes, not 62."
 )
 
 
@@ -165,8 +153,8 @@ def options(setting: str, method: str) -> Table:
         "batch_size": 128,
         "optimizer": momentum,
         "keep_optimizer": True,
+        "drop_last": setting.startswith("cifar"),
     }
-    common["drop_last"] = setting.startswith("cifar")
     own: dict[str, Table] = {
         "fedprox": {"strength": PROX[setting], "optimizer": {"name": "sgd", "weight_decay": 5e-4}},
         "fedavg_ft": {"tune_epochs": 1, "tune_lr": 0.01},  # its rate is never cut
@@ -192,21 +180,18 @@ def quick_changes(setting: str, method: str) -> Table:
     """A perceptron and six rounds; methods without momentum, and FedMN's deeper net,
     need a larger rate.
     """
-    rate = {
-        "fedprox": 0.05,
-        "pfedme": 0.05,
-        "fedmn": 0.02 if setting.startswith("cifar") else 0.1,
-    }.get(method, 0.01)
-    own = {
+    fedmn_rate = 0.02 if setting.startswith("cifar") else 0.1
+    rate = {"fedprox": 0.05, "pfedme": 0.05, "fedmn": fedmn_rate}.get(method, 0.01)
+    own: dict[str, Table] = {
+        "fedavg_ft": {"tune_lr": rate},
         "fedmn": {
             "widths": [64, 32],
             "dropout": 0.0,
             "spread": None,
             "summary_width": 32,
             "label_width": 16,
-        }
+        },
     }
-    tuned = {"tune_lr": rate} if method == "fedavg_ft" else {}
     return {
         "rounds": 6,
         "data": SETTINGS[setting]["quick"],
@@ -215,103 +200,8 @@ def quick_changes(setting: str, method: str) -> Table:
             "lr": rate,
             "batch_size": 32,
             "drop_last": False,
-            **tuned,
             **own.get(method, {}),
         },
         "evaluation": {"every": 6, "parts": ["test"]},
         "checkpoint": {"every": 6},
     }
-
-
-# the communication figure
-
-FIGURE_NOTES = (
-    "The paper prints no numbers and does not name the data set; its claim: FedMN sends fewer "
-    "parameters than FedAvg "
-    "and is more accurate after 20 rounds, both being perceptrons of 256 units with 8, 9 or 10 "
-    "blocks. Curves: "
-    "accuracy against the parameters sent until then, both ways, with and without FedMN's router.",
-    "Chosen here: CIFAR-10 and EMNIST as table II divides them, batches of 128, no momentum, 6 "
-    "learning rates for both"
-    " methods.",
-    "--quick: a small share of the images, 4 of 10 clients in each of 6 rounds, one pool of each "
-    "size, a fixed "
-    "learning rate.",
-)
-
-
-def figure2() -> Recipe:
-    """Accuracy against parameters sent."""
-    cells = figure_cells("cifar10") + figure_cells("emnist")
-    title = "Accuracy against transmitted parameters"
-    return Recipe("fedmn-figure2", title, PAPER, "figure", cells, notes=FIGURE_NOTES)
-
-
-def figure2_emnist116k() -> Recipe:
-    """The same on EMNIST's official test part."""
-    title = "Accuracy against transmitted parameters, on 116,323 images of EMNIST"
-    about: dict[str, Any] = {
-        "stand_in_for": "fedmn-figure2",
-        "instead_of": ("emnist",),
-        "notes": (EMNIST, *FIGURE_NOTES),
-    }
-    return Recipe(
-        "fedmn-figure2-emnist116k", title, PAPER, "figure", figure_cells("emnist116k"), **about
-    )
-
-
-def figure_cells(setting: str) -> tuple[Cell, ...]:
-    """FedAvg with 8 to 10 layers, and FedMN with every pool of as many blocks."""
-    plain = [
-        figure_cell(setting, f"fedavg-{n}", {"name": "figure_mlp", "layers": n}, {"name": "fedavg"})
-        for n in (8, 9, 10)
-    ]
-    pools = [(pool, number == 1) for n in (8, 9, 10) for number, pool in enumerate(figure_pools(n))]
-    net: Table = {"name": "modular_mlp", "layers": 3}
-    return (
-        *plain,
-        *(
-            figure_cell(
-                setting,
-                f"fedmn-{'x'.join(map(str, p))}",
-                net,
-                {"name": "fedmn", "modules": list(p)},
-                quick,
-            )
-            for p, quick in pools
-        ),
-    )
-
-
-def figure_cell(setting: str, point: str, net: Table, method: Table, in_quick: bool = True) -> Cell:
-    """Twenty rounds, evaluated after each."""
-    config: Table = {
-        "rounds": 20,
-        "data": {**SETTINGS[setting]["data"], "seed": SEED},
-        "net": net,
-        "method": {**method, "lr": 0.05, "batch_size": 128},
-        "evaluation": {"every": 1, "parts": ["test"]},
-    }
-    quick = {
-        "rounds": 6,
-        "data": SETTINGS[setting]["quick"],
-        "cohort": {"size": 0.4},
-        "checkpoint": {"every": 6},
-    }
-    quick["method"] = {"batch_size": 32, "lr": 0.1}
-    return Cell(
-        f"{setting}/{point}",
-        config,
-        {"name": "accuracy_curve"},
-        grid={"method.lr": FEDMN_RATES},
-        tries=6,
-        tuning={
-            "data": {"testbed": {"validation": 0.25}},
-            "evaluation": {"every": 20, "parts": ["validation"]},
-        },
-        choose_by={"name": "mean_accuracy"},
-        quick=quick,
-        in_quick=in_quick,
-        same_data=True,
-        official=setting == "emnist",
-    )

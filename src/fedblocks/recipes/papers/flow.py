@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from fedblocks.config.options import Table
-from fedblocks.recipes.recipe import Cell, Recipe, merged
+from fedblocks.recipes.recipe import Cell, Recipe, merge_tables
 
 PAPER = (
     "Panchal and Guan (2022): Flow: Fine-grained Personalized Federated Learning through "
@@ -85,7 +85,7 @@ class Texts:
             "evaluation": {"every": every},
         }
         hashed = {"data": {"options": {"buckets": BUCKETS}}, "net": {"buckets": BUCKETS}}
-        return merged(table, hashed) if method == "fedrecon" else table
+        return merge_tables(table, hashed) if method == "fedrecon" else table
 
     def small(self, method: str) -> Table:
         """Few users, few words, a small net."""
@@ -99,12 +99,12 @@ class Texts:
             "engine": "vectorised" if method in STEP_BY_STEP else "auto",
         }
         fewer = {"data": {"options": {"buckets": 50}}, "net": {"buckets": 50}}
-        return merged(table, fewer) if method == "fedrecon" else table
+        return merge_tables(table, fewer) if method == "fedrecon" else table
 
 
-def published(column: int) -> dict[str, float]:
+def column_of(number: int) -> dict[str, float]:
     """One column of the table."""
-    return {method: numbers[column] for method, numbers in PUBLISHED.items()}
+    return {method: numbers[number] for method, numbers in PUBLISHED.items()}
 
 
 STACKOVERFLOW = Texts(
@@ -112,9 +112,9 @@ STACKOVERFLOW = Texts(
     "stackoverflow",
     {"users": 1000},
     {"users": 12, "words": 1000, "steps": 10},
-    published(0),
+    column_of(0),
 )
-REDDIT = Texts("reddit", "reddit", {}, {"users": 12, "words": 1000, "steps": 10}, published(1))
+REDDIT = Texts("reddit", "reddit", {}, {"users": 12, "words": 1000, "steps": 10}, column_of(1))
 REDDIT_2006 = Texts(
     "reddit2006", "reddit_2006", {}, {"users": 12, "words": 1000, "steps": 10, "least": 20}, {}
 )
@@ -127,11 +127,9 @@ SHAKESPEARE = Texts(
 )
 
 LEFT_OPEN = (
-    "The poster gives no learning rates, batch, clients a round or rounds. Here: SGD, batch 16, "
-    "10 clients a round and"
-    " 2000 rounds for every method; the local learning rate is chosen from 0.1, 0.3, 1.0 on "
-    "validation data, three"
-    " tries for each; the router learns at a third of it."
+    "The poster gives no learning rates, batch, clients a round or rounds. Here: SGD, batch 16, 10 "
+    "clients a round and 2000 rounds for every method; the local learning rate is chosen from 0.1, "
+    "0.3, 1.0 on validation data, three tries for each; the router learns at a third of it."
 )
 USERS = (
     "StackOverflow: 1,000 of the 195,303 users that train and test; all of them would not "
@@ -139,9 +137,8 @@ USERS = (
 )
 VARIANTS = (
     "FedProx is tried after one local epoch, and LG-FedAvg's lower layers are tuned anew from "
-    "averaged ones, since the"
-    " poster lists both as stateless personal methods. FedRecon has 500 OOV buckets, which it "
-    "must predict, too."
+    "averaged ones, since the poster lists both as stateless personal methods. FedRecon has 500 "
+    "OOV buckets, which it must predict, too."
 )
 SCORES = (
     "Accuracy counts every word, OOV and EOS too, as a mean over clients; without_oov... "
@@ -152,9 +149,9 @@ QUICK = (
     "FedRecon has 50 OOV buckets."
 )
 LOST = (
-    "Our copy of the poster says of Figure 1 only that it shows validation accuracy, averaged "
-    "over the last 100 rounds;"
-    " its numbers are lost. Here that mean stands for each of the nine methods, with its curve."
+    "Our copy of the poster says of Figure 1 only that it shows validation accuracy, averaged over "
+    "the last 100 rounds; its numbers are lost. Here that mean stands for each of the nine "
+    "methods, with its curve."
 )
 OLD_REDDIT = (
     "A stand-in for StackOverflow and Reddit of 2017: Reddit comments of January to "
@@ -164,12 +161,12 @@ ROLES = "A stand-in for StackOverflow and Reddit of 2017: Shakespeare's plays by
 OFFICIAL = ("stackoverflow", "reddit")
 
 
-def tabled(*texts: Texts) -> tuple[Cell, ...]:
+def table_cells(*texts: Texts) -> tuple[Cell, ...]:
     """Test accuracy of every method on some texts."""
     return tuple(own.cell(method, "word_accuracy", 500) for own in texts for method in METHODS)
 
 
-def drawn(*texts: Texts) -> tuple[Cell, ...]:
+def figure_cells(*texts: Texts) -> tuple[Cell, ...]:
     """Validation accuracy of every method on some texts, over the last rounds."""
     return tuple(
         own.cell(method, "late_validation_accuracy", 25) for own in texts for method in METHODS
@@ -180,7 +177,8 @@ def table1() -> Recipe:
     """StackOverflow and Reddit."""
     title = "Table 1: next-word accuracy of nine methods on StackOverflow and Reddit"
     notes = (LEFT_OPEN, VARIANTS, SCORES, USERS, QUICK)
-    return Recipe("flow-table1", title, PAPER, "table", tabled(STACKOVERFLOW, REDDIT), notes=notes)
+    cells = table_cells(STACKOVERFLOW, REDDIT)
+    return Recipe("flow-table1", title, PAPER, "table", cells, notes=notes)
 
 
 def figure1() -> Recipe:
@@ -189,7 +187,8 @@ def figure1() -> Recipe:
         "Figure 1 (as far as known): validation accuracy of nine methods over the last 100 rounds"
     )
     notes = (LOST, LEFT_OPEN, VARIANTS, USERS, QUICK)
-    return Recipe("flow-figure1", title, PAPER, "figure", drawn(STACKOVERFLOW, REDDIT), notes=notes)
+    cells = figure_cells(STACKOVERFLOW, REDDIT)
+    return Recipe("flow-figure1", title, PAPER, "figure", cells, notes=notes)
 
 
 def standing_in(recipe: Recipe, texts: Texts, deviation: str, cells: tuple[Cell, ...]) -> Recipe:
@@ -206,16 +205,25 @@ def standing_in(recipe: Recipe, texts: Texts, deviation: str, cells: tuple[Cell,
     )
 
 
+def table1_reddit2006() -> Recipe:
+    """Reddit of 2006."""
+    return standing_in(table1(), REDDIT_2006, OLD_REDDIT, table_cells(REDDIT_2006))
+
+
+def table1_shakespeare() -> Recipe:
+    """Shakespeare's plays."""
+    return standing_in(table1(), SHAKESPEARE, ROLES, table_cells(SHAKESPEARE))
+
+
+def figure1_reddit2006() -> Recipe:
+    """The last rounds on Reddit of 2006."""
+    return standing_in(figure1(), REDDIT_2006, OLD_REDDIT, figure_cells(REDDIT_2006))
+
+
 FLOW: dict[str, Callable[[], Recipe]] = {
     "flow-table1": table1,
-    "flow-table1-reddit2006": lambda: standing_in(
-        table1(), REDDIT_2006, OLD_REDDIT, tabled(REDDIT_2006)
-    ),
-    "flow-table1-shakespeare": lambda: standing_in(
-        table1(), SHAKESPEARE, ROLES, tabled(SHAKESPEARE)
-    ),
+    "flow-table1-reddit2006": table1_reddit2006,
+    "flow-table1-shakespeare": table1_shakespeare,
     "flow-figure1": figure1,
-    "flow-figure1-reddit2006": lambda: standing_in(
-        figure1(), REDDIT_2006, OLD_REDDIT, drawn(REDDIT_2006)
-    ),
+    "flow-figure1-reddit2006": figure1_reddit2006,
 }

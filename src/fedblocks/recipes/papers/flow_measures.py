@@ -14,8 +14,11 @@ def word_accuracy(run: RunResult, part: Part) -> dict[str, Any]:
     """Percent of the next words, the mean over clients in the last evaluation; also
     without OOV words, and EOS.
     """
-    scores = {"value": "personal", "without_oov": "personal_without_oov"}
-    scores["without_oov_and_eos"] = "personal_without_oov_and_eos"
+    scores = {
+        "value": "personal",
+        "without_oov": "personal_without_oov",
+        "without_oov_and_eos": "personal_without_oov_and_eos",
+    }
     return {score: 100 * (run.summary(part, view)["mean"] or 0.0) for score, view in scores.items()}
 
 
@@ -25,8 +28,8 @@ def late_validation_accuracy(run: RunResult, part: Part, rounds: int = 100) -> d
     """
     with RunFolder.open(run.folder) as folder:
         query = (
-            "SELECT round, accuracy FROM means WHERE part = 'validation' AND view = "
-            "'personal' ORDER BY round"
+            "SELECT round, accuracy FROM means "
+            "WHERE part = 'validation' AND view = 'personal' ORDER BY round"
         )
         rows = folder.store.rows(query)
         last = folder.store.last_round() or 0

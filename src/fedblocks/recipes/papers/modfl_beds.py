@@ -90,9 +90,8 @@ class Bed:
         """FedPer on one data set alone, its operation module being private; FedAvg
         where all hold all labels.
         """
-        return self.config(
-            [side], per_group, {"name": "fedavg" if per_group == self.labels else "fedper"}
-        )
+        name = "fedavg" if per_group == self.labels else "fedper"
+        return self.config([side], per_group, {"name": name})
 
     def modfl(self, per_group: int) -> Table:
         """ModFL on all of them."""
@@ -127,7 +126,8 @@ class Beds:
         published: Published = (None, None),
     ) -> list[Cell]:
         """FedX and ModFL on one data set; the ModFL cells of all data sets are one run."""
-        full, quick, side = self.full, self.quick, self.full.sides[number]
+        full, quick = self.full, self.quick
+        side = full.sides[number]
         return [
             Cell(
                 f"{side.key}-{setting}/fedx",
@@ -176,7 +176,8 @@ _MOVES = Bed(
 
 PHOTOGRAPHS = Beds(_PHOTOS, _FEW)
 # stand-ins share no name with the original
-_PLAIN, _PHONE = replace(CIFAR, key="plain"), replace(HAPT, key="phone")
+_PLAIN = replace(CIFAR, key="plain")
+_PHONE = replace(HAPT, key="phone")
 CAMERAS = Beds(
     replace(_PHOTOS, sides=(_PLAIN, CAMERA)),
     replace(_FEW, sides=(_PLAIN, replace(CAMERA, shape=(3, 48, 48), options={"side": 48}))),

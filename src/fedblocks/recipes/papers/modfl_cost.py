@@ -31,7 +31,8 @@ def side_by_side_work(config: Config) -> list[tuple[int, Table, tuple[int, ...],
     """
     if config.data.testbed is None or config.data.testbed.name not in LABELS:
         return []
-    testbed, labels = config.data.testbed.table, LABELS[config.data.testbed.name]
+    testbed = config.data.testbed.table
+    labels = LABELS[config.data.testbed.name]
     nets = [config.net.table, *(group.net.table for group in config.groups.values())]
     side: int = testbed.get("side", 0)
     shapes = [(SHAPES | {"other_camera": (3, side, side)})[name] for name in testbed["sets"]]

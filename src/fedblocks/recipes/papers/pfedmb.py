@@ -1,11 +1,11 @@
-"""The tables and figures of pFedMB (Mori et al., 2022, arXiv 2211.07931)."""
+"""Tables II and III and figure 5 of pFedMB (Mori et al., 2022, arXiv 2211.07931)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fedblocks.config.options import Table
-from fedblocks.recipes.recipe import Cell, Recipe, merged
+from fedblocks.recipes.recipe import Cell, Recipe, merge_tables
 
 PAPER = (
     "Mori et al., Personalized Federated Learning with Multi-branch Architecture, arXiv 2211.07931"
@@ -72,24 +72,6 @@ QUICK = (
 )
 
 
-def table1() -> Recipe:
-    """Ten clients in five pairs: does averaging by alpha help?"""
-    cells = tuple(pairs_cell(point, {"name": "mean_accuracy"}) for point in PAIRS)
-    notes = (
-        "Our copy of the paper lacks the numbers; known: FedAvg < pFedMB, and averaging by alpha "
-        "> plain averaging.",
-    )
-    return Recipe(
-        "pfedmb-table1",
-        "Ten clients in five pairs",
-        PAPER,
-        "table",
-        cells,
-        quick_seeds=3,
-        notes=(*notes, *PAIRS_NOTES),
-    )
-
-
 def table2() -> Recipe:
     """Six settings, nine methods."""
     numbers = {key: dict(zip(METHODS, row, strict=True)) for key, row in PUBLISHED.items()}
@@ -128,44 +110,6 @@ def table3() -> Recipe:
     )
 
 
-def figure3() -> Recipe:
-    """Who uses which branch, round by round."""
-    cells = tuple(
-        pairs_cell(point, {"name": "branch_weights"}) for point in PAIRS if point != "fedavg"
-    )
-    notes = (
-        "Expected from the text: clients of a pair come to rely on one branch of their own, "
-        "later and with collisions "
-        "if branches are averaged plainly. The number is the share of pairs with a branch of "
-        "their own after the last "
-        "round.",
-        UNSEEN,
-    )
-    return Recipe(
-        "pfedmb-figure3",
-        "Branch weights of the pairs",
-        PAPER,
-        "figure",
-        cells,
-        quick_seeds=3,
-        notes=(*notes, *PAIRS_NOTES),
-    )
-
-
-def figure4() -> Recipe:
-    """Accuracy by round with and without averaging by alpha."""
-    cells = tuple(pairs_cell(point, {"name": "accuracy_curve"}) for point in PAIRS)
-    return Recipe(
-        "pfedmb-figure4",
-        "Learning curves of the pairs",
-        PAPER,
-        "figure",
-        cells,
-        quick_seeds=3,
-        notes=(UNSEEN, *PAIRS_NOTES),
-    )
-
-
 def figure5() -> Recipe:
     """Accuracy by the number of branches."""
     grids = {
@@ -196,8 +140,8 @@ def setting_cell(
     **more: Any,
 ) -> Cell:
     """A method in one of the six settings."""
-    config = merged(setting_config(setting, method), {"method": fixed or {}})
-    quick = merged(quick_setting(setting, method), {"method": fixed or {}})
+    config = merge_tables(setting_config(setting, method), {"method": fixed or {}})
+    quick = merge_tables(quick_setting(setting, method), {"method": fixed or {}})
     fields = {
         "measure": {"name": "fine_tuned_accuracy"},
         "grid": GRIDS[method],
@@ -243,60 +187,3 @@ def quick_setting(setting: str, method: str) -> Table:
         "evaluation": {"every": rounds, "parts": ["test"]},
         "checkpoint": {"every": rounds},
     }
-
-
-# ten clients in five pairs (V-B of the paper)
-
-BRANCHED: Table = {"name": "pfedmb", "branches": 5, "alpha_scope": "model", "finetune": "alpha+W"}
-PAIRS: dict[str, Table] = {
-    "fedavg": {"name": "fedavg_ft", "tune_epochs": 5},
-    "pfedmb-plain": {**BRANCHED, "averaging": "plain"},
-    "pfedmb": {**BRANCHED, "averaging": "alpha"},
-}
-PAIRS_NOTES = (
-    "Clients 2p and 2p+1 hold halves of the classes 2p and 2p+1; 5 branches, one alpha for the "
-    "whole net, 5 epochs, "
-    "batches of 64, evaluated after fine-tuning. Not in the paper, chosen here: 200 rounds, no "
-    "momentum, softmax, 12 "
-    "runs to choose learning rates on validation data.",
-    "--quick: a perceptron of 32 units in place of LeNet, a twentieth of the images, 2 local "
-    "epochs, 15 rounds, 2 "
-    "learning rates to choose from.",
-)
-UNSEEN = "Our copy of the paper lacks the figure itself; this is the study that its text describes."
-
-
-def pairs_cell(point: str, measure: Table) -> Cell:
-    """One method in the study of pairs; tables and figures share the runs."""
-    method = {**PAIRS[point], "epochs": 5, "batch_size": 64}
-    config: Table = {
-        "rounds": 200,
-        "data": {"name": "cifar10", "testbed": {"name": "pfedmb_pairs"}},
-        "net": {"name": "lenet"},
-        "method": method,
-        "evaluation": {"every": 5, "parts": ["validation", "test"]},
-    }
-    branched = point != "fedavg"
-    grid = (
-        {"method.lr": RATES, "method.alpha_lr": ALPHA_RATES}
-        if branched
-        else {"method.lr": MANY_RATES}
-    )
-    quick = {
-        "rounds": 15,
-        "data": {"testbed": {"fraction": 0.05}},
-        "net": QUICK_NET,
-        "method": {
-            "epochs": 2,
-            "batch_size": 32,
-            **({"alpha_lr": 1.0} if branched else {"tune_epochs": 2}),
-        },
-        "evaluation": {"every": 3},
-        "checkpoint": {"every": 15},
-    }
-    fields: dict[str, Any] = {
-        "grid": grid,
-        "quick_grid": {"method.lr": (0.02, 0.06)},
-        "quick": quick,
-    }
-    return Cell(f"pairs/{point}", config, measure, choose_by={"name": "mean_accuracy"}, **fields)

@@ -33,9 +33,10 @@ def rungs(tries: int, rounds: int, full_grid: bool) -> list[Rung]:
 
 def cost(steps: Sequence[Rung]) -> float:
     """Runs in full that the tries amount to, where each goes on from the rung before."""
-    longest, before, total = steps[-1].rounds, 0, 0.0
+    before = 0
+    total = 0.0
     for rung in steps:
-        total += rung.tries * (rung.rounds - before) / longest
+        total += rung.tries * (rung.rounds - before) / steps[-1].rounds
         before = rung.rounds
     return total
 

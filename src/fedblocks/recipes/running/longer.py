@@ -50,7 +50,8 @@ def _is_start(shorter: Path, config: Config) -> bool:
     stored, only.
     """
     before = load_run(shorter)
-    mine, other = config.resolved(), before.config.resolved()
+    mine = config.resolved()
+    other = before.config.resolved()
     for table in (mine, other):
         del table["rounds"], table["checkpoint"]
     return before.status == "finished" and before.rounds < config.rounds and mine == other

@@ -21,14 +21,10 @@ def merge(files: Sequence[Path], folder: Path) -> Results:
     contents = [(path, _read(path)) for path in files]
     names = {(one["recipe"], one["quick"]) for _, one in contents}
     if len(names) > 1:
-        said = ", ".join(
-            f"{path}: {one['recipe']}{' --quick' if one['quick'] else ''}" for path, one in contents
-        )
-        raise UserError(
-            f"these are results of different recipes ({said})",
-            "merge those of one recipe at a time",
-        )
-    (name, quick) = names.pop()
+        lines = [f"{p}: {one['recipe']}{' --quick' if one['quick'] else ''}" for p, one in contents]
+        message = f"these are results of different recipes ({', '.join(lines)})"
+        raise UserError(message, "merge those of one recipe at a time")
+    name, quick = names.pop()
     results = Results.open(folder, recipe_named(name), quick)
     sources: dict[tuple[str, str], Path] = {}  # cell, key of a number -> where it came from
     for key, entry in results.cells.items():
@@ -69,18 +65,14 @@ def _join(
     known = _numbers(mine)
     for name, number in _numbers(other).items():
         if name in known and _plain(known[name]) != _plain(number):
-            there = sources[key, name]
-            raise UserError(
-                f"{there} and {path} have other numbers for the same run of {key} ({name})", APART
-            )
+            both = f"{sources[key, name]} and {path}"
+            raise UserError(f"{both} have other numbers for the same run of {key} ({name})", APART)
     tried = {one["key"] for one in mine["tuning"]}
     mine["tuning"] += [one for one in other["tuning"] if one["key"] not in tried]
     for seed, one in other["seeds"].items():
         if seed in mine["seeds"] and mine["seeds"][seed]["key"] != one["key"]:
-            there = sources[key, mine["seeds"][seed]["key"]]
-            raise UserError(
-                f"{there} and {path} ran seed {seed} of {key} with other settings", APART
-            )
+            both = f"{sources[key, mine['seeds'][seed]['key']]} and {path}"
+            raise UserError(f"{both} ran seed {seed} of {key} with other settings", APART)
         mine["seeds"].setdefault(seed, one)
     if other["seeds"]:
         mine["chosen"] = other["chosen"]

@@ -25,15 +25,15 @@ class WorkerProcess:
 
     def work(self, batch: Batch) -> list[Answer]:
         """The answers to some jobs; a process that dies or overruns its time is an answer, too."""
-        process, overrun = self._running_process(), threading.Event()
+        process = self._running_process()
+        overrun = threading.Event()
 
         def end() -> None:
             overrun.set()
             process.kill()
 
-        late = threading.Timer(
-            batch["seconds"] + GRACE if batch["seconds"] is not None else threading.TIMEOUT_MAX, end
-        )
+        seconds = batch["seconds"]
+        late = threading.Timer(threading.TIMEOUT_MAX if seconds is None else seconds + GRACE, end)
         late.daemon = True
         late.start()
         line = _ask(process, json.dumps(batch))

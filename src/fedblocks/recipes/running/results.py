@@ -46,10 +46,8 @@ class Results:
         """What one combination of values reached on validation data, if it was tried
         with exactly this job.
         """
-        return next(
-            (entry["validation"] for entry in self._entry(cell)["tuning"] if entry["key"] == key),
-            None,
-        )
+        tries = self._entry(cell)["tuning"]
+        return next((entry["validation"] for entry in tries if entry["key"] == key), None)
 
     def seed(self, cell: Cell, seed: int, key: str) -> Entry | None:
         """The numbers of one seed, if they are those of exactly this job."""
@@ -92,23 +90,25 @@ class Results:
 
     def save(self) -> None:
         """Write the file, all of it or nothing."""
-        about, ran_on = self.recipe, _environment()
-        head: Entry = {
+        about = self.recipe
+        ran_on = _environment()
+        order = [cell.key for cell in about.cells if cell.key in self.cells]
+        table: Entry = {
             "recipe": about.name,
             "title": about.title,
             "paper": about.paper,
             "shape": about.shape,
-        }
-        head |= {"unit": about.unit, "quick": self.quick, "stand_in_for": about.stand_in_for}
-        head |= {
+            "unit": about.unit,
+            "quick": self.quick,
+            "stand_in_for": about.stand_in_for,
             "notes": list(about.notes),
             "versions": ran_on["versions"],
             "devices": ran_on["devices"],
+            "cells": {key: self.cells[key] for key in order},
         }
-        order = {cell.key: self.cells[cell.key] for cell in about.cells if cell.key in self.cells}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path, json.dumps({**head, "cells": order}, indent=1) + "\n")
+            write_atomically(self.path, json.dumps(table, indent=1) + "\n")
         except OSError as error:
             raise RunFolderError(
                 f"cannot write {self.path}: {error.strerror or error}", "choose another --out"

@@ -20,7 +20,7 @@ from typing import Any
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted, UserError
-from fedblocks.recipes.measures import Numbers, measured, measured_together
+from fedblocks.recipes.measures import Numbers, measure, measure_together
 from fedblocks.recipes.running.longer import lengthen
 from fedblocks.recipes.running.provenance import code_version
 from fedblocks.runs.build import Prepared, prepare
@@ -49,13 +49,8 @@ class WorkerJob:
     @staticmethod
     def of(table: dict[str, Any]) -> WorkerJob:
         shorter = Path(table["shorter"]) if table.get("shorter") else None
-        return WorkerJob(
-            Path(table["folder"]),
-            Config.of(table["config"]),
-            table["measure"],
-            table["part"],
-            shorter,
-        )
+        config = Config.of(table["config"])
+        return WorkerJob(Path(table["folder"]), config, table["measure"], table["part"], shorter)
 
     @property
     def is_done(self) -> bool:
@@ -72,9 +67,8 @@ def answers(batch: Batch) -> list[Answer]:
     on_round, is_late = _watch(batch["seconds"])
     # one for each run
     firsts = list({job.folder: job for job in reversed(jobs.values())}.values())[::-1]
-    for turn, company in enumerate(
-        companies(firsts) if batch["lanes"] else [[job] for job in firsts]
-    ):
+    turns = companies(firsts) if batch["lanes"] else [[job] for job in firsts]
+    for turn, company in enumerate(turns):
         missed = STOPPED if turn and is_late() else _safely(partial(_train, company, on_round))
         folders = {job.folder for job in company}
         own = {number: job for number, job in jobs.items() if job.folder in folders}
@@ -105,10 +99,8 @@ def _safely(step: Callable[[], Any]) -> Any:
 
 def _watch(seconds: float | None) -> tuple[OnRound, Callable[[], bool]]:
     """Who ends a run when the time is up, or when nobody waits for it any more."""
-    parent, latest = (
-        os.getppid(),
-        time.monotonic() + seconds if seconds is not None else float("inf"),
-    )
+    parent = os.getppid()
+    latest = float("inf") if seconds is None else time.monotonic() + seconds
 
     def is_late() -> bool:
         return time.monotonic() > latest or os.getppid() != parent
@@ -126,21 +118,17 @@ def companies(jobs: Sequence[WorkerJob]) -> list[list[WorkerJob]]:
     for job in jobs:
         prepared = None if job.is_done else _safely(partial(prepare, job.config))
         start = rounds_done(job.folder)
-        if isinstance(prepared, Prepared) and is_mapped(prepared):
-            for own, others, round in groups:
-                if (
-                    others
-                    and round == start
-                    and fits([others[0], prepared])
-                    and has_room([*others, prepared])
-                ):
-                    own.append(job)
-                    others.append(prepared)
-                    break
-            else:
-                groups.append(([job], [prepared], start))
-        else:
+        if not (isinstance(prepared, Prepared) and is_mapped(prepared)):
             groups.append(([job], [], start))
+            continue
+        for own, others, round in groups:
+            alike = others and round == start and fits([others[0], prepared])
+            if alike and has_room([*others, prepared]):
+                own.append(job)
+                others.append(prepared)
+                break
+        else:
+            groups.append(([job], [prepared], start))
     return [own for own, _, _ in groups]
 
 
@@ -168,12 +156,11 @@ def _measure(jobs: Mapping[int, WorkerJob]) -> dict[int, Answer]:
         alike.setdefault(json.dumps([job.measure, job.part]), []).append(number)
     by_number: dict[int, Answer] = {}
     for numbers in alike.values():
-        first, runs = jobs[numbers[0]], [load_run(jobs[number].folder) for number in numbers]
-        together = (
-            _safely(partial(measured_together, runs, first.measure, first.part))
-            if len(runs) > 1
-            else None
-        )
+        first = jobs[numbers[0]]
+        runs = [load_run(jobs[number].folder) for number in numbers]
+        together = None
+        if len(runs) > 1:
+            together = _safely(partial(measure_together, runs, first.measure, first.part))
         for turn, (number, one) in enumerate(zip(numbers, runs, strict=True)):
             values = together[turn] if isinstance(together, list) else None
             by_number[number] = _safely(partial(_answer, one, jobs[number], values))
@@ -181,22 +168,21 @@ def _measure(jobs: Mapping[int, WorkerJob]) -> dict[int, Answer]:
 
 
 def _answer(run: RunResult, job: WorkerJob, numbers: Numbers | None) -> Answer:
-    numbers = measured(run, job.measure, job.part) if numbers is None else numbers
+    numbers = measure(run, job.measure, job.part) if numbers is None else numbers
     with RunFolder.open(run.folder) as folder:
-        ran_on, partition = folder.environment, folder.store.meta("federation") or ""
+        ran_on = folder.environment
+        partition = folder.store.meta("federation") or ""
         lanes = int(folder.store.meta(LANES) or 1)
-    about = {
+    return {
+        "numbers": numbers,
         "rounds": run.rounds,
         "seconds": round(run.seconds, 1),
         "partition": partition,
         "lanes": lanes,
-    }
-    where = {
         "device": ran_on["devices"][0],
         "torch": ran_on["versions"]["torch"],
         "code": code_version(),
     }
-    return {"numbers": numbers, **about, **where}
 
 
 def serve() -> None:

@@ -33,27 +33,19 @@ class Chart:
 
     @staticmethod
     def of(
-        id: str, title: str, note: str, columns: Sequence[str], rows: list[Cells], **drawn: Any
+        id: str, title: str, note: str, columns: Sequence[str], rows: list[Cells], **plot: Any
     ) -> Chart:
         """A chart whose table is cut where it would be too long to read."""
         most = max(20, CELLS // max(1, len(columns)))
-        return Chart(
-            id,
-            title,
-            note,
-            columns=columns,
-            rows=rows[:most],
-            more=max(0, len(rows) - most),
-            **drawn,
-        )
+        more = max(0, len(rows) - most)
+        return Chart(id, title, note, columns=columns, rows=rows[:most], more=more, **plot)
 
     def slim(self) -> Chart:
         """The same chart without a slider, and with the first rows of its table only."""
-        return replace(
-            self, steps=[], rows=self.rows[:20], more=self.more + max(0, len(self.rows) - 20)
-        )
+        more = self.more + max(0, len(self.rows) - 20)
+        return replace(self, steps=[], rows=self.rows[:20], more=more)
 
-    def drawn(self) -> dict[str, Any]:
+    def script_data(self) -> dict[str, Any]:
         """What the page's script needs."""
         return {"id": self.id, "data": self.data, "layout": self.layout, "steps": self.steps}
 
@@ -71,11 +63,8 @@ class Look:
         """Colours first, then other dashes: no two of 28 are alike."""
         many = len(COLOURS)
         turn = index // many
-        return Look(
-            COLOURS[index % many],
-            DASHES[turn % len(DASHES)],
-            SYMBOLS[(index + turn) % len(SYMBOLS)],
-        )
+        symbol = SYMBOLS[(index + turn) % len(SYMBOLS)]
+        return Look(COLOURS[index % many], DASHES[turn % len(DASHES)], symbol)
 
 
 def plain(text: object, most: int = 40) -> str:

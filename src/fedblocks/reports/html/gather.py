@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedblocks.config.choices import make
-from fedblocks.config.model import ALL, Config, GroupSection
+from fedblocks.config.model import ALL, Config
+from fedblocks.config.sections import GroupSection
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER
@@ -28,6 +29,11 @@ from fedblocks.runs.storage.folder import CONFIG, STORE, RunFolder
 from fedblocks.runs.storage.record import Part, RunStore
 
 Numbers = dict[str, dict[int, dict[int, list[float]]]]  # name -> round -> client -> numbers
+REFUSALS = "SELECT round, client, reason, detail FROM refusals ORDER BY round, client"
+TRAFFIC = (
+    "SELECT block, SUM(bytes * (direction = 'down')) AS down, "
+    "SUM(bytes * (direction = 'up')) AS up FROM traffic GROUP BY block ORDER BY block"
+)
 
 
 class Point(NamedTuple):
@@ -130,7 +136,7 @@ def gather(path: Path, before: Story | None = None) -> Story:
 
 
 def _read_story(path: Path) -> Story:
-    if {CONFIG, STORE} <= {entry.name for entry in path.iterdir()} if path.is_dir() else False:
+    if path.is_dir() and {CONFIG, STORE} <= {entry.name for entry in path.iterdir()}:
         return _story(path, [path], [])
     if (path / PLAN).is_file():
         wanted = [cell_folder(path, *cell) for cell in read_cells(path)]
@@ -142,9 +148,8 @@ def _read_story(path: Path) -> Story:
         missing = len(wanted) - len(there)
         problems = [f"{missing} of {len(wanted)} runs have not begun"] if missing else []
         return _story(path, there, problems, is_comparison=True)
-    children = sorted(
-        file.parent for file in path.glob(f"*/{CONFIG}") if (file.parent / STORE).is_file()
-    )
+    begun = [file.parent for file in path.glob(f"*/{CONFIG}")]
+    children = sorted(folder for folder in begun if (folder / STORE).is_file())
     if not children:
         RunFolder.open(path).close()  # says what is wrong with the folder
     return _story(path, children, [])
@@ -162,10 +167,8 @@ def _story(
                 raise
             problems.append(error.message)
     if not facts:
-        raise RunFolderError(
-            f"none of the {len(folders)} runs in {path} can be read: {problems[0]}",
-            "start them anew",
-        )
+        message = f"none of the {len(folders)} runs in {path} can be read: {problems[0]}"
+        raise RunFolderError(message, "start them anew")
     check_same_data([one.result for one in facts])
     problems += [_unfinished(one.result) for one in facts if one.result.status != "finished"]
     return Story(path, _by_method(facts, is_comparison), problems, is_comparison)
@@ -182,26 +185,23 @@ def _by_method(facts: Iterable[Facts], is_comparison: bool) -> dict[str, dict[in
     """Runs by method and seed; a comparison has its own names, which its folders bear."""
     runs = list(facts)
     if is_comparison:
-        names = dict.fromkeys(one.result.folder.name.rpartition("-")[0] for one in runs)
-        by_name = {
-            name: [one for one in runs if one.result.folder.name.rpartition("-")[0] == name]
-            for name in names
-        }
-        return {name: {one.result.config.seed: one for one in own} for name, own in by_name.items()}
-    times = Counter((one.result.config.method.name, one.result.config.seed) for one in runs)
+        names = [one.result.folder.name.rpartition("-")[0] for one in runs]
+    else:
+        times = Counter((one.result.config.method.name, one.result.config.seed) for one in runs)
+        is_clear = max(times.values()) == 1
+        names = [
+            one.result.config.method.name if is_clear else one.result.folder.name for one in runs
+        ]
     by_method: dict[str, dict[int, Facts]] = {}
-    for one in runs:
-        method, seed = one.result.config.method.name, one.result.config.seed
-        name = method if max(times.values()) == 1 else one.result.folder.name
-        by_method.setdefault(name, {})[seed] = one
+    for name, one in zip(names, runs, strict=True):
+        by_method.setdefault(name, {})[one.result.config.seed] = one
     return by_method
 
 
 def _read_facts(path: Path) -> Facts:
     result = load_run(path)
-    part: Part = (
-        "test" if "test" in result.config.evaluation.parts else result.config.evaluation.parts[0]
-    )
+    parts = result.config.evaluation.parts
+    part: Part = "test" if "test" in parts else parts[0]
     with RunFolder.open(path) as folder:
         store = folder.store
         last = store.rows("SELECT MAX(round) AS round FROM means WHERE part = ?", part)[0]["round"]
@@ -212,14 +212,8 @@ def _read_facts(path: Path) -> Facts:
             part=part,
             curve=_curve(store, part),
             accuracies=store.accuracies(last, part, "personal") if last is not None else {},
-            refusals=store.rows(
-                "SELECT round, client, reason, detail FROM refusals ORDER BY round, client"
-            ),
-            traffic=store.rows(
-                "SELECT block, SUM(bytes * (direction = 'down')) AS down, SUM(bytes * (direction "
-                "= 'up')) AS up"
-                " FROM traffic GROUP BY block ORDER BY block"
-            ),
+            refusals=store.rows(REFUSALS),
+            traffic=store.rows(TRAFFIC),
         )
 
 
@@ -227,20 +221,12 @@ def _curve(store: RunStore, part: Part) -> list[Point]:
     rounds = store.rows(
         "SELECT round, seconds, bytes_down + bytes_up AS bytes FROM rounds ORDER BY round"
     )
-    taken = dict(
-        zip(
-            (row["round"] for row in rounds),
-            zip(
-                accumulate(row["bytes"] / 1e6 for row in rounds),
-                accumulate(row["seconds"] for row in rounds),
-            ),
-        )
-    )
-    means = store.rows(
-        "SELECT round, accuracy FROM means WHERE part = ? AND view = 'personal' ORDER BY round",
-        part,
-    )
-    return [Point(row["round"], row["accuracy"], *taken[row["round"]]) for row in means]
+    megabytes = accumulate(row["bytes"] / 1e6 for row in rounds)
+    seconds = accumulate(row["seconds"] for row in rounds)
+    until = dict(zip((row["round"] for row in rounds), zip(megabytes, seconds)))
+    query = "SELECT round, accuracy FROM means WHERE part = ? AND view = 'personal' ORDER BY round"
+    means = store.rows(query, part)
+    return [Point(row["round"], row["accuracy"], *until[row["round"]]) for row in means]
 
 
 def _methods(config: Config, federation: Federation) -> dict[str, Method]:

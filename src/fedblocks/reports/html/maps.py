@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fedblocks.core.method import Method
 from fedblocks.data import Federation
 from fedblocks.data.summary import IGNORE
-from fedblocks.reports.groups import adjusted_rand, grouped
+from fedblocks.reports.groups import adjusted_rand, find_groups
 from fedblocks.reports.html.figures import COLOURS, SYMBOLS, Cells, Chart, axes, plain
 from fedblocks.reports.html.gather import Story
 from fedblocks.reports.html.labels import is_net, readable
@@ -21,7 +21,10 @@ from fedblocks.reports.html.results import client_name
 
 Floats = npt.NDArray[np.float64]
 
-CLIENTS, ROUNDS, CLASSES = 100, 20, 40  # that a map shows at most
+# that a map shows at most
+CLIENTS = 100
+ROUNDS = 20
+CLASSES = 40
 BUDGET = 12_000  # numbers that all positions of one slider may have
 MAPS = 6  # with a slider, in a whole report
 COLOUR_BAR = {"thickness": 12, "tickfont": {"size": 11}}
@@ -93,9 +96,8 @@ def _numbers(
 ) -> Numbers | None:
     last = max(rounds)
     width = max(map(len, rounds[last].values()), default=0)
-    clients = _thin(
-        [client for client, numbers in rounds[last].items() if len(numbers) == width], CLIENTS
-    )
+    complete = [client for client, numbers in rounds[last].items() if len(numbers) == width]
+    clients = _thin(complete, CLIENTS)
     if width == 0:
         return None
     most = max(1, min(ROUNDS, BUDGET // (len(clients) * width)))
@@ -123,7 +125,8 @@ def _thin(values: list[int], most: int) -> list[int]:
 
 
 def _heat(story: Story, numbers: Numbers, number: int) -> Chart:
-    low, high = float(np.nanmin(numbers.values)), float(np.nanmax(numbers.values))
+    low = float(np.nanmin(numbers.values))
+    high = float(np.nanmax(numbers.values))
     signed = low < 0 < high
     limit = max(-low, high)
     trace: dict[str, Any] = {
@@ -142,27 +145,17 @@ def _heat(story: Story, numbers: Numbers, number: int) -> Chart:
         for client, line in zip(numbers.clients, numbers.values[-1])
     ]
     note = f"Seed {_seed(story, numbers)}; similar clients stand side by side."
-    note += (
-        " A gate leads from one module (layer.module) to another."
-        if "→" in numbers.labels[0]
-        else ""
-    )
-    note += " Move the slider to see earlier rounds." if len(numbers.rounds) > 1 else ""
+    if "→" in numbers.labels[0]:
+        note += " A gate leads from one module (layer.module) to another."
+    if len(numbers.rounds) > 1:
+        note += " Move the slider to see earlier rounds."
     steps = [
         {"label": f"round {r}", "z": _cells(z)} for r, z in zip(numbers.rounds, numbers.values)
     ]
     title = f"{numbers.title}, round by round"
     columns = ["client (last round)", *numbers.labels]
-    return Chart.of(
-        f"map-{number}",
-        title,
-        note,
-        columns,
-        rows,
-        data=[trace],
-        layout=_square(numbers.clients),
-        steps=steps,
-    )
+    plot = {"data": [trace], "layout": _square(numbers.clients), "steps": steps}
+    return Chart.of(f"map-{number}", title, note, columns, rows, **plot)
 
 
 def _labels(story: Story, federation: Federation, numbers: Numbers, number: int) -> Chart:
@@ -185,15 +178,9 @@ def _labels(story: Story, federation: Federation, numbers: Numbers, number: int)
         "order as beside."
     )
     columns = ["client", *(f"label {c}" for c in classes)]
-    return Chart.of(
-        f"labels-{number}",
-        "Labels of the same clients",
-        note,
-        columns,
-        rows,
-        data=[trace],
-        layout=_square(numbers.clients),
-    )
+    title = "Labels of the same clients"
+    layout = _square(numbers.clients)
+    return Chart.of(f"labels-{number}", title, note, columns, rows, data=[trace], layout=layout)
 
 
 def _plane(story: Story, numbers: Numbers, number: int) -> Chart:
@@ -205,13 +192,10 @@ def _plane(story: Story, numbers: Numbers, number: int) -> Chart:
         f"directions of most variance"
     )
     note += f" ({', '.join(f'{share:.0%}' for share in shares)} of it)."
-    note += (
-        " Some have the same place."
-        if len(np.unique(places.round(4), axis=0)) < len(places)
-        else ""
-    )
+    if len(np.unique(places.round(4), axis=0)) < len(places):
+        note += " Some have the same place."
     if tag:
-        index = adjusted_rand(groups, grouped(vectors, len(set(groups))))
+        index = adjusted_rand(groups, find_groups(vectors, len(set(groups))))
         note += (
             f" Adjusted Rand index between the known groups ({tag}) and as many found ones: "
             f"{index:.2f}."
@@ -224,9 +208,8 @@ def _plane(story: Story, numbers: Numbers, number: int) -> Chart:
     ]
     layout = axes("first direction", "second direction", showlegend=bool(tag))
     columns = ["client", "first direction", "second direction", "group"]
-    return Chart.of(
-        f"plane-{number}", "Who is like whom", note, columns, rows, data=traces, layout=layout
-    )
+    title = "Who is like whom"
+    return Chart.of(f"plane-{number}", title, note, columns, rows, data=traces, layout=layout)
 
 
 def _cloud(places: Floats, names: list[str], groups: list[int], group: int) -> dict[str, Any]:

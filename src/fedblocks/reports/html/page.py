@@ -34,10 +34,8 @@ class Content:
 
     @staticmethod
     def of(story: Story) -> Content:
-        maps = [
-            map_charts(story, numbers, number)
-            for number, numbers in enumerate(numbers_of(story), 1)
-        ]
+        blocks = enumerate(numbers_of(story), 1)
+        maps = [map_charts(story, numbers, number) for number, numbers in blocks]
         return Content(result_charts(story), maps, facts_of(story))
 
     def slim(self) -> Content:
@@ -45,20 +43,19 @@ class Content:
         maps = [[chart.slim() for chart in row] for row in self.maps]
         return Content([chart.slim() for chart in self.results], maps, self.facts)
 
-    def drawn(self) -> list[dict[str, Any]]:
+    @property
+    def charts(self) -> list[Chart]:
+        """All of them, in the order of the page."""
+        return [*self.results, *(chart for row in self.maps for chart in row)]
+
+    def script_data(self) -> list[dict[str, Any]]:
         """All charts, as the page's script needs them."""
-        return [
-            chart.drawn()
-            for chart in (*self.results, *(chart for row in self.maps for chart in row))
-        ]
+        return [chart.script_data() for chart in self.charts]
 
     def html(self) -> str:
         """The inner part of the page, which changes while a run goes on."""
-        return (
-            environment()
-            .get_template("content.html")
-            .render(results=self.results, maps=self.maps, **self.facts)
-        )
+        template = environment().get_template("content.html")
+        return template.render(results=self.results, maps=self.maps, **self.facts)
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -88,16 +85,17 @@ def page(content: Content, script: str, live: str = "") -> str:
     from markupsafe import Markup
 
     own = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+    style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     return (
         environment()
         .get_template("report.html")
         .render(
             policy=policy(script, own, live=bool(live)),
             live=live,
-            style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
+            style=Markup(style),
             script=Markup(script),
             own=Markup(own),
-            charts=Markup(embedded(content.drawn())),
+            charts=Markup(embed(content.script_data())),
             results=content.results,
             maps=content.maps,
             **content.facts,
@@ -110,9 +108,8 @@ def chart_script() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise UserError(
-            "a report needs the package plotly", 'pip install "fedblocks[report]"'
-        ) from error
+        fix = 'pip install "fedblocks[report]"'
+        raise UserError("a report needs the package plotly", fix) from error
     script: str = get_plotlyjs()
     return script
 
@@ -128,11 +125,11 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters["number"] = shown
+    templates.filters["number"] = format_cell
     return templates
 
 
-def shown(value: Any) -> str:
+def format_cell(value: Any) -> str:
     """A cell: numbers short, nothing as a dash."""
     if value is None:
         return "-"
@@ -141,7 +138,7 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def embedded(value: Any) -> str:
+def embed(value: Any) -> str:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -149,12 +146,10 @@ def embedded(value: Any) -> str:
 
 def policy(*scripts: str, live: bool = False) -> str:
     """No script but these, and no network; a live page may ask the server that it came from."""
-    hashes = " ".join(
-        f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts
-    )
+    digests = [b64encode(sha256(text.encode()).digest()).decode() for text in scripts]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     network = " connect-src 'self';" if live else ""
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: "
-        f"blob:;{network} "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        f"img-src data: blob:;{network} base-uri 'none'; form-action 'none'"
     )

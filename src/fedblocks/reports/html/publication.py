@@ -48,11 +48,10 @@ def write_figures(folder: str | Path, out: str | Path) -> list[Path]:
     try:
         import matplotlib
     except ImportError as error:
-        raise UserError(
-            "figures need the package matplotlib", 'pip install "fedblocks[plot]"'
-        ) from error
-    content, target = Content.of(gather(Path(folder))), Path(out)
-    charts = [*content.results, *(chart for row in content.maps for chart in row)]
+        fix = 'pip install "fedblocks[plot]"'
+        raise UserError("figures need the package matplotlib", fix) from error
+    charts = Content.of(gather(Path(folder))).charts
+    target = Path(out)
     try:
         target.mkdir(parents=True, exist_ok=True)
         with matplotlib.rc_context(STYLE):
@@ -67,12 +66,10 @@ def _write_chart(chart: Chart, target: Path) -> list[Path]:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(
-        figsize=(3.4, 2.6 if chart.data[0].get("type") != "heatmap" else _height(chart))
-    )
+    kind = chart.data[0].get("type", "scatter")
+    figure = Figure(figsize=(3.4, _height(chart) if kind == "heatmap" else 2.6))
     FigureCanvasAgg(figure)  # no window, whatever the machine has
     axes = figure.add_subplot()
-    kind = chart.data[0].get("type", "scatter")
     _DRAW[kind](axes, chart.data)
     if chart.id == "curve-round":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -90,7 +87,8 @@ def _lines(axes: Axes, traces: list[Trace]) -> None:
         if trace.get("fill") == "toself":
             axes.fill(trace["x"], trace["y"], color=_rgba(trace["fillcolor"]), linewidth=0)
             continue
-        marker, line = trace["marker"], trace.get("line", {})
+        marker = trace["marker"]
+        line = trace.get("line", {})
         style = DASHES[line.get("dash", "solid")] if "lines" in trace["mode"] else "none"
         axes.plot(
             trace["x"],
@@ -115,22 +113,15 @@ def _boxes(axes: Axes, traces: list[Trace]) -> None:
         drawn["boxes"][place].set(facecolor="none", edgecolor=colour)
         drawn["medians"][place].set(color=colour)
         spread = np.linspace(-0.2, 0.2, len(trace["y"])) if len(trace["y"]) > 1 else [0.0]
-        axes.plot(
-            place + 1 + np.asarray(spread), trace["y"], ".", color=colour, markersize=2, alpha=0.6
-        )
-    axes.set_xticks(
-        range(1, len(traces) + 1),
-        [_text(trace["name"]) for trace in traces],
-        rotation=45,
-        ha="right",
-    )
+        x = place + 1 + np.asarray(spread)
+        axes.plot(x, trace["y"], ".", color=colour, markersize=2, alpha=0.6)
+    names = [_text(trace["name"]) for trace in traces]
+    axes.set_xticks(range(1, len(traces) + 1), names, rotation=45, ha="right")
 
 
 def _map(axes: Axes, traces: list[Trace]) -> None:
     (trace,) = traces
-    values = np.array(
-        [[np.nan if v is None else v for v in line] for line in trace["z"]], dtype=float
-    )
+    values = np.array(trace["z"], dtype=float)  # None, for no number, becomes NaN
     image = axes.imshow(
         values,
         aspect="auto",
@@ -140,10 +131,10 @@ def _map(axes: Axes, traces: list[Trace]) -> None:
         interpolation="nearest",
     )
     axes.figure.colorbar(image, ax=axes)
-    axes.set_xticks(
-        range(len(trace["x"])), [_text(label) for label in trace["x"]], rotation=90, fontsize=5
-    )
-    axes.set_yticks(range(len(trace["y"])), [_text(label) for label in trace["y"]], fontsize=5)
+    columns = [_text(label) for label in trace["x"]]
+    rows = [_text(label) for label in trace["y"]]
+    axes.set_xticks(range(len(columns)), columns, rotation=90, fontsize=5)
+    axes.set_yticks(range(len(rows)), rows, fontsize=5)
 
 
 _DRAW: dict[str, Callable[[Any, list[Trace]], None]] = {
@@ -168,7 +159,6 @@ def _text(shown: str) -> str:
 
 
 def _rgba(colour: str) -> tuple[float, ...]:
-    red, green, blue, alpha = (
-        float(part) for part in colour.removeprefix("rgba(").removesuffix(")").split(",")
-    )
+    parts = colour.removeprefix("rgba(").removesuffix(")").split(",")
+    red, green, blue, alpha = map(float, parts)
     return red / 255, green / 255, blue / 255, alpha

@@ -12,6 +12,14 @@ from fedblocks.reports.student import half_width
 POINTS = 500  # more clients than this are drawn as a box without points
 # of all boxes of a chart, and 100 evaluations of a curve; more are thinned out evenly
 VALUES = 6_000
+QUANTILES = {
+    "lowest": 0.0,
+    "bottom decile": 0.1,
+    "lower quarter": 0.25,
+    "median": 0.5,
+    "upper quarter": 0.75,
+    "highest": 1.0,
+}
 Axis = Literal["round", "megabytes", "seconds"]
 
 
@@ -45,12 +53,9 @@ def worst_clients(story: Story, most: int = 5) -> list[Cells]:
 
 def client_name(story: Story, client: int) -> str:
     """A client's name in the data, or its number."""
-    known = story.federation is not None and client < story.federation.clients
-    return (
-        str(story.federation.names[client])
-        if known and story.federation is not None
-        else f"client {client}"
-    )
+    data = story.federation
+    is_known = data is not None and client < data.clients
+    return str(data.names[client]) if data is not None and is_known else f"client {client}"
 
 
 def _curves(story: Story, axis: Axis, title: str, words: str) -> Chart:
@@ -59,20 +64,15 @@ def _curves(story: Story, axis: Axis, title: str, words: str) -> Chart:
     for index, (name, by_seed) in enumerate(story.runs.items()):
         line = _line(by_seed, axis)
         traces += _traces(plain(name), line, Look.number(index)) if line else []
-        rows += [
-            [name, _exact(x, axis), y, half if len(by_seed) > 1 else None] for x, y, half in line
-        ]
+        several = len(by_seed) > 1
+        rows += [[name, _exact(x, axis), y, half if several else None] for x, y, half in line]
     many = max((len(by_seed) for by_seed in story.runs.values()), default=0)
     note = f"Mean of {_part(story)} accuracy over clients"
-    note += (
-        f" and {many} seeds; the band is a 95 % interval over seeds, cut at 0 and 1."
-        if many > 1
-        else "."
-    )
+    band = f" and {many} seeds; the band is a 95 % interval over seeds, cut at 0 and 1."
+    note += band if many > 1 else "."
     columns = ["method", axis, "accuracy", "± over seeds"]
-    return Chart.of(
-        f"curve-{axis}", title, note, columns, rows, data=traces, layout=axes(words, "accuracy")
-    )
+    layout = axes(words, "accuracy")
+    return Chart.of(f"curve-{axis}", title, note, columns, rows, data=traces, layout=layout)
 
 
 def _exact(x: float, axis: Axis) -> float:
@@ -100,12 +100,11 @@ def _traces(
     name: str, line: Sequence[tuple[float, float, float]], look: Look
 ) -> list[dict[str, Any]]:
     x, y, half = ([round(point[i], 5) for point in line] for i in range(3))
+    above = [min(1.0, a + b) for a, b in zip(y, half)]
+    below = [max(0.0, a - b) for a, b in zip(y, half)]
     band: dict[str, Any] = {
         "x": [*x, *reversed(x)],
-        "y": [
-            *(min(1.0, a + b) for a, b in zip(y, half)),
-            *reversed([max(0.0, a - b) for a, b in zip(y, half)]),
-        ],
+        "y": [*above, *reversed(below)],
         "fill": "toself",
         "fillcolor": rgba(look.colour, 0.18),
         "line": {"width": 0},
@@ -135,23 +134,16 @@ def _distribution(story: Story) -> Chart:
         "A point is a client of a seed, after the last evaluation; the box holds the middle "
         "half of them."
     )
-    return _boxes(
-        story,
-        "distribution",
-        "Accuracy of the clients",
-        note,
-        f"{_part(story)} accuracy",
-        by_method,
-    )
+    words = f"{_part(story)} accuracy"
+    return _boxes(story, "distribution", "Accuracy of the clients", note, words, by_method)
 
 
 def _gain(story: Story) -> Chart:
     by_method: dict[str, list[float]] = {}
     for name, by_seed in story.runs.items():
         if name != "local":
-            by_method[name] = [
-                gain for seed, run in by_seed.items() for gain in _gains(run, _local(story, seed))
-            ]
+            gains = [_gains(run, _local(story, seed)) for seed, run in by_seed.items()]
+            by_method[name] = [gain for of_seed in gains for gain in of_seed]
     note = (
         "What a client gains over training alone with the same seed; clients below 0 are "
         "worse off than alone."
@@ -172,47 +164,41 @@ def _boxes(
     story: Story, id: str, title: str, note: str, words: str, by_method: Mapping[str, list[float]]
 ) -> Chart:
     names = list(story.runs)
-    traces, rows = list[dict[str, Any]](), list[Cells]()
-    for name, values in ((name, values) for name, values in by_method.items() if values):
-        look = Look.number(names.index(name))
-        shown = values[:: -(-len(values) * len(by_method) // VALUES)]
-        traces.append(
-            {
-                "type": "box",
-                "name": plain(name),
-                "y": [round(value, 4) for value in shown],
-                "boxpoints": "all" if len(shown) <= POINTS else "outliers",
-                "jitter": 0.5,
-                "pointpos": 0,
-                "marker": {"color": look.colour, "size": 4, "opacity": 0.6},
-                "line": {"color": look.colour},
-                "fillcolor": rgba(look.colour, 0.15),
-            }
-        )
-        below = sum(value < 0 for value in values) / len(values)
-        cells = [quantile(values, share) for share in (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)]
-        rows.append(
-            [
-                name,
-                len(values),
-                sum(values) / len(values),
-                *cells,
-                *([below] if id == "gain" else []),
-            ]
-        )
-    columns = [
-        "method",
-        "clients",
-        "mean",
-        "lowest",
-        "bottom decile",
-        "lower quarter",
-        "median",
-        "upper quarter",
-    ]
-    columns += ["highest", *(["share below 0"] if id == "gain" else [])]
+    traces: list[dict[str, Any]] = []
+    rows: list[Cells] = []
+    columns = ["method", "clients", "mean", *QUANTILES]
+    if id == "gain":
+        columns.append("share below 0")
+    for name, values in by_method.items():
+        if not values:
+            continue
+        step = -(-len(values) * len(by_method) // VALUES)
+        traces.append(_box(name, values[::step], Look.number(names.index(name))))
+        rows.append(_summarise(name, values))
+        if id == "gain":
+            rows[-1].append(sum(value < 0 for value in values) / len(values))
     layout = axes("", words, showlegend=False)
     return Chart.of(id, title, note, columns, rows, data=traces, layout=layout)
+
+
+def _box(name: str, values: Sequence[float], look: Look) -> dict[str, Any]:
+    return {
+        "type": "box",
+        "name": plain(name),
+        "y": [round(value, 4) for value in values],
+        "boxpoints": "all" if len(values) <= POINTS else "outliers",
+        "jitter": 0.5,
+        "pointpos": 0,
+        "marker": {"color": look.colour, "size": 4, "opacity": 0.6},
+        "line": {"color": look.colour},
+        "fillcolor": rgba(look.colour, 0.15),
+    }
+
+
+def _summarise(name: str, values: Sequence[float]) -> Cells:
+    """A row of the table behind a box: how many, their mean and their quantiles."""
+    quantiles = [quantile(values, share) for share in QUANTILES.values()]
+    return [name, len(values), sum(values) / len(values), *quantiles]
 
 
 def _part(story: Story) -> str:

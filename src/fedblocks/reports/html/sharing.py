@@ -10,8 +10,10 @@ from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Private, Server
 from fedblocks.core.method import Method
 from fedblocks.core.plan import plan
 
-# pixels of a row, of its text and between shapes; slots drawn at most
-HEIGHT, LEFT, STEP, MOST = 84, 190, 64, 8
+HEIGHT = 84  # pixels of a row
+LEFT = 190  # pixels of its text
+STEP = 64  # pixels between shapes
+MOST = 8  # slots that are drawn
 Line = tuple[int, int, int, int]
 
 

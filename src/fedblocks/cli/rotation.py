@@ -1,0 +1,93 @@
+"""`fedblocks federation rotate | renew`: new keys and certificates in place of old ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedblocks.cli.keys import Server, key_file
+from fedblocks.cli.output import say, stoppable
+
+AuthorityKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-key", metavar="PATH", help="Private key of the authority; default: ../authority."
+    ),
+]
+
+
+def rotate(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Client folder.")],
+    ends: Annotated[
+        bool, typer.Option("--finish", help="Use the new key, which was enrolled.")
+    ] = False,
+) -> None:
+    """Create a new key, and a request signed by the old one."""
+
+    def action() -> None:
+        from fedblocks.flower.hosts import launch
+
+        launch.need_flower()
+        from fedblocks.flower.keys import rotation
+
+        if ends:
+            say(f"the key {rotation.finish(folder)} is used from now on; start the client again")
+            say(f"the old one is {folder / rotation.OLD}; remove it when the client is connected")
+            return
+        fingerprint, request = rotation.begin(folder)
+        say(f"made a new key with the fingerprint {fingerprint}")
+        if request is None:
+            public = rotation.public_file(folder)
+            say(f"there was no old key to sign with; send {public} to the operator, who runs:")
+            say(f"  fedblocks federation enrol SERVER {public.stem}.pub --replace {public.stem}")
+            return
+        say(
+            f"send {request} to the server's operator, who runs: fedblocks federation enrol "
+            f"SERVER {request.name}"
+        )
+        say(
+            f"then here: fedblocks federation rotate {folder} --finish (until then the old key "
+            f"is used)"
+        )
+
+    stoppable(action)
+
+
+def renew(
+    server: Server,
+    ca_key: AuthorityKey = None,
+    years: Annotated[
+        int, typer.Option("--years", min=1, max=10, help="Years that it is valid.")
+    ] = 1,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--server", metavar="NAME", help="Another name of the server; may be repeated."
+        ),
+    ] = None,
+    authority: Annotated[
+        bool, typer.Option("--authority", help="Also renew the authority's certificate.")
+    ] = False,
+    new_key: Annotated[
+        bool, typer.Option("--new-key", help="With --authority: a new key, as after a theft.")
+    ] = False,
+) -> None:
+    """Renew the server's certificate before it expires."""
+
+    def action() -> None:
+        from fedblocks.core.errors import UserError
+        from fedblocks.flower.hosts import launch
+
+        launch.need_flower()
+        from fedblocks.flower.keys import renewal
+
+        if new_key and not authority:
+            fix = "add it; a server's key is new with every renewal anyway"
+            raise UserError("--new-key is for --authority", fix)
+        secret = key_file(ca_key) or server.resolve().parent / "authority" / "ca.key"
+        for line in renewal.renew(server, secret, names or [], years, authority, new_key):
+            say(line)
+
+    stoppable(action)

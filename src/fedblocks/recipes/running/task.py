@@ -1,0 +1,76 @@
+"""One run of a recipe and what is read off it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from fedblocks.config.options import Table
+from fedblocks.recipes.recipe import Cell, Values
+
+# validation: the run helps to choose; test: its number goes to the table
+TaskPart: TypeAlias = Literal["validation", "test"]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One run and what is read off it."""
+
+    cell: Cell
+    values: Values  # tried, or chosen
+    seed: int
+    part: TaskPart
+    config: Table  # no default left open
+    folder: Path  # of the run, named by its configuration: equal ones share it
+    shorter: Path | None = None  # of the run of fewer rounds that this one goes on from
+
+    @property
+    def measure(self) -> Table:
+        """What is read off the run."""
+        to_choose = self.cell.choose_by or self.cell.measure
+        return self.cell.measure if self.part == "test" else to_choose
+
+    @property
+    def key(self) -> str:
+        """What the numbers depend on: configuration, measure and part."""
+        return digest([self.config, self.measure, self.part])
+
+    @property
+    def kind(self) -> str:
+        """What lanes of one stack have in common: all but seeds, partitions and numbers
+        of the method.
+        """
+        table = {key: value for key, value in self.config.items() if key != "seed"}
+        data = {key: table["data"].get(key) for key in ("name", "options", "shift")}
+        return digest({**table, "data": data, "method": _without_numbers(table["method"])})
+
+    def job(self) -> dict[str, Any]:
+        """The task for a worker."""
+        return {
+            "folder": str(self.folder),
+            "config": self.config,
+            "measure": self.measure,
+            "part": self.part,
+            "shorter": str(self.shorter) if self.shorter else None,
+        }
+
+    def __str__(self) -> str:
+        if self.part == "test":
+            return f"{self.cell.key}, seed {self.seed}"
+        values = ", ".join(f"{name} {value}" for name, value in self.values.items())
+        return f"{self.cell.key}, {values}, {self.config['rounds']} rounds"
+
+
+def _without_numbers(table: Any) -> Any:
+    """A table less its fractions: those are what lanes may differ in."""
+    if isinstance(table, dict):
+        return {key: _without_numbers(value) for key, value in table.items()}
+    return None if isinstance(table, float) else table
+
+
+def digest(value: Any) -> str:
+    """A short name for plain values: equal ones have equal names."""
+    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
