@@ -25,7 +25,8 @@ from fedblocks.runs.federations import federation_of
 from fedblocks.runs.grids.grid import PLAN, cell_folder, read_cells
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.storage.folder import CONFIG, STORE, RunFolder
-from fedblocks.runs.storage.record import Part, RunStore
+from fedblocks.runs.storage.record import Part
+from fedblocks.runs.storage.store import RunStore
 
 Numbers = dict[str, dict[int, dict[int, list[float]]]]  # name -> round -> client -> numbers
 

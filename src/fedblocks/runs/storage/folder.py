@@ -18,7 +18,7 @@ from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.storage import code_record
 from fedblocks.runs.storage.environment import alive, started, sync
 from fedblocks.runs.storage.links import open_for_locking, refuse_links, write_new
-from fedblocks.runs.storage.record import SUFFIXES, RunStore
+from fedblocks.runs.storage.store import SUFFIXES, RunStore
 
 Status: TypeAlias = Literal["running", "finished", "interrupted", "failed"]
 
