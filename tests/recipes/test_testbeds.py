@@ -85,5 +85,5 @@ def test_a_fraction_keeps_the_shares_of_the_classes_and_drops_the_other_rows() -
     assert quarter.train.sizes.tolist() == [16, 16, 16, 16]
     rows = thinned(y.numpy(), np.arange(400), 0.1, seed=0)
     assert np.bincount(y.numpy()[rows]).tolist() == [10, 10, 10, 10] and (np.diff(rows) > 0).all()
-    with pytest.raises(DataError, match="fraction is 0"):
-        thinned(y.numpy(), np.arange(400), 0.0, seed=0)
+    with pytest.raises(DataError, match="fraction = 0.0: must be above 0"):
+        pfedmb_pairs(pool, fraction=0.0)
