@@ -19,6 +19,7 @@ from fedblocks.core.random import generator
 from fedblocks.data.arrays import Inputs, as_targets
 from fedblocks.data.federation import Federation
 from fedblocks.data.images import rotated
+from fedblocks.data.options import checked
 from fedblocks.data.partitions import grouped_labels
 from fedblocks.data.rows import Floats, Ints, renumber_parts
 
@@ -143,13 +144,12 @@ def permute_labels(
     return mark(shifted, members, tag, {"shift": "permute_labels", "seed": seed})
 
 
-def class_weights(groups: int, classes: int, keep: float = 0.5, seed: int = 0) -> Floats:
+@checked
+def class_weights(groups: int, classes: int, keep: Keep = 0.5, seed: int = 0) -> Floats:
     """1 for the classes that a group keeps, else 0; the groups' choices overlap as
     little as possible.
     """
     kept = max(1, round(keep * classes))
-    if not 0 < keep <= 1:
-        raise DataError(f"keep is {keep}", "keep a share of the classes above 0 and at most 1")
     order = generator(seed, "class_weights").permutation(classes)
     weights = np.zeros((groups, classes))
     for group in range(groups):

@@ -132,7 +132,7 @@ def test_activities_are_chosen_and_merged() -> None:
 
 
 def test_impossible_windows_are_refused() -> None:
-    with pytest.raises(DataError, match="overlap of 1"):
+    with pytest.raises(DataError, match="overlap = 1: must be at least 0 and below 1"):
         windows(recordings([10]), 4, overlap=1)
     with pytest.raises(DataError, match="no recording has 50 samples"):
         window_pool(recordings([10]), 50, 0.5, float("inf"), (0.7, 0.1, 0.2), 0)

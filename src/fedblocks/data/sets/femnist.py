@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
+from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
@@ -29,6 +30,7 @@ FEMNIST = FileSet(
 )
 
 
+@checked
 def femnist(
     part: Annotated[
         Part, Help("all, train or test; files that LEAF has not split are all train")

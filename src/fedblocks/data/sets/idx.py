@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
+from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
@@ -105,8 +106,6 @@ LETTERS_FILE = File(
 
 def emnist_files(split: Split) -> FileSet:
     """The files of one of EMNIST's six splits; the compact file holds the test part of ByClass."""
-    if split not in SPLITS:
-        raise DataError(f'EMNIST has no split "{split}"', f"choose from {', '.join(SPLITS)}")
     kinds = [
         f"{part}-{what}-ubyte"
         for part in ("train", "test")
@@ -121,6 +120,7 @@ def emnist_files(split: Split) -> FileSet:
     return FileSet("emnist", EMNIST_HOME, (*sources, *compact))
 
 
+@checked
 def mnist(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> DataPool:
@@ -129,6 +129,7 @@ def mnist(
     return pool_of(decoded(MNIST, decode_mnist), part, MEAN, STD, 10, about)
 
 
+@checked
 def fashion_mnist(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> DataPool:
@@ -139,6 +140,7 @@ def fashion_mnist(
     return pool_of(decoded(FASHION, decode_mnist), part, MEAN, STD, 10, about)
 
 
+@checked
 def mnist_writers(
     part: Annotated[Part, Help("all, train (539 writers) or test (297 others)")] = "all",
 ) -> DataPool:
@@ -147,6 +149,7 @@ def mnist_writers(
     return pool_of(decoded(WRITERS, decode_compact), part, MEAN, STD, 10, about)
 
 
+@checked
 def emnist(
     split: Annotated[
         Split, Help("byclass, bymerge, balanced, letters, digits or mnist")

@@ -13,6 +13,7 @@ import torch
 
 from fedblocks.core.errors import DataError, nearest
 from fedblocks.core.options import AtLeast, Help
+from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.pixels import Bytes, picture, pillow
 
@@ -21,6 +22,7 @@ EMPTY = ("", "nan")  # in columns of words, where "none" may be one
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # how tables say that a value is not known
 
 
+@checked
 def image_folder(
     path: Annotated[
         str,
@@ -80,6 +82,7 @@ def image(file: Path, side: int | None) -> Bytes:
     return pixels if side is None else np.asarray(pillow().fromarray(pixels).resize((side, side)))
 
 
+@checked
 def csv_table(
     path: Annotated[str, Help("a file with a line of column names")],
     label: Annotated[str, Help("the column of labels: whole numbers or words")] = "label",

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
+from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
@@ -36,6 +37,7 @@ UNPACKED = (
 STL10 = FileSet("stl10", HOME, (FileSource("binary", UNPACKED), FileSource("binary", (TARBALL,))))
 
 
+@checked
 def stl10(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> DataPool:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.options import Overlap, Seed, Shares, Stretch, WindowSteps
+from fedblocks.data.options import Overlap, Seed, Shares, Stretch, WindowSteps, checked
 from fedblocks.data.rows import Ints, Rows
 from fedblocks.data.sets.cache import Arrays, decoded
 from fedblocks.data.sets.contents import contents
@@ -94,10 +94,8 @@ def read_raw(local: LocalFiles) -> Recordings:
         raise DataError(message, f"the official file has about 200: get it again; see {HOME}")
     who = np.array([record[:3] for record in records], dtype=np.int64)  # person, activity, time
     pause = np.diff(who[:, 2])
-    fresh = (
-        np.flatnonzero((np.diff(who[:, :2], axis=0) != 0).any(1) | (pause < 0) | (pause > PAUSE))
-        + 1
-    )
+    other = (np.diff(who[:, :2], axis=0) != 0).any(1)
+    fresh = np.flatnonzero(other | (pause < 0) | (pause > PAUSE)) + 1
     begin = np.concatenate([[0], fresh]).astype(np.int64)
     end = np.concatenate([fresh, [len(who)]]).astype(np.int64)
     signal = np.array([record[3:] for record in records], dtype=np.float32)
@@ -133,6 +131,7 @@ def parsed(fields: list[str]) -> Record | None:
     return record if record[2] > 0 and bool(np.isfinite(record[3:]).all()) else None
 
 
+@checked
 def wisdm_features(
     split: Shares = (0.7, 0.1, 0.2),
 ) -> DividedPool:
@@ -140,7 +139,8 @@ def wisdm_features(
     train, the last test.
     """
     arrays = kept_features()
-    user, label = arrays["user"].astype(np.int64), arrays["label"].astype(np.int64)
+    user = arrays["user"].astype(np.int64)
+    label = arrays["label"].astype(np.int64)
     part = parts_in_order(user, label, split)
     names = [f"user-{person:02d}" for person in user.tolist()]
     about = {"name": "wisdm_features", "activities": list(ACTIVITIES), "split": list(split)}
@@ -160,9 +160,8 @@ def parts_in_order(user: Ints, label: Ints, split: Fractions) -> Ints:
     """Of each person and activity, the first rows train, the next validate, the last test."""
     kinds, kind = np.unique(user * (label.max(initial=0) + 1) + label, return_inverse=True)
     part = np.empty(len(user), np.int64)
-    for number, rows in enumerate(
-        cut_parts(Rows.by_owner(kind, len(kinds)), np.arange(len(user), dtype=np.float64), split)
-    ):
+    place = np.arange(len(user), dtype=np.float64)
+    for number, rows in enumerate(cut_parts(Rows.by_owner(kind, len(kinds)), place, split)):
         part[rows.index] = number
     return part
 
