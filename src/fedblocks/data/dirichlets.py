@@ -122,7 +122,7 @@ def dirichlet_capped(
         owed = np.zeros(clients)
         for label, rows in enumerate(classes):
             hungry = counts.sum(0) < len(values) / clients
-            shares = normalised(rng.dirichlet(np.full(clients, alpha)), hungry)
+            shares = normalise(rng.dirichlet(np.full(clients, alpha)), hungry)
             counts[label], owed = share_out(shares, len(rows), owed)
         return counts
 
@@ -136,7 +136,7 @@ def dirichlet_capped(
     return Partition(deal(classes, until_large_enough(draw, min_size, tries)), recipe)
 
 
-def normalised(weights: Floats, allowed: Mask) -> Floats:
+def normalise(weights: Floats, allowed: Mask) -> Floats:
     """Shares over the allowed entries; even shares if their weights have all underflowed to 0."""
     kept = np.where(allowed, weights, 0.0)
     shares: Floats = kept / kept.sum() if kept.sum() > 0 else allowed / allowed.sum()
@@ -149,7 +149,7 @@ def draw_counts(rng: np.random.Generator, weights: Floats, left: Ints, size: int
     """
     counts = np.zeros(len(left), np.int64)
     while (missing := size - int(counts.sum())) > 0:  # the law is that of one draw after the other
-        extra = rng.multinomial(missing, normalised(weights, counts < left))
+        extra = rng.multinomial(missing, normalise(weights, counts < left))
         counts = np.minimum(counts + extra, left)
     return counts
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.data.arrays import Inputs, as_inputs, as_targets
-from fedblocks.data.partition import Partition, listed
+from fedblocks.data.partition import Partition, partition_from_lists
 from fedblocks.data.rows import Ints, same_length
 from fedblocks.data.splits import Fractions, Parts, split_rows, split_rows_stratified
 
@@ -29,7 +29,7 @@ def rows_of(values: Any) -> int:
 def partition_of(partition: How, y: Tensor) -> Partition:
     """The partition of this pool; it must not name rows that the pool does not have."""
     clients = partition(y.numpy()) if callable(partition) else partition
-    division = clients if isinstance(clients, Partition) else listed(clients)
+    division = clients if isinstance(clients, Partition) else partition_from_lists(clients)
     if len(division.rows.index) and int(division.rows.index.max()) >= len(y):
         message = f"the partition names row {division.rows.index.max()}, the pool has {len(y)} rows"
         raise DataError(message, "make the partition from the labels of this pool")

@@ -164,7 +164,8 @@ class Federation:
         """
         if partition is None:
             return cls.from_users(*read_columns(path, (x, y, user)), **options)
-        return cls.from_arrays(*read_columns(path, (x, y)), partition, **options)
+        inputs, labels = read_columns(path, (x, y))
+        return cls.from_arrays(inputs, labels, partition, **options)
 
     @classmethod
     def from_torch(cls, dataset: MapDataset, partition: How, **options: Any) -> Federation:

@@ -18,7 +18,7 @@ from fedblocks.core.options import AnyNumber, AtMost, Help, Positive
 from fedblocks.core.random import generator
 from fedblocks.data.arrays import Inputs, as_targets
 from fedblocks.data.federation import Federation
-from fedblocks.data.images import rotated
+from fedblocks.data.images import rotate_images
 from fedblocks.data.options import checked
 from fedblocks.data.partitions import grouped_labels
 from fedblocks.data.rows import Floats, Ints, renumber_parts
@@ -103,7 +103,7 @@ def rotate(
     x = owned.x.clone()
     for which, angle in enumerate(angles[:kinds]):
         rows = torch.from_numpy(group == which).to(x.device)
-        x[rows] = rotated(x[rows], angle)
+        x[rows] = rotate_images(x[rows], angle)
     return mark(replace(owned, x=x), members, tag, {"shift": "rotate", "degrees": angles[:kinds]})
 
 

@@ -19,7 +19,7 @@ from fedblocks.engines.round import Engine, Experiment
 from fedblocks.runs.federations import hold_out, placed
 from fedblocks.runs.hardware import device_of, engine_of
 from fedblocks.runs.setting import setting_of
-from fedblocks.runs.shelf import hash_of, known
+from fedblocks.runs.shelf import hash_of, known_federation
 from fedblocks.runs.storage.record import Note
 
 
@@ -47,7 +47,7 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     """
     device, why_device = device_of(config)
     if federation is None:
-        federation, on_device = known(config, device)
+        federation, on_device = known_federation(config, device)
     else:
         on_device = federation.to(device)
     clients, unseen = hold_out(config, federation)

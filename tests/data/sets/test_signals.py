@@ -12,7 +12,7 @@ from fedblocks.data.sets.divided import TEST, TRAIN, VALIDATION, pack, unpack
 from fedblocks.data.sets.signals import (
     Recordings,
     parts_by_recording,
-    standardised,
+    standardise,
     window_pool,
     windows,
 )
@@ -94,11 +94,11 @@ def test_scales_are_measured_on_training_windows_only() -> None:
         np.float32
     )
     x[:, 1] = 5  # a channel that never changes is only shifted
-    scaled = standardised(x, np.array([True, True, False]))
+    scaled = standardise(x, np.array([True, True, False]))
     assert scaled[:, 0, 0].tolist() == [-1, 1, 97]  # mean 2, deviation 1
     assert scaled[:, 1].tolist() == [[0] * 4] * 3
     with pytest.raises(DataError, match="no training windows"):
-        standardised(x, np.zeros(3, dtype=bool))
+        standardise(x, np.zeros(3, dtype=bool))
 
 
 def test_test_windows_do_not_change_what_training_sees() -> None:

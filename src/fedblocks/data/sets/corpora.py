@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, AtMost, Help
 from fedblocks.data.options import Buckets, Seed, SequenceSteps, Unit, Words, checked
-from fedblocks.data.sets.divided import DividedPool, kept
+from fedblocks.data.sets.divided import DividedPool, cached_pool
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.leaf_text import STEPS, units
 from fedblocks.data.sets.text import Corpus, Texts, choose_users
@@ -82,7 +82,7 @@ def reddit_2006(
         return corpus.pool(corpus.vocabulary(words, buckets), steps)
 
     chosen = {"users": users, "least": least, "split": list(split), "seed": seed}
-    return kept(REDDIT, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
+    return cached_pool(REDDIT, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
 
 
 @checked
@@ -117,7 +117,8 @@ def shakespeare_roles(
         return corpus.pool(corpus.vocabulary(words, buckets), length)
 
     chosen = {"unit": unit, "users": users, "least": least, "split": list(split), "seed": seed}
-    return kept(SHAKESPEARE, make, {**chosen, "words": words, "buckets": buckets, "steps": length})
+    numbers = {"words": words, "buckets": buckets, "steps": length}
+    return cached_pool(SHAKESPEARE, make, {**chosen, **numbers})
 
 
 def corpus_of(

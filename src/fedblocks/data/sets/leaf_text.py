@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.data.options import Buckets, Seed, Unit, Words, checked
-from fedblocks.data.sets.divided import DividedPool, kept
+from fedblocks.data.sets.divided import DividedPool, cached_pool
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import words_of
@@ -60,7 +60,7 @@ def reddit(
         return corpus.pool(corpus.vocabulary(words, buckets), steps)
 
     chosen = {"users": users, "validation": validation, "seed": seed}
-    return kept(REDDIT, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
+    return cached_pool(REDDIT, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
 
 
 @checked
@@ -99,7 +99,8 @@ def shakespeare(
         return corpus.pool(corpus.vocabulary(words, buckets), length)
 
     chosen = {"unit": unit, "users": users, "validation": validation, "seed": seed}
-    return kept(SHAKESPEARE, make, {**chosen, "words": words, "buckets": buckets, "steps": length})
+    numbers = {"words": words, "buckets": buckets, "steps": length}
+    return cached_pool(SHAKESPEARE, make, {**chosen, **numbers})
 
 
 def units(texts: Sequence[str], unit: str) -> Texts:

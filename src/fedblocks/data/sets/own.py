@@ -112,7 +112,7 @@ def csv_table(
         if empty is not None:
             message = f'there is no value in column "{column}", line {empty} of {path}'
             raise DataError(message, "fill it, or remove the line")
-    y, classes = numbered([line[at[label]] for line in lines])
+    y, classes = number_labels([line[at[label]] for line in lines])
     users = np.array([line[at[user]] for line in lines]) if user in names else None
     about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
     inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
@@ -156,7 +156,7 @@ def number(field: str, column: str, path: str, row: int) -> float:
         ) from error
 
 
-def numbered(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
+def number_labels(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Labels as they are if they are whole numbers, else their place among the words,
     and the words.
     """

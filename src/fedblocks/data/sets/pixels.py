@@ -39,13 +39,13 @@ def pool_of(
     about = {**about, "part": part, "train_rows": {"all": train, "train": count, "test": 0}[part]}
     coarse = arrays["coarse"][rows].astype(np.int64) if "coarse" in arrays else None
     users = np.array(arrays["user"][rows]) if "user" in arrays else None
-    x = normalised(arrays["x"], mean, std, rows)
+    x = normalise(arrays["x"], mean, std, rows)
     return DataPool(
         x, labels_of(arrays["y"], rows), classes, users=users, coarse=coarse, about=about
     )
 
 
-def normalised(
+def normalise(
     pixels: npt.NDArray[Any], mean: Sequence[float], std: Sequence[float], rows: slice
 ) -> Tensor:
     """(pixels / 255 - mean) / std for each channel; pixels are [rows, channels, height, width]."""

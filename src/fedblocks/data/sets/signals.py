@@ -108,7 +108,7 @@ def parts_by_recording(cut: Windows, split: Fractions, seed: int) -> Ints:
     return part[inverse]
 
 
-def standardised(x: Signal, training: npt.NDArray[np.bool_]) -> Signal:
+def standardise(x: Signal, training: npt.NDArray[np.bool_]) -> Signal:
     """Every channel with mean 0 and deviation 1, as measured on the training windows only."""
     if not training.any():
         raise DataError(
@@ -147,7 +147,7 @@ def window_pool(
         "split_seed": seed,
     }
     return DividedPool(
-        x=torch.from_numpy(standardised(cut.x, part == TRAIN)),
+        x=torch.from_numpy(standardise(cut.x, part == TRAIN)),
         y=torch.from_numpy(cut.label),
         classes=len(recordings.activities),
         users=np.array([f"user-{user:02d}" for user in cut.user.tolist()]),

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.data.options import Buckets, Seed, SequenceSteps, Words, checked
-from fedblocks.data.sets.divided import DividedPool, kept
+from fedblocks.data.sets.divided import DividedPool, cached_pool
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import Vocabulary
@@ -68,7 +68,7 @@ def stackoverflow(
         return corpus.pool(vocabulary_for(local, corpus, words, buckets), steps, most=1)
 
     chosen = {"users": users, "most_train": most_train, "validation": validation, "seed": seed}
-    return kept(FILES, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
+    return cached_pool(FILES, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
 
 
 def read_corpus(

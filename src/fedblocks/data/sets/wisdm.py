@@ -14,11 +14,11 @@ import torch
 from fedblocks.core.errors import DataError
 from fedblocks.data.options import Overlap, Seed, Shares, Stretch, WindowSteps, checked
 from fedblocks.data.rows import Ints, Rows
-from fedblocks.data.sets.cache import Arrays, decoded
+from fedblocks.data.sets.cache import Arrays, cached_arrays
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.divided import TRAIN, DividedPool
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
-from fedblocks.data.sets.har import STRETCH, compact, kept_recordings
+from fedblocks.data.sets.har import STRETCH, cached_recordings, compact
 from fedblocks.data.sets.signals import Recordings, window_pool
 from fedblocks.data.splits import Fractions, cut_parts
 
@@ -67,7 +67,7 @@ Record = tuple[int, int, int, float, float, float]  # person, activity, time, ac
 
 def wisdm_recordings() -> Recordings:
     """WISDM v1.1: acceleration [m/s^2] at 20 Hz of 36 people with a phone in the front pocket."""
-    return kept_recordings(FILES, read_raw, ACTIVITIES, HZ, "wisdm")
+    return cached_recordings(FILES, read_raw, ACTIVITIES, HZ, "wisdm")
 
 
 def wisdm(
@@ -113,14 +113,14 @@ def good_records(text: str, spoilt: Iterator[int]) -> Iterator[Record]:
         fields = piece.strip().rstrip(",").split(",")
         if fields == [""]:
             continue
-        record = parsed(fields)
+        record = parse_record(fields)
         if record is None:
             next(spoilt)
         else:
             yield record
 
 
-def parsed(fields: list[str]) -> Record | None:
+def parse_record(fields: list[str]) -> Record | None:
     """A record out of its six fields, or nothing."""
     try:
         person, activity, time, *values = fields
@@ -138,22 +138,27 @@ def wisdm_features(
     """43 features of stretches of 10 s by person; of each activity the first rows
     train, the last test.
     """
-    arrays = kept_features()
+    arrays = cached_features()
     user = arrays["user"].astype(np.int64)
     label = arrays["label"].astype(np.int64)
     part = parts_in_order(user, label, split)
     names = [f"user-{person:02d}" for person in user.tolist()]
     about = {"name": "wisdm_features", "activities": list(ACTIVITIES), "split": list(split)}
-    x = torch.from_numpy(filled(np.array(arrays["F"]), part == TRAIN))
+    x = torch.from_numpy(fill_and_scale(np.array(arrays["F"]), part == TRAIN))
     return DividedPool(
         x, torch.from_numpy(label), len(ACTIVITIES), users=np.array(names), about=about, part=part
     )
 
 
-def kept_features() -> Arrays:
+def cached_features() -> Arrays:
     """The arrays of the compact file."""
-    names = ("F", "user", "label")
-    return decoded(FEATURES, lambda local: {name: compact(local, *names)[name] for name in names})
+
+    def read(local: LocalFiles) -> Arrays:
+        names = ("F", "user", "label")
+        arrays = compact(local, *names)
+        return {name: arrays[name] for name in names}
+
+    return cached_arrays(FEATURES, read)
 
 
 def parts_in_order(user: Ints, label: Ints, split: Fractions) -> Ints:
@@ -166,7 +171,7 @@ def parts_in_order(user: Ints, label: Ints, split: Fractions) -> Ints:
     return part
 
 
-def filled(
+def fill_and_scale(
     features: npt.NDArray[np.float32], training: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.float32]:
     """Features with mean 0 and deviation 1 on the training rows; a missing one is 0,

@@ -120,7 +120,7 @@ def alike_in_all_parts(
 ) -> Federation:
     """Divide the training rows, and validation and test rows by the same shares of every class."""
     labels = labels_of(pool)
-    official, test = (thinned(labels, rows, fraction, seed) for rows in official_parts(pool))
+    official, test = (thin(labels, rows, fraction, seed) for rows in official_parts(pool))
     train, validation = hold_out_alike(labels, official, seed)
     first = partition(labels[train])
     others = [alike(first, labels[train], labels[rows], seed).rows for rows in (validation, test)]
@@ -131,7 +131,7 @@ def alike_in_all_parts(
     return federation if fraction == 1 else federation.compact()
 
 
-def thinned(labels: Ints, rows: Ints, fraction: float, seed: int) -> Ints:
+def thin(labels: Ints, rows: Ints, fraction: float, seed: int) -> Ints:
     """A random share of the rows of every class, in their order."""
     if fraction == 1:
         return rows

@@ -35,7 +35,7 @@ def state_of(loaded: Loaded, device: torch.device | str) -> State:
     return State(loaded.round, _on(loaded.shared["server"], device), memory, private)
 
 
-def settled(state: State) -> State:
+def settle(state: State) -> State:
     """The server's numbers in memory of their own, laid out as a checkpoint would bring them back.
 
     Sums over tensors with other strides can differ in the last bit; so a resumed run and an
