@@ -10,7 +10,8 @@ import tomli_w
 
 from fedblocks.core.errors import UserError
 from fedblocks.runs.grids import tune as module
-from fedblocks.runs.grids.tune import OneOf, Range, Trial, parse_space, tune
+from fedblocks.runs.grids.space import OneOf, Range, parse_space
+from fedblocks.runs.grids.tune import Trial, tune
 from fedblocks.runs.result import load_run
 from fedblocks.runs.storage.folder import RunFolder
 

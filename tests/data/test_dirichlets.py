@@ -14,8 +14,8 @@ from fedblocks.data.dirichlets import (
     dirichlet_labels,
     draw_counts,
     label_clusters,
-    pachinko,
 )
+from fedblocks.data.pachinko import pachinko
 from fedblocks.data.partition import Partition, share_out
 
 BALANCED = np.tile(np.arange(10), 600)  # 6,000 rows, 600 of each class

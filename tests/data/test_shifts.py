@@ -13,7 +13,7 @@ import torch
 
 from fedblocks.core.errors import DataError
 from fedblocks.data import IGNORE, Federation, Rows, digits, hidden_groups, joint_pool, markov
-from fedblocks.data.images import bilinear, rotated
+from fedblocks.data.images import bilinear, rotate_images
 from fedblocks.data.partitions import iid
 from fedblocks.data.shifts import (
     SHIFTS,
@@ -83,8 +83,8 @@ def test_bilinear_rotation_agrees_with_quarter_turns_and_turns_back() -> None:
     assert torch.allclose(bilinear(x, -90.0), torch.rot90(x, 3, (-2, -1)), atol=1e-4)
     down, across = torch.arange(21.0)[:, None] - 9, torch.arange(21.0) - 11
     smooth = torch.exp(-(down**2 + across**2) / 20)[None, None]  # a blob beside the centre
-    assert torch.allclose(rotated(rotated(smooth, 30), -30), smooth, atol=0.05)
-    assert not torch.allclose(rotated(smooth, 30), smooth, atol=0.1)
+    assert torch.allclose(rotate_images(rotate_images(smooth, 30), -30), smooth, atol=0.05)
+    assert not torch.allclose(rotate_images(smooth, 30), smooth, atol=0.1)
 
 
 def test_bilinear_rotation_keeps_the_shape_of_things_in_wide_images() -> None:

@@ -203,7 +203,7 @@ def test_a_data_set_alone_has_the_rows_that_it_has_beside_others() -> None:
     assert both.about["shapes"] == {"cifar10": [3, 1, 1], "stl10": [3, 2, 2]}
     for client in range(9):
         assert torch.equal(alone.x[alone.train[client]], both.x[both.train[9 + client]])
-    with pytest.raises(DataError, match='this test-bed has no data set "stl"'):
+    with pytest.raises(DataError, match=r'sets = \["stl"\]: must be a list of "cifar10" or'):
         unlike.modfl_photographs(("stl",))
 
 

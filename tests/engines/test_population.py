@@ -13,7 +13,7 @@ from fedblocks.core.state import State
 from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.runs.storage import checkpoint, shards
-from fedblocks.runs.storage.states import client_trees, settled, shared_tree, state_of
+from fedblocks.runs.storage.states import client_trees, settle, shared_tree, state_of
 from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import state_leaves
 
@@ -98,7 +98,7 @@ def test_rounds_of_packed_clients_end_where_those_of_others_end(name, monkeypatc
         setting = EXAMPLES[name]().setting()
         state = setting.start()
         for cohort in ([0, 2], [1, 2], [0, 3]):
-            state = settled(run_round(setting, state, cohort, Sequential())[0])
+            state = settle(run_round(setting, state, cohort, Sequential())[0])
         return state
 
     plain = last()

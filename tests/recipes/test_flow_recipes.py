@@ -21,6 +21,7 @@ from fedblocks.recipes.measures import measure
 from fedblocks.runs.run import run
 
 WORDS, BUCKETS = 15, 5
+WIDTHS = {"embedding": 8, "hidden": 12, "projection": 8}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def texts() -> Federation:
 
 
 def setting(texts: Federation, name: str, buckets: int | None = None, **options: Any) -> Experiment:
-    net = next_word((6,), texts.classes, 8, 12, 8, buckets=buckets)
+    net = next_word((6,), texts.classes, **WIDTHS, buckets=buckets)
     return Experiment.of(METHODS[name](net, lr=0.3, batch_size=4, **options), texts, 0)
 
 
@@ -92,7 +93,7 @@ def test_fedrecon_reconstructs_the_table_of_unknown_words_only(texts: Federation
 def test_an_embedding_in_two_tables_reads_as_one(texts: Federation) -> None:
     import torch
 
-    one, two = (next_word((6,), texts.classes, 8, 12, 8, buckets=b) for b in (None, BUCKETS))
+    one, two = (next_word((6,), texts.classes, **WIDTHS, buckets=b) for b in (None, BUCKETS))
     split = two.init(0)
     whole = torch.cat([split.pop("embedding.words.weight"), split.pop("embedding.oov.weight")])
     x = texts.x[:20]

@@ -11,7 +11,7 @@ from fedblocks.config.model import Config
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.data.pools import DataPool
 from fedblocks.data.testbeds.fedem import fedem_cifar10
-from fedblocks.data.testbeds.pfedmb import pfedmb_pairs, thinned
+from fedblocks.data.testbeds.pfedmb import pfedmb_pairs, thin
 from fedblocks.recipes.recipe import merge_tables
 from fedblocks.runs.federations import federation_of
 
@@ -83,7 +83,7 @@ def test_a_fraction_keeps_the_shares_of_the_classes_and_drops_the_other_rows() -
     )
     # 80 of a class, a quarter, 4 for validation, two halves
     assert quarter.train.sizes.tolist() == [16, 16, 16, 16]
-    rows = thinned(y.numpy(), np.arange(400), 0.1, seed=0)
+    rows = thin(y.numpy(), np.arange(400), 0.1, seed=0)
     assert np.bincount(y.numpy()[rows]).tolist() == [10, 10, 10, 10] and (np.diff(rows) > 0).all()
-    with pytest.raises(DataError, match="fraction is 0"):
-        thinned(y.numpy(), np.arange(400), 0.0, seed=0)
+    with pytest.raises(DataError, match=r"fraction = 0\.0: must be above 0"):
+        pfedmb_pairs(pool, fraction=0.0)

@@ -19,7 +19,8 @@ from hypothesis import given
 
 from fedblocks.core.errors import CheckpointError, RunFolderError
 from fedblocks.runs.storage import checkpoint
-from fedblocks.runs.storage.checkpoint import load, load_round, pack, save, unpack
+from fedblocks.runs.storage.checkpoint import load, load_round, save
+from fedblocks.runs.storage.trees import pack, unpack
 
 REAL = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 DTYPES = [*REAL, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]

@@ -21,7 +21,8 @@ from fedblocks.core.schedules import Milestones
 from fedblocks.data import Federation
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS, lenet
-from fedblocks.runs.build import device_of, prepare
+from fedblocks.runs.build import prepare
+from fedblocks.runs.hardware import device_of
 
 Table = dict[str, Any]
 

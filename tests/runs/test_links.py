@@ -11,7 +11,7 @@ import pytest
 from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.folder import RunFolder, write_atomically
-from fedblocks.runs.storage.record import RunStore
+from fedblocks.runs.storage.store import RunStore
 
 CONFIG: dict[str, Any] = {"seed": 3}
 

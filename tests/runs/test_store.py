@@ -21,11 +21,11 @@ from fedblocks.runs.storage.record import (
     Note,
     RefusalRow,
     RoundRecord,
-    RunStore,
     Snapshot,
     Traffic,
-    summarise,
 )
+from fedblocks.runs.storage.store import RunStore
+from fedblocks.runs.storage.summary import summarise
 
 TIMELESS = {
     "rounds": "round, clients, bytes_down, bytes_up",
@@ -260,7 +260,7 @@ def test_meta_values_are_replaced(store):
 READER = """
 import sys, time
 from pathlib import Path
-from fedblocks.runs.storage.record import RunStore
+from fedblocks.runs.storage.store import RunStore
 store = RunStore(Path(sys.argv[1]))
 print("ready", flush=True)
 checked = 0

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 from torch import Tensor
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.partition import Partition, listed
-from fedblocks.data.rows import Ints
+from fedblocks.data.arrays import Inputs, as_inputs, as_targets
+from fedblocks.data.partition import Partition, partition_from_lists
+from fedblocks.data.rows import Ints, same_length
+from fedblocks.data.splits import Fractions, Parts, split_rows, split_rows_stratified
 
 # the row numbers of each client, by name or in turn
 Listed = Sequence[npt.ArrayLike] | Mapping[str, npt.ArrayLike]
@@ -26,11 +29,38 @@ def rows_of(values: Any) -> int:
 def partition_of(partition: How, y: Tensor) -> Partition:
     """The partition of this pool; it must not name rows that the pool does not have."""
     clients = partition(y.numpy()) if callable(partition) else partition
-    division = clients if isinstance(clients, Partition) else listed(clients)
+    division = clients if isinstance(clients, Partition) else partition_from_lists(clients)
     if len(division.rows.index) and int(division.rows.index.max()) >= len(y):
         message = f"the partition names row {division.rows.index.max()}, the pool has {len(y)} rows"
         raise DataError(message, "make the partition from the labels of this pool")
     return division
+
+
+@dataclass(frozen=True, eq=False)
+class Divided:
+    """A pool, and who trains, validates and tests on which of its rows."""
+
+    x: Tensor
+    y: Tensor
+    parts: Parts
+    names: Sequence[str]
+    recipe: dict[str, Any]
+
+
+def divide(
+    x: Inputs, y: Inputs, partition: How, split: Fractions, seed: int, stratified: bool
+) -> Divided:
+    """Divide a pool over clients, and each client's rows into train, validation and test."""
+    inputs, targets = as_inputs(x), as_targets(y)
+    same_length(x=len(inputs), y=len(targets))
+    division = partition_of(partition, targets)
+    if stratified:
+        parts = split_rows_stratified(division.rows, targets.numpy(), split, seed)
+    else:
+        parts = split_rows(division.rows, split, seed)
+    how_split = {"split": list(split), "split_seed": seed, "stratified": stratified}
+    recipe = {**recipe_of(division), **how_split}
+    return Divided(inputs, targets, parts, division.names, recipe)
 
 
 def recipe_of(partition: Partition) -> dict[str, Any]:
@@ -40,4 +70,6 @@ def recipe_of(partition: Partition) -> dict[str, Any]:
 
 def count_classes(y: Tensor, classes: int | None) -> int:
     """The number of classes as given, or from the largest label."""
-    return classes if classes is not None else int(y.max()) + 1 if len(y) else 1
+    if classes is not None:
+        return classes
+    return int(y.max()) + 1 if len(y) else 1

@@ -7,23 +7,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError
-from fedblocks.core.random import generator
 from fedblocks.data import checks, overview
-from fedblocks.data.arrays import Inputs, MapDataset, as_inputs, as_targets, stack_dataset
-from fedblocks.data.dividing import How, count_classes, partition_of, recipe_of, rows_of
+from fedblocks.data.arrays import Inputs, MapDataset, as_targets, stack_dataset
+from fedblocks.data.dividing import How, count_classes, divide, partition_of, recipe_of, rows_of
 from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
-from fedblocks.data.partition import names_arrays, names_from, names_header
 from fedblocks.data.partitions import by_user
 from fedblocks.data.pools import DataPool
-from fedblocks.data.rows import Ints, Numbered, Rows, read_only, same_length, take_names
-from fedblocks.data.splits import Fractions, split_rows, split_rows_stratified
-from fedblocks.data.storage import content_hash, read_arrays, read_npz, verify, write_npz
+from fedblocks.data.rows import Ints, Numbered, Rows, read_only, same_length
+from fedblocks.data.saved import hash_of, read_federation, write_federation
+from fedblocks.data.splits import Fractions
+from fedblocks.data.storage import read_columns, verify
+from fedblocks.data.subsets import drop_unheld, hold_out, take_clients
 from fedblocks.data.summary import IGNORE
 
 __all__ = ["IGNORE", "Federation", "Parts", "Rows"]
@@ -73,6 +72,7 @@ class Federation:
         x: Inputs,
         y: Inputs,
         partition: How,
+        *,
         split: Fractions = (0.7, 0.1, 0.2),
         seed: int = 0,
         stratified: bool = False,
@@ -82,31 +82,15 @@ class Federation:
         allow_empty: bool = False,
     ) -> Federation:
         """Divide a pool over clients, and each client's rows into train, validation and test."""
-        inputs, targets = as_inputs(x), as_targets(y)
-        same_length(x=len(inputs), y=len(targets))
-        division = partition_of(partition, targets)
-        if stratified:
-            train, validation, test = split_rows_stratified(
-                division.rows, targets.numpy(), split, seed
-            )
-        else:
-            train, validation, test = split_rows(division.rows, split, seed)
-        recipe = {
-            **recipe_of(division),
-            "split": list(split),
-            "split_seed": seed,
-            "stratified": stratified,
-        }
+        pool = divide(x, y, partition, split, seed, stratified)
         federation = cls(
-            x=inputs,
-            y=targets,
-            train=train,
-            validation=validation,
-            test=test,
-            classes=count_classes(targets, classes),
-            names=division.names,
+            pool.x,
+            pool.y,
+            *pool.parts,
+            classes=count_classes(pool.y, classes),
+            names=pool.names,
             tags=tags or {},
-            about={**(about or {}), **recipe},
+            about={**(about or {}), **pool.recipe},
         )
         return federation.check(allow_empty)
 
@@ -134,9 +118,8 @@ class Federation:
         """
         from fedblocks.data.sets.own import csv_table  # data sets stand on federations
 
-        return cls.from_pool(
-            csv_table(str(path), label, user, tuple(columns)), partition, user, **options
-        )
+        pool = csv_table(str(path), label, user, tuple(columns))
+        return cls.from_pool(pool, partition, user, **options)
 
     @classmethod
     def from_folder(
@@ -149,24 +132,22 @@ class Federation:
         """
         from fedblocks.data.sets.own import image_folder
 
-        return cls.from_pool(
-            image_folder(str(path), side), partition, "USER/CLASS folders", **options
-        )
+        pool = image_folder(str(path), side)
+        return cls.from_pool(pool, partition, "USER/CLASS folders", **options)
 
     @classmethod
     def from_pool(
         cls, pool: DataPool, partition: How | None, user: str, **options: Any
     ) -> Federation:
         """The rows of a pool, by its users unless a partition is given."""
-        if partition is None and pool.users is None:
-            fix = (
-                "give a partition, e.g. partition=lambda y: fedblocks.partitions.iid(y, clients=10)"
-            )
-            raise DataError(f"nothing says whose each row is: there is no {user}", fix)
-        how = partition if partition is not None else by_user(pool.users)  # type: ignore[arg-type]
-        return cls.from_arrays(
-            pool.x, pool.y, how, **{"classes": pool.classes, "about": pool.about, **options}
-        )
+        if partition is None:
+            if pool.users is None:
+                example = "partition=lambda y: fedblocks.partitions.iid(y, clients=10)"
+                message = f"nothing says whose each row is: there is no {user}"
+                raise DataError(message, f"give a partition, e.g. {example}")
+            partition = by_user(pool.users)
+        known = {"classes": pool.classes, "about": pool.about}
+        return cls.from_arrays(pool.x, pool.y, partition, **{**known, **options})
 
     @classmethod
     def from_npz(
@@ -181,17 +162,10 @@ class Federation:
         """Arrays of an npz file, by user id unless a partition is given; options as for
         from_arrays.
         """
-        arrays = read_arrays(path)
-        for name in (x, y, user) if partition is None else (x, y):
-            if name not in arrays:
-                fix = (
-                    f"it holds {', '.join(sorted(arrays))}: name the columns, or give a "
-                    f"partition instead of a user"
-                )
-                raise DataError(f"{path} has no array {name}", fix)
         if partition is None:
-            return cls.from_users(arrays[x], arrays[y], arrays[user], **options)
-        return cls.from_arrays(arrays[x], arrays[y], partition, **options)
+            return cls.from_users(*read_columns(path, (x, y, user)), **options)
+        inputs, labels = read_columns(path, (x, y))
+        return cls.from_arrays(inputs, labels, partition, **options)
 
     @classmethod
     def from_torch(cls, dataset: MapDataset, partition: How, **options: Any) -> Federation:
@@ -209,9 +183,8 @@ class Federation:
         """Clients that bring their own arrays for each part."""
         joined = join_parts(clients, names if len(names) else Numbered.up_to(len(clients)))
         about = {"made_from": "each client's own arrays"}
-        return cls.from_joined(joined, count_classes(joined.y, classes), names, about).check(
-            allow_empty
-        )
+        federation = cls.from_joined(joined, count_classes(joined.y, classes), names, about)
+        return federation.check(allow_empty)
 
     @classmethod
     def from_pools(
@@ -219,6 +192,7 @@ class Federation:
         train: Pair,
         test: Pair,
         partition: How,
+        *,
         validation: Pair | None = None,
         seed: int = 0,
         classes: int | None = None,
@@ -230,27 +204,21 @@ class Federation:
         division = partition_of(partition, as_targets(train[1]))
         joined = join_pools(division, train, validation, test, seed)
         about = {**recipe_of(division), "pools_seed": seed}
-        return cls.from_joined(
-            joined, count_classes(joined.y, classes), division.names, about
-        ).check(allow_empty)
+        number = count_classes(joined.y, classes)
+        return cls.from_joined(joined, number, division.names, about).check(allow_empty)
 
     @classmethod
     def from_joined(
         cls, joined: Joined, classes: int, names: Sequence[str], about: dict[str, Any]
     ) -> Federation:
         """A federation over a pool that was put together from several."""
-        train, validation, test = joined.rows
-        return cls(joined.x, joined.y, train, validation, test, classes, names, {}, about)
+        return cls(joined.x, joined.y, *joined.rows, classes, names, {}, about)
 
     def hash(self) -> str:
         """SHA-256 of inputs, labels and split: what training sees, not names, tags or
         the recipe.
         """
-        rows = {
-            f"{p}_{k}": getattr(r, k) for p, r in self.parts.items() for k in ("index", "offsets")
-        }
-        classes = np.array(self.classes, np.int64)
-        return content_hash(x=self.x.cpu().numpy(), y=self.y.cpu().numpy(), classes=classes, **rows)
+        return hash_of(self)
 
     def check(self, allow_empty: bool = False) -> Federation:
         """This federation, or DataError with the clients whose data cannot be used."""
@@ -279,72 +247,26 @@ class Federation:
         """Only these clients, in this order, under their own names; the pool is shared,
         not copied.
         """
-        chosen = np.asarray(clients, dtype=np.int64)
-        if len(chosen) and (chosen.min() < 0 or chosen.max() >= self.clients):
-            raise DataError(
-                f"clients {chosen.min()}..{chosen.max()}", f"choose from 0..{self.clients - 1}"
-            )
-        rows: dict[str, Any] = {part: rows.take(chosen) for part, rows in self.parts.items()}
-        tags = {name: tag[chosen] for name, tag in self.tags.items()}
-        return replace(self, **rows, names=take_names(self.names, chosen), tags=tags)
+        return take_clients(self, clients)
 
     def hold_out(self, fraction: float, seed: int = 0) -> tuple[Federation, Federation]:
         """Clients that take part, and unseen ones that are kept for a test at the end."""
-        unseen = round(fraction * self.clients)
-        if not 0 < unseen < self.clients:
-            raise DataError(
-                f"holding out {fraction} of {self.clients} clients",
-                "leave at least one on each side",
-            )
-        order = generator(seed, "hold_out").permutation(self.clients)
-        return self.subset(np.sort(order[unseen:])), self.subset(np.sort(order[:unseen]))
+        return hold_out(self, fraction, seed)
 
     def compact(self) -> Federation:
         """The same clients over a pool without the rows that nobody holds, as before
         saving a subset.
         """
-        used, index = np.unique(
-            np.concatenate([rows.index for rows in self.parts.values()]), return_inverse=True
-        )
-        pieces = np.split(index, np.cumsum([len(rows.index) for rows in self.parts.values()])[:-1])
-        rows: dict[str, Any] = {
-            part: rows.renumber(piece) for (part, rows), piece in zip(self.parts.items(), pieces)
-        }
-        kept = torch.from_numpy(used).to(self.x.device)
-        return replace(self, x=self.x[kept], y=self.y[kept], **rows)
+        return drop_unheld(self)
 
     def save(self, path: str | Path) -> None:
         """One npz file with a JSON header; no code runs when it is loaded."""
-        rows = {
-            f"{p}_{k}": getattr(r, k) for p, r in self.parts.items() for k in ("index", "offsets")
-        }
-        tags = {f"tag_{name}": tag for name, tag in self.tags.items()}
-        pool = {"x": self.x.cpu().numpy(), "y": self.y.cpu().numpy()}
-        header = {
-            "classes": self.classes,
-            "about": self.about,
-            "hash": self.hash(),
-            **names_header(self.names),
-        }
-        write_npz(path, "Federation", header, {**pool, **rows, **tags, **names_arrays(self.names)})
+        write_federation(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Federation:
         """Read a saved federation; a damaged file is refused."""
-        header, arrays = read_npz(path, "Federation")
-        train, validation, test = (
-            Rows(arrays[f"{part}_index"], arrays[f"{part}_offsets"])
-            for part in ("train", "validation", "test")
-        )
-        tags = {
-            name.removeprefix("tag_"): tag
-            for name, tag in arrays.items()
-            if name.startswith("tag_")
-        }
-        x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"])
-        names = names_from(header, arrays)
-        federation = cls(
-            x, y, train, validation, test, header["classes"], names, tags, header["about"]
-        )
+        header, fields = read_federation(path)
+        federation = cls(**fields)
         verify(path, header, federation.hash())
         return federation

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedblocks.core.errors import DataError
 
 
-def rotated(images: Tensor, degrees: float) -> Tensor:
+def rotate_images(images: Tensor, degrees: float) -> Tensor:
     """Images [rows, channels, height, width] turned counter-clockwise about their
     centre; corners become 0.
     """

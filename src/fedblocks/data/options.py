@@ -1,11 +1,36 @@
-"""Options that several data sets, partitions and test-beds have in common."""
+"""Options that several data sets, partitions and test-beds have in common, and their check."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Literal, ParamSpec, TypeVar
 
+from fedblocks.core import checks
+from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, AtMost, Below, Help, Positive
 from fedblocks.data.splits import Fractions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """A function on data that refuses wrong values of the options that its signature describes.
+
+    A DataError: a client tells the server no more of it than that its data cannot be used.
+    """
+    careful = checks.checked(function)
+
+    @wraps(function)
+    def on_data(*args: P.args, **named: P.kwargs) -> T:
+        try:
+            return careful(*args, **named)
+        except checks.OptionError as error:
+            raise DataError(error.message, error.fix) from error
+
+    return on_data
+
 
 Seed = Annotated[int, AtLeast(0), Help("of what is drawn at random")]
 Shares = Annotated[Fractions, AtLeast(0), AtMost(1), Help("shares that train, validate and test")]

@@ -82,7 +82,7 @@ class Partition:
 PartitionFunction = Callable[..., Partition]
 
 
-def listed(clients: Any) -> Partition:
+def partition_from_lists(clients: Any) -> Partition:
     """A partition from the row numbers of each client: a list of lists or arrays, or a
     mapping by name.
     """

@@ -15,10 +15,10 @@ from fedblocks.data.dirichlets import (
     dirichlet_clients,
     dirichlet_labels,
     label_clusters,
-    pachinko,
     until_large_enough,
 )
-from fedblocks.data.options import ClassesEach, High, Low, MinSize, Tries
+from fedblocks.data.options import ClassesEach, Clients, High, Low, MinSize, Tries, checked
+from fedblocks.data.pachinko import pachinko
 from fedblocks.data.partition import (
     Labels,
     Partition,
@@ -28,7 +28,6 @@ from fedblocks.data.partition import (
     cut_all,
     deal,
     one_label_per_row,
-    positive,
     rows_of_classes,
 )
 from fedblocks.data.rows import Floats, Ints, Rows, starts
@@ -36,27 +35,26 @@ from fedblocks.data.rows import Floats, Ints, Rows, starts
 
 def enough(rows: int, clients: int, per_client: int = 1) -> None:
     """Refuse more clients than there are rows for."""
-    positive(clients=clients, per_client=per_client)
     if clients * per_client > rows:
-        raise DataError(
-            f"{clients} clients x {per_client} need more than {rows} rows", "use fewer clients"
-        )
+        message = f"{clients} clients x {per_client} need more than {rows} rows"
+        raise DataError(message, "use fewer clients")
 
 
-def iid(labels: Labels, clients: int, seed: int = 0) -> Partition:
+@checked
+def iid(labels: Labels, clients: Clients, seed: int = 0) -> Partition:
     """Shuffle all rows and divide them evenly."""
     rows = len(as_labels(labels))
     enough(rows, clients)
     order = generator(seed, "iid").permutation(rows)
     sizes = rows // clients + (np.arange(clients) < rows % clients)
-    return Partition(
-        Rows(order, starts(sizes)), {"partition": "iid", "clients": clients, "seed": seed}
-    )
+    recipe = {"partition": "iid", "clients": clients, "seed": seed}
+    return Partition(Rows(order, starts(sizes)), recipe)
 
 
+@checked
 def shards(
     labels: Labels,
-    clients: int,
+    clients: Clients,
     per_client: Annotated[int, AtLeast(1), Help("shards of each client", usual="2")] = 2,
     seed: int = 0,
 ) -> Partition:
@@ -71,14 +69,14 @@ def shards(
     pieces = np.array_split(ordered, clients * per_client)
     hands = rng.permutation(len(pieces)).reshape(clients, per_client)
     rows = Rows.of([np.concatenate([pieces[shard] for shard in hand]) for hand in hands])
-    return Partition(
-        rows, {"partition": "shards", "clients": clients, "per_client": per_client, "seed": seed}
-    )
+    recipe = {"partition": "shards", "clients": clients, "per_client": per_client, "seed": seed}
+    return Partition(rows, recipe)
 
 
+@checked
 def quantity(
     labels: Labels,
-    clients: int,
+    clients: Clients,
     alpha: Annotated[
         float,
         Positive(),
@@ -91,12 +89,10 @@ def quantity(
     """Client sizes from one Dirichlet draw; labels are alike everywhere."""
     rows = len(as_labels(labels))
     enough(rows, clients, max(min_size, 1))
-    positive(alpha=alpha, tries=tries)
     rng = generator(seed, "quantity")
     order = rng.permutation(rows)
-    counts = until_large_enough(
-        lambda: cut(rng.dirichlet(np.full(clients, alpha)), rows)[None], min_size, tries
-    )
+    draw = lambda: cut(rng.dirichlet(np.full(clients, alpha)), rows)[None]  # [1, clients]
+    counts = until_large_enough(draw, min_size, tries)
     recipe = {
         "partition": "quantity",
         "clients": clients,
@@ -107,9 +103,10 @@ def quantity(
     return Partition(deal([order], counts), recipe)
 
 
+@checked
 def quantity_power(
     labels: Labels,
-    clients: int,
+    clients: Clients,
     exponent: Annotated[
         float, Positive(), Help("how fast sizes fall: larger is more unequal", usual="1")
     ] = 1.0,
@@ -121,7 +118,6 @@ def quantity_power(
     """
     rows = len(as_labels(labels))
     enough(rows, clients, max(min_size, 1))
-    positive(exponent=exponent)
     rng = generator(seed, "quantity_power")
     weights = rng.permutation(np.arange(1, clients + 1) ** -float(exponent))
     counts = min_size + cut(weights / weights.sum(), rows - clients * min_size)
@@ -142,9 +138,10 @@ def by_user(users: npt.ArrayLike) -> Partition:
     return Partition(Rows.by_owner(owner, len(names)), recipe, tuple(str(name) for name in names))
 
 
+@checked
 def classes(
     labels: Labels,
-    clients: int,
+    clients: Clients,
     per_client: ClassesEach = 2,
     seed: int = 0,
 ) -> Partition:
@@ -168,11 +165,9 @@ def balanced_holders(rng: np.random.Generator, clients: int, classes: int, per_c
     """Which client holds which class: `per_client` each, and all classes equally often,
     or some once more.
     """
-    positive(clients=clients, per_client=per_client)
     if per_client > classes:
-        raise DataError(
-            f"{per_client} classes per client, but there are {classes}", "lower per_client"
-        )
+        message = f"{per_client} classes per client, but there are {classes}"
+        raise DataError(message, "lower per_client")
     base, more = divmod(clients * per_client, classes)
     # holders still to be found for each class
     left = base + (rng.permutation(classes) < more).astype(np.int64)
@@ -187,9 +182,10 @@ def balanced_holders(rng: np.random.Generator, clients: int, classes: int, per_c
     return holders
 
 
+@checked
 def classes_unequal(
     labels: Labels,
-    clients: int,
+    clients: Clients,
     per_client: ClassesEach = 20,
     low: Low = 0.3,
     high: High = 0.7,
@@ -199,19 +195,15 @@ def classes_unequal(
     weights from U(low, high).
     """
     values = one_label_per_row(labels)
-    positive(clients=clients, per_client=per_client, low=low, high=high)
     rng = generator(seed, "classes_unequal")
     pools = rows_of_classes(values, rng)
     if per_client > len(pools) or low > high:
-        raise DataError(
-            f"{per_client} of {len(pools)} classes, weights {low} to {high}",
-            "lower per_client or low",
-        )
+        message = f"{per_client} of {len(pools)} classes, weights {low} to {high}"
+        raise DataError(message, "lower per_client or low")
     weights = np.zeros((len(pools), clients))
     for client in range(clients):
-        weights[rng.choice(len(pools), per_client, replace=False), client] = rng.uniform(
-            low, high, per_client
-        )
+        drawn = rng.uniform(low, high, per_client)
+        weights[rng.choice(len(pools), per_client, replace=False), client] = drawn
     # a class that nobody holds is unused
     shares: Floats = weights / np.maximum(weights.sum(1, keepdims=True), low)
     counts = cut_all(shares, [len(rows) for rows in pools])
@@ -221,10 +213,12 @@ def classes_unequal(
         "per_client": per_client,
         "low": low,
         "high": high,
+        "seed": seed,
     }
-    return Partition(deal(pools, counts), {**recipe, "seed": seed})
+    return Partition(deal(pools, counts), recipe)
 
 
+@checked
 def grouped_labels(
     labels: Labels,
     groups: Annotated[npt.ArrayLike, Help("the group of each client")],

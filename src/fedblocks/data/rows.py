@@ -4,7 +4,7 @@ clients cost nothing extra.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -41,15 +41,10 @@ class Rows:
         object.__setattr__(self, "index", read_only(self.index))
         object.__setattr__(self, "offsets", read_only(self.offsets))
         flat = self.index.ndim == 1 and self.offsets.ndim == 1 and len(self.offsets) > 0
-        if (
-            not flat
-            or self.offsets[0] != 0
-            or self.offsets[-1] != len(self.index)
-            or (self.sizes < 0).any()
-        ):
-            raise DataError(
-                "offsets do not cut the row index into clients", "build rows with Rows.of([...])"
-            )
+        whole = flat and self.offsets[0] == 0 and self.offsets[-1] == len(self.index)
+        if not whole or (self.sizes < 0).any():
+            message = "offsets do not cut the row index into clients"
+            raise DataError(message, "build rows with Rows.of([...])")
 
     @classmethod
     def of(cls, clients: Sequence[npt.ArrayLike]) -> Rows:
@@ -130,15 +125,23 @@ class Numbered(Sequence[str]):
     @overload
     def __getitem__(self, at: slice) -> Numbered: ...
     def __getitem__(self, at: Any) -> Any:
-        return (
-            Numbered(self.ids[at], self.prefix)
-            if isinstance(at, slice)
-            else f"{self.prefix}{self.ids[at]}"
-        )
+        if isinstance(at, slice):
+            return Numbered(self.ids[at], self.prefix)
+        return f"{self.prefix}{self.ids[at]}"
 
     def take(self, clients: Ints) -> Numbered:
         """The names of these clients."""
         return Numbered(self.ids[clients], self.prefix)
+
+
+def renumber_parts(parts: Mapping[str, Rows], keys: Ints) -> tuple[Ints, dict[str, Rows]]:
+    """The distinct keys of all rows held, part after part, and the parts as places among these."""
+    distinct, places = np.unique(keys, return_inverse=True)
+    ends = np.cumsum([len(rows.index) for rows in parts.values()])
+    pieces = np.split(places, ends[:-1])
+    return distinct, {
+        part: rows.renumber(piece) for (part, rows), piece in zip(parts.items(), pieces)
+    }
 
 
 def take_names(names: Sequence[str], clients: Ints) -> Sequence[str]:

@@ -18,9 +18,10 @@ from fedblocks.core.options import AnyNumber, AtMost, Help, Positive
 from fedblocks.core.random import generator
 from fedblocks.data.arrays import Inputs, as_targets
 from fedblocks.data.federation import Federation
-from fedblocks.data.images import rotated
+from fedblocks.data.images import rotate_images
+from fedblocks.data.options import checked
 from fedblocks.data.partitions import grouped_labels
-from fedblocks.data.rows import Floats, Ints
+from fedblocks.data.rows import Floats, Ints, renumber_parts
 
 Groups = int | npt.ArrayLike  # how many hidden groups, or the group of each client
 Degrees = Annotated[
@@ -62,19 +63,16 @@ def own_rows(federation: Federation, groups: Ints) -> tuple[Federation, Ints]:
     """A federation whose rows each belong to one group, rows shared between groups
     copied; and each row's group.
     """
-    parts = federation.parts
+    old = federation.parts
     pool = len(federation.x)
-    keys = np.concatenate([groups[rows.owners] * pool + rows.index for rows in parts.values()])
-    used, index = np.unique(keys, return_inverse=True)  # one row per (group, old row)
-    pieces = np.split(index, np.cumsum([len(rows.index) for rows in parts.values()])[:-1])
-    rows: dict[str, Any] = {
-        part: old.renumber(piece) for (part, old), piece in zip(parts.items(), pieces)
-    }
+    keys = np.concatenate([groups[rows.owners] * pool + rows.index for rows in old.values()])
+    used, parts = renumber_parts(old, keys)  # one row per (group, old row)
+    rows: dict[str, Any] = dict(parts)
     chosen = torch.from_numpy(used % pool).to(federation.x.device)
     return replace(federation, x=federation.x[chosen], y=federation.y[chosen], **rows), used // pool
 
 
-def marked(federation: Federation, groups: Ints, tag: str, shift: dict[str, Any]) -> Federation:
+def mark(federation: Federation, groups: Ints, tag: str, shift: dict[str, Any]) -> Federation:
     """Record the groups as a tag, and the shift in the recipe."""
     shifts = [*federation.about.get("shifts", []), {**shift, "tag": tag}]
     return replace(
@@ -105,8 +103,8 @@ def rotate(
     x = owned.x.clone()
     for which, angle in enumerate(angles[:kinds]):
         rows = torch.from_numpy(group == which).to(x.device)
-        x[rows] = rotated(x[rows], angle)
-    return marked(replace(owned, x=x), members, tag, {"shift": "rotate", "degrees": angles[:kinds]})
+        x[rows] = rotate_images(x[rows], angle)
+    return mark(replace(owned, x=x), members, tag, {"shift": "rotate", "degrees": angles[:kinds]})
 
 
 def permutations(groups: int, classes: int, seed: int = 0) -> Ints:
@@ -143,16 +141,15 @@ def permute_labels(
     renamed = y.copy()
     renamed[scored] = orders[row_group[scored], y[scored]]
     shifted = replace(owned, y=torch.from_numpy(renamed).to(owned.y.device))
-    return marked(shifted, members, tag, {"shift": "permute_labels", "seed": seed})
+    return mark(shifted, members, tag, {"shift": "permute_labels", "seed": seed})
 
 
-def class_weights(groups: int, classes: int, keep: float = 0.5, seed: int = 0) -> Floats:
+@checked
+def class_weights(groups: int, classes: int, keep: Keep = 0.5, seed: int = 0) -> Floats:
     """1 for the classes that a group keeps, else 0; the groups' choices overlap as
     little as possible.
     """
     kept = max(1, round(keep * classes))
-    if not 0 < keep <= 1:
-        raise DataError(f"keep is {keep}", "keep a share of the classes above 0 and at most 1")
     order = generator(seed, "class_weights").permutation(classes)
     weights = np.zeros((groups, classes))
     for group in range(groups):
@@ -177,11 +174,10 @@ def skew_labels(
     """
     members = hidden_groups(federation.clients, groups, seed)
     kinds = int(members.max()) + 1
-    table = (
-        class_weights(kinds, federation.classes, keep, seed)
-        if weights is None
-        else np.asarray(weights, np.float64)
-    )
+    if weights is None:
+        table = class_weights(kinds, federation.classes, keep, seed)  # [groups, classes]
+    else:
+        table = np.asarray(weights, np.float64)
     if table.shape != (kinds, federation.classes) or not ((table >= 0) & (table <= 1)).all():
         raise DataError(
             f"weights of shape {list(table.shape)}",
@@ -197,10 +193,8 @@ def skew_labels(
         part: old.where(rng.random(len(old.index)) < table[members[old.owners], labels[old.index]])
         for part, old in federation.parts.items()
     }
-    shifted = replace(federation, **rows)
-    return marked(
-        shifted, members, tag, {"shift": "skew_labels", "weights": table.tolist(), "seed": seed}
-    ).check()
+    recipe = {"shift": "skew_labels", "weights": table.tolist(), "seed": seed}
+    return mark(replace(federation, **rows), members, tag, recipe).check()
 
 
 def joint(
@@ -224,6 +218,7 @@ def joint_pool(
     y: Inputs,
     clients: int,
     groups: Groups,
+    *,
     alpha: float = 0.5,  # label skew between groups: smaller is stronger
     degrees: Sequence[float] = (),
     seed: int = 0,

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,17 @@ def read_arrays(path: str | Path) -> Arrays:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         fix = "save plain numeric or string arrays with numpy.savez; object arrays are refused"
         raise DataError(f"{path} cannot be read as npz: {error}", fix) from error
+
+
+def read_columns(path: str | Path, names: Sequence[str]) -> list[npt.NDArray[Any]]:
+    """Arrays of an npz file by name; one that is missing is an error that says what is there."""
+    arrays = read_arrays(path)
+    for name in names:
+        if name not in arrays:
+            there = ", ".join(sorted(arrays))
+            fix = f"it holds {there}: name the columns, or give a partition instead of a user"
+            raise DataError(f"{path} has no array {name}", fix)
+    return [arrays[name] for name in names]
 
 
 def read_npz(path: str | Path, kind: str) -> tuple[dict[str, Any], Arrays]:

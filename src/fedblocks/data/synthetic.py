@@ -13,13 +13,14 @@ import torch
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.random import generator
-from fedblocks.data.options import Seed
+from fedblocks.data.options import Seed, checked
 from fedblocks.data.partition import positive
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Floats, Ints
 from fedblocks.data.summary import IGNORE
 
 
+@checked
 def gaussian(
     rows: Annotated[int, AtLeast(1), Help("rows in all")] = 1000,
     classes: Annotated[int, AtLeast(1), Help("clouds of points")] = 10,
@@ -28,7 +29,6 @@ def gaussian(
     seed: Seed = 0,
 ) -> DataPool:
     """Features [rows, features]: a cloud of width `spread` around a centre per class."""
-    positive(rows=rows, classes=classes, features=features, spread=spread)
     rng = generator(seed, "gaussian")
     y = rng.permutation(np.arange(rows) % classes)
     centres = rng.normal(size=(classes, features))
@@ -39,6 +39,7 @@ def gaussian(
     )
 
 
+@checked
 def waves(
     rows: Annotated[int, AtLeast(1), Help("rows in all")] = 600,
     classes: Annotated[int, AtLeast(1), Help("frequencies")] = 6,
@@ -48,14 +49,12 @@ def waves(
     seed: Seed = 0,
 ) -> DataPool:
     """Signals [rows, channels, steps]: sine waves of a frequency per class, at random phases."""
-    positive(rows=rows, classes=classes, channels=channels, steps=steps)
     rng = generator(seed, "waves")
     y = rng.permutation(np.arange(rows) % classes)
     phase = rng.uniform(0, 2 * np.pi, (rows, channels, 1))
     time = np.arange(steps) / steps
-    x = np.sin(2 * np.pi * (1 + y)[:, None, None] * time + phase) + noise * rng.normal(
-        size=(rows, channels, steps)
-    )
+    wave = np.sin(2 * np.pi * (1 + y)[:, None, None] * time + phase)
+    x = wave + noise * rng.normal(size=wave.shape)  # [rows, channels, steps]
     about = {
         "name": "waves",
         "rows": rows,
@@ -69,6 +68,7 @@ def waves(
     )
 
 
+@checked
 def markov(
     users: Annotated[int, AtLeast(1), Help("who write")] = 20,
     rows: Annotated[int, AtLeast(1), Help("sequences per user")] = 16,
@@ -80,7 +80,6 @@ def markov(
     """Token sequences [rows, steps] of users who each write on one topic, a topic being
     a Markov chain of its own.
     """
-    positive(users=users, rows=rows, steps=steps, vocabulary=vocabulary, topics=topics)
     rng = generator(seed, "markov")
     topic = rng.permutation(np.arange(users) % topics)  # [users]
     chains = rng.dirichlet(np.full(vocabulary, 0.1), (topics, vocabulary))  # [topics, from, to]
@@ -89,7 +88,8 @@ def markov(
     # scored steps; the rest is padding
     length = rng.integers(max(1, steps // 2), steps + 1, len(user))
     padding = np.arange(steps) >= length[:, None]
-    x, y = np.where(padding, 0, tokens[:, :-1]), np.where(padding, IGNORE, tokens[:, 1:])
+    x = np.where(padding, 0, tokens[:, :-1])
+    y = np.where(padding, IGNORE, tokens[:, 1:])
     about = {"name": "markov", "users": users, "steps": steps, "topics": topics, "seed": seed}
     return DataPool(
         torch.from_numpy(x), torch.from_numpy(y), vocabulary, users=user, topics=topic, about=about

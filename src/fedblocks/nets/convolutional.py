@@ -51,14 +51,8 @@ def lenet(input_shape: Sequence[int], classes: int) -> Net:
     def make() -> nn.Module:
         convolutions = [nn.Conv2d(colours, 6, 5), nn.ReLU(), nn.MaxPool2d(2)]
         convolutions += [nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
-        dense = [
-            nn.Linear(flat, 120),
-            nn.ReLU(),
-            nn.Linear(120, 84),
-            nn.ReLU(),
-            nn.Linear(84, classes),
-        ]
-        return nn.Sequential(*convolutions, nn.Flatten(), *dense)
+        hidden = [nn.Linear(flat, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()]
+        return nn.Sequential(*convolutions, nn.Flatten(), *hidden, nn.Linear(84, classes))
 
     return Net.of(make, input_shape=input_shape)
 
@@ -71,10 +65,9 @@ def after_lenet(pixels: int) -> int:
 def image_shape(net: str, shape: Sequence[int], least: int) -> tuple[int, int, int]:
     """Channels, height and width, or why this net cannot take such inputs."""
     if len(shape) != 3 or min(shape[1:]) < least:
+        needs = f"images [channels, height, width] of {least} x {least} pixels or more"
         raise UserError(
-            f'net "{net}" needs images [channels, height, width] of {least} x {least} pixels or '
-            f"more, "
-            f"but the inputs are {list(shape)}",
+            f'net "{net}" needs {needs}, but the inputs are {list(shape)}',
             'use net.name = "mlp" for other inputs and "cnn" for small images',
         )
     return shape[0], shape[1], shape[2]

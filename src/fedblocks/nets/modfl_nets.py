@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
 
@@ -33,6 +34,28 @@ Signals = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ConvolutionLayers:
+    """Convolutions of 3 x 3 with rectified units, each pooled by 2, the last if `pool_last`."""
+
+    channels: tuple[int, ...]
+    pooling: Callable[[int], nn.Module]
+    pool_last: bool
+
+    @property
+    def poolings(self) -> int:
+        """How often the sides of an image are halved."""
+        return len(self.channels) if self.pool_last else len(self.channels) - 1
+
+    def make(self, colours: int) -> list[nn.Module]:
+        """The layers for images of so many colours."""
+        layers: list[nn.Module] = []
+        for number, (before, after) in enumerate(pairwise((colours, *self.channels))):
+            pool = [self.pooling(2)] if number < self.poolings else []
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), *pool]
+        return layers
+
+
 def two_modules(configuration: Make, operation: Make, corner: Shape | None = None) -> Net:
     """A net whose head is its operation module; the two must fit together. It may work
     on a corner of its inputs.
@@ -40,11 +63,11 @@ def two_modules(configuration: Make, operation: Make, corner: Shape | None = Non
     ends = [m.out_features for m in configuration() if isinstance(m, nn.Linear)]
     begins = [m.in_features for m in operation() if isinstance(m, nn.Linear)]
     if ends and begins and ends[-1] != begins[0]:
-        raise UserError(
+        message = (
             f"the configuration module ends in {ends[-1]} numbers, the operation module takes "
-            f"{begins[0]}",
-            "make the modules fit together",
+            f"{begins[0]}"
         )
+        raise UserError(message, "make the modules fit together")
 
     def make() -> nn.Module:
         first: dict[str, nn.Module] = {} if corner is None else {"corner": FirstCorner(corner)}
@@ -67,9 +90,8 @@ def modfl_cifar(
     """Convolutions 32-64-128 with average pooling; 659,529 parameters for 9 classes of
     32 x 32 colour images.
     """
-    return _images(
-        "modfl_cifar", input_shape, classes, (32, 64, 128), nn.AvgPool2d, pool_last, own_shape
-    )
+    layers = ConvolutionLayers((32, 64, 128), nn.AvgPool2d, pool_last)
+    return _images("modfl_cifar", input_shape, classes, layers, own_shape)
 
 
 @checked
@@ -82,41 +104,28 @@ def modfl_stl(
     """Convolutions 16-32-64-128 with max pooling; 1,319,081 parameters for 9 classes of
     96 x 96 colour images.
     """
-    return _images(
-        "modfl_stl", input_shape, classes, (16, 32, 64, 128), nn.MaxPool2d, pool_last, own_shape
-    )
+    layers = ConvolutionLayers((16, 32, 64, 128), nn.MaxPool2d, pool_last)
+    return _images("modfl_stl", input_shape, classes, layers, own_shape)
 
 
 def _images(
     name: str,
     input_shape: Sequence[int],
     classes: int,
-    channels: tuple[int, ...],
-    pooling: Callable[[int], nn.Module],
-    pool_last: bool,
+    layers: ConvolutionLayers,
     own_shape: Shape | None,
 ) -> Net:
-    pooled = len(channels) if pool_last else len(channels) - 1
-    colours, height, width = image_shape(
-        name, own_inputs(name, input_shape, own_shape), least=2**pooled
-    )
-    flat = channels[-1] * (height // 2**pooled) * (width // 2**pooled)
+    shape = own_inputs(name, input_shape, own_shape)
+    shrink = 2**layers.poolings
+    colours, height, width = image_shape(name, shape, least=shrink)
+    flat = layers.channels[-1] * (height // shrink) * (width // shrink)
 
     def configuration() -> list[nn.Module]:
-        layers: list[nn.Module] = []
-        for number, (before, after) in enumerate(pairwise((colours, *channels))):
-            pool = [pooling(2)] if number < pooled else []
-            layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), *pool]
-        return [*layers, nn.Flatten(), nn.Linear(flat, 256), nn.ReLU()]
+        return [*layers.make(colours), nn.Flatten(), nn.Linear(flat, 256), nn.ReLU()]
 
     def operation() -> list[nn.Module]:
-        return [
-            nn.Linear(256, 128),
-            nn.ReLU(),
-            nn.Linear(128, 64),
-            nn.ReLU(),
-            nn.Linear(64, classes),
-        ]
+        hidden = [nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU()]
+        return [*hidden, nn.Linear(64, classes)]
 
     return two_modules(configuration, operation, own_shape)
 

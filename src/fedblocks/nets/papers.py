@@ -59,12 +59,6 @@ def _after_two_convolutions(name: str, input_shape: Sequence[int]) -> tuple[int,
 
 
 def _with_dropout(colours: int, flat: int, classes: int) -> list[nn.Module]:
-    convolutions = [
-        nn.Conv2d(colours, 32, 3),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-    ]
+    convolutions = [nn.Conv2d(colours, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU()]
     dense = [nn.Linear(flat, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, classes)]
-    return [*convolutions, nn.Dropout(0.25), nn.Flatten(), *dense]
+    return [*convolutions, nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(), *dense]

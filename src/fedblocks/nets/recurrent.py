@@ -45,6 +45,7 @@ class LastStep(nn.Module):
 def lstm(
     input_shape: Sequence[int],
     classes: int,
+    *,
     units: Annotated[int, AtLeast(1), Help("of each recurrent layer", usual="64")] = 64,
     layers: Annotated[int, AtLeast(1), Help("recurrent layers", usual="1")] = 1,
     embedding: Annotated[int, AtLeast(1), Help("numbers that stand for a token", usual="32")] = 32,
@@ -60,11 +61,9 @@ def lstm(
     recognition.
     """
     if len(input_shape) not in (1, 2):
-        raise UserError(
-            f'net "lstm" needs tokens [steps] or signals [channels, steps], but the inputs are '
-            f"{list(input_shape)}",
-            'use net.name = "cnn" for images',
-        )
+        needs = 'net "lstm" needs tokens [steps] or signals [channels, steps]'
+        message = f"{needs}, but the inputs are {list(input_shape)}"
+        raise UserError(message, 'use net.name = "cnn" for images')
     tokens = len(input_shape) == 1
     all_steps = tokens if every_step is None else every_step
 

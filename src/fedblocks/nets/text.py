@@ -28,7 +28,8 @@ class WordsAndBuckets(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         first = self.words.num_embeddings  # number of the first bucket
-        known, unknown = self.words(x.clamp(max=first - 1)), self.oov((x - first).clamp(min=0))
+        known = self.words(x.clamp(max=first - 1))  # [batch, steps, width]
+        unknown = self.oov((x - first).clamp(min=0))
         return torch.where((x < first)[..., None], known, unknown)
 
 
@@ -36,6 +37,7 @@ class WordsAndBuckets(nn.Module):
 def next_word(
     input_shape: Sequence[int],
     classes: int = 10_004,  # words that it can predict
+    *,
     embedding: Annotated[int, AtLeast(1), Help("numbers that stand for a word", usual="96")] = 96,
     hidden: Annotated[int, AtLeast(1), Help("units of the LSTM", usual="670")] = 670,
     projection: Annotated[
@@ -62,15 +64,16 @@ def next_word(
         )
     rows = vocabulary or classes
     if buckets is not None and buckets >= rows:
-        raise UserError(
-            f"buckets = {buckets}, but there are {rows} words", "use as many as the data set has"
-        )
+        message = f"buckets = {buckets}, but there are {rows} words"
+        raise UserError(message, "use as many as the data set has")
 
     def make() -> nn.Module:
+        if buckets:
+            words: nn.Module = WordsAndBuckets(rows, buckets, embedding)
+        else:
+            words = nn.Embedding(rows, embedding, padding_idx=0)
         layers: dict[str, nn.Module] = {
-            "embedding": WordsAndBuckets(rows, buckets, embedding)
-            if buckets
-            else nn.Embedding(rows, embedding, padding_idx=0),
+            "embedding": words,
             "recurrent": Recurrent(embedding, hidden, 1),
             "projection": nn.Linear(hidden, projection),
             "words": nn.Linear(projection, classes),

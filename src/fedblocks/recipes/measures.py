@@ -22,8 +22,9 @@ from fedblocks.runs.result import RunResult
 from fedblocks.runs.run import hardware
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.folder import RunFolder
-from fedblocks.runs.storage.record import Part, RunStore
+from fedblocks.runs.storage.record import Part
 from fedblocks.runs.storage.states import state_of
+from fedblocks.runs.storage.store import RunStore
 
 Numbers: TypeAlias = dict[str, Any]  # plain values
 FLOAT = 4  # bytes of a parameter

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fedblocks.data.sets import SETS, described
+from fedblocks.data.sets import SETS, describe_set
 from fedblocks.data.sets.files import StoredSet
 from fedblocks.recipes.recipe import Cell, Recipe
 
@@ -18,7 +18,7 @@ def missing(cell: Cell) -> dict[str, str]:
         stored = SETS.get(name)
         if not isinstance(stored, StoredSet):
             continue  # made by a function, no files
-        about = described(stored)
+        about = describe_set(stored)
         if not about["found"]:
             fixes[name] = about["fix"]
         elif cell.official and about["form"] == "compact":

@@ -81,7 +81,7 @@ def run(
         if out is not None
         else runs.free_folder(f"{config.method.name}-{config.data.name}")
     )
-    return mirrored(
+    return run_mirrored(
         track,
         path,
         config,
@@ -114,7 +114,7 @@ def resume(
     hand_over(lambda: _recipes(method, data))
     ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
     config = load_run(path).config
-    return mirrored(
+    return run_mirrored(
         track,
         Path(path),
         config,
@@ -151,7 +151,7 @@ def config_of_objects(
     return Config.stored(table, Source("fedblocks.run")).of_objects(ingredients)
 
 
-def mirrored(
+def run_mirrored(
     track: Sequence[str],
     folder: Path,
     config: Config,

@@ -16,8 +16,10 @@ from fedblocks.core.state import State
 from fedblocks.runs.clients import clients_from
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
-from fedblocks.runs.storage.record import Part, RunStore, Summary
+from fedblocks.runs.storage.record import Part
 from fedblocks.runs.storage.states import state_of
+from fedblocks.runs.storage.store import RunStore
+from fedblocks.runs.storage.summary import Summary
 from fedblocks.runs.tables import SummaryTable, TableRows
 
 
@@ -26,7 +28,7 @@ class EvaluatedRound:
     """One evaluation."""
 
     round: int
-    # part -> view -> numbers, as `store.summarise` explains them
+    # part -> view -> numbers, as `summarise` explains them
     summaries: Mapping[str, Mapping[str, Summary]]
 
 

@@ -30,7 +30,7 @@ from fedblocks.runs.storage.record import (
     Snapshot,
     Traffic,
 )
-from fedblocks.runs.storage.states import settled
+from fedblocks.runs.storage.states import settle
 
 SMALL = 256  # numbers that a private block may have to be kept for plots: branch weights, mixtures
 Result = TypeVar("Result")
@@ -91,8 +91,8 @@ def _play(
     cohorts, coming = (
         [cohort_of(own, number) for own in prepared] for number in (round, round + 1)
     )
-    ends = lanes.run_round(states, cohorts, engine, scored(prepared[0], due), coming)
-    after = [settled(state) for state, _ in ends]
+    ends = lanes.run_round(states, cohorts, engine, part_scored(prepared[0], due), coming)
+    after = [settle(state) for state, _ in ends]
     tables: list[Table] = (
         _evaluate(lanes, prepared, after, engine) if due else [([], None)] * len(prepared)
     )
@@ -138,7 +138,7 @@ def is_due(prepared: Prepared, round: int) -> bool:
     ) % prepared.config.evaluation.every == 0 or round + 1 == prepared.config.rounds
 
 
-def scored(prepared: Prepared, due: bool) -> str | None:
+def part_scored(prepared: Prepared, due: bool) -> str | None:
     """The part that models are tried on right after local training, if they are."""
     return "test" if due and prepared.config.evaluation.local else None
 

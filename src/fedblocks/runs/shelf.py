@@ -75,7 +75,7 @@ def shared_data() -> Iterator[None]:
         _OPEN.pop()
 
 
-def known(config: Config, device: torch.device) -> tuple[Federation, Federation]:
+def known_federation(config: Config, device: torch.device) -> tuple[Federation, Federation]:
     """The federation of a configuration as it was read, and on a device; from the shelf
     if there is one.
     """

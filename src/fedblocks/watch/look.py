@@ -15,7 +15,7 @@ from fedblocks.reports.html.page import Content
 from fedblocks.runs.grids.grid import PLAN
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.folder import BEFORE_CONFIG, CONFIG, STORE, RunFolder
-from fedblocks.runs.storage.record import SUFFIXES
+from fedblocks.runs.storage.store import SUFFIXES
 
 REST = 10  # after a look, rest this many times as long: others need the processor
 

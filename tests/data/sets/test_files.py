@@ -19,7 +19,7 @@ import pytest
 
 from fedblocks.core.errors import DataError
 from fedblocks.data.sets import cache
-from fedblocks.data.sets.cache import decoded
+from fedblocks.data.sets.cache import cached_arrays
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.download import download
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, find, look, verify
@@ -95,7 +95,7 @@ def test_a_file_that_is_not_the_official_one_is_refused_and_nothing_is_kept(
 ) -> None:
     put(data_folder / "pair", a=text, b=b"")
     with pytest.raises(DataError, match=message):
-        decoded(TWO, numbers)
+        cached_arrays(TWO, numbers)
     assert (
         not (data_folder / ".cache").exists()
         and (data_folder / "pair" / "a.bin").read_bytes() == text
@@ -142,26 +142,26 @@ def test_what_was_decoded_is_kept_mapped_and_read_only(data_folder: Path) -> Non
         calls.append(found)
         return numbers(found)
 
-    first, second = decoded(TWO, decode), decoded(TWO, decode)
+    first, second = cached_arrays(TWO, decode), cached_arrays(TWO, decode)
     assert len(calls) == 1 and bytes(second["x"]) == bytes(first["x"]) == TEXT
     assert isinstance(second["x"], np.memmap) and not second["x"].flags.writeable
-    decoded(TWO, decode, version=2)
-    decoded(TWO, decode, part="train")
+    cached_arrays(TWO, decode, version=2)
+    cached_arrays(TWO, decode, part="train")
     assert len(calls) == 3
 
 
 def test_exchanged_files_are_decoded_again(data_folder: Path) -> None:
     files = FileSet("pair", "", (FileSource("plain", (File("a.bin"),)),))
     put(data_folder / "pair", a=b"old")
-    assert bytes(decoded(files, numbers)["x"]) == b"old"
+    assert bytes(cached_arrays(files, numbers)["x"]) == b"old"
     put(data_folder / "pair", a=b"newer")
-    assert bytes(decoded(files, numbers)["x"]) == b"newer"
+    assert bytes(cached_arrays(files, numbers)["x"]) == b"newer"
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove", "list"])
 def test_a_damaged_cache_is_made_again(data_folder: Path, damage: str) -> None:
     put(data_folder / "pair", a=TEXT, b=b"")
-    decoded(TWO, numbers)
+    cached_arrays(TWO, numbers)
     (folder,) = (data_folder / ".cache").iterdir()
     kept = folder / "x.npy"
     raw = kept.read_bytes()
@@ -171,7 +171,7 @@ def test_a_damaged_cache_is_made_again(data_folder: Path, damage: str) -> None:
         (folder / "contents.json").write_text("[")
     else:
         kept.write_bytes(raw[:-3] if damage == "cut" else raw[:-1] + b"?")
-    assert bytes(decoded(TWO, numbers)["x"]) == TEXT and kept.read_bytes() == raw
+    assert bytes(cached_arrays(TWO, numbers)["x"]) == TEXT and kept.read_bytes() == raw
 
 
 def test_an_interrupted_write_leaves_nothing(
@@ -184,9 +184,9 @@ def test_an_interrupted_write_leaves_nothing(
 
     with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
         broken.setattr(cache, "checksum", interrupted)
-        decoded(TWO, numbers)
+        cached_arrays(TWO, numbers)
     assert list((data_folder / ".cache").iterdir()) == []
-    assert bytes(decoded(TWO, numbers)["x"]) == TEXT
+    assert bytes(cached_arrays(TWO, numbers)["x"]) == TEXT
 
 
 def test_two_processes_that_decode_at_once_agree(
@@ -196,23 +196,23 @@ def test_two_processes_that_decode_at_once_agree(
 
     def decode(found: LocalFiles) -> dict[str, np.ndarray]:
         if not list(data_folder.glob(".cache/*")):
-            decoded(TWO, numbers)  # the other process is done first
+            cached_arrays(TWO, numbers)  # the other process is done first
         return numbers(found)
 
-    assert bytes(decoded(TWO, decode)["x"]) == TEXT
+    assert bytes(cached_arrays(TWO, decode)["x"]) == TEXT
     assert len(list((data_folder / ".cache").iterdir())) == 1 and not recwarn.list
 
 
 def test_what_a_killed_process_left_is_removed_after_an_hour(data_folder: Path) -> None:
     put(data_folder / "pair", a=TEXT, b=b"")
-    decoded(TWO, numbers)
+    cached_arrays(TWO, numbers)
     (folder,) = (data_folder / ".cache").iterdir()
     old, new = (folder.with_name(f"{folder.name}.{name}.tmp") for name in ("old", "new"))
     old.mkdir()
     new.mkdir()
     os.utime(old, (0, 0))
     (folder / "x.npy").unlink()
-    decoded(TWO, numbers)
+    cached_arrays(TWO, numbers)
     assert not old.exists() and new.exists()
 
 
@@ -223,7 +223,7 @@ def test_a_folder_that_cannot_be_written_costs_only_the_cache(
     # a file, so never a folder
     monkeypatch.setenv("FEDBLOCKS_CACHE", str(data_folder / "pair" / "a.bin"))
     with pytest.warns(UserWarning, match="FEDBLOCKS_CACHE"):
-        assert bytes(decoded(TWO, numbers)["x"]) == TEXT
+        assert bytes(cached_arrays(TWO, numbers)["x"]) == TEXT
 
 
 class Site(http.server.BaseHTTPRequestHandler):

@@ -25,7 +25,7 @@ from fedblocks.data.sets.har import (
 from fedblocks.data.sets.realworld import realworld, realworld_recordings, together
 from fedblocks.data.sets.signals import Recordings
 from fedblocks.data.sets.wisdm import (
-    filled,
+    fill_and_scale,
     parts_in_order,
     wisdm,
     wisdm_features,
@@ -213,7 +213,11 @@ def test_a_text_that_is_not_wisdm_is_refused(home: Path) -> None:
 
 def test_features_that_are_missing_become_the_mean_of_training() -> None:
     features = np.array([[1, 5], [3, np.nan], [9, np.nan]], dtype=np.float32)
-    assert filled(features, np.array([True, True, False])).tolist() == [[-1, 0], [1, 0], [7, 0]]
+    assert fill_and_scale(features, np.array([True, True, False])).tolist() == [
+        [-1, 0],
+        [1, 0],
+        [7, 0],
+    ]
 
 
 def test_of_each_activity_the_first_rows_train_and_the_last_test() -> None:

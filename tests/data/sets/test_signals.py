@@ -12,7 +12,7 @@ from fedblocks.data.sets.divided import TEST, TRAIN, VALIDATION, pack, unpack
 from fedblocks.data.sets.signals import (
     Recordings,
     parts_by_recording,
-    standardised,
+    standardise,
     window_pool,
     windows,
 )
@@ -94,11 +94,11 @@ def test_scales_are_measured_on_training_windows_only() -> None:
         np.float32
     )
     x[:, 1] = 5  # a channel that never changes is only shifted
-    scaled = standardised(x, np.array([True, True, False]))
+    scaled = standardise(x, np.array([True, True, False]))
     assert scaled[:, 0, 0].tolist() == [-1, 1, 97]  # mean 2, deviation 1
     assert scaled[:, 1].tolist() == [[0] * 4] * 3
     with pytest.raises(DataError, match="no training windows"):
-        standardised(x, np.zeros(3, dtype=bool))
+        standardise(x, np.zeros(3, dtype=bool))
 
 
 def test_test_windows_do_not_change_what_training_sees() -> None:
@@ -132,7 +132,7 @@ def test_activities_are_chosen_and_merged() -> None:
 
 
 def test_impossible_windows_are_refused() -> None:
-    with pytest.raises(DataError, match="overlap of 1"):
+    with pytest.raises(DataError, match="overlap = 1: must be at least 0 and below 1"):
         windows(recordings([10]), 4, overlap=1)
     with pytest.raises(DataError, match="no recording has 50 samples"):
         window_pool(recordings([10]), 50, 0.5, float("inf"), (0.7, 0.1, 0.2), 0)

@@ -167,7 +167,7 @@ def test_validation_for_tuning_is_a_quarter_of_the_training_rows() -> None:
     assert np.array_equal(plain.test.index, tuning.test.index)
     assert np.array_equal(tuning.train.sizes, np.floor(0.75 * plain.train.sizes))
     assert np.array_equal(tuning.train.sizes + tuning.validation.sizes, plain.train.sizes)
-    with pytest.raises(DataError, match="validation is 1"):
+    with pytest.raises(DataError, match="validation = 1: must be"):
         fedem_cifar10(TEN, validation=1)
 
 

@@ -18,7 +18,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.data.federation import IGNORE
 from fedblocks.data.sets.corpora import corpus_of, read_json, reddit_2006, shakespeare_roles
 from fedblocks.data.sets.divided import TEST, TRAIN, VALIDATION, DividedPool
-from fedblocks.data.sets.leaf_text import reddit, shakespeare, stitched, units
+from fedblocks.data.sets.leaf_text import reddit, shakespeare, stitch, units
 from fedblocks.data.sets.tff import bytes_features, stackoverflow
 
 
@@ -255,10 +255,10 @@ def windows(text: str, size: int = 5) -> tuple[list[Any], list[Any]]:
 
 def test_windows_of_characters_become_text_again() -> None:
     text = "to be or not to be, that is the question"
-    assert stitched(*windows(text)) == [text]
+    assert stitch(*windows(text)) == [text]
     first, second = windows("hello world"), windows("good night")
-    assert stitched(first[0] + second[0], first[1] + second[1]) == ["hello world", "good night"]
-    assert stitched([], []) == []
+    assert stitch(first[0] + second[0], first[1] + second[1]) == ["hello world", "good night"]
+    assert stitch([], []) == []
 
 
 @pytest.mark.parametrize(("unit", "predicted"), [("character", 20), ("word", 5)])
@@ -283,7 +283,7 @@ def test_a_cut_json_and_a_wrong_unit_are_refused(home: Path) -> None:
     path.write_text('{"people": []}')
     with pytest.raises(DataError, match="LEAF's format"):
         reddit()
-    with pytest.raises(DataError, match='no unit "syllable"'):
+    with pytest.raises(DataError, match='unit = "syllable": must be "word" or "character"'):
         shakespeare(unit="syllable")
 
 

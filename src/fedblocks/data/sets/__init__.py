@@ -42,10 +42,10 @@ def describe_sets() -> list[dict[str, Any]]:
     """Every data set that needs files: whether they are found, in which form, and where
     they are or would go.
     """
-    return [described(entry) for entry in SETS.values() if isinstance(entry, StoredSet)]
+    return [describe_set(entry) for entry in SETS.values() if isinstance(entry, StoredSet)]
 
 
-def described(stored: StoredSet) -> dict[str, Any]:
+def describe_set(stored: StoredSet) -> dict[str, Any]:
     """One data set: name, found, form, where, and what to do if its files are missing;
     as plain JSON values.
     """

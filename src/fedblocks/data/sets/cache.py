@@ -28,7 +28,7 @@ STALE = 3600  # seconds after which another process's unfinished folder is taken
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def decoded(
+def cached_arrays(
     files: FileSet, decode: Callable[[LocalFiles], Arrays], version: int = 1, **choices: Any
 ) -> Arrays:
     """The arrays that `decode` makes of a data set's files, from the cache where it is whole.

@@ -10,8 +10,9 @@ import numpy as np
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
+from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool
-from fedblocks.data.sets.cache import Arrays, decoded
+from fedblocks.data.sets.cache import Arrays, cached_arrays
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.pixels import Bytes, Part, picture, pool_of, square
@@ -107,25 +108,25 @@ CIFAR100 = FileSet(
 )
 
 
+@checked
 def cifar10(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> DataPool:
     """Images [rows, 3, 32, 32] of ten classes, normalised; 50,000 to train and 10,000 to test."""
-    arrays = decoded(CIFAR10, decode10)
-    return pool_of(
-        arrays, part, MEAN, STD, 10, {"name": "cifar10", "source": HOME, "class_names": list(NAMES)}
-    )
+    arrays = cached_arrays(CIFAR10, decode10)
+    about = {"name": "cifar10", "source": HOME, "class_names": list(NAMES)}
+    return pool_of(arrays, part, MEAN, STD, 10, about)
 
 
+@checked
 def cifar100(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> DataPool:
     """Images [rows, 3, 32, 32] of 100 classes in 20 coarse ones, normalised; 50,000 to
     train and 10,000 to test.
     """
-    return pool_of(
-        decoded(CIFAR100, decode100), part, MEAN, STD, 100, {"name": "cifar100", "source": HOME}
-    )
+    about = {"name": "cifar100", "source": HOME}
+    return pool_of(cached_arrays(CIFAR100, decode100), part, MEAN, STD, 100, about)
 
 
 def decode10(local: LocalFiles) -> Arrays:
@@ -136,13 +137,12 @@ def decode10(local: LocalFiles) -> Arrays:
     if local.source.form == "binary":
         raw = contents(local, *(f"{name}.bin" for name in names))
         records = [square(raw[f"{name}.bin"], (3073,), f"{name}.bin") for name in names]
-        return joined(
-            [record[:, 1:] for record in records], {"y": [record[:, 0] for record in records]}
-        )
+        labels = [record[:, 0] for record in records]
+        return join_batches([record[:, 1:] for record in records], {"y": labels})
     raw = contents(local, *names)
     batches = [read_batch(raw[name], name) for name in names]
     labels = [np.array(batch["labels"], np.uint8) for batch in batches]
-    return joined([batch["data"] for batch in batches], {"y": labels})
+    return join_batches([batch["data"] for batch in batches], {"y": labels})
 
 
 def decode100(local: LocalFiles) -> Arrays:
@@ -156,17 +156,17 @@ def decode100(local: LocalFiles) -> Arrays:
             "y": [record[:, 1] for record in records],
             "coarse": [record[:, 0] for record in records],
         }
-        return joined([record[:, 2:] for record in records], labels)
+        return join_batches([record[:, 2:] for record in records], labels)
     raw = contents(local, "train", "test")
     batches = [read_batch(raw[name], name) for name in ("train", "test")]
     kinds = {"y": "fine_labels", "coarse": "coarse_labels"}
     labels = {
         name: [np.array(batch[key], np.uint8) for batch in batches] for name, key in kinds.items()
     }
-    return joined([batch["data"] for batch in batches], labels)
+    return join_batches([batch["data"] for batch in batches], labels)
 
 
-def joined(pixels: list[Bytes], labels: dict[str, list[Bytes]]) -> Arrays:
+def join_batches(pixels: list[Bytes], labels: dict[str, list[Bytes]]) -> Arrays:
     """Batches one after the other; the last one is the official test part."""
     x = np.concatenate(pixels).reshape(-1, *SHAPE)
     train = np.array(len(x) - len(pixels[-1]))
@@ -185,7 +185,8 @@ def joined(pixels: list[Bytes], labels: dict[str, list[Bytes]]) -> Arrays:
 def decode_mosaics(local: LocalFiles) -> Arrays:
     """The compact file: every JPEG holds tile x tile images side by side."""
     held = read_arrays(local.paths[0])
-    tile, sheets = int(held["tile"]), sorted(name for name in held if name.startswith("jpg_"))
+    tile = int(held["tile"])
+    sheets = sorted(name for name in held if name.startswith("jpg_"))
     x = np.empty((len(held["y"]), *SHAPE), np.uint8)
     for number, name in enumerate(sheets):
         # [tile * 32, tile * 32, 3]

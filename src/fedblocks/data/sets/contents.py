@@ -22,7 +22,7 @@ def contents(local: LocalFiles, *patterns: str) -> dict[str, bytes]:
     """Files whose name (without folders and .gz) matches a pattern, by that name,
     unpacked; one pass over archives.
     """
-    held = {name: data for path in local.paths for name, data in unpacked(path, patterns)}
+    held = {name: data for path in local.paths for name, data in unpack(path, patterns)}
     for pattern in patterns:
         if not any(fnmatch(name, pattern) for name in held):
             where = ", ".join(str(path) for path in local.paths[:3])
@@ -31,14 +31,14 @@ def contents(local: LocalFiles, *patterns: str) -> dict[str, bytes]:
     return held
 
 
-def unpacked(path: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+def unpack(path: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     """What a file holds: its own bytes, or the members of an archive."""
     try:
         if path.name.endswith(TARS):
             yield from in_tar(path, patterns)
         elif path.suffix == ".zip":
             yield from in_zip(path, patterns)
-        elif wanted(path.name, patterns):
+        elif is_wanted(path.name, patterns):
             yield plain(path.name), ungz(path.name, path.read_bytes())
     except DAMAGE as error:
         raise DataError(
@@ -52,7 +52,7 @@ def in_tar(path: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, bytes]]
         for member in archive:
             stream = (
                 archive.extractfile(member)
-                if member.isfile() and wanted(member.name, patterns)
+                if member.isfile() and is_wanted(member.name, patterns)
                 else None
             )
             if stream is not None:
@@ -66,7 +66,7 @@ def in_zip(path: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, bytes]]
             if (
                 not name.startswith("__MACOSX/")
                 and not name.endswith("/")
-                and wanted(name, patterns)
+                and is_wanted(name, patterns)
             ):
                 yield plain(name), ungz(name, archive.read(name))
 
@@ -76,7 +76,7 @@ def plain(name: str) -> str:
     return name.rpartition("/")[2].removesuffix(".gz")
 
 
-def wanted(name: str, patterns: tuple[str, ...]) -> bool:
+def is_wanted(name: str, patterns: tuple[str, ...]) -> bool:
     """Whether a file is asked for."""
     return any(fnmatch(plain(name), pattern) for pattern in patterns)
 

@@ -12,11 +12,10 @@ from typing import Annotated, Any
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, AtMost, Help
-from fedblocks.data.options import Buckets, Seed, SequenceSteps, Unit, Words
-from fedblocks.data.partition import positive
-from fedblocks.data.sets.divided import DividedPool, kept
+from fedblocks.data.options import Buckets, Seed, SequenceSteps, Unit, Words, checked
+from fedblocks.data.sets.divided import DividedPool, cached_pool
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
-from fedblocks.data.sets.leaf_text import steps_of, units
+from fedblocks.data.sets.leaf_text import STEPS, units
 from fedblocks.data.sets.text import Corpus, Texts, choose_users
 from fedblocks.data.splits import Fractions
 
@@ -55,12 +54,14 @@ SHAKESPEARE = FileSet(
 )
 
 
+@checked
 def reddit_2006(
     users: Annotated[
         int | None,
         AtLeast(1),
         Help("how many users, at random; default: all that have enough comments"),
     ] = None,
+    *,
     least: Annotated[int, AtLeast(1), Help("comments that a user must have")] = 5,
     words: Words = 10_000,
     buckets: Buckets = 1,
@@ -81,11 +82,13 @@ def reddit_2006(
         return corpus.pool(corpus.vocabulary(words, buckets), steps)
 
     chosen = {"users": users, "least": least, "split": list(split), "seed": seed}
-    return kept(REDDIT, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
+    return cached_pool(REDDIT, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
 
 
+@checked
 def shakespeare_roles(
     unit: Unit = "word",
+    *,
     users: Annotated[
         int | None,
         AtLeast(1),
@@ -105,7 +108,7 @@ def shakespeare_roles(
     seed: Seed = 0,
 ) -> DividedPool:
     """Speeches of 37 plays by role, for next-word or next-character prediction."""
-    length = steps or steps_of(unit)
+    length = steps or STEPS[unit]
 
     def make(local: LocalFiles) -> DividedPool:
         content = read_json(local.paths[0], "speeches")
@@ -114,7 +117,8 @@ def shakespeare_roles(
         return corpus.pool(corpus.vocabulary(words, buckets), length)
 
     chosen = {"unit": unit, "users": users, "least": least, "split": list(split), "seed": seed}
-    return kept(SHAKESPEARE, make, {**chosen, "words": words, "buckets": buckets, "steps": length})
+    numbers = {"words": words, "buckets": buckets, "steps": length}
+    return cached_pool(SHAKESPEARE, make, {**chosen, **numbers})
 
 
 def corpus_of(
@@ -126,7 +130,6 @@ def corpus_of(
     seed: int,
 ) -> Corpus:
     """Some of the users with enough texts, divided in the order of time."""
-    positive(least=least)
     enough = [user for user, own in texts.items() if len(own) >= least]
     if not enough:
         raise DataError(f"no user has {least} texts or more", "ask for fewer: least=...")

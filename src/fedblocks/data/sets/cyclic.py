@@ -48,7 +48,7 @@ def cyclic(train: Pair, test: Pair, clients: int, per_group: int, seed: int = 0)
     held = np.zeros((clients, labels), dtype=bool)
     for client, own in enumerate(group.tolist()):
         held[client, groups[own]] = True
-    parts = [dealt(own.numpy(), held, seed, name) for own, name in zip(y, ("train", "test"))]
+    parts = [deal_equally(own.numpy(), held, seed, name) for own, name in zip(y, ("train", "test"))]
     test_rows = parts[1].renumber(parts[1].index + len(y[0]))
     about = {
         "partition": {
@@ -65,7 +65,7 @@ def cyclic(train: Pair, test: Pair, clients: int, per_group: int, seed: int = 0)
     ).check()
 
 
-def dealt(y: Ints, held: np.ndarray, seed: int, name: str) -> Rows:
+def deal_equally(y: Ints, held: np.ndarray, seed: int, name: str) -> Rows:
     """Every holder of a label gets as many of its rows as every other."""
     rows = rows_of_classes(y, generator(seed, "cyclic", name))
     own: list[list[Ints]] = [[] for _ in held]
@@ -105,7 +105,7 @@ def side_by_side(federations: Mapping[str, Federation]) -> Federation:
     tags = {tag: np.concatenate([own.tags[tag] for own in parts]) for tag in parts[0].tags}
     tags["configuration"] = np.repeat(np.arange(len(parts)), [own.clients for own in parts])
     return Federation(
-        x=torch.cat([padded(own.x, shape) for own in parts]),
+        x=torch.cat([pad_to(own.x, shape) for own in parts]),
         y=torch.cat([own.y for own in parts]),
         **rows,
         classes=parts[0].classes,
@@ -118,7 +118,7 @@ def side_by_side(federations: Mapping[str, Federation]) -> Federation:
     ).check()
 
 
-def padded(x: Tensor, shape: list[int]) -> Tensor:
+def pad_to(x: Tensor, shape: list[int]) -> Tensor:
     """Inputs [rows, ...] in the first corner of a larger shape."""
     if list(x.shape[1:]) == shape:
         return x

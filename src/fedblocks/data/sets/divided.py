@@ -16,7 +16,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.data.federation import Federation
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Ints, Rows
-from fedblocks.data.sets.cache import Arrays, decoded
+from fedblocks.data.sets.cache import Arrays, cached_arrays
 from fedblocks.data.sets.files import FileSet, LocalFiles
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
@@ -53,7 +53,7 @@ class DividedPool(DataPool):
         ).check()
 
 
-def kept(
+def cached_pool(
     files: FileSet,
     make: Callable[[LocalFiles], DividedPool],
     choices: dict[str, Any],
@@ -63,7 +63,7 @@ def kept(
 
     `choices` are what `make` depends on besides; `version` must change when `make` does.
     """
-    return unpack(decoded(files, lambda local: pack(make(local)), version, **choices))
+    return unpack(cached_arrays(files, lambda local: pack(make(local)), version, **choices))
 
 
 def pack(pool: DividedPool) -> Arrays:

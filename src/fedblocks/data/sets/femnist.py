@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
+from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool
-from fedblocks.data.sets.cache import Arrays, decoded
+from fedblocks.data.sets.cache import Arrays, cached_arrays
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.idx import MEAN, STD
 from fedblocks.data.sets.pixels import Bytes, Part, pool_of
@@ -29,6 +30,7 @@ FEMNIST = FileSet(
 )
 
 
+@checked
 def femnist(
     part: Annotated[
         Part, Help("all, train or test; files that LEAF has not split are all train")
@@ -38,7 +40,7 @@ def femnist(
     background is white (1) as in LEAF.
     """
     about = {"name": "femnist", "source": HOME}
-    return pool_of(decoded(FEMNIST, decode), part, MEAN, STD, 62, about)
+    return pool_of(cached_arrays(FEMNIST, decode), part, MEAN, STD, 62, about)
 
 
 def decode(local: LocalFiles) -> Arrays:

@@ -3,20 +3,21 @@ are whole.
 
 A loader is made of four pieces:
 
-    FILES = FileSet("mnist", home="https://...", sources=(Source("idx",
-    (File("train-images-idx3-ubyte.gz"), ...)),))
+    IMAGES = File("train-images-idx3-ubyte.gz")
+    FILES = FileSet("mnist", home="https://...", sources=(FileSource("idx", (IMAGES, ...)),))
 
-    def decode(local: LocalFiles) -> Arrays:       # runs once; local.source.form says which form is
-    there
-        raw = contents(local, "train-*")           # contents.py: {name: bytes}, also out of tar and
-        zip, gz unpacked return {"x": ..., "y": ...}
+    def decode(local: LocalFiles) -> Arrays:  # runs once; local.source.form: which form is there
+        # contents.py: {name: bytes}, also out of tar and zip, gz unpacked
+        raw = contents(local, "train-*")
+        return {"x": ..., "y": ...}
 
-    def mnist() -> Pool:
-        arrays = decoded(FILES, decode)            # cache.py: the decoded arrays, memory-mapped and
-        read-only return Pool(...)
+    def mnist() -> DataPool:
+        # cache.py: what was decoded, memory-mapped and read-only
+        arrays = cached_arrays(FILES, decode)
+        return DataPool(...)
 
-    SETS = {"mnist": StoredSet("mnist", mnist, 10, "images", "one line", FILES)}   # listed in
-    sets/__init__.py
+    # listed in sets/__init__.py
+    SETS = {"mnist": StoredSet("mnist", mnist, 10, "images", "one line", FILES)}
 
 `FEDBLOCKS_DATA` names one folder or several (separated as in PATH); the files of a set stand in its
 subfolder, or in a folder inside that as archives unpack to, with or without .gz. A source that is

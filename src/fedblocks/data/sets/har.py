@@ -13,7 +13,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.data.options import Overlap, Seed, Shares, Stretch, WindowSteps
 from fedblocks.data.pools import Kind
 from fedblocks.data.rows import Ints
-from fedblocks.data.sets.cache import Arrays, decoded
+from fedblocks.data.sets.cache import Arrays, cached_arrays
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.divided import DividedPool
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
@@ -78,7 +78,7 @@ def hapt_recordings() -> Recordings:
     read: Callable[[LocalFiles], Recordings] = lambda f: (
         hapt_compact(f) if f.source.form == "compact" else hapt_raw(f)
     )
-    return kept_recordings(HAPT, read, HAPT_ACTIVITIES, 50, "hapt")
+    return cached_recordings(HAPT, read, HAPT_ACTIVITIES, 50, "hapt")
 
 
 def hapt(
@@ -96,7 +96,7 @@ def wisdm51_recordings() -> Recordings:
     """WISDM-51: 51 people with a watch, acceleration [m/s^2] at 20 Hz; six of the
     activities, two minutes of each.
     """
-    return kept_recordings(WATCH, watch_compact, WATCH_ACTIVITIES, 20, "wisdm51_watch")
+    return cached_recordings(WATCH, watch_compact, WATCH_ACTIVITIES, 20, "wisdm51_watch")
 
 
 def wisdm51_watch(
@@ -110,7 +110,7 @@ def wisdm51_watch(
     return window_pool(wisdm51_recordings(), steps, overlap, stretch, split, seed)
 
 
-def kept_recordings(
+def cached_recordings(
     files: FileSet,
     read: Callable[[LocalFiles], Recordings],
     activities: tuple[str, ...],
@@ -118,7 +118,7 @@ def kept_recordings(
     name: str,
 ) -> Recordings:
     """The recordings of a data set, from the cache where it is whole."""
-    arrays = decoded(files, lambda local: read(local).arrays)
+    arrays = cached_arrays(files, lambda local: read(local).arrays)
     return Recordings(**arrays, activities=activities, hz=hz, about={"name": name})
 
 
@@ -144,7 +144,7 @@ def hapt_raw(local: LocalFiles) -> Recordings:
         starts[experiment] = (at, at + len(pair[0]))
         signals.append(np.concatenate(pair, 1).astype(np.float32))
         at += len(pair[0])
-    return labelled(np.concatenate(signals), starts, labels)
+    return cut_by_labels(np.concatenate(signals), starts, labels)
 
 
 def hapt_compact(local: LocalFiles) -> Recordings:
@@ -153,10 +153,10 @@ def hapt_compact(local: LocalFiles) -> Recordings:
     signal = (arrays["S"] * arrays["scale"]).astype(np.float32)
     experiments, begin, sizes = np.unique(arrays["exp"], return_index=True, return_counts=True)
     starts = {int(e): (int(a), int(a + n)) for e, a, n in zip(experiments, begin, sizes)}
-    return labelled(signal, starts, arrays["label_table"].astype(np.int64))
+    return cut_by_labels(signal, starts, arrays["label_table"].astype(np.int64))
 
 
-def labelled(signal: Any, starts: Mapping[int, tuple[int, int]], table: Ints) -> Recordings:
+def cut_by_labels(signal: Any, starts: Mapping[int, tuple[int, int]], table: Ints) -> Recordings:
     """The labelled stretches; a line of the table is experiment, person, activity,
     first and last sample from 1.
     """

@@ -31,6 +31,7 @@ FOUR_WATCH: Names = {name: [name] for name in FOUR}
 def har_groups(
     recordings: Recordings,
     steps: int,
+    *,
     clients: int = 20,  # of this data set; the paper's N is three times as many
     per_group: int = 2,  # activities of a group
     activities: Names = FIVE,
@@ -47,16 +48,10 @@ def har_groups(
     tested = round(test * per_label)
     train, tests = [], []
     for label in range(len(activities)):
-        own = sides(
-            cut,
-            label,
-            per_label - tested,
-            tested,
-            generator(seed, "har_groups", label),
-            chosen.activities,
-        )
-        train.append(own[0])
-        tests.append(own[1])
+        rng = generator(seed, "har_groups", label)
+        own, other = sides(cut, label, per_label - tested, tested, rng, chosen.activities)
+        train.append(own)
+        tests.append(other)
     mean, deviation = channel_statistics(cut.x[np.concatenate(train)])
     pairs = []
     for rows in (np.concatenate(train), np.concatenate(tests)):
@@ -95,6 +90,6 @@ def sides(
             f"{test} are needed"
         )
         raise DataError(message, "use a smaller per_label, or all recordings of the data set")
-    return np.sort(rng.choice(pools[0], train, replace=False)), np.sort(
-        rng.choice(pools[1], test, replace=False)
-    )
+    trains = rng.choice(pools[0], train, replace=False)
+    tests = rng.choice(pools[1], test, replace=False)
+    return np.sort(trains), np.sort(tests)

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
+from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool
-from fedblocks.data.sets.cache import Arrays, decoded
+from fedblocks.data.sets.cache import Arrays, cached_arrays
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.pixels import Bytes, Part, pool_of
@@ -105,8 +106,6 @@ LETTERS_FILE = File(
 
 def emnist_files(split: Split) -> FileSet:
     """The files of one of EMNIST's six splits; the compact file holds the test part of ByClass."""
-    if split not in SPLITS:
-        raise DataError(f'EMNIST has no split "{split}"', f"choose from {', '.join(SPLITS)}")
     kinds = [
         f"{part}-{what}-ubyte"
         for part in ("train", "test")
@@ -121,14 +120,16 @@ def emnist_files(split: Split) -> FileSet:
     return FileSet("emnist", EMNIST_HOME, (*sources, *compact))
 
 
+@checked
 def mnist(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> DataPool:
     """Handwritten digits [rows, 1, 28, 28], normalised; 60,000 to train and 10,000 to test."""
     about = {"name": "mnist", "source": MNIST.home}
-    return pool_of(decoded(MNIST, decode_mnist), part, MEAN, STD, 10, about)
+    return pool_of(cached_arrays(MNIST, decode_mnist), part, MEAN, STD, 10, about)
 
 
+@checked
 def fashion_mnist(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> DataPool:
@@ -136,17 +137,19 @@ def fashion_mnist(
     10,000 to test.
     """
     about = {"name": "fashion_mnist", "source": FASHION.home}
-    return pool_of(decoded(FASHION, decode_mnist), part, MEAN, STD, 10, about)
+    return pool_of(cached_arrays(FASHION, decode_mnist), part, MEAN, STD, 10, about)
 
 
+@checked
 def mnist_writers(
     part: Annotated[Part, Help("all, train (539 writers) or test (297 others)")] = "all",
 ) -> DataPool:
     """MNIST with who wrote each digit as the user, from the published NIST writer ids."""
     about = {"name": "mnist_writers", "source": WRITERS_HOME}
-    return pool_of(decoded(WRITERS, decode_compact), part, MEAN, STD, 10, about)
+    return pool_of(cached_arrays(WRITERS, decode_compact), part, MEAN, STD, 10, about)
 
 
+@checked
 def emnist(
     split: Annotated[
         Split, Help("byclass, bymerge, balanced, letters, digits or mnist")
@@ -154,7 +157,7 @@ def emnist(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> DataPool:
     """Handwritten digits and letters [rows, 1, 28, 28], upright and normalised."""
-    arrays = decoded(emnist_files(split), decode_emnist, split=split)
+    arrays = cached_arrays(emnist_files(split), decode_emnist, split=split)
     if part != "test" and not int(arrays["train_rows"]):
         fix = f'choose part = "test", or get the official files; see {EMNIST_HOME}'
         raise DataError("the compact file of EMNIST holds the official test part only", fix)
@@ -165,7 +168,7 @@ def emnist(
 def decode_mnist(local: LocalFiles) -> Arrays:
     """The four files of MNIST and its likes."""
     raw = contents(local, *(f"{part}-{kind}" for part in PARTS for kind in ("images*", "labels*")))
-    return joined(
+    return join_parts(
         [(raw[f"{part}-images-idx3-ubyte"], raw[f"{part}-labels-idx1-ubyte"]) for part in PARTS],
         local,
     )
@@ -186,7 +189,7 @@ def decode_emnist_idx(local: LocalFiles, split: str) -> Arrays:
     """The four idx files of a split."""
     raw = contents(local, f"emnist-{split}-*-images*", f"emnist-{split}-*-labels*")
     names = [f"emnist-{split}-{part}" for part in ("train", "test")]
-    return joined(
+    return join_parts(
         [(raw[f"{name}-images-idx3-ubyte"], raw[f"{name}-labels-idx1-ubyte"]) for name in names],
         local,
     )
@@ -227,7 +230,7 @@ def decode_compact(local: LocalFiles) -> Arrays:
     }
 
 
-def joined(parts: list[tuple[bytes, bytes]], local: LocalFiles) -> Arrays:
+def join_parts(parts: list[tuple[bytes, bytes]], local: LocalFiles) -> Arrays:
     """Images and labels of the train and the test part, one after the other."""
     images = [read_idx(x, f"images of {local.files.folder}") for x, _ in parts]
     labels = [read_idx(y, f"labels of {local.files.folder}") for _, y in parts]

@@ -11,16 +11,17 @@ from typing import Annotated, Any
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Below, Help
-from fedblocks.data.options import Buckets, Seed, Unit, Words
-from fedblocks.data.sets.divided import DividedPool, kept
+from fedblocks.data.options import Buckets, Seed, Unit, Words, checked
+from fedblocks.data.sets.divided import DividedPool, cached_pool
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import words_of
 
-STEPS = {"character": 80, "word": 20}
+STEPS = {"character": 80, "word": 20}  # the usual length of a sequence
 MARKS = {"<PAD>", "<BOS>", "<EOS>"}  # LEAF writes them into its sequences; we add our own
 LEAF = "https://leaf.cmu.edu"
 TRAIN, VALIDATION, TEST = File("train/*.json"), File("val/*.json"), File("test/*.json")
+TextsOf = Callable[[Sequence[Any], Sequence[Any]], Texts]  # of a user's inputs x and targets y
 
 
 def sources() -> tuple[FileSource, ...]:
@@ -36,6 +37,7 @@ SHAKESPEARE = FileSet(
 )
 
 
+@checked
 def reddit(
     users: Annotated[
         int | None, AtLeast(1), Help("how many users, at random; default: all")
@@ -58,11 +60,13 @@ def reddit(
         return corpus.pool(corpus.vocabulary(words, buckets), steps)
 
     chosen = {"users": users, "validation": validation, "seed": seed}
-    return kept(REDDIT, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
+    return cached_pool(REDDIT, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
 
 
+@checked
 def shakespeare(
     unit: Unit = "character",
+    *,
     users: Annotated[
         int | None, AtLeast(1), Help("how many roles, at random; default: all")
     ] = None,
@@ -87,26 +91,16 @@ def shakespeare(
     and cut so that each character is predicted once, from those before it in its sequence; LEAF
     predicts it from exactly 80.
     """
-    length = steps or steps_of(unit)
+    length = steps or STEPS[unit]
 
     def make(local: LocalFiles) -> DividedPool:
-        split: Callable[[Sequence[Any], Sequence[Any]], Texts] = lambda x, y: units(
-            stitched(x, y), unit
-        )
-        corpus = read_corpus(local, split, users, validation, seed)
+        speeches: TextsOf = lambda x, y: units(stitch(x, y), unit)
+        corpus = read_corpus(local, speeches, users, validation, seed)
         return corpus.pool(corpus.vocabulary(words, buckets), length)
 
     chosen = {"unit": unit, "users": users, "validation": validation, "seed": seed}
-    return kept(SHAKESPEARE, make, {**chosen, "words": words, "buckets": buckets, "steps": length})
-
-
-def steps_of(unit: str) -> int:
-    """The usual length of a sequence."""
-    if unit not in STEPS:
-        raise DataError(
-            f'there is no unit "{unit}"', "predict the next character or word: unit is one of these"
-        )
-    return STEPS[unit]
+    numbers = {"words": words, "buckets": buckets, "steps": length}
+    return cached_pool(SHAKESPEARE, make, {**chosen, **numbers})
 
 
 def units(texts: Sequence[str], unit: str) -> Texts:
@@ -124,7 +118,7 @@ def comments(x: Sequence[Any], y: Sequence[Any]) -> Texts:
     return [words for words in cleaned if words]
 
 
-def stitched(windows: Sequence[str], following: Sequence[str]) -> list[str]:
+def stitch(windows: Sequence[str], following: Sequence[str]) -> list[str]:
     """Text out of windows that move on by one character each, with the character that
     follows each.
     """
@@ -141,7 +135,7 @@ def stitched(windows: Sequence[str], following: Sequence[str]) -> list[str]:
 
 def read_corpus(
     local: LocalFiles,
-    texts_of: Callable[[Sequence[Any], Sequence[Any]], Texts],
+    texts_of: TextsOf,
     users: int | None,
     validation: float,
     seed: int,
@@ -155,14 +149,13 @@ def read_corpus(
     }
     whole = [at for at in range(len(names)) if own["train"][at] and own["test"][at]]
     if not whole:
-        raise DataError(
-            f"no user of {local.paths[0].parent.parent} has both train and test texts",
-            "get LEAF's files",
-        )
+        message = f"no user of {local.paths[0].parent.parent} has both train and test texts"
+        raise DataError(message, "get LEAF's files")
     train, val, test = ([own[part][at] for at in whole] for part in ("train", "val", "test"))
     if not parts["val"]:
         cut = [set_aside(texts, validation) for texts in train]
-        train, val = [older for older, _ in cut], [newest for _, newest in cut]
+        train = [older for older, _ in cut]
+        val = [newest for _, newest in cut]
     about = {
         "name": local.files.folder,
         "source": "LEAF",

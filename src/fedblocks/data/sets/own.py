@@ -13,6 +13,7 @@ import torch
 
 from fedblocks.core.errors import DataError, nearest
 from fedblocks.core.options import AtLeast, Help
+from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.pixels import Bytes, picture, pillow
 
@@ -21,6 +22,7 @@ EMPTY = ("", "nan")  # in columns of words, where "none" may be one
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # how tables say that a value is not known
 
 
+@checked
 def image_folder(
     path: Annotated[
         str,
@@ -80,6 +82,7 @@ def image(file: Path, side: int | None) -> Bytes:
     return pixels if side is None else np.asarray(pillow().fromarray(pixels).resize((side, side)))
 
 
+@checked
 def csv_table(
     path: Annotated[str, Help("a file with a line of column names")],
     label: Annotated[str, Help("the column of labels: whole numbers or words")] = "label",
@@ -109,7 +112,7 @@ def csv_table(
         if empty is not None:
             message = f'there is no value in column "{column}", line {empty} of {path}'
             raise DataError(message, "fill it, or remove the line")
-    y, classes = numbered([line[at[label]] for line in lines])
+    y, classes = number_labels([line[at[label]] for line in lines])
     users = np.array([line[at[user]] for line in lines]) if user in names else None
     about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
     inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
@@ -153,7 +156,7 @@ def number(field: str, column: str, path: str, row: int) -> float:
         ) from error
 
 
-def numbered(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
+def number_labels(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Labels as they are if they are whole numbers, else their place among the words,
     and the words.
     """

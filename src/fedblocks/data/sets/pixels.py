@@ -39,13 +39,13 @@ def pool_of(
     about = {**about, "part": part, "train_rows": {"all": train, "train": count, "test": 0}[part]}
     coarse = arrays["coarse"][rows].astype(np.int64) if "coarse" in arrays else None
     users = np.array(arrays["user"][rows]) if "user" in arrays else None
-    x = normalised(arrays["x"], mean, std, rows)
+    x = normalise(arrays["x"], mean, std, rows)
     return DataPool(
         x, labels_of(arrays["y"], rows), classes, users=users, coarse=coarse, about=about
     )
 
 
-def normalised(
+def normalise(
     pixels: npt.NDArray[Any], mean: Sequence[float], std: Sequence[float], rows: slice
 ) -> Tensor:
     """(pixels / 255 - mean) / std for each channel; pixels are [rows, channels, height, width]."""
@@ -76,8 +76,6 @@ def read_rows(pixels: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[An
 def rows_of(part: Part, train: int, rows: int) -> slice:
     """The rows of an official part, where the first `train` rows are the official training rows."""
     stretches = {"all": slice(0, rows), "train": slice(0, train), "test": slice(train, rows)}
-    if part not in stretches:
-        raise DataError(f'there is no part "{part}"', 'choose "all", "train" or "test"')
     return stretches[part]
 
 

@@ -24,7 +24,7 @@ from fedblocks.data.rows import Floats, Ints
 from fedblocks.data.sets.contents import DAMAGE
 from fedblocks.data.sets.divided import DividedPool
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
-from fedblocks.data.sets.har import STRETCH, kept_recordings
+from fedblocks.data.sets.har import STRETCH, cached_recordings
 from fedblocks.data.sets.signals import Recordings, window_pool
 
 NAMES = {
@@ -71,7 +71,7 @@ def realworld_recordings() -> Recordings:
     """RealWorld: acceleration [m/s^2] and rotation [rad/s] at the waist, brought to one
     clock of 50 Hz.
     """
-    return kept_recordings(FILES, read, ACTIVITIES, HZ, "realworld")
+    return cached_recordings(FILES, read, ACTIVITIES, HZ, "realworld")
 
 
 def realworld(
@@ -120,7 +120,7 @@ def members(local: LocalFiles) -> Iterator[tuple[str, bytes]]:
     """Every CSV file by its path, also out of archives inside archives."""
     for path in local.paths:
         try:
-            yield from opened(
+            yield from unpack(
                 path.as_posix(),
                 path.read_bytes() if path.suffix != ".zip" else zipfile.ZipFile(path),
             )
@@ -130,7 +130,7 @@ def members(local: LocalFiles) -> Iterator[tuple[str, bytes]]:
             ) from error
 
 
-def opened(name: str, data: bytes | zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
+def unpack(name: str, data: bytes | zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
     """A CSV file, or those in an archive."""
     if isinstance(data, bytes):
         yield name, data
@@ -139,7 +139,7 @@ def opened(name: str, data: bytes | zipfile.ZipFile) -> Iterator[tuple[str, byte
         for member in data.namelist():
             path = f"{name}/{member}"
             if member.lower().endswith(".zip"):
-                yield from opened(path, zipfile.ZipFile(io.BytesIO(data.read(member))))
+                yield from unpack(path, zipfile.ZipFile(io.BytesIO(data.read(member))))
             elif TABLE.search(path):
                 yield path, data.read(member)
 

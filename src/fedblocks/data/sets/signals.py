@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from fedblocks.core.errors import DataError
+from fedblocks.data.options import Overlap, WindowSteps, checked
 from fedblocks.data.partition import positive
 from fedblocks.data.rows import Floats, Ints, Rows
 from fedblocks.data.sets.cache import Arrays
@@ -79,15 +80,11 @@ class Windows:
     recording: Ints  # [windows]
 
 
-def windows(recordings: Recordings, steps: int, overlap: float = 0.5) -> Windows:
+@checked
+def windows(recordings: Recordings, steps: WindowSteps, overlap: Overlap = 0.5) -> Windows:
     """All windows of `steps` samples that fit into a recording, each beginning (1 -
     overlap) x steps after the last.
     """
-    positive(steps=steps)
-    if not 0 <= overlap < 1:
-        raise DataError(
-            f"an overlap of {overlap}", "give a share from 0 up to, but not including, 1"
-        )
     hop = max(1, int(steps * (1 - overlap) + 0.5))
     length = recordings.end - recordings.begin
     counts = np.where(length >= steps, (length - steps) // hop + 1, 0)
@@ -111,7 +108,7 @@ def parts_by_recording(cut: Windows, split: Fractions, seed: int) -> Ints:
     return part[inverse]
 
 
-def standardised(x: Signal, training: npt.NDArray[np.bool_]) -> Signal:
+def standardise(x: Signal, training: npt.NDArray[np.bool_]) -> Signal:
     """Every channel with mean 0 and deviation 1, as measured on the training windows only."""
     if not training.any():
         raise DataError(
@@ -126,7 +123,8 @@ def channel_statistics(x: Signal) -> tuple[Floats, Floats]:
     """Mean and deviation of each channel of windows [windows, channels, steps]; a
     constant channel keeps its scale.
     """
-    mean, deviation = x.mean((0, 2), dtype=np.float64), x.std((0, 2), dtype=np.float64)
+    mean = x.mean((0, 2), dtype=np.float64)  # [channels]
+    deviation = x.std((0, 2), dtype=np.float64)
     return mean, np.where(deviation > 0, deviation, 1.0)
 
 
@@ -149,7 +147,7 @@ def window_pool(
         "split_seed": seed,
     }
     return DividedPool(
-        x=torch.from_numpy(standardised(cut.x, part == TRAIN)),
+        x=torch.from_numpy(standardise(cut.x, part == TRAIN)),
         y=torch.from_numpy(cut.label),
         classes=len(recordings.activities),
         users=np.array([f"user-{user:02d}" for user in cut.user.tolist()]),

@@ -10,8 +10,9 @@ import numpy as np
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Help
+from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool
-from fedblocks.data.sets.cache import Arrays, decoded
+from fedblocks.data.sets.cache import Arrays, cached_arrays
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.pixels import Part, pool_of, square
@@ -36,12 +37,13 @@ UNPACKED = (
 STL10 = FileSet("stl10", HOME, (FileSource("binary", UNPACKED), FileSource("binary", (TARBALL,))))
 
 
+@checked
 def stl10(
     part: Annotated[Part, Help("all, train or test")] = "all",
 ) -> DataPool:
     """Images [rows, 3, 96, 96] of ten classes, normalised; 5,000 to train and 8,000 to test."""
     about = {"name": "stl10", "source": HOME, "class_names": list(NAMES)}
-    return pool_of(decoded(STL10, decode), part, MEAN, STD, 10, about)
+    return pool_of(cached_arrays(STL10, decode), part, MEAN, STD, 10, about)
 
 
 def decode(local: LocalFiles) -> Arrays:

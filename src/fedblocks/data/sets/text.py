@@ -96,8 +96,6 @@ class Corpus:
 
 def set_aside(texts: Texts, share: float) -> tuple[Texts, Texts]:
     """The newest share of the texts apart from the older ones; a single text is cut in two."""
-    if not 0 <= share < 1:
-        raise DataError(f"validation is {share}", "give a share from 0 up to, but not including, 1")
     if len(texts) == 1:
         cut = len(texts[0]) - int(share * len(texts[0]))
         return [texts[0][:cut]], [texts[0][cut:]] if cut < len(texts[0]) else []
@@ -112,11 +110,8 @@ def choose_users(names: Sequence[str], users: int | None, seed: int) -> list[str
     ordered = sorted(names)
     if users is None or users >= len(ordered):
         return ordered
-    if users < 1:
-        raise DataError(f"users is {users}", "choose at least one user, or None for all")
-    return [
-        ordered[at] for at in np.sort(generator(seed, "users").permutation(len(ordered))[:users])
-    ]
+    chosen = generator(seed, "users").permutation(len(ordered))[:users]
+    return [ordered[at] for at in np.sort(chosen)]
 
 
 def scores_of(marks: Mapping[str, Any]) -> Sequence[str]:

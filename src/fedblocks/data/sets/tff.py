@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Below, Help
-from fedblocks.data.options import Buckets, Seed, SequenceSteps, Words
-from fedblocks.data.sets.divided import DividedPool, kept
+from fedblocks.data.options import Buckets, Seed, SequenceSteps, Words, checked
+from fedblocks.data.sets.divided import DividedPool, cached_pool
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
 from fedblocks.data.sets.text import Corpus, Texts, choose_users, set_aside
 from fedblocks.data.sets.words import Vocabulary
@@ -37,12 +37,14 @@ FILES = FileSet(
 Dated = tuple[bytes, list[str]]  # when a sentence was written, and its words
 
 
+@checked
 def stackoverflow(
     users: Annotated[
         int | None,
         AtLeast(1),
         Help("how many of the users who both train and test (195,303); None: all"),
     ] = 1000,
+    *,
     words: Words = 10_000,
     buckets: Buckets = 1,
     steps: SequenceSteps = 20,
@@ -66,7 +68,7 @@ def stackoverflow(
         return corpus.pool(vocabulary_for(local, corpus, words, buckets), steps, most=1)
 
     chosen = {"users": users, "most_train": most_train, "validation": validation, "seed": seed}
-    return kept(FILES, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
+    return cached_pool(FILES, make, {**chosen, "words": words, "buckets": buckets, "steps": steps})
 
 
 def read_corpus(
@@ -76,10 +78,8 @@ def read_corpus(
     read = from_sqlite if local.source.form == "sqlite" else from_h5
     own = {name: parts for name, parts in read(local.paths, users, seed) if all(parts)}
     if not own:
-        raise DataError(
-            f"no user of {local.paths[0]} has both training and test sentences",
-            "get the official file",
-        )
+        message = f"no user of {local.paths[0]} has both training and test sentences"
+        raise DataError(message, "get the official file")
     parts = [set_aside(in_order(first)[:most_train], validation) for first, _ in own.values()]
     about = {
         "name": "stackoverflow",

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import torch
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.options import Overlap, Seed, Shares, Stretch, WindowSteps
+from fedblocks.data.options import Overlap, Seed, Shares, Stretch, WindowSteps, checked
 from fedblocks.data.rows import Ints, Rows
-from fedblocks.data.sets.cache import Arrays, decoded
+from fedblocks.data.sets.cache import Arrays, cached_arrays
 from fedblocks.data.sets.contents import contents
 from fedblocks.data.sets.divided import TRAIN, DividedPool
 from fedblocks.data.sets.files import File, FileSet, FileSource, LocalFiles, StoredSet
-from fedblocks.data.sets.har import STRETCH, compact, kept_recordings
+from fedblocks.data.sets.har import STRETCH, cached_recordings, compact
 from fedblocks.data.sets.signals import Recordings, window_pool
 from fedblocks.data.splits import Fractions, cut_parts
 
@@ -67,7 +67,7 @@ Record = tuple[int, int, int, float, float, float]  # person, activity, time, ac
 
 def wisdm_recordings() -> Recordings:
     """WISDM v1.1: acceleration [m/s^2] at 20 Hz of 36 people with a phone in the front pocket."""
-    return kept_recordings(FILES, read_raw, ACTIVITIES, HZ, "wisdm")
+    return cached_recordings(FILES, read_raw, ACTIVITIES, HZ, "wisdm")
 
 
 def wisdm(
@@ -94,10 +94,8 @@ def read_raw(local: LocalFiles) -> Recordings:
         raise DataError(message, f"the official file has about 200: get it again; see {HOME}")
     who = np.array([record[:3] for record in records], dtype=np.int64)  # person, activity, time
     pause = np.diff(who[:, 2])
-    fresh = (
-        np.flatnonzero((np.diff(who[:, :2], axis=0) != 0).any(1) | (pause < 0) | (pause > PAUSE))
-        + 1
-    )
+    other = (np.diff(who[:, :2], axis=0) != 0).any(1)
+    fresh = np.flatnonzero(other | (pause < 0) | (pause > PAUSE)) + 1
     begin = np.concatenate([[0], fresh]).astype(np.int64)
     end = np.concatenate([fresh, [len(who)]]).astype(np.int64)
     signal = np.array([record[3:] for record in records], dtype=np.float32)
@@ -115,14 +113,14 @@ def good_records(text: str, spoilt: Iterator[int]) -> Iterator[Record]:
         fields = piece.strip().rstrip(",").split(",")
         if fields == [""]:
             continue
-        record = parsed(fields)
+        record = parse_record(fields)
         if record is None:
             next(spoilt)
         else:
             yield record
 
 
-def parsed(fields: list[str]) -> Record | None:
+def parse_record(fields: list[str]) -> Record | None:
     """A record out of its six fields, or nothing."""
     try:
         person, activity, time, *values = fields
@@ -133,41 +131,47 @@ def parsed(fields: list[str]) -> Record | None:
     return record if record[2] > 0 and bool(np.isfinite(record[3:]).all()) else None
 
 
+@checked
 def wisdm_features(
     split: Shares = (0.7, 0.1, 0.2),
 ) -> DividedPool:
     """43 features of stretches of 10 s by person; of each activity the first rows
     train, the last test.
     """
-    arrays = kept_features()
-    user, label = arrays["user"].astype(np.int64), arrays["label"].astype(np.int64)
+    arrays = cached_features()
+    user = arrays["user"].astype(np.int64)
+    label = arrays["label"].astype(np.int64)
     part = parts_in_order(user, label, split)
     names = [f"user-{person:02d}" for person in user.tolist()]
     about = {"name": "wisdm_features", "activities": list(ACTIVITIES), "split": list(split)}
-    x = torch.from_numpy(filled(np.array(arrays["F"]), part == TRAIN))
+    x = torch.from_numpy(fill_and_scale(np.array(arrays["F"]), part == TRAIN))
     return DividedPool(
         x, torch.from_numpy(label), len(ACTIVITIES), users=np.array(names), about=about, part=part
     )
 
 
-def kept_features() -> Arrays:
+def cached_features() -> Arrays:
     """The arrays of the compact file."""
-    names = ("F", "user", "label")
-    return decoded(FEATURES, lambda local: {name: compact(local, *names)[name] for name in names})
+
+    def read(local: LocalFiles) -> Arrays:
+        names = ("F", "user", "label")
+        arrays = compact(local, *names)
+        return {name: arrays[name] for name in names}
+
+    return cached_arrays(FEATURES, read)
 
 
 def parts_in_order(user: Ints, label: Ints, split: Fractions) -> Ints:
     """Of each person and activity, the first rows train, the next validate, the last test."""
     kinds, kind = np.unique(user * (label.max(initial=0) + 1) + label, return_inverse=True)
     part = np.empty(len(user), np.int64)
-    for number, rows in enumerate(
-        cut_parts(Rows.by_owner(kind, len(kinds)), np.arange(len(user), dtype=np.float64), split)
-    ):
+    place = np.arange(len(user), dtype=np.float64)
+    for number, rows in enumerate(cut_parts(Rows.by_owner(kind, len(kinds)), place, split)):
         part[rows.index] = number
     return part
 
 
-def filled(
+def fill_and_scale(
     features: npt.NDArray[np.float32], training: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.float32]:
     """Features with mean 0 and deviation 1 on the training rows; a missing one is 0,

@@ -33,7 +33,7 @@ def other_camera(
         large = F.interpolate(
             small, (side, side), mode="bilinear", align_corners=False, antialias=True
         )
-        seen = blurred(large, blur) * gain
+        seen = blur_images(large, blur) * gain
         x[start : start + 512] = seen + noise * torch.randn(seen.shape, generator=key)
     about = {
         **pool.about,
@@ -46,7 +46,7 @@ def other_camera(
     )
 
 
-def blurred(images: Tensor, width: float) -> Tensor:
+def blur_images(images: Tensor, width: float) -> Tensor:
     """A Gaussian blur of some width in pixels, along rows and then columns."""
     reach = int(np.ceil(3 * width))
     line = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / width) ** 2)

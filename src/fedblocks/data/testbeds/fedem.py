@@ -15,9 +15,18 @@ import numpy as np
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, AtMost, Help, Positive
-from fedblocks.data.dirichlets import label_clusters, pachinko
+from fedblocks.data.dirichlets import label_clusters
 from fedblocks.data.federation import Federation
-from fedblocks.data.options import Alpha, Clients, CoarseAlpha, FineAlpha, UsedFraction, Validation
+from fedblocks.data.options import (
+    Alpha,
+    Clients,
+    CoarseAlpha,
+    FineAlpha,
+    UsedFraction,
+    Validation,
+    checked,
+)
+from fedblocks.data.pachinko import pachinko
 from fedblocks.data.partition import Partition
 from fedblocks.data.partitions import by_user
 from fedblocks.data.pools import DataPool
@@ -28,6 +37,7 @@ SEED = 12345  # of the published splits
 TRAIN = 0.8  # share of each client's rows
 
 
+@checked
 def fedem_cifar10(
     pool: DataPool,
     clients: Clients = 80,
@@ -43,6 +53,7 @@ def fedem_cifar10(
     return split_like_fedem(pool, partition, validation, seed)
 
 
+@checked
 def fedem_emnist(
     pool: DataPool,
     clients: Clients = 100,
@@ -56,6 +67,7 @@ def fedem_emnist(
     return split_like_fedem(pool, partition, validation, seed).compact()
 
 
+@checked
 def fedem_cifar100(
     pool: DataPool,
     clients: Clients = 100,
@@ -69,10 +81,11 @@ def fedem_cifar100(
         raise DataError(
             "Pachinko allocation needs coarse labels", "use CIFAR-100, or a pool with coarse labels"
         )
-    partition = pachinko(labels_of(pool), pool.coarse, clients, alpha, beta, seed)
+    partition = pachinko(labels_of(pool), pool.coarse, clients, alpha=alpha, beta=beta, seed=seed)
     return split_like_fedem(pool, partition, validation, seed)
 
 
+@checked
 def fedem_femnist(
     pool: DataPool,
     share: Annotated[float, Positive(), AtMost(1), Help("of the writers")] = 0.15,
@@ -106,24 +119,19 @@ def split_like_fedem(
     """Train and test rows of each client, and validation rows out of the training ones;
     empty clients are left out.
     """
-    if not 0 <= validation < 1:
-        raise DataError(
-            f"validation is {validation}", "give the share of the training rows, from 0 to below 1"
-        )
     held = partition.without_empty()
     first = [shuffled_split(rows, TRAIN, seed) for rows in held.rows]
     second = [shuffled_split(train, 1 - validation, seed) for train, _ in first]
-    parts = [
-        Rows.of(rows)
-        for rows in ([t for t, _ in second], [v for _, v in second], [t for _, t in first])
-    ]
+    train = Rows.of([rows for rows, _ in second])
+    held_back = Rows.of([rows for _, rows in second])
+    test = Rows.of([rows for _, rows in first])
     recipe: dict[str, Any] = {
         "testbed": "fedem",
         "partition": held.recipe,
         "validation": validation,
         "seed": seed,
     }
-    return federation_of(pool, parts[0], parts[2], recipe, parts[1], names=tuple(held.names))
+    return federation_of(pool, train, test, recipe, held_back, names=tuple(held.names))
 
 
 def shuffled_split(rows: Ints, share: float, seed: int) -> tuple[Ints, Ints]:

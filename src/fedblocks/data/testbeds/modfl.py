@@ -15,6 +15,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.random import generator
 from fedblocks.data.federation import Federation
+from fedblocks.data.options import checked
 from fedblocks.data.partition import rows_of_classes
 from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Ints
@@ -29,6 +30,7 @@ PER_LABEL = 1300  # images of each class and data set
 TRAIN = 0.75  # share of them
 
 
+@checked
 def modfl_images(
     pool: DataPool,
     clients: Annotated[

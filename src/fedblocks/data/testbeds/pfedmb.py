@@ -15,7 +15,7 @@ from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.random import derive, generator
 from fedblocks.data.dirichlets import divide_by_class
 from fedblocks.data.federation import Federation
-from fedblocks.data.options import Alpha, ClassesEach, Clients, Fraction, High, Low, Tries
+from fedblocks.data.options import Alpha, ClassesEach, Clients, Fraction, High, Low, Tries, checked
 from fedblocks.data.partition import Partition, cut_all, deal, rows_of_classes
 from fedblocks.data.partitions import alike, classes, classes_unequal
 from fedblocks.data.pools import DataPool
@@ -25,6 +25,7 @@ from fedblocks.data.testbeds.parts import federation_of, labels_of, official_par
 VALIDATION = 0.2  # share of the official training rows, the same of every class
 
 
+@checked
 def pfedmb_two_classes(
     pool: DataPool,
     clients: Clients = 15,
@@ -35,14 +36,15 @@ def pfedmb_two_classes(
     """Two random classes per client, all classes held equally often, holders share a
     class equally.
     """
-    return alike_in_all_parts(
-        pool, lambda labels: classes(labels, clients, per_client, seed), seed, fraction
-    )
+    draw = lambda labels: classes(labels, clients, per_client, seed)
+    return alike_in_all_parts(pool, draw, seed, fraction)
 
 
+@checked
 def pfedmb_dirichlet(
     pool: DataPool,
     clients: Clients = 15,
+    *,
     alpha: Alpha = 0.4,
     seed: int = 0,
     min_size: Annotated[int, AtLeast(0), Help("training rows that everybody has")] = 10,
@@ -53,10 +55,15 @@ def pfedmb_dirichlet(
     and a test row.
     """
     for attempt in range(tries):
-        draw = partial(
-            divide_by_class, clients=clients, alpha=alpha, seed=derive(seed, "pfedmb", attempt)
+        divide = partial(
+            divide_by_class,
+            clients=clients,
+            alpha=alpha,
+            seed=derive(seed, "pfedmb", attempt),
+            min_size=min_size,
+            tries=1000,
+            whole_rows=cut_all,
         )
-        divide = partial(draw, min_size=min_size, tries=1000, rounded=cut_all)
         federation = alike_in_all_parts(pool, divide, seed, fraction)
         if federation.test.sizes.min() >= 1:
             return federation
@@ -65,9 +72,11 @@ def pfedmb_dirichlet(
     )
 
 
+@checked
 def pfedmb_twenty_classes(
     pool: DataPool,
     clients: Clients = 15,
+    *,
     per_client: ClassesEach = 20,
     low: Low = 0.3,
     high: High = 0.7,
@@ -81,6 +90,7 @@ def pfedmb_twenty_classes(
     return alike_in_all_parts(pool, draw, seed, fraction)
 
 
+@checked
 def pfedmb_pairs(
     pool: DataPool,
     fraction: Fraction = 1.0,
@@ -110,23 +120,19 @@ def alike_in_all_parts(
 ) -> Federation:
     """Divide the training rows, and validation and test rows by the same shares of every class."""
     labels = labels_of(pool)
-    official, test = (thinned(labels, rows, fraction, seed) for rows in official_parts(pool))
+    official, test = (thin(labels, rows, fraction, seed) for rows in official_parts(pool))
     train, validation = hold_out_alike(labels, official, seed)
     first = partition(labels[train])
     others = [alike(first, labels[train], labels[rows], seed).rows for rows in (validation, test)]
-    parts = [
-        own.renumber(rows[own.index])
-        for own, rows in zip([first.rows, *others], (train, validation, test))
-    ]
+    pools = zip([first.rows, *others], (train, validation, test))
+    parts = [own.renumber(rows[own.index]) for own, rows in pools]
     recipe = {"testbed": "pfedmb", "partition": first.recipe}
     federation = federation_of(pool, parts[0], parts[2], recipe, parts[1])
     return federation if fraction == 1 else federation.compact()
 
 
-def thinned(labels: Ints, rows: Ints, fraction: float, seed: int) -> Ints:
+def thin(labels: Ints, rows: Ints, fraction: float, seed: int) -> Ints:
     """A random share of the rows of every class, in their order."""
-    if not 0 < fraction <= 1:
-        raise DataError(f"fraction is {fraction}", "give a share above 0, 1 for all rows")
     if fraction == 1:
         return rows
     pools = rows_of_classes(labels[rows], generator(seed, "pfedmb_fraction"))

@@ -13,10 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Literal
 
-from fedblocks.core.errors import DataError, nearest
 from fedblocks.core.options import AtLeast, Help, Length
 from fedblocks.data.digits import digits_pool
 from fedblocks.data.federation import Federation
+from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.cifar import cifar10
 from fedblocks.data.sets.cyclic import side_by_side
@@ -44,6 +44,7 @@ READERS: Mapping[str, Callable[[], DataPool]] = {
 }
 
 
+@checked
 def modfl_photographs(
     sets: Annotated[
         tuple[Literal["cifar10", "stl10", "other_camera"], ...],
@@ -81,6 +82,7 @@ def seen_otherwise(per_label: int, side: int, seed: int) -> DataPool:
     )
 
 
+@checked
 def modfl_readers(
     sets: Annotated[
         tuple[Literal["mnist_writers", "digits"], ...], Length(1), Help("of mnist_writers, digits")
@@ -104,6 +106,7 @@ def modfl_readers(
     return together(sets, {name: partial(divide, load) for name, load in READERS.items()})
 
 
+@checked
 def modfl_movements(
     sets: Annotated[
         tuple[Literal["hapt", "realworld", "wisdm"], ...],
@@ -134,6 +137,7 @@ def modfl_movements(
     return together(sets, makers)
 
 
+@checked
 def modfl_phone_and_watch(
     sets: Annotated[
         tuple[Literal["hapt", "wisdm51_watch"], ...], Length(1), Help("of hapt, wisdm51_watch")
@@ -156,10 +160,6 @@ def modfl_phone_and_watch(
 
 def together(sets: tuple[str, ...], makers: Mapping[str, Callable[[], Federation]]) -> Federation:
     """The data sets of these names side by side."""
-    for name in sets:
-        if name not in makers:
-            raise DataError(f'this test-bed has no data set "{name}"', nearest(name, makers))
     federation = side_by_side({name: makers[name]() for name in sets})
-    return replace(
-        federation, about={**federation.about, "name": "+".join(sets), "testbed": "modfl"}
-    )
+    about = {**federation.about, "name": "+".join(sets), "testbed": "modfl"}
+    return replace(federation, about=about)

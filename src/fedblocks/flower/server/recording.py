@@ -15,10 +15,10 @@ from fedblocks.runs.storage.record import (
     Note,
     RefusalRow,
     RoundRecord,
-    RunStore,
     Snapshot,
     Traffic,
 )
+from fedblocks.runs.storage.store import RunStore
 
 
 def record_of(closed: Closed, seconds: float, started_at: str) -> RoundRecord:

@@ -33,7 +33,7 @@ from fedblocks.runs.run import threads
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import ClientMetric, Note, Snapshot
-from fedblocks.runs.storage.states import settled
+from fedblocks.runs.storage.states import settle
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -243,7 +243,7 @@ class Service:
             return
         seconds = time.perf_counter() - self.began
         self.folder.store.record_round(record_of(closed, seconds, self.started_at))
-        state = settled(closed.progress.state)
+        state = settle(closed.progress.state)
         progresses.save(self.folder.checkpoints, replace(closed.progress, state=state))
         self._restart_clock()
 

@@ -13,7 +13,8 @@ from fedblocks.core.errors import UserError
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.storage.folder import RunFolder
-from fedblocks.runs.storage.record import Note, RunStore
+from fedblocks.runs.storage.record import Note
+from fedblocks.runs.storage.store import RunStore
 
 LOOK = 0.3  # seconds between two looks at the record
 

@@ -15,7 +15,7 @@ import tomli_w
 from fedblocks.config.model import Config
 from fedblocks.runs.result import load_run
 from fedblocks.runs.storage.folder import CONFIG, LOCK, STORE, write_atomically
-from fedblocks.runs.storage.record import RunStore
+from fedblocks.runs.storage.store import RunStore
 
 
 def lengthen(shorter: Path, path: Path, config: Config) -> None:

@@ -21,12 +21,13 @@ from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER
 from fedblocks.data import Federation
 from fedblocks.reports.compare import check_same_data
-from fedblocks.runs.build import net_of
 from fedblocks.runs.federations import federation_of
 from fedblocks.runs.grids.grid import PLAN, cell_folder, read_cells
 from fedblocks.runs.result import RunResult, load_run
+from fedblocks.runs.setting import net_of
 from fedblocks.runs.storage.folder import CONFIG, STORE, RunFolder
-from fedblocks.runs.storage.record import Part, RunStore
+from fedblocks.runs.storage.record import Part
+from fedblocks.runs.storage.store import RunStore
 
 Numbers = dict[str, dict[int, dict[int, list[float]]]]  # name -> round -> client -> numbers
 REFUSALS = "SELECT round, client, reason, detail FROM refusals ORDER BY round, client"

@@ -5,7 +5,6 @@ on where the last one stopped.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,55 +19,16 @@ from fedblocks.config.model import Config
 from fedblocks.config.options import Table
 from fedblocks.config.presets import read_config
 from fedblocks.core.errors import Interrupted, RunFolderError, UserError
+from fedblocks.runs.grids.space import Space, parse_space
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.run import RUNS, run
 from fedblocks.runs.storage.folder import write_atomically
 from fedblocks.runs.storage.links import refuse_links
 
-# in the folder of a search: what it searches, and what it found
-PLAN, STUDY = "tune.toml", "study.db"
+# in the folder of a search
+PLAN = "tune.toml"  # what it searches
+STUDY = "study.db"  # what it found
 NAME = "fedblocks"  # of the study
-_RANGE = re.compile(r"(?P<low>[^.:]*(?:\.\d[^.:]*)?)\.\.(?P<high>[^:]+?)(?P<log>:log)?")
-
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers to search in: `0.01..1:log`, or whole ones: `2..8`."""
-
-    low: float
-    high: float
-    log: bool
-
-    def suggest(self, trial: Any, name: str) -> float:
-        """A number for one trial, short enough to be written down."""
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            return int(trial.suggest_int(name, self.low, self.high, log=self.log))
-        number = float(f"{trial.suggest_float(name, self.low, self.high, log=self.log):.4g}")
-        return min(max(number, self.low), self.high)
-
-    @property
-    def examples(self) -> list[str]:
-        """Both ends, as they are written."""
-        return [repr(self.low), repr(self.high)]
-
-
-@dataclass(frozen=True)
-class OneOf:
-    """Values to choose from: `1|3|5`."""
-
-    values: tuple[str, ...]  # as they are written
-
-    def suggest(self, trial: Any, name: str) -> str:
-        """One of them for one trial."""
-        return str(trial.suggest_categorical(name, self.values))
-
-    @property
-    def examples(self) -> list[str]:
-        """All of them."""
-        return list(self.values)
-
-
-Space = Mapping[str, Range | OneOf]
 
 
 @dataclass(frozen=True)
@@ -92,27 +52,6 @@ class Tuned:
     command: str  # that runs the best setting
 
 
-def parse_space(changes: Sequence[str]) -> tuple[dict[str, Range | OneOf], list[str]]:
-    """What is searched for, and the changes that are the same for all trials."""
-    space: dict[str, Range | OneOf] = {}
-    fixed: list[str] = []
-    for text in changes:
-        name, _, value = text.partition("=")
-        match = _RANGE.fullmatch(value.strip())
-        if match is not None:
-            space[name.strip()] = _range(text, match)
-        elif "|" in value:
-            space[name.strip()] = OneOf(tuple(part.strip() for part in value.split("|")))
-        else:
-            fixed.append(text)
-    if not space:
-        raise UserError(
-            "nothing to search for",
-            "give a range or a choice: --set method.lr=0.01..1:log --set net.hidden='[32]|[64]'",
-        )
-    return space, fixed
-
-
 def tune(
     what: str,
     changes: Sequence[str],
@@ -123,18 +62,9 @@ def tune(
     """Search until there are as many trials in all as asked for; test data are never looked at."""
     optuna = _optuna()
     space, fixed = parse_space(changes)
-    # a wrong name or value is told at once
-    for number in range(max(len(one.examples) for one in space.values())):
-        ends = [
-            f"{name}={one.examples[min(number, len(one.examples) - 1)]}"
-            for name, one in space.items()
-        ]
-        base = _config(what, [*fixed, *ends])
-    folder = (
-        out
-        if out is not None
-        else RUNS / f"tune-{base.method.name}-{base.data.name}-{_key(base, space)}"
-    )
+    base = _check_examples(what, fixed, space)
+    name = f"tune-{base.method.name}-{base.data.name}-{_key(base, space)}"
+    folder = out if out is not None else RUNS / name
     _begin(folder, base, space)
     study = _study(optuna, folder, base.seed)
     while len(_ended_trials(study)) < trials:
@@ -142,6 +72,18 @@ def tune(
         if on_trial is not None:
             on_trial(_ended_trials(study)[-1])
     return _choose_best(what, fixed, folder, _ended_trials(study))
+
+
+def _check_examples(what: str, fixed: Sequence[str], space: Space) -> Config:
+    """Refuse a wrong name or value before the first trial; the last configuration that was read."""
+    longest = max(len(one.examples) for one in space.values())
+    for number in range(longest):
+        ends = [
+            f"{name}={one.examples[min(number, len(one.examples) - 1)]}"
+            for name, one in space.items()
+        ]
+        config = _config(what, [*fixed, *ends])
+    return config
 
 
 def _choose_best(what: str, fixed: Sequence[str], folder: Path, ended: list[Trial]) -> Tuned:
@@ -152,10 +94,9 @@ def _choose_best(what: str, fixed: Sequence[str], folder: Path, ended: list[Tria
             "search in a narrower range, or with more --trials",
         )
     best = max(complete, key=lambda trial: (trial.accuracy or 0.0, -trial.number))
-    words = [*fixed, *(f"{name}={value}" for name, value in best.options.items())]
-    command = shlex.join(
-        ["fedblocks", "run", what, *(word for text in words for word in ("--set", text))]
-    )
+    changes = [*fixed, *(f"{name}={value}" for name, value in best.options.items())]
+    words = [word for change in changes for word in ("--set", change)]
+    command = shlex.join(["fedblocks", "run", what, *words])
     return Tuned(folder, ended, best, command)
 
 
@@ -229,36 +170,11 @@ def _ended_trials(study: Any) -> list[Trial]:
     for trial in study.get_trials(deepcopy=False):
         state = trial.state.name.lower()
         if state in ("complete", "pruned"):
-            last = (
-                trial.intermediate_values[max(trial.intermediate_values)]
-                if trial.intermediate_values
-                else None
-            )
-            ended.append(
-                Trial(
-                    trial.number,
-                    state,
-                    trial.value if state == "complete" else last,
-                    dict(trial.user_attrs),
-                )
-            )
+            reported = trial.intermediate_values  # by round
+            last = reported[max(reported)] if reported else None
+            accuracy = trial.value if state == "complete" else last
+            ended.append(Trial(trial.number, state, accuracy, dict(trial.user_attrs)))
     return ended
-
-
-def _range(text: str, match: re.Match[str]) -> Range:
-    try:
-        low, high = (
-            int(n) if re.fullmatch(r"[+-]?\d+", n) else float(n)
-            for n in (match["low"], match["high"])
-        )
-    except ValueError as error:
-        raise UserError(
-            f"--set {text}: a range has two numbers", "write for example method.lr=0.01..1:log"
-        ) from error
-    if not low < high or (match["log"] and low <= 0):
-        fix = "write the smaller number first, and with :log both above 0"
-        raise UserError(f"--set {text}: there is nothing between {low} and {high}", fix)
-    return Range(low, high, bool(match["log"]))
 
 
 def _key(base: Config, space: Space) -> str:

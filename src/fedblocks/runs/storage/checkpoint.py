@@ -4,38 +4,35 @@ disk and damaged files.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
-
-import safetensors.torch
-import torch
-from torch import Tensor
+from typing import Any, NamedTuple
 
 from fedblocks.core.errors import CheckpointError, RunFolderError
 from fedblocks.core.private_state import ShardedState
 from fedblocks.runs.storage.environment import alive, sync
 from fedblocks.runs.storage.links import refusal
+from fedblocks.runs.storage.manifest import (
+    FORMAT,
+    MANIFEST,
+    PACKED,
+    Entry,
+    NewerFormat,
+    files_of,
+    read_manifest,
+    read_verified,
+    seal,
+)
 from fedblocks.runs.storage.shards import clients_of, shards_of, stem_of, tree_of
+from fedblocks.runs.storage.trees import Tree, pack, unpack
 
-Node: TypeAlias = "Tensor | int | float | str | bool | Sequence[Node] | Mapping[str, Node] | None"
-Tree: TypeAlias = Mapping[str, Node]
-Entry: TypeAlias = dict[str, Any]  # size and sha256 of a file, as in the manifest
-
-FORMAT = [1, 0]  # major: older programs cannot read it; minor: they can
-PACKED = [2, 0]  # the same with packed clients
 # .old-: a round just being replaced by itself
 FOLDER_NAME = re.compile(r"(?:\.old-)?round-(\d{6,})")
 LEFTOVER_NAME = re.compile(r"\.tmp-(\d{1,9})-.*")
-
-
-class NewerFormat(CheckpointError):
-    """The checkpoint was written by a newer version of the program."""
 
 
 class Loaded(NamedTuple):
@@ -53,6 +50,7 @@ def save(
     shared: Tree,
     clients: Mapping[int, Tree],
     changed: Collection[int] | None,
+    *,
     keep: int = 2,
     best_round: int | None = None,
 ) -> Path:
@@ -102,82 +100,15 @@ def load(root: Path) -> Loaded:
 
 def load_round(folder: Path) -> Loaded:
     """One checkpoint, every file checked against the manifest's size and SHA-256."""
-    manifest = _read_manifest(folder)
+    manifest = read_manifest(folder)
 
     def tree(stem: str) -> dict[str, Any]:
         tensors, structure = (
-            _read_verified(folder, name, manifest["files"].get(name)) for name in _files(stem)
+            read_verified(folder, name, manifest["files"].get(name)) for name in files_of(stem)
         )
         return unpack(tensors, structure)
 
     return Loaded(manifest["round"], tree("shared"), clients_of(manifest["clients"], tree), [])
-
-
-def pack(tree: Tree) -> tuple[bytes, bytes]:
-    """A tree as the contents of two files: tensors (safetensors) and everything else (JSON)."""
-    tensors: dict[str, Tensor] = {}
-    structure = _describe(tree, "", tensors)
-    return safetensors.torch.save(tensors), json.dumps(structure, separators=(",", ":")).encode()
-
-
-def unpack(tensors: bytes, structure: bytes) -> dict[str, Any]:
-    """The tree that `pack` was given."""
-    # A copy, because the loader's memory is not aligned as torch's own, and sums can differ in the
-    # last bit with it.
-    by_path = {path: tensor.clone() for path, tensor in safetensors.torch.load(tensors).items()}
-    tree: dict[str, Any] = _rebuild(json.loads(structure), "", by_path)
-    return tree
-
-
-def _describe(node: Node, path: str, tensors: dict[str, Tensor]) -> Any:
-    """JSON for a node: dicts as they are, ["list", ...] for a list, ["tensor"] for one
-    that goes to `tensors`.
-    """
-    if isinstance(node, Tensor):
-        tensors[path] = _plain(node, path)
-        return ["tensor"]
-    if isinstance(node, Mapping):
-        return {key: _describe(child, _below(path, key), tensors) for key, child in node.items()}
-    if isinstance(node, list):
-        return [
-            "list",
-            *(_describe(child, _below(path, str(i)), tensors) for i, child in enumerate(node)),
-        ]
-    if node is None or type(node) in (bool, int, float, str):
-        return node
-    raise TypeError(
-        f"{path}: a checkpoint holds tensors, numbers, text, lists and dicts, not "
-        f"{type(node).__name__}"
-    )
-
-
-def _rebuild(node: Any, path: str, tensors: Mapping[str, Tensor]) -> Any:
-    if isinstance(node, dict):
-        return {key: _rebuild(child, _below(path, key), tensors) for key, child in node.items()}
-    if isinstance(node, list) and node[0] == "list":
-        return [_rebuild(child, _below(path, str(i)), tensors) for i, child in enumerate(node[1:])]
-    return tensors[path] if isinstance(node, list) else node
-
-
-def _below(path: str, key: str) -> str:
-    """The path of a child; a key's own slashes are escaped as in JSON pointers, so two
-    paths never meet.
-    """
-    if not isinstance(key, str):
-        raise TypeError(
-            f"{path}: the keys of a checkpoint are text, not {type(key).__name__} ({key!r})"
-        )
-    return f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
-
-
-def _plain(tensor: Tensor, path: str) -> Tensor:
-    if tensor.layout is not torch.strided or tensor.is_complex() or tensor.is_quantized:
-        raise TypeError(
-            f"{path}: a checkpoint holds dense real tensors, not {tensor.dtype} with "
-            f"{tensor.layout}"
-        )
-    # Always a copy: safetensors refuses tensors that share memory, such as tied weights.
-    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _write(
@@ -190,33 +121,25 @@ def _write(
 ) -> None:
     draft.mkdir()  # fails where there is a link of that name
     (draft / "clients").mkdir()
-    written, linked, shards = (
-        _write_tree(draft, "shared", shared),
-        dict[str, Entry](),
-        shards_of(clients),
-    )
+    shards = shards_of(clients)
+    written = _write_tree(draft, "shared", shared)
+    linked: dict[str, Entry] = {}
     for stem, ids in shards.items():
-        same = _link(
-            draft, older, {name: reusable[name] for name in _files(stem) if name in reusable}
-        )
+        unchanged = {name: reusable[name] for name in files_of(stem) if name in reusable}
+        same = _link(draft, older, unchanged)
         linked |= same
         written |= {} if same else _write_tree(draft, stem, tree_of(clients, ids))
     counts = {stem: len(ids) for stem, ids in shards.items()}
     kind = PACKED if isinstance(clients, ShardedState) else FORMAT
     manifest = {"format": kind, "round": round, "clients": counts, "files": {**linked, **written}}
-    (draft / "manifest.json").write_bytes(_seal(manifest))
-    for path in [
-        *(draft / name for name in written),
-        draft / "manifest.json",
-        draft / "clients",
-        draft,
-    ]:
-        # after all writes, so that the disk can take them together; linked files are there already
+    (draft / MANIFEST).write_bytes(seal(manifest))
+    # after all writes, so that the disk can take them together; linked files are there already
+    for path in [*(draft / name for name in (*written, MANIFEST, "clients")), draft]:
         sync(path)
 
 
 def _write_tree(draft: Path, stem: str, tree: Tree) -> dict[str, Entry]:
-    contents = dict(zip(_files(stem), pack(tree)))
+    contents = dict(zip(files_of(stem), pack(tree)))
     for name, content in contents.items():
         (draft / name).write_bytes(content)
     return {name: {"size": len(c), "sha256": sha256(c).hexdigest()} for name, c in contents.items()}
@@ -249,22 +172,16 @@ def _reusable(
     if changed is None or len(folders) < 2:
         return root, {}
     try:
-        previous, older = (_read_manifest(folder) for folder in folders)
+        previous, older = (read_manifest(folder) for folder in folders)
     except CheckpointError:
         return root, {}
     touched = {stem_of(client) for client in changed}
-    there = [
-        stem
-        for stem, ids in shards_of(clients).items()
-        if previous["clients"].get(stem) == len(ids)
-    ]
+    counts = previous["clients"]
+    there = [stem for stem, ids in shards_of(clients).items() if counts.get(stem) == len(ids)]
+    names = [files_of(stem) for stem in there if stem not in touched]
     old, new = older["files"], previous["files"]
-    same = [
-        stem
-        for stem in there
-        if stem not in touched and all(old.get(n) == new[n] for n in _files(stem))
-    ]
-    return folders[1], {name: old[name] for stem in same for name in _files(stem)}
+    same = [pair for pair in names if all(old.get(name) == new[name] for name in pair)]
+    return folders[1], {name: old[name] for pair in same for name in pair}
 
 
 def _put_in_place(draft: Path, folder: Path) -> None:
@@ -308,57 +225,5 @@ def _folders(root: Path) -> list[tuple[int, Path]]:
     numbered = [
         (int(match[1]), root / match[0]) for name in names if (match := FOLDER_NAME.fullmatch(name))
     ]
-    return sorted(
-        numbered, key=lambda item: (item[0], not item[1].name.startswith(".old-")), reverse=True
-    )
-
-
-def _seal(manifest: Mapping[str, Any]) -> bytes:
-    """The manifest as JSON, with its own SHA-256 inside."""
-    seal = sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-    return json.dumps({**manifest, "seal": seal}, sort_keys=True, indent=1).encode()
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    content = _read(folder, "manifest.json")
-    try:
-        manifest: dict[str, Any] = json.loads(content)
-        manifest.pop("seal")
-        whole = _seal(manifest) == content
-    except (ValueError, KeyError, TypeError, AttributeError):
-        whole = False
-    if not whole or folder.name.removeprefix(".old-") != f"round-{manifest['round']:06d}":
-        raise CheckpointError(f"{folder.name}: manifest.json is damaged")
-    if manifest["format"][0] > PACKED[0]:
-        raise NewerFormat(
-            f"{folder} has checkpoint format {manifest['format'][0]}; this version reads up to "
-            f"{PACKED[0]}",
-            fix="update fedblocks",
-        )
-    return manifest
-
-
-def _read_verified(folder: Path, name: str, entry: Entry | None) -> bytes:
-    content = _read(folder, name)
-    if entry is None:
-        raise CheckpointError(f"{folder.name}: {name} is not in the manifest")
-    if len(content) != entry["size"]:
-        raise CheckpointError(
-            f"{folder.name}: {name} has {len(content)} bytes, not {entry['size']}"
-        )
-    if sha256(content).hexdigest() != entry["sha256"]:
-        raise CheckpointError(
-            f"{folder.name}: {name} is damaged (its SHA-256 differs from the manifest's)"
-        )
-    return content
-
-
-def _read(folder: Path, name: str) -> bytes:
-    try:
-        return (folder / name).read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{folder.name}: {name} cannot be read: {error.strerror}") from error
-
-
-def _files(stem: str) -> tuple[str, str]:
-    return f"{stem}.safetensors", f"{stem}.json"
+    age = lambda item: (item[0], not item[1].name.startswith(".old-"))
+    return sorted(numbered, key=age, reverse=True)

@@ -52,7 +52,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-def started(pid: int) -> str:
+def start_time(pid: int) -> str:
     """When a process started, in clock ticks since boot: tells it from a later one with
     the same id ("" if unknown).
     """

@@ -16,9 +16,9 @@ import tomli_w
 
 from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.storage import code_record
-from fedblocks.runs.storage.environment import alive, started, sync
+from fedblocks.runs.storage.environment import alive, start_time, sync
 from fedblocks.runs.storage.links import open_for_locking, refuse_links, write_new
-from fedblocks.runs.storage.record import SUFFIXES, RunStore
+from fedblocks.runs.storage.store import SUFFIXES, RunStore
 
 Status: TypeAlias = Literal["running", "finished", "interrupted", "failed"]
 
@@ -164,7 +164,7 @@ def _take_lock(path: Path) -> int:
             "wait until it ends or stop it, then resume",
         ) from error
     os.truncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()} {started(os.getpid())}\n".encode(), 0)
+    os.pwrite(lock, f"{os.getpid()} {start_time(os.getpid())}\n".encode(), 0)
     return lock
 
 
@@ -179,7 +179,7 @@ def _writer(path: Path) -> int | None:
         number = int(pid)
     except (OSError, ValueError):
         return None
-    return number if alive(number) and started(number) == start else None
+    return number if alive(number) and start_time(number) == start else None
 
 
 def _refuse_used(path: Path) -> None:

@@ -12,7 +12,8 @@ from torch import Tensor
 from fedblocks.core.parts import Blocks
 from fedblocks.core.private_state import ShardedState
 from fedblocks.core.state import State, to_device
-from fedblocks.runs.storage.checkpoint import Loaded, Tree
+from fedblocks.runs.storage.checkpoint import Loaded
+from fedblocks.runs.storage.trees import Tree
 
 
 def shared_tree(state: State) -> Tree:
@@ -22,12 +23,9 @@ def shared_tree(state: State) -> Tree:
 
 def client_trees(state: State) -> Mapping[int, Tree]:
     """What belongs to each client."""
-    packed = isinstance(state.private, ShardedState)  # in order already
-    return (
-        state.private
-        if packed
-        else {client: state.private[client] for client in sorted(state.private)}
-    )
+    if isinstance(state.private, ShardedState):  # in order already
+        return state.private
+    return {client: state.private[client] for client in sorted(state.private)}
 
 
 def state_of(loaded: Loaded, device: torch.device | str) -> State:
@@ -37,7 +35,7 @@ def state_of(loaded: Loaded, device: torch.device | str) -> State:
     return State(loaded.round, _on(loaded.shared["server"], device), memory, private)
 
 
-def settled(state: State) -> State:
+def settle(state: State) -> State:
     """The server's numbers in memory of their own, laid out as a checkpoint would bring them back.
 
     Sums over tensors with other strides can differ in the last bit; so a resumed run and an

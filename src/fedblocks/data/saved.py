@@ -1,0 +1,65 @@
+"""Federations in npz files: rows, tags and names as arrays, everything else in a JSON header."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fedblocks.data.partition import names_arrays, names_from, names_header
+from fedblocks.data.rows import Rows
+from fedblocks.data.storage import Arrays, content_hash, read_npz, write_npz
+
+if TYPE_CHECKING:
+    from fedblocks.data.federation import Federation
+
+KIND = "Federation"
+PARTS = ("train", "validation", "test")
+
+
+def hash_of(federation: Federation) -> str:
+    """SHA-256 of inputs, labels and split."""
+    classes = np.array(federation.classes, np.int64)
+    return content_hash(**_pool(federation), classes=classes, **_rows(federation))
+
+
+def write_federation(federation: Federation, path: str | Path) -> None:
+    """One npz file with a JSON header."""
+    names = federation.names
+    header = {
+        "classes": federation.classes,
+        "about": federation.about,
+        "hash": hash_of(federation),
+        **names_header(names),
+    }
+    tags = {f"tag_{name}": tag for name, tag in federation.tags.items()}
+    arrays = {**_pool(federation), **_rows(federation), **tags, **names_arrays(names)}
+    write_npz(path, KIND, header, arrays)
+
+
+def read_federation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The header of a saved federation, and its fields."""
+    header, arrays = read_npz(path, KIND)
+    fields: dict[str, Any] = {
+        part: Rows(arrays[f"{part}_index"], arrays[f"{part}_offsets"]) for part in PARTS
+    }
+    fields |= {name: torch.from_numpy(arrays[name]) for name in ("x", "y")}
+    fields |= {name: header[name] for name in ("classes", "about")}
+    fields["names"] = names_from(header, arrays)
+    tags = [name for name in arrays if name.startswith("tag_")]
+    fields["tags"] = {name.removeprefix("tag_"): arrays[name] for name in tags}
+    return header, fields
+
+
+def _pool(federation: Federation) -> Arrays:
+    return {"x": federation.x.cpu().numpy(), "y": federation.y.cpu().numpy()}
+
+
+def _rows(federation: Federation) -> Arrays:
+    return {
+        f"{part}_{kind}": getattr(rows, kind)
+        for part, rows in federation.parts.items()
+        for kind in ("index", "offsets")
+    }

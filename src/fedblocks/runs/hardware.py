@@ -1,0 +1,83 @@
+"""The device and the engine of a run, and why these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from fedblocks.config.model import Config
+from fedblocks.core.errors import UserError
+from fedblocks.core.net import Net
+from fedblocks.engines.auto.choose import choose
+from fedblocks.engines.auto.trial import TrialPlan, planned
+from fedblocks.engines.memory import bytes_of, chunk_for
+from fedblocks.engines.processes.engine import Processes
+from fedblocks.engines.processes.workers import cores
+from fedblocks.engines.round import Engine, Experiment
+from fedblocks.engines.sequential import Sequential
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.runs.federations import placed
+
+# floating-point operations of a run, about half a minute: below, engines are not tried
+WORTH_A_TRIAL = 2e11
+
+
+def device_of(config: Config) -> tuple[torch.device, str]:
+    """The device, and why this one."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if config.device == "auto":
+        if count:
+            return torch.device("cuda"), "a GPU is there"
+        return torch.device("cpu"), "torch finds no GPU"
+    device = torch.device(config.device)
+    if device.type == "cuda" and count <= (device.index or 0):
+        message = f"there is no {device}: torch finds {count} of them"
+        fix = f"use at most cuda:{count - 1}"
+        if not count:
+            message = "torch finds no GPU"
+            fix = 'use device = "auto" or "cpu", or install a CUDA build of torch'
+        with placed(config, ("device",)):
+            raise UserError(message, fix)
+    if device.index is not None:
+        torch.cuda.set_device(device)  # kernels and recorded graphs start on the current device
+    return device, "as configured" if device.index is None else f"as configured, {device}"
+
+
+def engine_of(
+    config: Config, setting: Experiment, cohort: int, device: torch.device, clients: Sequence[int]
+) -> tuple[Engine, str]:
+    """The engine, and why this one."""
+    chunk = _chunk(config, setting)
+    processes = config.processes or config.threads or cores()
+    if config.engine == "sequential":
+        return Sequential(), "as configured"
+    if config.engine == "vectorised":
+        return Vectorised(chunk=chunk), "as configured"
+    if config.engine == "processes":
+        return Processes(count=processes), f"as configured, {processes} of them"
+    largest = max((method.net for method in setting.methods.values()), key=Net.size)
+    if device.type != "cpu" or _is_short(config, setting, cohort):
+        return choose(largest, device, cohort // len(setting.methods), chunk)
+    threads = config.threads or torch.get_num_threads()
+    return planned(TrialPlan(setting, clients, cohort, chunk, processes, threads))
+
+
+def _is_short(config: Config, setting: Experiment, cohort: int) -> bool:
+    """Whether a run takes seconds, so that trying engines would not pay."""
+    method = max(setting.methods.values(), key=lambda method: Net.size(method.net))
+    epochs = sum(phase.epochs for phase in method.phases())
+    examples = config.rounds * cohort * epochs * float(setting.data.train.sizes.mean())
+    return 6 * examples * Net.size(method.net) < WORTH_A_TRIAL
+
+
+def _chunk(config: Config, setting: Experiment) -> int:
+    """Clients that are trained at once: as configured, or as many as the memory allows."""
+    if config.memory is None:
+        return config.chunk
+    with placed(config, ("memory",)):
+        memory = bytes_of(config.memory)
+        return min(
+            chunk_for(memory, config.chunk, method, setting.data.x)
+            for method in setting.methods.values()
+        )

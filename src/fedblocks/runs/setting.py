@@ -1,0 +1,120 @@
+"""The nets, methods and groups of a configuration over its data, each tried before the first
+round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedblocks.config.choices import MEANT, make
+from fedblocks.config.model import ALL, Choice, Config, GroupSection
+from fedblocks.config.sources import Key
+from fedblocks.core.errors import DataError, UserError, nearest
+from fedblocks.core.method import Method
+from fedblocks.core.net import Net
+from fedblocks.data import Federation
+from fedblocks.engines.round import Experiment
+from fedblocks.runs.federations import placed
+
+
+def setting_of(config: Config, federation: Federation, unseen: Sequence[int]) -> Experiment:
+    """Every group of clients with its net and method; nets are tried on two examples."""
+    groups = [ALL] * federation.clients
+    for name, group in config.groups.items():
+        for client in _members(config, name, group, federation):
+            groups[client] = name
+    tables = {ALL: (config.net, config.method)}
+    tables |= {name: (group.net, group.method) for name, group in config.groups.items()}
+    used = {name: tables[name] for name in dict.fromkeys(groups)}
+    methods = {name: _method(config, name, *choices, federation) for name, choices in used.items()}
+    by_client = groups if config.groups else ()
+    return Experiment(methods, federation, config.seed, by_client, unseen=unseen)
+
+
+def net_of(choice: Choice, federation: Federation) -> Net:
+    """A net that fits the federation; tried on two examples."""
+    shape = tuple(federation.x.shape[1:])
+    net = make("net", choice.table, input_shape=shape, classes=federation.classes)
+    return _try_net(net, choice.name, federation)
+
+
+def _try_net(net: Net, name: str, federation: Federation) -> Net:
+    """The net, if it turns examples into as many logits as there are classes."""
+    shape = tuple(federation.x.shape[1:])
+    wanted = [2, *federation.y.shape[1:], federation.classes]
+    inputs = f"inputs of shape {list(shape)} ({str(federation.x.dtype).removeprefix('torch.')})"
+    try:
+        logits_shape = list(net(net.init(0), federation.x[:2].expand(2, *shape).cpu()).shape)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        message = f'net "{name}" cannot take {inputs}: {reason}'
+        raise UserError(message, "choose a net for such inputs") from error
+    if logits_shape != wanted:
+        message = (
+            f'net "{name}" turns two {inputs} into {logits_shape}; {federation.classes} '
+            f"classes need {wanted}"
+        )
+        fix = "give the net as many outputs as there are classes, for every label of an example"
+        raise UserError(message, fix)
+    return net
+
+
+def _method(
+    config: Config, group: str, net: Choice, method: Choice, federation: Federation
+) -> Method:
+    above: Key = () if group == ALL else ("groups", group)
+    with placed(config, (*above, "net")):
+        handed_over = _method_of_objects(config, group, federation)
+        own_net = net_of(net, federation) if handed_over is None else handed_over.net
+    with placed(config, (*above, "method")):
+        complete: Method = handed_over or make("method", method.table, net=own_net)
+        _check_degenerate(complete, config.allow_degenerate)
+        _check_tags(method.name, complete, federation)
+    return complete
+
+
+def _method_of_objects(config: Config, group: str, federation: Federation) -> Method | None:
+    """The method that was handed over for a group, with its net tried."""
+    if config.ingredients is None:
+        return None
+    method = config.ingredients.method_of(group)
+    _try_net(method.net, type(method.net.template).__name__, federation)
+    return method
+
+
+def _check_degenerate(method: Method, allowed: bool) -> None:
+    """Refuse settings that make this another method with the net that it has."""
+    said = [] if allowed else method.degenerate()
+    if said:
+        raise UserError(said[0], MEANT)
+
+
+def _check_tags(name: str, method: Method, federation: Federation) -> None:
+    for tag in method.tags:
+        if tag not in federation.tags:
+            message = f'"{name}" needs the tag "{tag}" of every client, which the data do not have'
+            raise DataError(message, "choose a shift or a data set that gives it")
+
+
+def _members(config: Config, name: str, group: GroupSection, federation: Federation) -> list[int]:
+    """The clients of a group."""
+    if group.tag is None:
+        outside = [c for c in group.clients if not 0 <= c < federation.clients]
+        if outside:
+            fix = f"choose from 0..{federation.clients - 1}"
+            with placed(config, ("groups", name, "clients")):
+                raise UserError(f"there is no client {outside[0]}", fix)
+        return list(group.clients)
+    if group.tag not in federation.tags:
+        fix = nearest(group.tag, federation.tags)
+        with placed(config, ("groups", name, "tag")):
+            raise UserError(f'the data have no tag "{group.tag}"', fix)
+    tags = federation.tags[group.tag]  # [clients]
+    members: list[int] = np.flatnonzero(tags == group.value).tolist()
+    if not members:
+        values = ", ".join(str(value) for value in np.unique(tags)[:20])
+        with placed(config, ("groups", name, "value")):
+            raise UserError(f"no client has {group.tag} = {group.value}", f"choose from {values}")
+    return members
