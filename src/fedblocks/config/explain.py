@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from fedblocks.config.choices import options
 from fedblocks.config.problems import Path, Problem
-from fedblocks.core.checks import shown
 from fedblocks.core.errors import nearest
+from fedblocks.core.option_types import show
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 
@@ -61,7 +61,7 @@ def _problem(path: Path, errors: list[Details], root: Model) -> Problem:
     first, fields = errors[0], _model_at(path[:-1], root).model_fields
     kind, value = str(first["type"]), first.get("input")
     if kind in ("model_type", "model_attributes_type"):
-        wrong = "it is missing" if value is None else f"{shown(value)} is not a table"
+        wrong = "it is missing" if value is None else f"{show(value)} is not a table"
         return Problem(path, wrong, f"write a table [{'.'.join(path)}]")
     if kind == "extra_forbidden":
         home = _belongs(path[-1], root, is_table=isinstance(value, dict))
@@ -75,7 +75,7 @@ def _problem(path: Path, errors: list[Details], root: Model) -> Problem:
 def _wrong(errors: list[Details]) -> str:
     """What is wrong with a value; a field of two types has an error for each."""
     first = errors[0]
-    kind, value, limits = str(first["type"]), shown(first.get("input")), first.get("ctx", {})
+    kind, value, limits = str(first["type"]), show(first.get("input")), first.get("ctx", {})
     types = [_TYPES[one["type"]] for one in errors if one["type"] in _TYPES]
     if types:
         return f"{value} is not {' or '.join(dict.fromkeys(types))}"
