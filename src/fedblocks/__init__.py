@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from fedblocks.config.presets import PRESETS as PRESETS
     from fedblocks.config.presets import read_config as read_config
     from fedblocks.core import rules as rules
-    from fedblocks.core.aggregate import Upload as Upload
     from fedblocks.core.arithmetic import distance2 as distance2
     from fedblocks.core.arithmetic import each as each
     from fedblocks.core.arithmetic import flat as flat
@@ -72,6 +71,7 @@ if TYPE_CHECKING:
     from fedblocks.core.schedules import Schedule as Schedule
     from fedblocks.core.server import Cohort as Cohort
     from fedblocks.core.state import State as State
+    from fedblocks.core.uploads import Upload as Upload
     from fedblocks.data import DATASETS as DATASETS
     from fedblocks.data import IGNORE as IGNORE
     from fedblocks.data import DataSet as DataSet
@@ -153,7 +153,6 @@ if TYPE_CHECKING:
     from fedblocks.testing import small_net as small_net
 
 _NAMES = {  # module -> the names that are taken from it
-    "core.aggregate": "Upload",
     "core.arithmetic": "distance2 each flat mix pick unflat",
     "core.blocks": "Block Fresh Mixture PerClient Pool Private Selection ServerOnly Shared",
     "core.client": "Client",
@@ -170,6 +169,7 @@ _NAMES = {  # module -> the names that are taken from it
     "core.schedules": "Exponential Milestones Schedule",
     "core.server": "Cohort",
     "core.state": "State",
+    "core.uploads": "Upload",
     "data": "DATASETS IGNORE DataSet Federation Partition",
     "data.pools": "DataPool",
     "engines.round": "Engine Experiment evaluate run_round",

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fedblocks.core import aggregate
-from fedblocks.core.aggregate import reduce_slots
 from fedblocks.core.errors import UserError
+from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation

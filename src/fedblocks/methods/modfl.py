@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedblocks.core.aggregate import Upload, Uploads
 from fedblocks.core.arithmetic import flat
 from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read, Selection, Shared
 from fedblocks.core.client import Client
@@ -22,6 +21,7 @@ from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Upload, Uploads
 from fedblocks.methods._common.clustering import alike
 from fedblocks.methods._common.membership import (
     average_members,

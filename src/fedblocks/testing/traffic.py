@@ -8,13 +8,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Upload, aggregate, reduce_slots
+from fedblocks.core.aggregate import aggregate
 from fedblocks.core.blocks import Federated, Generated, Mixture, PerClient, Pool, Read, Selection
 from fedblocks.core.method import Method
 from fedblocks.core.parts import is_statistic
+from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.rules import Average
 from fedblocks.core.server import own_server
 from fedblocks.core.state import State
+from fedblocks.core.uploads import Upload
 from fedblocks.engines.round import Engine, Experiment, run_round
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.example import Example

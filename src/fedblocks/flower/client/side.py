@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.admission import admit
-from fedblocks.core.aggregate import private_of
 from fedblocks.core.blocks import Federated, Fresh, Pool, Private
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
@@ -23,6 +22,7 @@ from fedblocks.core.parts import OPTIMIZER, Blocks, Params
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Download
 from fedblocks.core.state import initial_copy, initial_private, statistics_name, to_device
+from fedblocks.core.uploads import private_of
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.engines.batching import steps_of_one
 from fedblocks.engines.job import Evaluated, Job

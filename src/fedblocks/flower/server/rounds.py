@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.admission import Refusal, cap_groups
-from fedblocks.core.aggregate import Uploads, aggregate
+from fedblocks.core.aggregate import aggregate
 from fedblocks.core.parts import Blocks
 from fedblocks.core.server import Cohort, Download, gather
 from fedblocks.core.state import count_bytes
+from fedblocks.core.uploads import Uploads
 from fedblocks.engines.close_round import Report
 from fedblocks.flower.server.side import Ask, Closed, EvaluatedClients, Progress, ServerSide
 from fedblocks.flower.wire.admission import (

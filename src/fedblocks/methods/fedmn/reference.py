@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Pool, ServerOnly
 from fedblocks.core.client import Client
 from fedblocks.core.description import Paper
@@ -22,6 +21,7 @@ from fedblocks.core.parts import Blocks, Params, Part
 from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.random import fold, uniform
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Uploads
 from fedblocks.methods.fedmn.parts import (
     concrete,
     edges,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.parts import Blocks, Params, Value
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Uploads
 from fedblocks.methods.pfedmb.options import BranchOptions
 
 
