@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from fedblocks.core.method import Method as Method
     from fedblocks.core.method import join as join
     from fedblocks.core.net import Net as Net
-    from fedblocks.core.net import Piece as Piece
     from fedblocks.core.optimizers import SGD as SGD
     from fedblocks.core.optimizers import Adam as Adam
     from fedblocks.core.optimizers import AdamW as AdamW
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from fedblocks.core.phases import Phase as Phase
     from fedblocks.core.phases import Pull as Pull
     from fedblocks.core.phases import Update as Update
+    from fedblocks.core.pieces import Piece as Piece
     from fedblocks.core.plan import plan as plan
     from fedblocks.core.schedules import Exponential as Exponential
     from fedblocks.core.schedules import Milestones as Milestones
@@ -159,11 +159,12 @@ _NAMES = {  # module -> the names that are taken from it
     "core.description": "Paper",
     "core.errors": "CheckpointError DataError Interrupted NetError RunFolderError UserError",
     "core.method": "Method join",
-    "core.net": "Net Piece",
+    "core.net": "Net",
     "core.checks": "checked",
     "core.options": "Above AnyNumber AtLeast AtMost Below Conflict Help Length Positive",
     "core.optimizers": "SGD Adam AdamW Optimizer",
     "core.parts": "Blocks Filled Params Part Sized Value",
+    "core.pieces": "Piece",
     "core.phases": "Batch Phase Pull Update",
     "core.plan": "plan",
     "core.schedules": "Exponential Milestones Schedule",

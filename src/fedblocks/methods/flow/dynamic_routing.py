@@ -15,10 +15,11 @@ from fedblocks.core.blocks import Block, Pool, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.description import Paper
 from fedblocks.core.method import Method, join
-from fedblocks.core.net import Net, Piece
+from fedblocks.core.net import Net
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
+from fedblocks.core.pieces import Piece
 from fedblocks.core.schedules import Schedule
 from fedblocks.methods.flow.instance_routes import PICTURED, Branches, branches_of, linear_router
 

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh
 from fedblocks.core.description import Paper
-from fedblocks.core.net import Net, Piece
+from fedblocks.core.net import Net
 from fedblocks.core.optimizers import Optimizer
 from fedblocks.core.options import Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase, Update
+from fedblocks.core.pieces import Piece
 from fedblocks.methods.flow.base import Routed
 from fedblocks.methods.flow.instance_routes import (
     Branches,

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.description import Paper
-from fedblocks.core.net import Net, Piece
+from fedblocks.core.net import Net
 from fedblocks.core.options import AtLeast, Below, Help
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase, Update
+from fedblocks.core.pieces import Piece
 from fedblocks.methods.flow.base import Routed
 from fedblocks.methods.flow.instance_routes import mean_route, one_hot
 from fedblocks.methods.flow.layer_routes import Layers, Sizes, layers_of

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.net import Net, Piece
+from fedblocks.core.net import Net
 from fedblocks.core.optimizers import Count, Memory, Optimizer, Rate
 from fedblocks.core.parts import Params
+from fedblocks.core.pieces import Piece
 from fedblocks.core.recurrent_net import Unrolled
 
 PICTURED = 256  # training examples whose mean route is a client's portrait

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from fedblocks.core.errors import nearest
 from fedblocks.core.method import Method
-from fedblocks.core.net import Piece
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
+from fedblocks.core.pieces import Piece
 from fedblocks.core.schedules import Schedule
 
 
