@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import derive, fold, uniform
-from fedblocks.engines.batching import batches
+from fedblocks.engines.batching import Draw, batches
 from fedblocks.methods.fedmn.reference import _GATES, FedMNReference
 
 from . import fedmn_reference as oracle
@@ -98,7 +98,8 @@ def test_one_client_a_round_in_turn_is_the_released_code() -> None:
     turns = {(p, i): p * clients + i for p in range(passes) for i in range(clients)}
 
     def order(p: int, i: int) -> list[list]:
-        return [batches(method, method.phases()[0], 0, SIZES[i], SEED, turns[p, i], i, "train")]
+        draw = Draw(SEED, turns[p, i], i, "train")
+        return [batches(method, method.phases()[0], 0, SIZES[i], draw)]
 
     task = replace(
         task_of(method), rounds=[{i: order(p, i) for i in range(clients)} for p in range(passes)]
