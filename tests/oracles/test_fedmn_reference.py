@@ -11,7 +11,8 @@ from torch import Tensor
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import derive, fold, uniform
 from fedblocks.engines.batching import Draw, batches
-from fedblocks.methods.fedmn.reference import _GATES, FedMNReference
+from fedblocks.methods.fedmn.gates import STREAM
+from fedblocks.methods.fedmn.reference import FedMNReference
 
 from . import fedmn_reference as oracle
 from .harness import (
@@ -52,7 +53,7 @@ def made(**options: object) -> FedMNReference:
 def noise(round: int, client: int, purpose: str, step: int | None = None) -> Tensor:
     key = torch.tensor(derive(SEED, round, client, purpose, "noise"))
     return uniform(
-        key if step is None else fold(fold(fold(key, 0), step), _GATES), (GATES,)
+        key if step is None else fold(fold(fold(key, 0), step), STREAM), (GATES,)
     ).double()
 
 

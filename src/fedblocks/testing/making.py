@@ -55,7 +55,7 @@ def example_for(
     )
 
 
-def reviewed_plan(name: str) -> str | None:
+def stored_plan(name: str) -> str | None:
     """The reviewed plan of one of our methods."""
     path = files(__package__) / "plans" / f"{name}.txt"
     return path.read_text() if path.is_file() else None
@@ -78,7 +78,7 @@ def ours(
     """
 
     def make() -> Example:
-        example = example_for(method, plan=reviewed_plan(name), reductions=known, **options)
+        example = example_for(method, plan=stored_plan(name), reductions=known, **options)
         return replace(example, name=name, exceptions=exceptions or {})
 
     return make

@@ -105,8 +105,6 @@ class Routed(Method):
         return {"route": seen.mean(self.routes(blocks, seen.x))}
 
     def degenerate(self) -> list[str]:
-        return (
-            ["local_epochs = 0 leaves nothing to route: both branches are equal"]
-            if self.local_epochs == 0
-            else []
-        )
+        if self.local_epochs > 0:
+            return []
+        return ["local_epochs = 0 leaves nothing to route: both branches are equal"]
