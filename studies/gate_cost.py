@@ -12,8 +12,9 @@ from collections.abc import Callable
 import torch
 
 from fedblocks.core.admission import admit
-from fedblocks.core.aggregate import Upload, reduce_slots
+from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.rules import Average
+from fedblocks.core.uploads import Upload
 
 # clients, tensors, numbers in each
 SIZES = [(100, 4, 50_000), (100, 10, 10_000), (20, 8, 125_000), (10, 20, 250_000)]

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from fedblocks.config.presets import PRESETS as PRESETS
     from fedblocks.config.presets import read_config as read_config
     from fedblocks.core import rules as rules
-    from fedblocks.core.aggregate import Upload as Upload
     from fedblocks.core.arithmetic import distance2 as distance2
     from fedblocks.core.arithmetic import each as each
     from fedblocks.core.arithmetic import flat as flat
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from fedblocks.core.method import Method as Method
     from fedblocks.core.method import join as join
     from fedblocks.core.net import Net as Net
-    from fedblocks.core.net import Piece as Piece
     from fedblocks.core.optimizers import SGD as SGD
     from fedblocks.core.optimizers import Adam as Adam
     from fedblocks.core.optimizers import AdamW as AdamW
@@ -66,12 +64,14 @@ if TYPE_CHECKING:
     from fedblocks.core.phases import Phase as Phase
     from fedblocks.core.phases import Pull as Pull
     from fedblocks.core.phases import Update as Update
+    from fedblocks.core.pieces import Piece as Piece
     from fedblocks.core.plan import plan as plan
     from fedblocks.core.schedules import Exponential as Exponential
     from fedblocks.core.schedules import Milestones as Milestones
     from fedblocks.core.schedules import Schedule as Schedule
     from fedblocks.core.server import Cohort as Cohort
     from fedblocks.core.state import State as State
+    from fedblocks.core.uploads import Upload as Upload
     from fedblocks.data import DATASETS as DATASETS
     from fedblocks.data import IGNORE as IGNORE
     from fedblocks.data import DataSet as DataSet
@@ -153,23 +153,24 @@ if TYPE_CHECKING:
     from fedblocks.testing import small_net as small_net
 
 _NAMES = {  # module -> the names that are taken from it
-    "core.aggregate": "Upload",
     "core.arithmetic": "distance2 each flat mix pick unflat",
     "core.blocks": "Block Fresh Mixture PerClient Pool Private Selection ServerOnly Shared",
     "core.client": "Client",
     "core.description": "Paper",
     "core.errors": "CheckpointError DataError Interrupted NetError RunFolderError UserError",
     "core.method": "Method join",
-    "core.net": "Net Piece",
+    "core.net": "Net",
     "core.checks": "checked",
     "core.options": "Above AnyNumber AtLeast AtMost Below Conflict Help Length Positive",
     "core.optimizers": "SGD Adam AdamW Optimizer",
     "core.parts": "Blocks Filled Params Part Sized Value",
+    "core.pieces": "Piece",
     "core.phases": "Batch Phase Pull Update",
     "core.plan": "plan",
     "core.schedules": "Exponential Milestones Schedule",
     "core.server": "Cohort",
     "core.state": "State",
+    "core.uploads": "Upload",
     "data": "DATASETS IGNORE DataSet Federation Partition",
     "data.pools": "DataPool",
     "engines.round": "Engine Experiment evaluate run_round",

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads
 from fedblocks.core.arithmetic import flat
 from fedblocks.core.blocks import Block, Mixture, PerClient, Pool, Private, Read, ServerOnly, Shared
 from fedblocks.core.client import Client
@@ -18,6 +17,7 @@ from fedblocks.core.mode import current
 from fedblocks.core.parts import Blocks, Params, Value
 from fedblocks.core.phases import Batch, Phase, Pull
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Uploads
 from fedblocks.methods.ditto import Ditto
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedper import FedPer

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedblocks.core import aggregate, optimizers
+from fedblocks.core import aggregate, optimizers, uploads
 from fedblocks.core.admission import Refusal
-from fedblocks.core.aggregate import Upload, Uploads
 from fedblocks.core.parts import Blocks, Params
+from fedblocks.core.uploads import Upload, Uploads
 from fedblocks.engines import close_round as conclusion
 from fedblocks.engines import sequential
 from fedblocks.engines.job import Trained
@@ -56,8 +56,8 @@ def nan_is_averaged(patch: pytest.MonkeyPatch) -> None:
 
 def uniform_weights(patch: pytest.MonkeyPatch) -> None:
     """Clients count alike, an empty one too."""
-    honest = aggregate._weights
-    patch.setattr(aggregate, "_weights", lambda *args: torch.ones_like(honest(*args)))
+    honest = uploads._weights
+    patch.setattr(uploads, "_weights", lambda *args: torch.ones_like(honest(*args)))
 
 
 def everybody_is_written(patch: pytest.MonkeyPatch) -> None:

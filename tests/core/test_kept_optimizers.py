@@ -10,7 +10,7 @@ from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD, Adam
 from fedblocks.core.schedules import Exponential, Milestones
 from fedblocks.data.federation import Federation
-from fedblocks.engines.batching import batches
+from fedblocks.engines.batching import Draw, batches
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
@@ -40,7 +40,8 @@ def by_hand(
     for round in rounds:
         optimizer = optimizer if keep else make(model.parameters(), 0.05)
         rows = torch.from_numpy(federation.train[client].copy())
-        for batch in batches(method, method.phases()[0], 0, len(rows), 0, round, client, "train"):
+        draw = Draw(0, round, client, "train")
+        for batch in batches(method, method.phases()[0], 0, len(rows), draw):
             where = rows[torch.from_numpy(batch)]
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(federation.x[where]), federation.y[where]).backward()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedblocks.core.aggregate import Upload, _reduce_at_once, reduce_slots
+from fedblocks.core.reduction import _reduce_at_once, reduce_slots
 from fedblocks.core.rules import Average
+from fedblocks.core.uploads import Upload
 
 NUMBERS = torch.Generator().manual_seed(0)
 

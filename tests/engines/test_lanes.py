@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from fedblocks.core import aggregate
-from fedblocks.core.aggregate import reduce_slots
 from fedblocks.core.errors import UserError
+from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
-from fedblocks.engines.lanes.lanes import Lanes, merge_federations, why_not
+from fedblocks.engines.lanes.federations import merge_federations
+from fedblocks.engines.lanes.lanes import Lanes
+from fedblocks.engines.lanes.likeness import why_not
 from fedblocks.engines.round import Experiment, evaluate_parts, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS

@@ -19,8 +19,8 @@ from fedblocks.engines.close_round import Report
 from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
+from fedblocks.methods.fedmn.gates import concrete, connect, edges, matrices, modules_reached
 from fedblocks.methods.fedmn.method import FedMN
-from fedblocks.methods.fedmn.parts import concrete, connected, edges, matrices, reached
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.federations import CLASSES, FEATURES, SIZES, small_federation, small_net
 
@@ -177,7 +177,7 @@ def test_where_no_output_is_reached_the_most_probable_path_is_opened() -> None:
     which takes encoder 1.
     """
     logits = torch.tensor([-3, -2, -1, -1, -1, -5, -4, -6, -7, -2.0])
-    assert connected(torch.zeros(10), logits, (2, 2, 2)).nonzero().flatten().tolist() == [1, 6, 9]
+    assert connect(torch.zeros(10), logits, (2, 2, 2)).nonzero().flatten().tolist() == [1, 6, 9]
 
 
 def test_the_fallback_opens_no_more_than_it_must() -> None:
@@ -186,16 +186,16 @@ def test_the_fallback_opens_no_more_than_it_must() -> None:
     """
     logits = torch.tensor([-3, -2, -1, -1, -1, -5, -4, -6, -7, -2.0])
     closed = torch.tensor([1, 0, 0, 0, 0, 0, 1, 0, 0, 0.0])
-    assert connected(closed, logits, (2, 2, 2)).nonzero().flatten().tolist() == [0, 6, 9]
+    assert connect(closed, logits, (2, 2, 2)).nonzero().flatten().tolist() == [0, 6, 9]
     opened = torch.tensor([1, 0, 0, 0, 1, 0, 0, 0, 1, 0.0])
-    assert torch.equal(connected(opened, logits, (2, 2, 2)), opened)
+    assert torch.equal(connect(opened, logits, (2, 2, 2)), opened)
 
 
 def test_every_draw_reaches_the_prediction() -> None:
     for key in range(200):
         noise = uniform(torch.tensor(key), (2, edges((1, 4, 3))))
-        hard = connected((noise[0] > 0.8).float(), noise[1], (1, 4, 3))
-        assert reached(matrices(hard, (1, 4, 3)))[-1].tolist() == [1.0]
+        hard = connect((noise[0] > 0.8).float(), noise[1], (1, 4, 3))
+        assert modules_reached(matrices(hard, (1, 4, 3)))[-1].tolist() == [1.0]
 
 
 def sizes_of(method: FedMN) -> Mapping[str, int]:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedblocks.core.net import Net, Piece
+from fedblocks.core.net import Net
+from fedblocks.core.pieces import Piece
 from fedblocks.core.state import count_bytes
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows

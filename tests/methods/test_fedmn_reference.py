@@ -9,7 +9,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.modular_net import modular
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
-from fedblocks.methods.fedmn.parts import edges
+from fedblocks.methods.fedmn.gates import edges
 from fedblocks.methods.fedmn.reference import FedMNReference
 from fedblocks.testing.federations import SIZES, small_federation, small_net
 
@@ -43,7 +43,7 @@ def test_gates_are_never_closed_and_only_rescale_the_logits() -> None:
     x = small_federation().x
     plain = method.path({k: v[0] for name in method.layers for k, v in server[name].items()}, x)
     for key in range(20):
-        gates = method.drawn(
+        gates = method.draw(
             torch.linspace(-9, 9, edges(method.modules) + 2).double(), torch.tensor(key)
         )
         assert len(gates) == edges(method.modules) and (gates > 0).all() and gates.sum() < 1

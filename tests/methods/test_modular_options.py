@@ -16,8 +16,8 @@ from fedblocks.methods.modfl import ModFL
 from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing.contract import CHECKS, run_check
 from fedblocks.testing.example import Example
-from fedblocks.testing.examples import example_for
 from fedblocks.testing.federations import CLASSES, FEATURES
+from fedblocks.testing.making import example_for
 
 INVARIANTS = ("engines_agree", "client_order", "planned_bytes", "empty_client")
 

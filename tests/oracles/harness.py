@@ -18,7 +18,7 @@ from fedblocks.core.random import derive
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.batching import batches
+from fedblocks.engines.batching import Draw, batches
 from fedblocks.engines.round import Engine, Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
@@ -97,7 +97,7 @@ def _batches(
     phases = method.adaptation() if adapting else method.phases()
     purpose = "adapt" if adapting else "train"
     return [
-        batches(method, phase, number, count, SEED, round, client, purpose)
+        batches(method, phase, number, count, Draw(SEED, round, client, purpose))
         for number, phase in enumerate(phases)
     ]
 

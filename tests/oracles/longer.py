@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
-from fedblocks.engines.batching import batches
+from fedblocks.engines.batching import Draw, batches
 
 from .harness import SEED, SIZES, TOLERANCE, federation, task_of
 from .plain import Params, Task
@@ -30,7 +30,10 @@ def longer_task(method: Method, cohorts: tuple[tuple[int, ...], ...] = LONGER) -
     """The oracles' task with other cohorts; the method must have one phase."""
     (phase,) = method.phases()
     rounds = [
-        {i: [batches(method, phase, 0, SIZES[i], SEED, t, i, "train")] for i in sorted(cohort)}
+        {
+            i: [batches(method, phase, 0, SIZES[i], Draw(SEED, t, i, "train"))]
+            for i in sorted(cohort)
+        }
         for t, cohort in enumerate(cohorts)
     ]
     return replace(task_of(method), rounds=rounds)

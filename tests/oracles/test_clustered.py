@@ -14,7 +14,7 @@ from torch import nn
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.state import State
-from fedblocks.engines.batching import batches
+from fedblocks.engines.batching import Draw, batches
 from fedblocks.engines.round import evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods._common.clustering import complete_linkage
@@ -46,7 +46,7 @@ each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGIN
 def orders(method: Clustered, round: int, client: int) -> list[Batches]:
     phases = enumerate(method.phases())
     return [
-        batches(method, phase, n, SIZES[client], SEED, round, client, "train")
+        batches(method, phase, n, SIZES[client], Draw(SEED, round, client, "train"))
         for n, phase in phases
     ]
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.random import derive, fold, uniform
 from fedblocks.core.schedules import Exponential
+from fedblocks.methods.fedmn.gates import edges
 from fedblocks.methods.fedmn.method import FedMN
-from fedblocks.methods.fedmn.parts import edges
 from fedblocks.methods.fedmn.router import _SUBSET
 
 from . import fedmn

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import derive, fold, uniform
-from fedblocks.engines.batching import batches
-from fedblocks.methods.fedmn.reference import _GATES, FedMNReference
+from fedblocks.engines.batching import Draw, batches
+from fedblocks.methods.fedmn.gates import STREAM
+from fedblocks.methods.fedmn.reference import FedMNReference
 
 from . import fedmn_reference as oracle
 from .harness import (
@@ -52,7 +53,7 @@ def made(**options: object) -> FedMNReference:
 def noise(round: int, client: int, purpose: str, step: int | None = None) -> Tensor:
     key = torch.tensor(derive(SEED, round, client, purpose, "noise"))
     return uniform(
-        key if step is None else fold(fold(fold(key, 0), step), _GATES), (GATES,)
+        key if step is None else fold(fold(fold(key, 0), step), STREAM), (GATES,)
     ).double()
 
 
@@ -98,7 +99,8 @@ def test_one_client_a_round_in_turn_is_the_released_code() -> None:
     turns = {(p, i): p * clients + i for p in range(passes) for i in range(clients)}
 
     def order(p: int, i: int) -> list[list]:
-        return [batches(method, method.phases()[0], 0, SIZES[i], SEED, turns[p, i], i, "train")]
+        draw = Draw(SEED, turns[p, i], i, "train")
+        return [batches(method, method.phases()[0], 0, SIZES[i], draw)]
 
     task = replace(
         task_of(method), rounds=[{i: order(p, i) for i in range(clients)} for p in range(passes)]

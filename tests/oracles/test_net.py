@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import join
-from fedblocks.core.net import Net, Piece
+from fedblocks.core.net import Net
+from fedblocks.core.pieces import Piece
 from fedblocks.engines.round import evaluate
 from fedblocks.methods.fedavg import FedAvg
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedblocks.core.optimizers import SGD
-from fedblocks.methods.pfedmb.branches import projected
+from fedblocks.methods.pfedmb.branches import project
 from fedblocks.methods.pfedmb.method import PFedMB
 
 from . import pfedmb
@@ -63,6 +63,6 @@ def test_the_projection_is_the_nearest_point_of_the_simplex() -> None:
     draw = np.random.Generator(np.random.PCG64(5))
     rows = np.concatenate([draw.normal(size=(50, 4)) * scale for scale in (0.1, 1, 10)])
     expected = np.array([pfedmb.nearest_on_simplex(row) for row in rows])
-    np.testing.assert_allclose(projected(torch.from_numpy(rows)).numpy(), expected, atol=1e-12)
+    np.testing.assert_allclose(project(torch.from_numpy(rows)).numpy(), expected, atol=1e-12)
     # inside, and on the border
     assert ((expected > 0).sum(1) > 1).any() and ((expected == 0).any(1)).any()

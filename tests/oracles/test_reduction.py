@@ -11,8 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedblocks.core.aggregate import Upload, reduce_slots
+from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.rules import Average
+from fedblocks.core.uploads import Upload
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.pfedmb.method import PFedMB
 

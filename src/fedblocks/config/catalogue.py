@@ -10,7 +10,7 @@ from typing import Any
 from fedblocks.config.choices import any_net, options
 from fedblocks.config.options import plain
 from fedblocks.config.registry import Methods, kinds
-from fedblocks.core.checks import REQUIRED, Option
+from fedblocks.core.annotations import REQUIRED, Option
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.data import DATASETS, DataSet

@@ -13,10 +13,12 @@ from torch import nn
 from fedblocks.config.options import Table, complete, construct, options_of
 from fedblocks.config.problems import Path, Problem
 from fedblocks.config.registry import FILLED_IN, kinds
-from fedblocks.core.checks import Option, OptionError, shown
+from fedblocks.core.annotations import Option
+from fedblocks.core.checks import OptionError
 from fedblocks.core.errors import NetError, UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
+from fedblocks.core.option_types import show
 
 WORDS = {
     "method": "method",
@@ -79,7 +81,7 @@ def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Pr
     except NetError:
         return []  # with the real net it may be right
     except OptionError as error:
-        value = shown(table.get(error.option))
+        value = show(table.get(error.option))
         return [Problem((*path, error.option), error.why, error.fix, value)]
     except UserError as error:
         return [Problem((*path, *option_named_in(error.message, table)), error.message, error.fix)]
@@ -132,7 +134,7 @@ def _choice(kind: str, entry: Any, path: Path, problems: list[Problem], below: P
     name = table.get("name")
     known_names = kinds()[kind]
     if not isinstance(name, str) or name not in known_names:
-        message = f"name a {word}" if name is None else f"there is no {word} {shown(name)}"
+        message = f"name a {word}" if name is None else f"there is no {word} {show(name)}"
         problems.append(Problem((*path, "name"), message, nearest(str(name), known_names)))
         return table
     rest = {k: v for k, v in table.items() if k != "name"}

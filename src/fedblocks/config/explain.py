@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from fedblocks.config.choices import options
 from fedblocks.config.problems import Path, Problem
-from fedblocks.core.checks import shown
 from fedblocks.core.errors import nearest
+from fedblocks.core.option_types import show
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 
@@ -62,7 +62,7 @@ def _problem(path: Path, errors: list[Details], root: Model) -> Problem:
     kind = str(errors[0]["type"])
     value = errors[0].get("input")
     if kind in ("model_type", "model_attributes_type"):
-        wrong = "it is missing" if value is None else f"{shown(value)} is not a table"
+        wrong = "it is missing" if value is None else f"{show(value)} is not a table"
         return Problem(path, wrong, f"write a table [{'.'.join(path)}]")
     if kind == "extra_forbidden":
         home = _belongs(path[-1], root, is_table=isinstance(value, dict))
@@ -77,7 +77,7 @@ def _wrong(errors: list[Details]) -> str:
     """What is wrong with a value; a field of two types has an error for each."""
     first = errors[0]
     kind = str(first["type"])
-    value = shown(first.get("input"))
+    value = show(first.get("input"))
     limits = first.get("ctx", {})
     types = [_TYPES[one["type"]] for one in errors if one["type"] in _TYPES]
     if types:

@@ -10,9 +10,11 @@ from typing import Any
 
 from fedblocks.config.problems import Path, Problem
 from fedblocks.config.registry import TABLES
-from fedblocks.core import checks
-from fedblocks.core.checks import REQUIRED, Option, OptionError, members, shown
+from fedblocks.core import annotations
+from fedblocks.core.annotations import REQUIRED, Option
+from fedblocks.core.checks import OptionError
 from fedblocks.core.errors import nearest
+from fedblocks.core.option_types import members, show
 
 Table = dict[str, Any]  # plain values, as TOML has them
 
@@ -32,7 +34,9 @@ _SYNONYMS = {  # what other libraries call an option
 def options_of(target: Callable[..., Any], filled_in: Collection[str] = ()) -> dict[str, Option]:
     """The options of something that can be named, but for those that a run fills in itself."""
     return {
-        name: option for name, option in checks.options_of(target).items() if name not in filled_in
+        name: option
+        for name, option in annotations.options_of(target).items()
+        if name not in filled_in
     }
 
 
@@ -90,7 +94,7 @@ def _check(option: Option, value: Any, path: Path, problems: list[Problem]) -> A
     if wrong := option.wrong(value):
         why, fix = wrong
         table = next((f'; a table is {{name = "{name}", ...}}' for name in tables_of(option)), "")
-        problems.append(Problem(path, why, fix + table, shown(value)))
+        problems.append(Problem(path, why, fix + table, show(value)))
     return value
 
 
@@ -98,7 +102,7 @@ def _check_table(option: Option, value: Table, path: Path, problems: list[Proble
     name = value.get("name")
     known = tables_of(option)
     if not isinstance(name, str) or name not in known:
-        message = "it is missing" if name is None else f"there is no {shown(name)} here"
+        message = "it is missing" if name is None else f"there is no {show(name)} here"
         problems.append(Problem((*path, "name"), message, nearest(str(name), known)))
         return value
     rest = {k: v for k, v in value.items() if k != "name"}
@@ -114,5 +118,5 @@ def _of_the_whole(option: Option, table: Table, path: Path) -> list[Problem]:
     try:
         wrong = option.wrong(_construct(option, table))
     except OptionError as error:
-        return [Problem((*path, error.option), error.why, error.fix, shown(table[error.option]))]
+        return [Problem((*path, error.option), error.why, error.fix, show(table[error.option]))]
     return [Problem(path, *wrong)] if wrong else []

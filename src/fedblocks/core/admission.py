@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Upload, Uploads
 from fedblocks.core.parts import Blocks, Params
+from fedblocks.core.uploads import Upload, Uploads
 
 _NOT_FINITE = "holds a NaN, an infinity or numbers too large to be squared"
 

@@ -1,4 +1,4 @@
-"""Where a net may be cut: tensors that layers share must not come to lie on both sides."""
+"""Where a net may be cut: its layers by their paths, and tensors that must stay together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,35 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from fedblocks.core.errors import NetError
+from fedblocks.core.errors import NetError, UserError, nearest
+
+_LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
+_SEQUENCES = (nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)
+
+
+def last_layer(module: nn.Module) -> str:
+    """The path of the last layer with parameters: the head, where none is named."""
+    paths = [path for path, part in module.named_modules() if _has_own_parameters(part)]
+    if not paths:
+        raise UserError("the net has no layer with parameters", "give a module that can be trained")
+    return paths[-1]
+
+
+def linear_layers(module: nn.Module) -> list[str]:
+    """The paths of the layers whose weights multiply; what is inside one belongs to it."""
+    paths: list[str] = []
+    for path, part in module.named_modules():
+        inside = any(path.startswith(f"{outer}.") for outer in paths)
+        if isinstance(part, (*_LINEAR, *_SEQUENCES)) and not inside:
+            paths.append(path)
+    return paths
+
+
+def check_path(module: nn.Module, names: Iterable[str], path: str) -> None:
+    """Refuse a path that leads to no module and no tensor of the net; "" is the module itself."""
+    known = {known for known, _ in module.named_modules()} | set(names)
+    if path not in known:
+        raise UserError(f'the net has no module "{path}"', nearest(path, known))
 
 
 def check_cut(module: nn.Module, what: str, paths: Iterable[str]) -> None:
@@ -46,3 +74,7 @@ def shared_tensors(module: nn.Module) -> list[list[str]]:
 def is_under(name: str, paths: Iterable[str]) -> bool:
     """Whether a tensor is one of these, or of a module that is."""
     return any(not path or name == path or name.startswith(f"{path}.") for path in paths)
+
+
+def _has_own_parameters(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters(recurse=False))

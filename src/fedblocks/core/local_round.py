@@ -124,75 +124,62 @@ def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
     """One batch: every update of the phase in turn. Steps count from 1; a captured
     graph counts with a tensor.
     """
-    batch, updates = _batch(stretch, step, key), stretch.phase.updates
+    batch = _batch(stretch, step, key)
+    updates = stretch.phase.updates
     rates, pulls = stretch.rates[: len(updates)], stretch.rates[len(updates) :]
     for update, memory, rate, pull in zip(updates, stretch.memories, rates, pulls, strict=True):
         for turn in range(update.repeat):
-            _apply(
-                update,
-                stretch,
-                batch,
-                step,
-                memory,
-                (rate, pull),
-                (count - 1) * update.repeat + turn + 1,
-            )
+            grads = _gradients(update, stretch, batch, step)
+            if update.pull is not None:
+                _add_pull(update.pull, pull, update, stretch, grads)
+            _move(update, stretch, grads, memory, rate, (count - 1) * update.repeat + turn + 1)
 
 
 def _batch(stretch: PhaseRun, step: Step, key: Tensor) -> dict[str, Tensor]:
-    index, source, tensors = step.index, stretch.local.source, stretch.local.tensors
-    real = index if step.full else index.clamp(min=0)
-    rows = tensors["rows"]
-    where = _picked(rows, real) if real.dim() == 1 else rows.gather(-1, real)
-    mask = (
-        tensors["size"].new_ones(index.shape)
-        if step.full
-        else (index >= 0).to(tensors["size"].dtype)
-    )
-    return {
-        "x": _picked(source.x, where),
-        "y": _picked(source.y, where),
-        "mask": mask,
-        "index": real,
-        "key": key,
-    }
+    source, tensors = stretch.local.source, stretch.local.tensors
+    rows, size = tensors["rows"], tensors["size"]
+    if step.full:
+        index = step.index
+        mask = size.new_ones(index.shape)
+    else:
+        index = step.index.clamp(min=0)
+        mask = (step.index >= 0).to(size.dtype)
+    where = _pick(rows, index) if index.dim() == 1 else rows.gather(-1, index)
+    x, y = _pick(source.x, where), _pick(source.y, where)
+    return {"x": x, "y": y, "mask": mask, "index": index, "key": key}
 
 
-def _picked(values: Tensor, where: Tensor) -> Tensor:
+def _pick(values: Tensor, where: Tensor) -> Tensor:
     """Some rows; for one client by a kernel that copies whole rows, several times as
     fast on a CPU.
     """
     return values.index_select(0, where) if where.dim() == 1 else values[where]
 
 
-def _apply(
+def _move(
     update: Update,
     stretch: PhaseRun,
-    batch: dict[str, Tensor],
-    step: Step,
+    grads: list[Tensor],
     memory: Memory,
-    rates: tuple[Rate, Rate],
+    rate: Rate,
     count: Count,
 ) -> None:
-    """One gradient step, in place on the working copies."""
-    rate, strength = rates
-    blocks, local = stretch.blocks, stretch.local
-    params = _trained(update, blocks)
-    grads = _gradients(update, blocks, batch, local, step)
-    if update.pull is not None:
-        _add_pull(update.pull, strength, update, blocks, stretch.start, grads)
+    """One step of the optimizer, in place on the working copies."""
+    blocks = stretch.blocks
+    params = [p for _, _, p in _trained(update, blocks)]
     with torch.no_grad():
-        update.optimizer.step(
-            [p for _, _, p in params], grads, memory, rate, _counted(memory, count)
-        )
+        update.optimizer.step(params, grads, memory, rate, _counted(memory, count))
         if update.project is not None:
-            projected = local.each(update.project)({name: blocks[name] for name in update.train})
+            project = stretch.local.each(update.project)
+            projected = project({name: blocks[name] for name in update.train})
             _copy(blocks, {name: projected[name] for name in update.train})
 
 
 def _gradients(
-    update: Update, blocks: Blocks, batch: dict[str, Tensor], local: ClientStack, step: Step
+    update: Update, stretch: PhaseRun, batch: dict[str, Tensor], step: Step
 ) -> list[Tensor]:
+    """The gradient of the loss for everything that the update moves, before any pull."""
+    blocks, local = stretch.blocks, stretch.local
     params = _trained(update, blocks)
     if update.loss is None:
         return [torch.zeros_like(p) for _, _, p in params]
@@ -200,9 +187,8 @@ def _gradients(
     leaves = [p.detach().requires_grad_() for _, _, p in params]
     for (name, key, _), leaf in zip(params, leaves, strict=True):
         live[name][key] = leaf
-    loss, statistics = local.each(_loss_of(update, local, step))(
-        {**blocks, **live}, batch, local.tensors
-    )
+    loss_of = local.each(_loss_of(update, local, step))
+    loss, statistics = loss_of({**blocks, **live}, batch, local.tensors)
     grads = torch.autograd.grad(loss.sum() if loss.dim() else loss, leaves, allow_unused=True)
     _copy(blocks, statistics)
     return [
@@ -272,14 +258,13 @@ def _counted(memory: Memory, count: Count) -> Count:
 
 
 def _add_pull(
-    pull: Pull, strength: Rate, update: Update, blocks: Blocks, start: Blocks, grads: list[Tensor]
+    pull: Pull, strength: Rate, update: Update, stretch: PhaseRun, grads: list[Tensor]
 ) -> None:
-    to = blocks[pull.to] if pull.live else start[pull.to]
-    for position, ((name, key, value), grad) in enumerate(
-        zip(_trained(update, blocks), list(grads), strict=True)
-    ):
+    to = (stretch.blocks if pull.live else stretch.start)[pull.to]
+    for position, (name, key, value) in enumerate(_trained(update, stretch.blocks)):
         if name == pull.block:
-            grads[position] = grad + each_client(strength, value) * (value - to[key])
+            pulled = each_client(strength, value) * (value - to[key])
+            grads[position] = grads[position] + pulled
 
 
 def _copy(blocks: Blocks, new: dict[str, Params]) -> None:

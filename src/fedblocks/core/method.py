@@ -19,9 +19,9 @@ from fedblocks.core.phases import Batch, Loss, Phase, Pull, Update
 from fedblocks.core.schedules import Schedule
 
 if TYPE_CHECKING:
-    from fedblocks.core.aggregate import Uploads
     from fedblocks.core.client import Client
     from fedblocks.core.server import Cohort
+    from fedblocks.core.uploads import Uploads
 
 View = Callable[[Blocks, Tensor], Tensor]  # (blocks, inputs) -> logits
 

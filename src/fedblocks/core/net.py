@@ -12,8 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedblocks.core.cuts import check_cut, check_not_empty, is_under
-from fedblocks.core.errors import NetError, UserError, nearest
+from fedblocks.core.cuts import (
+    check_cut,
+    check_not_empty,
+    check_path,
+    is_under,
+    last_layer,
+    linear_layers,
+)
+from fedblocks.core.errors import NetError
 from fedblocks.core.outside_modules import (
     Output,
     check_can_be_reset,
@@ -24,35 +31,12 @@ from fedblocks.core.outside_modules import (
     take_logits,
 )
 from fedblocks.core.parts import Params
+from fedblocks.core.pieces import Chain, Piece
 from fedblocks.core.template import Template
 from fedblocks.layers.guard import Guard, needs_guard
 from fedblocks.layers.replacement import BatchNorm, can_be_mapped, mappable, switch
 
-_LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 _STATISTICS = ("running_mean", "running_var")
-
-
-class Piece:
-    """Some of a net's tensors; callable when they are all that a stretch of its layers needs."""
-
-    def __init__(self, net: Net, names: Iterable[str], stages: range | None = None) -> None:
-        self.net, self.names, self.stages = net, tuple(names), stages
-
-    def init(self, seed: int) -> Params:
-        whole = self.net.init(seed)
-        return {name: whole[name] for name in self.names}
-
-    def __call__(self, params: Params, x: Tensor) -> Tensor:
-        if self is self.net.whole:
-            return self.net(params, x)
-        if self.stages is None:
-            raise UserError(
-                "this piece of the net cannot run on its own",
-                "call the whole net, `net({**body, **head}, x)`, or give `Net.of` an nn.Sequential",
-            )
-        for index in self.stages:
-            x = self.net.run_stage(index, params, x)
-        return x
 
 
 class Net:
@@ -67,21 +51,24 @@ class Net:
         input_shape: Sequence[int] | None = None,
         output: Output | None = None,
     ) -> None:
-        self.make, self.dtype, self.output = make, dtype, output
+        self.make = make
+        self.dtype = dtype
+        self.output = output
         # of one example, where it is known
         self.input_shape = None if input_shape is None else tuple(input_shape)
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
             self.template = in_precision(mappable(checked_module(make)), dtype)
         self.names = [*(n for n, _ in self.template.named_parameters()), *self._statistics()]
-        self.head_module = head if head is not None else self._last_layer()
-        self._check_module(self.head_module)
+        self.head_module = last_layer(self.template) if head is None else head
+        check_path(self.template, self.names, self.head_module)
         self.pieces = {name: self._cut_piece(name, paths) for name, paths in (blocks or {}).items()}
 
     @staticmethod
     def of(
         module: nn.Module | Callable[[], nn.Module],
         head: str | None = None,
+        *,
         blocks: dict[str, list[str]] | None = None,
         keep_weights: bool = False,
         dtype: torch.dtype = torch.float32,
@@ -133,11 +120,9 @@ class Net:
 
     def _logits(self, result: Any) -> Tensor:
         """The logits in what the module returned."""
-        return (
-            result
-            if self.output is None and isinstance(result, Tensor)
-            else take_logits(result, self.output)
-        )
+        if self.output is None and isinstance(result, Tensor):
+            return result
+        return take_logits(result, self.output)
 
     def piece(self, names: Iterable[str]) -> Piece:
         """Some of the tensors, in the net's own order."""
@@ -151,12 +136,12 @@ class Net:
     @cached_property
     def head(self) -> Piece:
         names = self._under([self.head_module])
-        return self._side("head", names, self._stages_of(names, after=True))
+        return self._side("head", names, self.chain.stretch(names, after=True))
 
     @cached_property
     def body(self) -> Piece:
         names = set(self.names) - self._under([self.head_module])
-        return self._side("body", names, self._stages_of(names, after=False))
+        return self._side("body", names, self.chain.stretch(names, after=False))
 
     def _side(self, what: str, names: set[str], stages: range | None) -> Piece:
         check_cut(self.template, "head", [self.head_module])
@@ -171,13 +156,7 @@ class Net:
     @cached_property
     def layers(self) -> dict[str, Piece]:
         """The linear layers (dense, convolution, embedding, recurrent), each with its bias."""
-        kinds = (*_LINEAR, nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)
-        pieces: dict[str, Piece] = {}
-        for path, module in self.template.named_modules():
-            inside = any(path.startswith(f"{outer}.") for outer in pieces)
-            if isinstance(module, kinds) and not inside:
-                pieces[path] = self.piece(self._under([path]))
-        return pieces
+        return {path: self.piece(self._under([path])) for path in linear_layers(self.template)}
 
     @cached_property
     def rest(self) -> Piece:
@@ -199,15 +178,19 @@ class Net:
         """The net as a chain of callable pieces, each with the tensors of its own;
         empty if it is no chain.
         """
-        return tuple(
-            Piece(self, self._under_child(i), range(i, i + 1)) for i in range(len(self._children))
-        )
+        places = range(len(self.chain.layers))
+        return tuple(Piece(self, self.chain.names_under(i), range(i, i + 1)) for i in places)
+
+    @cached_property
+    def chain(self) -> Chain:
+        # a module whose logits have to be looked for does not end with its last layer
+        return Chain.of(self.template, self.names) if self.output is None else Chain((), ())
 
     def run_stage(self, index: int, params: Params, x: Tensor) -> Tensor:
-        prefix = f"{self._children[index]}."
-        own = {n: v for n, v in params.items() if n.startswith(prefix)}
+        layer = self.chain.layers[index]
+        own = {n: v for n, v in params.items() if n.startswith(f"{layer}.")}
         template = self._on(x.device)
-        return template(own, template.module.get_submodule(self._children[index]), x)
+        return template(own, template.module.get_submodule(layer), x)
 
     @cached_property
     def unmappable(self) -> list[str]:
@@ -247,11 +230,6 @@ class Net:
         """How many parameters the net has (statistics left out)."""
         return sum(p.numel() for p in self.template.parameters())
 
-    @cached_property
-    def _children(self) -> list[str]:
-        chain = type(self.template) is nn.Sequential and self.output is None
-        return [name for name, _ in self.template.named_children()] if chain else []
-
     def place(self, device: torch.device) -> None:
         """Make the template for a device now: inside a derivative of torch.func it
         could not be made.
@@ -278,39 +256,6 @@ class Net:
     def _under(self, paths: Iterable[str]) -> set[str]:
         below: set[str] = set()
         for path in paths:
-            self._check_module(path)
+            check_path(self.template, self.names, path)
             below |= {n for n in self.names if is_under(n, [path])}
         return below
-
-    def _under_child(self, index: int) -> list[str]:
-        return [n for n in self.names if n.startswith(f"{self._children[index]}.")]
-
-    def _check_module(self, path: str) -> None:
-        # "" is the module itself
-        known = {p for p, _ in self.template.named_modules()} | set(self.names)
-        if path not in known:
-            raise UserError(f'the net has no module "{path}"', nearest(path, known))
-
-    def _last_layer(self) -> str:
-        paths = [
-            p
-            for p, m in self.template.named_modules()
-            if any(True for _ in m.parameters(recurse=False))
-        ]
-        if not paths:
-            raise UserError(
-                "the net has no layer with parameters", "give a module that can be trained"
-            )
-        last: str = paths[-1]
-        return last
-
-    def _stages_of(self, names: set[str], after: bool) -> range | None:
-        """The stretch of the chain before or after the cut, if it uses exactly these tensors."""
-        later = names if after else set(self.names) - names
-        cut = next(
-            (i for i in range(len(self._children)) if later & set(self._under_child(i))),
-            len(self._children),
-        )
-        stretch = range(cut, len(self._children)) if after else range(cut)
-        covered = {n for index in stretch for n in self._under_child(index)}
-        return stretch if self._children and covered == names else None

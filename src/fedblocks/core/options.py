@@ -2,8 +2,8 @@
 layer")] = 3`.
 
 A limit holds for a number, for each number of a list, and for every value of a schedule.
-`fedblocks.core.checks` reads these marks to refuse wrong values; configurations, the JSON Schema
-and the documentation read them, too.
+`fedblocks.core.annotations` reads these marks for the checks of values, for configurations, the
+JSON Schema and the documentation.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.net import Net, Piece
+from fedblocks.core.net import Net
 from fedblocks.core.parts import Params
+from fedblocks.core.pieces import Piece
 
 State = tuple[Tensor, Tensor]  # h and c, each [batch, hidden]
 

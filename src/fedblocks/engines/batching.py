@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -33,55 +34,49 @@ def positions(count: int, on: str) -> Positions:
             raise ValueError(f'a phase runs on "all", "support" or "query", not on "{on}"')
 
 
-def batches(
-    method: Method,
-    phase: Phase,
-    number: int,
-    count: int,
-    seed: int,
-    round: int,
-    client: int,
-    purpose: str,
-) -> list[Positions]:
-    """The batches of one client in one phase; the purpose keeps training apart from adaptation."""
-    length = (phase.epochs, None) if phase.steps is None else (None, phase.steps)
-    return _batches(
-        method.batch_size,
-        method.drop_last,
-        phase.on,
-        *length,
-        number,
-        count,
-        seed,
-        round,
-        client,
-        purpose,
-    )
+@dataclass(frozen=True)
+class Draw:
+    """Whose batches are drawn, when and for what: their order depends on nothing else."""
+
+    seed: int
+    round: int
+    client: int
+    purpose: str  # keeps training apart from adaptation
+
+
+@dataclass(frozen=True)
+class _Course:
+    """How a phase goes through a client's examples."""
+
+    on: str
+    epochs: int | None
+    steps: int | None  # in the place of epochs
+    batch_size: int
+    drop_last: bool
+
+
+def batches(method: Method, phase: Phase, number: int, count: int, draw: Draw) -> list[Positions]:
+    """The batches of one client, who has `count` examples, in the phase of this number."""
+    epochs = phase.epochs if phase.steps is None else None
+    course = _Course(phase.on, epochs, phase.steps, method.batch_size, method.drop_last)
+    return _batches(course, number, count, draw)
 
 
 # an engine may make the orders of a round while the device is busy with the one before
 @lru_cache(maxsize=2048)
-def _batches(
-    size: int,
-    drop_last: bool,
-    on: str,
-    epochs: int | None,
-    steps: int | None,
-    number: int,
-    count: int,
-    seed: int,
-    round: int,
-    client: int,
-    purpose: str,
-) -> list[Positions]:
-    chosen = positions(count, on)
+def _batches(course: _Course, number: int, count: int, draw: Draw) -> list[Positions]:
+    chosen = positions(count, course.on)
     drawn: list[Positions] = []
     epoch = 0
-    while len(chosen) and (epoch < epochs if epochs is not None else len(drawn) < (steps or 0)):
-        order = generator(seed, round, client, purpose, number, epoch).permutation(chosen)
-        drawn += _cut(order, size, drop_last)
+    while len(chosen) and not _is_over(course, epoch, len(drawn)):
+        source = generator(draw.seed, draw.round, draw.client, draw.purpose, number, epoch)
+        drawn += _cut(source.permutation(chosen), course.batch_size, course.drop_last)
         epoch += 1
-    return drawn[:steps]
+    return drawn[: course.steps]
+
+
+def _is_over(course: _Course, epochs: int, steps: int) -> bool:
+    return steps >= (course.steps or 0) if course.epochs is None else epochs >= course.epochs
 
 
 def _cut(order: Positions, size: int, drop_last: bool) -> list[Positions]:

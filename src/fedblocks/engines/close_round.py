@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.admission import Refusal, admit, cap_groups
-from fedblocks.core.aggregate import Uploads, conclude, private_of, reduce_groups, uploads_of
+from fedblocks.core.aggregate import conclude, reduce_groups
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.private_state import Pack, StackedState, merge_private
 from fedblocks.core.server import Cohort
 from fedblocks.core.state import State
 from fedblocks.core.trees import map_leaves, take, unbind
+from fedblocks.core.uploads import Uploads, private_of, uploads_of
 from fedblocks.engines.job import Job, Trained
 
 

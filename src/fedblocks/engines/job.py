@@ -21,7 +21,7 @@ from fedblocks.core.random import derive
 from fedblocks.core.server import Cohort, Download
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.data.sets.text import scores_of
-from fedblocks.engines.batching import Positions, batches
+from fedblocks.engines.batching import Draw, Positions, batches
 
 # the seed of a run, and a client's number in it: what its randomness depends on
 Origin = tuple[int, int]
@@ -36,7 +36,8 @@ class RowTables:
     """
 
     def __init__(self) -> None:
-        self._of_one, self._of_several = lru_cache(maxsize=256)(_pad), lru_cache(maxsize=8)(_pad)
+        self._of_one = lru_cache(maxsize=256)(_pad)
+        self._of_several = lru_cache(maxsize=8)(_pad)
 
     def pad(
         self, rows: Rows, ids: Sequence[int], device: torch.device, dtype: torch.dtype
@@ -44,9 +45,8 @@ class RowTables:
         """The rows of some clients, [clients, longest], and how many are real,
         [clients]; nobody writes to them.
         """
-        return (self._of_one if len(ids) == 1 else self._of_several)(
-            rows, tuple(ids), device, dtype
-        )
+        pad = self._of_one if len(ids) == 1 else self._of_several
+        return pad(rows, tuple(ids), device, dtype)
 
 
 def _pad(
@@ -133,18 +133,15 @@ class Job:
         """The rows of a part of some clients' data, [clients, longest], and how many
         are real, [clients].
         """
-        return self.tables.pad(
-            self.data.parts[part], [self.ids[m] for m in members], self.device, torch.double
-        )
+        ids = [self.ids[m] for m in members]
+        return self.tables.pad(self.data.parts[part], ids, self.device, torch.double)
 
     def _batches(self, member: int) -> list[list[Positions]]:
-        (seed, client), count, round = (
-            self.origins[member],
-            int(self.sizes[member]),
-            self.cohort.round,
-        )
+        seed, client = self.origins[member]
+        draw = Draw(seed, self.cohort.round, client, self.purpose)
+        count = int(self.sizes[member])
         return [
-            batches(self.method, phase, number, count, seed, round, client, self.purpose)
+            batches(self.method, phase, number, count, draw)
             for number, phase in enumerate(self.phases)
         ]
 
@@ -173,9 +170,8 @@ class Job:
             for seed, i in (self.origins[m] for m in members)
         ]
         keys = torch.tensor(noise, device=self.device)
-        steps = torch.tensor(
-            [sum(map(len, self.batches[m])) for m in members], device=self.device, dtype=sizes.dtype
-        )
+        counts = [sum(map(len, self.batches[m])) for m in members]
+        steps = torch.tensor(counts, device=self.device, dtype=sizes.dtype)
         tensors: dict[str, Any] = {
             "rows": shape(rows),
             "size": shape(sizes),

@@ -19,7 +19,7 @@ from fedblocks.core.server import Beginnings, Cohort, bytes_per_slot, gather
 from fedblocks.core.state import State, initial_state
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
-from fedblocks.engines.batching import batches
+from fedblocks.engines.batching import Draw, batches
 from fedblocks.engines.close_round import ClientResults, Report, close_round, counts_by_client
 from fedblocks.engines.job import Evaluated, Job, RowTables, Trained
 
@@ -148,7 +148,8 @@ class Experiment:
             for number, phase in enumerate(method.phases()):
                 for client in ids:
                     count = len(self.data.train[client])
-                    batches(method, phase, number, count, self.seed, round, client, "train")
+                    draw = Draw(self.seed, round, client, "train")
+                    batches(method, phase, number, count, draw)
 
 
 CohortTensors = tuple[Tensor, Tensor, dict[str, Tensor]]  # ids, sizes, tags

@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal
 
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads
 from fedblocks.core.arithmetic import flat
 from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read
 from fedblocks.core.client import Client
@@ -18,6 +17,7 @@ from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Uploads
 from fedblocks.methods._common.clustering import alike
 from fedblocks.methods._common.membership import (
     average_members,

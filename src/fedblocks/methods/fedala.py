@@ -10,11 +10,11 @@ from torch import Tensor
 from fedblocks.core.blocks import Block, Private, Shared
 from fedblocks.core.description import Paper
 from fedblocks.core.method import Method, View
-from fedblocks.core.net import Piece
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, AtMost, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks, Filled, Params, is_statistic
 from fedblocks.core.phases import Batch, Phase, summed_losses
+from fedblocks.core.pieces import Piece
 from fedblocks.core.random import uniform
 
 

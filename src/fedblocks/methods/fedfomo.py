@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads
 from fedblocks.core.arithmetic import each, flat, unflat
 from fedblocks.core.blocks import Block, Generated, PerClient, Private, Read, Selection, ServerOnly
 from fedblocks.core.client import Client
@@ -20,6 +19,7 @@ from fedblocks.core.parts import Blocks, Params, Sized, Value, is_statistic
 from fedblocks.core.phases import Phase, summed_losses
 from fedblocks.core.random import derive, fold, uniform
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Uploads
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,10 @@ from fedblocks.core.client import Client
 from fedblocks.core.description import Paper
 from fedblocks.core.errors import nearest
 from fedblocks.core.method import Method, join
-from fedblocks.core.net import Piece
 from fedblocks.core.options import AtLeast, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import IGNORE, Phase
+from fedblocks.core.pieces import Piece
 from fedblocks.core.rules import Average, MovingAverage, Rule, ServerAdagrad, ServerAdam, ServerYogi
 from fedblocks.core.schedules import Schedule
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from fedblocks.core.blocks import Block, Private, Shared
 from fedblocks.core.description import Paper
 from fedblocks.core.method import Method, join
-from fedblocks.core.net import Piece
 from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
+from fedblocks.core.pieces import Piece
 
 
 @dataclass(frozen=True, eq=False)

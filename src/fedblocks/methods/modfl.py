@@ -10,18 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedblocks.core.aggregate import Upload, Uploads
 from fedblocks.core.arithmetic import flat
 from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read, Selection, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.description import Paper, by_options
 from fedblocks.core.errors import DataError
 from fedblocks.core.method import Method, join
-from fedblocks.core.net import Piece
 from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.phases import Phase
+from fedblocks.core.pieces import Piece
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Upload, Uploads
 from fedblocks.methods._common.clustering import alike
 from fedblocks.methods._common.membership import (
     average_members,

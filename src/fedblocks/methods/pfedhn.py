@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vjp
 
-from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Generated, Private, Read, ServerOnly, Shared
 from fedblocks.core.description import Paper
 from fedblocks.core.method import Method, join
@@ -22,6 +21,7 @@ from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, Filled, Params, Sized, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Uploads
 
 EMBEDDINGS = "embeddings"  # [population, embedding], beside the layers
 

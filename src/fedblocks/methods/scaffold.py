@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Private, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.description import Paper
@@ -19,6 +18,7 @@ from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.rules import MovingAverage
 from fedblocks.core.schedules import at
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Uploads
 from fedblocks.methods.fedavg import FedAvg
 
 

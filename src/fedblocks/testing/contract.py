@@ -9,7 +9,15 @@ from dataclasses import dataclass
 import torch
 
 from fedblocks.core.errors import UserError, nearest
-from fedblocks.testing import learning, movement, participation, reductions, repeatability, traffic
+from fedblocks.testing import (
+    learning,
+    movement,
+    participation,
+    reductions,
+    repeatability,
+    slots,
+    traffic,
+)
 from fedblocks.testing.example import Example
 from fedblocks.testing.problems import LearningProblem
 
@@ -57,8 +65,8 @@ CHECKS: tuple[Invariant, ...] = (
     Invariant(8, "planned_bytes", "only planned blocks travel", traffic.planned_bytes),
     Invariant(9, "empty_client", "an empty client has no effect", participation.empty_client),
     Invariant(10, "broken_client", "a broken client is an absent one", participation.broken_client),
-    Invariant(11, "unwritten_slots", "a slot nobody writes is unchanged", traffic.unwritten_slots),
-    Invariant(12, "weights", "weights are sound and shares sum to 1", traffic.weights),
+    Invariant(11, "unwritten_slots", "a slot nobody writes is unchanged", slots.unwritten_slots),
+    Invariant(12, "weights", "weights are sound and shares sum to 1", slots.weights),
     Invariant(
         13, "learn_from_each_other", "clients learn from each other", learning.learn_from_each_other
     ),

@@ -1,16 +1,11 @@
-"""For each method a small federation in which its mechanism is active: one line each."""
+"""For each method a small federation in which its mechanism is active: one entry each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from importlib.resources import files
 from typing import Any
 
 from fedblocks.core.modular_net import modular
-from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
-from fedblocks.data.federation import Federation
 from fedblocks.methods.apfl import APFL
 from fedblocks.methods.clustered import Clustered
 from fedblocks.methods.ditto import Ditto
@@ -31,59 +26,18 @@ from fedblocks.methods.mean_reg_mtl import MeanRegMTL
 from fedblocks.methods.modfl import ModFL
 from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.methods.pfedme import PFedMe
-from fedblocks.testing.example import Alone, Example, Make, Reduction
-from fedblocks.testing.extras import extras
-from fedblocks.testing.federations import small_federation, small_net
-from fedblocks.testing.routes import routes
+from fedblocks.testing.example import Alone, Reduction
+from fedblocks.testing.extras import EXTRAS
+from fedblocks.testing.federations import small_net
+from fedblocks.testing.making import Examples, is_fedavg, ours
+from fedblocks.testing.routes import ROUTES
 
-# several batches each, most with a part left over
-USUAL: dict[str, Any] = {"lr": 0.2, "epochs": 1, "batch_size": 4}
-UNKNOWN = {
-    "reviewed_plan": "no reviewed plan was given",
-    "reductions": "no reductions were given",
-}
-
-
-def example_for(
-    method: Make,
-    net: Net | None = None,
-    federation: Federation | None = None,
-    plan: str | None = None,
-    reductions: tuple[Reduction | Alone, ...] = (),
-    others: Mapping[str, Any] | None = None,
-    exceptions: Mapping[str, str] | None = None,
-    rounds: int = 3,
-    cohort: int = 4,
-    seed: int = 0,
-    **options: Any,
-) -> Example:
-    """An example for any method: `check_method(example_for(MyMethod, strength=0.5))`."""
-    unknown = {"reviewed_plan": plan is None, "reductions": not reductions}
-    missing = {name: UNKNOWN[name] for name, is_missing in unknown.items() if is_missing}
-    return Example(
-        name=getattr(method, "__name__", str(method)),
-        method=method,
-        options={"net": net or small_net(), **USUAL, **options},
-        federation=federation or small_federation(tags=getattr(method, "tags", ())),
-        rounds=rounds,
-        cohort=cohort,
-        seed=seed,
-        others=others or {},
-        reductions=reductions,
-        plan=plan,
-        exceptions={**missing, **(exceptions or {})},
-    )
-
-
-def reviewed(name: str) -> str | None:
-    """The reviewed plan of one of our methods."""
-    path = files(__package__) / "plans" / f"{name}.txt"
-    return path.read_text() if path.is_file() else None
-
-
-def is_fedavg(says: str, blocks: Mapping[str, str], **options: Any) -> Reduction:
-    """With these options a method is FedAvg."""
-    return Reduction(f"{says} is FedAvg", FedAvg, blocks, options)
+_DECAY = SGD(weight_decay=5e-4)  # the default of mean-regularised multi-task learning
+_BETAS = {"beta1": 0.5, "beta2": 0.5}
+_QUICK: dict[str, Any] = {"server_lr": 0.05, "tau": 0.05}  # of a size with the changes
+_LAYERS = {"layers.0": "model", "layers.2": "model"}
+_PATH = modular(small_net(), (6, 5), dropout=0.0)  # FedMN's encoder, middle block and output
+_POOL: dict[str, Any] = {"widths": (6, 5), "dropout": 0.0, "summary_width": 4, "label_width": 3}
 
 
 def _large_tau(**slow: float) -> Reduction:
@@ -93,32 +47,7 @@ def _large_tau(**slow: float) -> Reduction:
     return is_fedavg("a large tau", {"model": "model"}, server_lr=2e5, beta1=0.0, tau=1e5, **slow)
 
 
-def ours(
-    name: str,
-    method: Make,
-    *known: Reduction | Alone,
-    exceptions: Mapping[str, str] | None = None,
-    **options: Any,
-) -> Callable[[], Example]:
-    """An example for one of our methods: its plan must be reviewed and its reductions
-    known, or excepted.
-    """
-
-    def make() -> Example:
-        example = example_for(method, plan=reviewed(name), reductions=known, **options)
-        return replace(example, name=name, exceptions=exceptions or {})
-
-    return make
-
-
-_DECAY = SGD(weight_decay=5e-4)  # the default of mean-regularised multi-task learning
-_BETAS = {"beta1": 0.5, "beta2": 0.5}
-_QUICK: dict[str, Any] = {"server_lr": 0.05, "tau": 0.05}  # of a size with the changes
-_LAYERS = {"layers.0": "model", "layers.2": "model"}
-_PATH = modular(small_net(), (6, 5), dropout=0.0)  # FedMN's encoder, middle block and output
-_POOL: dict[str, Any] = {"widths": (6, 5), "dropout": 0.0, "summary_width": 4, "label_width": 3}
-
-EXAMPLES: dict[str, Callable[[], Example]] = {
+EXAMPLES: Examples = {
     "local": ours("local", Local, Alone(("model",))),
     "fedavg": ours("fedavg", FedAvg, Alone(("model",))),
     "fedprox": ours(
@@ -291,4 +220,4 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
         **_POOL,
     ),
 }
-EXAMPLES |= extras() | routes()
+EXAMPLES |= EXTRAS | ROUTES

@@ -19,7 +19,7 @@ from fedblocks.core.parts import Params
 from fedblocks.core.random import derive
 from fedblocks.core.schedules import at
 from fedblocks.core.state import State
-from fedblocks.engines.batching import batches
+from fedblocks.engines.batching import Draw, batches
 from fedblocks.engines.round import Engine, Experiment
 from fedblocks.testing.compare import Leaves, close, differences
 from fedblocks.testing.example import Alone, Example, Reduction
@@ -119,7 +119,8 @@ def plain_training(method: Method, setting: Experiment, rounds: int) -> Params:
 
 
 def _order(method: Method, setting: Experiment, number: int, count: int) -> Sequence[Any]:
-    return batches(method, method.phases()[-1], 0, count, setting.seed, number, 0, "train")
+    draw = Draw(setting.seed, number, client=0, purpose="train")
+    return batches(method, method.phases()[-1], 0, count, draw)
 
 
 def _epochs(

@@ -12,7 +12,7 @@ from fedblocks.core.client import ClientStack, Each
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Loss, Phase
 from fedblocks.core.random import derive
-from fedblocks.engines.batching import Positions, batches
+from fedblocks.engines.batching import Draw, Positions, batches
 from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.round import Engine
 
@@ -62,17 +62,9 @@ class CastJob(Job):
         ]
 
     def _batches_as(self, client: int, count: int) -> list[list[Positions]]:
+        draw = Draw(self.seed, self.cohort.round, client, self.purpose)
         return [
-            batches(
-                self.method,
-                phase,
-                0 if self.phases_alike else number,
-                count,
-                self.seed,
-                self.cohort.round,
-                client,
-                self.purpose,
-            )
+            batches(self.method, phase, 0 if self.phases_alike else number, count, draw)
             for number, phase in enumerate(self.phases)
         ]
 

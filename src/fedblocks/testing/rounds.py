@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedblocks.core.aggregate import Uploads, uploads_of
 from fedblocks.core.state import State
+from fedblocks.core.uploads import Uploads, uploads_of
 from fedblocks.engines.close_round import Report
 from fedblocks.engines.job import Job, Trained
 from fedblocks.engines.round import Engine, Experiment, run_round

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 
@@ -14,8 +12,9 @@ from fedblocks.methods.flow.dynamic_routing import DynamicRouting
 from fedblocks.methods.flow.flow import Flow
 from fedblocks.methods.flow.flow_v2 import FlowV2
 from fedblocks.nets.recurrent import LastStep, Recurrent
-from fedblocks.testing.example import Example, Reduction
+from fedblocks.testing.example import Reduction
 from fedblocks.testing.federations import CLASSES, FEATURES
+from fedblocks.testing.making import Examples, is_fedavg, ours
 
 STEPS = 2
 WHOLE = {"batch_size": 20}  # one batch holds all of a client, so that its order does not matter
@@ -42,53 +41,49 @@ def alone(says: str, **options: object) -> Reduction:
     return Reduction(f"{says} is FedAvg", FedAvg, {"shared": "model"}, {**options, **WHOLE}, WHOLE)
 
 
-def routes() -> dict[str, Callable[[], Example]]:
-    """By the name of the method."""
-    from fedblocks.testing.examples import is_fedavg, ours
-
-    return {
-        "fedrecon": ours(
-            "fedrecon",
-            FedRecon,
-            is_fedavg("nothing local", {"shared": "model"}, local="", split_data=False),
-            recon_epochs=2,
-            recon_lr=0.3,
-            others={"local": "0", "local_init": "zero", "server_rule": "adam", "server_lr": 0.5},
-        ),
-        "dynamic_routing": ours(
-            "dynamic_routing",
-            DynamicRouting,
-            net=recurrent_net(),
-            lr=0.5,
-            exceptions={"reductions": "two branches and a router are no other method's net"},
-        ),
-        "flow": ours(
-            "flow",
-            Flow,
-            alone("the shared net that learns alone", global_update_path="global_only"),
-            net=recurrent_net(),
-            lr=0.5,
-            others={
-                "router_scope": "local_reinit",
-                "eval_routing": "hard",
-                "global_update_path": "global_only",
-            },
-        ),
-        "flow_v2": ours(
-            "flow_v2",
-            FlowV2,
-            alone("the shared net on all data", split_data=False),
-            net=recurrent_net(),
-            lr=1.0,
-            local_epochs=2,
-            router_epochs=1,
-            strength=0.1,
-            policy_dropout=0.0,  # noise is another one for a client twice
-            policy=(4,),
-            step_policy=(5,),
-            dense_policy=(4, 3),
-            # what moves a route a little moves these, and hard choices not yet
-            eval_routing="soft",
-            others={"eval_routing": "hard", "step_policy": (4,), "dense_policy": (3, 3)},
-        ),
-    }
+ROUTES: Examples = {
+    "fedrecon": ours(
+        "fedrecon",
+        FedRecon,
+        is_fedavg("nothing local", {"shared": "model"}, local="", split_data=False),
+        recon_epochs=2,
+        recon_lr=0.3,
+        others={"local": "0", "local_init": "zero", "server_rule": "adam", "server_lr": 0.5},
+    ),
+    "dynamic_routing": ours(
+        "dynamic_routing",
+        DynamicRouting,
+        net=recurrent_net(),
+        lr=0.5,
+        exceptions={"reductions": "two branches and a router are no other method's net"},
+    ),
+    "flow": ours(
+        "flow",
+        Flow,
+        alone("the shared net that learns alone", global_update_path="global_only"),
+        net=recurrent_net(),
+        lr=0.5,
+        others={
+            "router_scope": "local_reinit",
+            "eval_routing": "hard",
+            "global_update_path": "global_only",
+        },
+    ),
+    "flow_v2": ours(
+        "flow_v2",
+        FlowV2,
+        alone("the shared net on all data", split_data=False),
+        net=recurrent_net(),
+        lr=1.0,
+        local_epochs=2,
+        router_epochs=1,
+        strength=0.1,
+        policy_dropout=0.0,  # noise is another one for a client twice
+        policy=(4,),
+        step_policy=(5,),
+        dense_policy=(4, 3),
+        # what moves a route a little moves these, and hard choices not yet
+        eval_routing="soft",
+        others={"eval_routing": "hard", "step_policy": (4,), "dense_policy": (3, 3)},
+    ),
+}

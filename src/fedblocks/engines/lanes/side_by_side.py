@@ -14,10 +14,11 @@ from dataclasses import replace
 import torch
 
 from fedblocks.core.admission import Examination, cap_groups, examine, fitting
-from fedblocks.core.aggregate import Upload, Uploads, reduce_groups
+from fedblocks.core.aggregate import reduce_groups
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
 from fedblocks.core.trees import concatenate, split
+from fedblocks.core.uploads import Upload, Uploads
 from fedblocks.engines.close_round import ClientResults, Results
 from fedblocks.engines.speculation import Methods, Speculation, conclude_early, speculate
 

@@ -18,7 +18,7 @@ from fedblocks.core.parts import Params
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.batching import batches
+from fedblocks.engines.batching import Draw, batches
 from fedblocks.engines.net_check.plain_loop import TorchLoop
 from fedblocks.engines.round import Engine, Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
@@ -115,10 +115,10 @@ class NetTrial:
         """Plain PyTorch, client by client: the trained modules and their tensors."""
         trained = []
         for client, start in enumerate(self.starts):
-            loop, own = TorchLoop(self.net, start, RATE), torch.from_numpy(self.rows[client])
-            order = batches(
-                self.method, self.method.phases()[0], 0, SIZES[client], SEED, 0, client, "train"
-            )
+            loop = TorchLoop(self.net, start, RATE)
+            own = torch.from_numpy(self.rows[client])
+            phase, draw = self.method.phases()[0], Draw(SEED, 0, client, "train")
+            order = batches(self.method, phase, 0, SIZES[client], draw)
             steps = [torch.from_numpy(positions) for positions in order]
             trained.append((loop, loop.train(self.x[own], self.y[own], steps, SEED, client)))
         return trained

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.admission import Examination, admit, weight_checks
-from fedblocks.core.aggregate import Uploads, uploads_of
 from fedblocks.core.blocks import Federated, Pool, Read, Selection
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Uploads, uploads_of
 from fedblocks.flower.wire.messages import (
     WEIGHTS,
     Counts,

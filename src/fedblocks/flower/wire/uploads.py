@@ -10,10 +10,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Upload, Uploads
 from fedblocks.core.blocks import Federated, Pool
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Params, is_statistic
+from fedblocks.core.uploads import Upload, Uploads
 from fedblocks.engines.job import Trained
 from fedblocks.flower.wire.messages import BLOCKS, WEIGHTS, Arrays, array_name, as_array
 

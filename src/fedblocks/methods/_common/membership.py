@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedblocks.core.aggregate import Upload, reduce_slots
 from fedblocks.core.arithmetic import each, pick
 from fedblocks.core.blocks import Selection
 from fedblocks.core.client import Client
 from fedblocks.core.parts import Params, Value
+from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Upload
 
 Model = Callable[[Params, Tensor], Tensor]  # (the copy in one slot, inputs) -> logits
 

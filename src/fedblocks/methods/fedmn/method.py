@@ -1,6 +1,4 @@
-"""FedMN as printed: a client's net is a choice of modules from a shared pool, made by a
-router that sees its data.
-"""
+"""FedMN as printed: a router that sees a client's data chooses its net from a shared pool."""
 
 from __future__ import annotations
 
@@ -10,27 +8,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Pool, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.description import Paper
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.phases import Batch, Phase
-from fedblocks.core.random import fold, uniform
+from fedblocks.core.random import fold
 from fedblocks.core.schedules import at
 from fedblocks.core.server import Cohort
-from fedblocks.methods.fedmn.parts import (
-    concrete,
-    connected,
-    edges,
-    matrices,
-    mixed,
-    reached,
-    run_modules,
-)
+from fedblocks.core.uploads import Uploads
+from fedblocks.methods.fedmn.gates import STREAM, connect, draw_relaxed, matrices, modules_reached
+from fedblocks.methods.fedmn.modules import mix, run_modules, scale
 from fedblocks.methods.fedmn.pool import ModulePool
-
-_GATES = 1 << 22  # the number of a noise stream that no layer reaches
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +36,8 @@ class FedMN(ModulePool):
     )
 
     def blocks(self) -> dict[str, Block]:
-        pools = zip(self.layers, self.path.stages, self.modules, strict=True)
-        pool = {
-            name: Pool(part, count, on_request=name != "encoders") for name, part, count in pools
-        }
+        parts = zip(self.layers, self.path.stages, self.modules, strict=True)
+        pool = {n: Pool(part, count, on_request=n != "encoders") for n, part, count in parts}
         return {"router": Shared(self.router.net.whole), **pool, "gates": Fresh()}
 
     # 1. receive the router, draw the gates V from Pi(D)
@@ -58,45 +45,37 @@ class FedMN(ModulePool):
     def decide(self, router: Params, client: Client) -> Tensor:
         """The gates with which a client goes through a round or an evaluation: [edges]."""
         logits = self.router.of_client(router, client)  # [edges]
-        relaxed = concrete(logits, self.noise(client.key), at(self.temperature, client.round))
-        drawn = connected((relaxed > 0.5).to(relaxed.dtype), logits, self.modules)
-        probable = connected((logits > 0).to(relaxed.dtype), logits, self.modules)
+        relaxed = draw_relaxed(logits, client.key, at(self.temperature, client.round))
+        drawn = connect((relaxed > 0.5).to(relaxed.dtype), logits, self.modules)
+        probable = connect((logits > 0).to(relaxed.dtype), logits, self.modules)
         trained = relaxed if self.gate_mode == "soft" else drawn
-        evaluated = {"mode": probable, "sample": drawn, "soft": torch.sigmoid(logits)}[
-            self.eval_gate
-        ]
+        evaluated = {"mode": probable, "sample": drawn, "soft": torch.sigmoid(logits)}
         # a client that only joins does not train
-        return torch.where(client.steps > 0, trained, evaluated)
-
-    def noise(self, key: Tensor) -> Tensor:
-        return uniform(key, (edges(self.modules),)).to(self.path.dtype).clamp(1e-6, 1 - 1e-6)
+        return torch.where(client.steps > 0, trained, evaluated[self.eval_gate])
 
     # 2. tell the server which modules an input reaches, receive those
 
     def wants(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        alive = reached(matrices(self.decide(blocks["router"], client), self.modules))
+        alive = modules_reached(matrices(self.decide(blocks["router"], client), self.modules))
         return dict(zip(self.layers[1:], alive[1:-1], strict=True))
 
     # 3. train encoders, chosen modules and router under these gates
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        gates = self.decide(blocks["router"], client)
         temperature = torch.zeros_like(client.size) + at(self.temperature, client.round)
-        return {
-            **blocks,
-            "gates": {"value": self.decide(blocks["router"], client), "temperature": temperature},
-        }
+        return {**blocks, "gates": {"value": gates, "temperature": temperature}}
 
     def phases(self) -> list[Phase]:
         if self.router_lr is None:
             return [Phase((self.step(*self.layers, "router"),), self.epochs)]
-        return [
-            Phase((self.step(*self.layers), self.step("router", lr=self.router_lr)), self.epochs)
-        ]
+        router = self.step("router", lr=self.router_lr)
+        return [Phase((self.step(*self.layers), router), self.epochs)]
 
     def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         logits = self.router.of_step(blocks["router"], batch)  # [edges]
-        key = batch.client.key if self.noise_per == "round" else fold(batch.key, _GATES)
-        gates = concrete(logits, self.noise(key), blocks["gates"]["temperature"])
+        key = batch.client.key if self.noise_per == "round" else fold(batch.key, STREAM)
+        gates = draw_relaxed(logits, key, blocks["gates"]["temperature"])
         if self.gate_mode == "st_hard":
             # its value is hard, its gradient is soft
             gates = blocks["gates"]["value"] + (gates - gates.detach())
@@ -109,22 +88,13 @@ class FedMN(ModulePool):
         """The logits of the net that these gates choose."""
         by_layer = matrices(gates, self.modules)
         outputs = run_modules(self.path.stages, [blocks[name] for name in self.layers], by_layer, x)
-        return mixed(by_layer[-1], reached(by_layer)[-2], outputs)[0]
+        return mix(by_layer[-1], modules_reached(by_layer)[-2], outputs)[0]
 
-    # 4. upload what was trained; a module is averaged over those who used it, or, as printed, over
-    # everybody
+    # 4. upload; a module is averaged over those who used it or, as printed, over everybody
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         everybody = cohort.sizes.sum()
         if self.normalise_blocks or everybody == 0:
             return server
-        # [modules]
-        users = {name: uploads[name].weights.sum(0) / everybody for name in self.layers[1:]}
-        return server | {name: _scale(server[name], share) for name, share in users.items()}
-
-
-def _scale(slots: Params, share: Tensor) -> Params:
-    return {
-        name: value * share.to(value.dtype).view(-1, *[1] * (value.dim() - 1))
-        for name, value in slots.items()
-    }
+        shares = {n: uploads[n].weights.sum(0) / everybody for n in self.layers[1:]}  # [modules]
+        return server | {name: scale(server[name], share) for name, share in shares.items()}

@@ -1,6 +1,4 @@
-"""What can be chosen of FedMN, the pool of modules and the router that follow, and how
-they are described.
-"""
+"""What can be chosen of FedMN alone, its pool of modules and its router, and a smaller pool."""
 
 from __future__ import annotations
 
@@ -9,43 +7,19 @@ from functools import cached_property
 from typing import Annotated, Literal, Self
 
 import torch
-from torch import Tensor
 
-from fedblocks.core.client import Client
-from fedblocks.core.method import Method
-from fedblocks.core.modular_net import ModularNet
-from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
+from fedblocks.core.options import AtLeast, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.schedules import Exponential, Schedule
-from fedblocks.methods.fedmn.parts import edges, matrices, path_of, pool_conflicts, used
+from fedblocks.methods.fedmn.gates import edges, matrices, modules_used
+from fedblocks.methods.fedmn.options import PoolOptions
 from fedblocks.methods.fedmn.router import Router
 
 
 @dataclass(frozen=True, eq=False)
-class ModulePool(Method):
-    """The options of FedMN and its pool."""
+class ModulePool(PoolOptions):
+    """The options of FedMN, and its pool."""
 
-    modules: Annotated[
-        tuple[int, ...],
-        AtLeast(1),
-        Length(2),
-        Help("encoders, blocks of each middle layer, outputs", usual="[2, 2, 2]"),
-    ] = (2, 2, 2)
-    widths: Annotated[
-        tuple[int, ...] | None,
-        AtLeast(1),
-        Help("outputs of an encoder and of each middle block; default: 512, then 256"),
-    ] = None
-    dropout: Annotated[
-        float | None, AtLeast(0), Below(1), Help("in middle blocks; default: 0.5")
-    ] = None
-    spread: Annotated[
-        float | None,
-        AtLeast(0),
-        Help("standard deviation of the blocks' first weights; default: as torch makes them"),
-    ] = None
-    summary_width: Annotated[int, AtLeast(1), Help("of what the router sees of an input")] = 128
-    label_width: Annotated[int, AtLeast(1), Help("of what it sees of a label")] = 64
     unit_length: Annotated[bool, Help("the router scales each example's summary to length 1")] = (
         True
     )
@@ -80,52 +54,43 @@ class ModulePool(Method):
     ] = True
 
     def conflicts(self) -> list[Conflict]:
-        conflicts = pool_conflicts(
-            self.net, self.modules, self.widths, dropout=self.dropout, spread=self.spread
-        )
+        conflicts = self.pool_conflicts(dropout=self.dropout, spread=self.spread)
         if self.gate_mode == "st_hard" and self.noise_per == "step":
             why = "hard gates drawn anew would use modules that were not sent"
-            conflicts.append(
-                Conflict("noise_per", why, 'use gate_mode = "soft", or noise_per = "round"')
-            )
+            fix = 'use gate_mode = "soft", or noise_per = "round"'
+            conflicts.append(Conflict("noise_per", why, fix))
         return conflicts
-
-    @cached_property
-    def path(self) -> ModularNet:
-        """One module of each layer."""
-        return path_of(self.net, self.modules, self.widths, self.dropout, self.spread)
 
     @cached_property
     def router(self) -> Router:
         """The net that decides the gates."""
-        flags = self.unit_length, self.router_relu, self.router_samples
-        return Router(self.path, edges(self.modules), self.summary_width, self.label_width, *flags)
+        return Router(
+            self.path,
+            edges(self.modules),
+            self.summary_width,
+            self.label_width,
+            unit_length=self.unit_length,
+            relu=self.router_relu,
+            samples=self.router_samples,
+        )
 
     @property
     def layers(self) -> tuple[str, ...]:
         """The names of the blocks that hold the modules."""
-        return (
-            "encoders",
-            *(f"modules.{number}" for number in range(2, len(self.modules))),
-            "outputs",
-        )
-
-    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        return {"gates": blocks["gates"]["value"]}
+        middle = [f"modules.{number}" for number in range(2, len(self.modules))]
+        return ("encoders", *middle, "outputs")
 
     def slim(self, blocks: Blocks) -> tuple[Self, Blocks]:
         """A pool of the modules between the input and the prediction; the router has
         done its work.
         """
         gates = matrices(blocks["gates"]["value"], self.modules)
-        kept = used(gates)
-        left = [
-            gate[after][:, before]
-            for gate, before, after in zip(gates, kept, kept[1:], strict=False)
-        ]
+        kept = modules_used(gates)
+        edges_kept = zip(gates, kept, kept[1:], strict=False)
+        left = [gate[after][:, before] for gate, before, after in edges_kept]
         pools = {
-            n: {k: v[where] for k, v in blocks[n].items()}
-            for n, where in zip(self.layers, kept, strict=False)
+            name: {k: v[where] for k, v in blocks[name].items()}
+            for name, where in zip(self.layers, kept, strict=False)
         }
         smaller = replace(self, modules=tuple(len(where) for where in kept[:-1]))
         return smaller, {**pools, "gates": {"value": torch.cat([gate.flatten() for gate in left])}}

@@ -10,33 +10,24 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Pool, ServerOnly
 from fedblocks.core.client import Client
 from fedblocks.core.description import Paper
 from fedblocks.core.errors import UserError
-from fedblocks.core.method import Method
-from fedblocks.core.modular_net import ModularNet
-from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length
+from fedblocks.core.options import Conflict, Help
 from fedblocks.core.parts import Blocks, Params, Part
 from fedblocks.core.phases import Batch, Phase
-from fedblocks.core.random import fold, uniform
+from fedblocks.core.random import fold
 from fedblocks.core.server import Cohort
-from fedblocks.methods.fedmn.parts import (
-    concrete,
-    edges,
-    matrices,
-    path_of,
-    pool_conflicts,
-    run_modules,
-)
+from fedblocks.core.uploads import Uploads
+from fedblocks.methods.fedmn.gates import STREAM, draw_relaxed, edges, matrices
+from fedblocks.methods.fedmn.modules import run_modules
+from fedblocks.methods.fedmn.options import PoolOptions, Spread
 from fedblocks.methods.fedmn.router import Router
-
-_GATES = 1 << 22  # the number of a noise stream that no layer reaches
 
 
 @dataclass(frozen=True, eq=False)
-class FedMNReference(Method):
+class FedMNReference(PoolOptions):
     """FedMN's released code: one module a layer under several names, an untrained
     router, gates that are never 0.
     """
@@ -50,38 +41,15 @@ class FedMNReference(Method):
     personal_by: ClassVar[str] = "none"
     weight_label: ClassVar[str | Mapping[str, str]] = "1"
 
-    modules: Annotated[
-        tuple[int, ...],
-        AtLeast(1),
-        Length(2),
-        Help("how often each layer's one module is called", usual="[2, 2, 2]"),
-    ] = (2, 2, 2)
-    widths: Annotated[
-        tuple[int, ...] | None,
-        AtLeast(1),
-        Help("outputs of the encoder and of each middle block; default: 512, then 256"),
-    ] = None
-    dropout: Annotated[
-        float | None, AtLeast(0), Below(1), Help("in middle blocks; default: 0.5")
-    ] = None
-    spread: Annotated[
-        float | None,
-        AtLeast(0),
-        Help("standard deviation of the blocks' first weights; a modular net has its own"),
-    ] = 0.01
-    summary_width: Annotated[int, AtLeast(1), Help("of what the router sees of an input")] = 128
-    label_width: Annotated[int, AtLeast(1), Help("of what it sees of a label")] = 64
+    spread: Spread = 0.01
     client_order: Annotated[
         Literal["parallel", "sequential"],
         Help('"sequential": one client a round goes on from the last; see `conclude`'),
     ] = "parallel"
 
     def conflicts(self) -> list[Conflict]:
-        return pool_conflicts(self.net, self.modules, self.widths, dropout=self.dropout)
-
-    @cached_property
-    def path(self) -> ModularNet:
-        return path_of(self.net, self.modules, self.widths, self.dropout, self.spread)
+        # spread is not asked for: it has a value, and a modular net its own
+        return self.pool_conflicts(dropout=self.dropout)
 
     @cached_property
     def router(self) -> Router:
@@ -99,42 +67,34 @@ class FedMNReference(Method):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        return (
-            "encoder",
-            *(f"module.{number}" for number in range(2, len(self.modules))),
-            "output",
-        )
+        middle = [f"module.{number}" for number in range(2, len(self.modules))]
+        return ("encoder", *middle, "output")
 
     def blocks(self) -> dict[str, Block]:
-        one_each = {
-            name: Pool(part, size=1)
-            for name, part in zip(self.layers, self.path.stages, strict=True)
-        }
+        parts = zip(self.layers, self.path.stages, strict=True)
+        one_each = {name: Pool(part, size=1) for name, part in parts}
         router = Fresh(self.router.net.whole)  # nobody trains it, so that it needs no home
-        turns = (
-            {"turns": ServerOnly(Zeros(self.path.whole))}
-            if self.client_order == "sequential"
-            else {}
-        )
-        return {"router": router, **one_each, "gates": Fresh(), **turns}
+        blocks: dict[str, Block] = {"router": router, **one_each, "gates": Fresh()}
+        if self.client_order == "sequential":
+            blocks["turns"] = ServerOnly(Zeros(self.path.whole))
+        return blocks
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         logits = self.router.of_client(blocks["router"], client)
-        return {**blocks, "gates": {"logits": logits, "value": self.drawn(logits, client.key)}}
+        return {**blocks, "gates": {"logits": logits, "value": self.draw(logits, client.key)}}
 
-    def drawn(self, logits: Tensor, key: Tensor) -> Tensor:
-        """Relaxed choices from twice the logits, at temperature 1, and then a softmax
-        over all of them: [edges].
+    def draw(self, logits: Tensor, key: Tensor) -> Tensor:
+        """Relaxed choices from twice the logits, at temperature 1, and then a softmax over all
+        of them: [edges].
         """
-        noise = uniform(key, tuple(logits.shape)).to(logits.dtype).clamp(1e-6, 1 - 1e-6)
-        return torch.softmax(concrete(2 * logits, noise, 1.0), 0)[: edges(self.modules)]
+        return torch.softmax(draw_relaxed(2 * logits, key, 1.0), 0)[: edges(self.modules)]
 
     def phases(self) -> list[Phase]:
         # no gradient ever reached the router
         return [Phase((self.step(*self.layers),), self.epochs)]
 
     def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
-        gates = self.drawn(blocks["gates"]["logits"], fold(batch.key, _GATES))
+        gates = self.draw(blocks["gates"]["logits"], fold(batch.key, STREAM))
         return batch.loss(self.forward(blocks, gates, batch.x))
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
@@ -142,19 +102,15 @@ class FedMNReference(Method):
 
     def forward(self, blocks: Blocks, gates: Tensor, x: Tensor) -> Tensor:
         by_layer = matrices(gates, self.modules)
-        stacks = [
-            _repeat(blocks[name], count)
-            for name, count in zip(self.layers, self.modules, strict=True)
-        ]
+        counts = zip(self.layers, self.modules, strict=True)
+        stacks = [_repeat(blocks[name], count) for name, count in counts]
         outputs = run_modules(self.path.stages, stacks, by_layer, x)
-        weights, logits = by_layer[-1][0], torch.zeros_like(outputs[0])
+        weights = by_layer[-1][0]  # [outputs]
+        logits = torch.zeros_like(outputs[0])  # [batch, classes]
         for weight, output in zip(weights, outputs, strict=True):
             # the division stood inside the loop
             logits = (logits + weight * output) / weights.sum()
         return logits
-
-    def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        return {"gates": blocks["gates"]["value"]}
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         one = (client.size > 0).to(client.size.dtype).view(1)  # not weighted by examples
@@ -174,9 +130,8 @@ class FedMNReference(Method):
             )
         now = {k: v[0] for name in self.layers for k, v in server[name].items()}
         took_part = float((cohort.sizes > 0).sum())
-        turns = {
-            k: v + took_part * now.get(k, torch.ones_like(v)) for k, v in server["turns"].items()
-        }
+        one = torch.ones_like(server["turns"]["count"])
+        turns = {k: v + took_part * now.get(k, one) for k, v in server["turns"].items()}
         if (cohort.round + 1) % cohort.population:
             return server | {"turns": turns}
         count = turns["count"][0].clamp(min=1)
@@ -192,10 +147,8 @@ class Zeros:
 
     def init(self, seed: int) -> Params:
         like = self.part.init(seed)
-        dtype = next(iter(like.values())).dtype
-        return {name: torch.zeros_like(value) for name, value in like.items()} | {
-            "count": torch.zeros(1, dtype=dtype)
-        }
+        count = torch.zeros(1, dtype=next(iter(like.values())).dtype)
+        return {name: torch.zeros_like(value) for name, value in like.items()} | {"count": count}
 
 
 def _repeat(pool: Params, count: int) -> Params:

@@ -20,7 +20,8 @@ from fedblocks.core.random import fold, uniform
 
 PIECE = 256  # examples in one pass over all that a client has
 # numbers of noise streams that the layers of the modules do not reach
-_SUBSET, _LAYERS = 1 << 20, 1 << 21
+_SUBSET = 1 << 20
+_LAYERS = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,23 +44,16 @@ class Router:
         return Net.of(self._module, dtype=self.path.dtype)
 
     def _module(self) -> nn.Module:
-        of_input, both = (
-            self.path.summary(self.summary_width),
-            self.summary_width + self.label_width,
-        )
-        of_label, to_gates = (
-            nn.Linear(self.path.classes, self.label_width),
-            nn.Linear(both, self.gates),
-        )
+        of_input = self.path.summary(self.summary_width)
+        of_label = nn.Linear(self.path.classes, self.label_width)
+        to_gates = nn.Linear(self.summary_width + self.label_width, self.gates)
         return nn.Sequential(OrderedDict(inputs=of_input, labels=of_label, gates=to_gates))
 
     def of_client(self, params: Params, client: Client) -> Tensor:
         """G, from all training examples of a client: [gates]."""
         pieces = zip(torch.split(client.rows, PIECE), torch.split(client.mask, PIECE), strict=True)
-        total = torch.stack(
-            [self._summed(params, client, rows, real) for rows, real in pieces]
-        ).sum(0)
-        return total / client.size.clamp(min=1)
+        sums = [self._sum(params, client, rows, real) for rows, real in pieces]
+        return torch.stack(sums).sum(0) / client.size.clamp(min=1)
 
     def of_step(self, params: Params, batch: Batch) -> Tensor:
         """G, from the examples that a training step looks at: [gates]."""
@@ -69,18 +63,16 @@ class Router:
             order = uniform(fold(batch.key, _SUBSET), tuple(rows.shape))
             rows, real = subset(rows, real, self.samples, order)
         with mode.mode(True, mode.current().mapped, real, fold(batch.key, _LAYERS)):
-            return self._summed(params, client, rows, real) / real.sum().clamp(min=1)
+            return self._sum(params, client, rows, real) / real.sum().clamp(min=1)
 
-    def _summed(self, params: Params, client: Client, rows: Tensor, real: Tensor) -> Tensor:
+    def _sum(self, params: Params, client: Client, rows: Tensor, real: Tensor) -> Tensor:
         """The sum over some examples, [gates]; sequences count by their mean over time."""
         of_input, of_label, to_gates = self.net.stages
         # padding must not bring in other people's data
         rows = torch.where(real > 0, rows, client.rows[0])
         y = client.source.y[rows]
-        # one-hot
-        labels = (y[..., None] == torch.arange(self.path.classes, device=y.device)).to(
-            self.path.dtype
-        )
+        is_label = y[..., None] == torch.arange(self.path.classes, device=y.device)  # one-hot
+        labels = is_label.to(self.path.dtype)
         seen = [of_input(params, client.source.x[rows]), of_label(params, labels)]
         # [examples, width]
         summary = torch.cat([s if s.dim() == 2 else s.flatten(1, -2).mean(1) for s in seen], -1)

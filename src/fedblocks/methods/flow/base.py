@@ -12,10 +12,11 @@ from torch import Tensor
 from fedblocks.core.blocks import Block, Fresh, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.method import Method, View, join
-from fedblocks.core.net import Net, Piece
+from fedblocks.core.net import Net
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase, Update
+from fedblocks.core.pieces import Piece
 from fedblocks.methods.flow.instance_routes import PICTURED
 
 
@@ -104,8 +105,6 @@ class Routed(Method):
         return {"route": seen.mean(self.routes(blocks, seen.x))}
 
     def degenerate(self) -> list[str]:
-        return (
-            ["local_epochs = 0 leaves nothing to route: both branches are equal"]
-            if self.local_epochs == 0
-            else []
-        )
+        if self.local_epochs > 0:
+            return []
+        return ["local_epochs = 0 leaves nothing to route: both branches are equal"]

@@ -15,12 +15,14 @@ from fedblocks.core.blocks import Block, Pool, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.description import Paper
 from fedblocks.core.method import Method, join
-from fedblocks.core.net import Net, Piece
+from fedblocks.core.net import Net
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
+from fedblocks.core.pieces import Piece
 from fedblocks.core.schedules import Schedule
 from fedblocks.methods.flow.instance_routes import PICTURED, Branches, branches_of, linear_router
+from fedblocks.methods.flow.options import MixCell, Temperature
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +37,8 @@ class DynamicRouting(Method):
     )
     personal_by: ClassVar[str] = "instance"
 
-    tau: Annotated[
-        float, Positive(), Help("temperature of the route", usual="0.75, the poster's")
-    ] = 0.75
-    mix_cell: Annotated[
-        bool, Help("the LSTM's cell state is mixed like its output; else each branch keeps its own")
-    ] = True
+    tau: Temperature = 0.75
+    mix_cell: MixCell = True
     tune_epochs: Annotated[
         int, AtLeast(0), Help("of fine-tuning before an evaluation", usual="1, the poster's")
     ] = 1
@@ -69,11 +67,8 @@ class DynamicRouting(Method):
     def blocks(self) -> dict[str, Block]:
         # independent starts: equal ones would never part
         both = Pool(self.branches.recurrent, size=2)
-        return {
-            "common": Shared(self.common),
-            "branches": both,
-            "router": Shared(self.router.whole),
-        }
+        router = Shared(self.router.whole)
+        return {"common": Shared(self.common), "branches": both, "router": router}
 
     def routed(self, blocks: Blocks, x: Tensor) -> tuple[Tensor, Tensor]:
         """Logits, and how much of each branch is in them: [batch, steps, 2]."""
@@ -98,6 +93,5 @@ class DynamicRouting(Method):
         return [Phase((self.step("common", "branches", "router"),), self.epochs)]
 
     def adaptation(self) -> list[Phase]:
-        return [
-            Phase((self.step("common", "branches", "router", lr=self.tune_lr),), self.tune_epochs)
-        ]
+        tune = self.step("common", "branches", "router", lr=self.tune_lr)
+        return [Phase((tune,), self.tune_epochs)]

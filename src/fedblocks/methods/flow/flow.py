@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh
 from fedblocks.core.description import Paper
-from fedblocks.core.net import Net, Piece
+from fedblocks.core.net import Net
 from fedblocks.core.optimizers import Optimizer
-from fedblocks.core.options import Help, Positive
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase, Update
-from fedblocks.methods.flow.base import Routed
+from fedblocks.core.pieces import Piece
 from fedblocks.methods.flow.instance_routes import (
     Branches,
     Paced,
@@ -29,10 +28,11 @@ from fedblocks.methods.flow.instance_routes import (
     linear_router,
     one_hot,
 )
+from fedblocks.methods.flow.options import FlowOptions
 
 
 @dataclass(frozen=True, eq=False)
-class Flow(Routed):
+class Flow(FlowOptions):
     """Routing per instance between local and global parameters; clients keep nothing
     (Panchal and Guan, 2022).
     """
@@ -43,27 +43,6 @@ class Flow(Routed):
         2022,
         "CrossFL at MLSys (poster)",
     )
-
-    tau: Annotated[
-        float, Positive(), Help("temperature of the route", usual="0.75, the poster's")
-    ] = 0.75
-    router_pace: Annotated[
-        float,
-        Positive(),
-        Help("the router's learning rate, as a multiple of the local learning rate", usual="1"),
-    ] = 1.0
-    router_scope: Annotated[
-        Literal["federated", "local_reinit"],
-        Help('the router is "federated", or every client starts it anew: "local_reinit"'),
-    ] = "federated"
-    tune_local_embedding: Annotated[bool, Help("the local copy has an embedding of its own")] = True
-    mix_cell: Annotated[
-        bool, Help("the LSTM's cell state is mixed like its output; else each branch keeps its own")
-    ] = True
-    global_update_path: Annotated[
-        Literal["personalised", "global_only"],
-        Help('the shared net learns through the mixture ("personalised"), or alone: "global_only"'),
-    ] = "personalised"
 
     @cached_property
     def branches(self) -> Branches:
@@ -78,12 +57,9 @@ class Flow(Routed):
         return self.branches.encoder if self.tune_local_embedding else self.branches.recurrent
 
     def blocks(self) -> dict[str, Block]:
-        anew = (
-            {"router": Fresh(self.routers["router"].whole)}
-            if self.router_scope == "local_reinit"
-            else {}
-        )
-        return {**super().blocks(), **anew}
+        if self.router_scope == "federated":
+            return super().blocks()
+        return {**super().blocks(), "router": Fresh(self.routers["router"].whole)}
 
     def routed(self, blocks: Blocks, x: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
         def choose(seen: Tensor) -> Tensor:  # r_t = softmax(f_theta([x_t; h_t-1]) / tau)
@@ -99,14 +75,10 @@ class Flow(Routed):
     # tune w_local; then theta and w_global through the mixture, w_local fixed
     def phases(self) -> list[Phase]:
         support, query = ("support", "query") if self.split_data else ("all", "all")
+        updates = [self.step("router", "shared", optimizer=self.pacing)]
         if self.global_update_path == "global_only":
-            updates: tuple[Update, ...] = (
-                self.route_step(),
-                self.step("shared", loss=self.shared_loss),
-            )
-        else:
-            updates = (self.step("router", "shared", optimizer=self.pacing),)
-        return [self.tune_local(support), Phase(updates, self.epochs, query)]
+            updates = [self.route_step(), self.step("shared", loss=self.shared_loss)]
+        return [self.tune_local(support), Phase(tuple(updates), self.epochs, query)]
 
     def route_step(self) -> Update:
         return self.step("router", optimizer=self.pacing)
@@ -114,9 +86,6 @@ class Flow(Routed):
     @property
     def pacing(self) -> Optimizer:
         """The local optimizer, in which the router has its own learning rate."""
-        first = len(self.routers["router"].names)
-        return (
-            self.optimizer
-            if self.router_pace == 1
-            else Paced(self.optimizer, first, self.router_pace)
-        )
+        if self.router_pace == 1:
+            return self.optimizer
+        return Paced(self.optimizer, len(self.routers["router"].names), self.router_pace)

@@ -6,23 +6,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedblocks.core.description import Paper
-from fedblocks.core.net import Net, Piece
-from fedblocks.core.options import AtLeast, Below, Help
+from fedblocks.core.net import Net
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Batch, Phase, Update
-from fedblocks.methods.flow.base import Routed
+from fedblocks.core.pieces import Piece
 from fedblocks.methods.flow.instance_routes import mean_route, one_hot
 from fedblocks.methods.flow.layer_routes import Layers, Sizes, layers_of
+from fedblocks.methods.flow.options import FlowV2Options
 
 
 @dataclass(frozen=True, eq=False)
-class FlowV2(Routed):
+class FlowV2(FlowV2Options):
     """Routing per instance and layer, trained on held-out halves, hard at test (Panchal
     et al., 2023).
     """
@@ -31,56 +31,14 @@ class FlowV2(Routed):
         "Flow: Per-instance Personalized Federated Learning", "Panchal et al.", 2023, "NeurIPS"
     )
 
-    local_epochs: Annotated[
-        int, AtLeast(0), Help("E: of tuning the local copy", usual="1 to 5")
-    ] = 3
-    router_epochs: Annotated[
-        int, AtLeast(0), Help("E: of training the policy before an evaluation", usual="1 to 5")
-    ] = 3
-    split_data: Annotated[
-        bool, Help("tune the local copy on one half of the examples, train the rest on the other")
-    ] = True
-    eval_routing: Annotated[
-        Literal["soft", "hard"],
-        Help('at test: the "hard" choice of the better branch, or "soft" mixtures'),
-    ] = "hard"
-    strength: Annotated[
-        float, AtLeast(0), Help("lambda: of the reward for the shared branch", usual="0.001")
-    ] = 0.001
-    policy: Annotated[
-        tuple[int, ...],
-        AtLeast(1),
-        Help(
-            "hidden layers of the policy that sees the whole input (chains)",
-            usual="[350, 150, 50]",
-        ),
-    ] = (350, 150, 50)
-    step_policy: Annotated[
-        tuple[int, ...],
-        AtLeast(1),
-        Help("hidden layers of the policy of each step (LSTMs)", usual="[500, 250, 100, 50]"),
-    ] = (500, 250, 100, 50)
-    dense_policy: Annotated[
-        tuple[int, ...],
-        AtLeast(1),
-        Help("hidden layers of the policy of the layers after an LSTM", usual="[75, 30, 10]"),
-    ] = (75, 30, 10)
-    policy_dropout: Annotated[
-        float,
-        AtLeast(0),
-        Below(1),
-        Help("in the policy of each step, while it trains", usual="0.3"),
-    ] = 0.3
-
     @cached_property
     def layers(self) -> Layers:
         return layers_of(self.net)
 
     @cached_property
     def routers(self) -> dict[str, Net]:
-        return self.layers.policies(
-            Sizes(self.policy, self.step_policy, self.dense_policy, self.policy_dropout)
-        )
+        sizes = Sizes(self.policy, self.step_policy, self.dense_policy, self.policy_dropout)
+        return self.layers.policies(sizes)
 
     @property
     def copied(self) -> Piece:

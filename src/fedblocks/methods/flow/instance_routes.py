@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.net import Net, Piece
+from fedblocks.core.net import Net
 from fedblocks.core.optimizers import Count, Memory, Optimizer, Rate
 from fedblocks.core.parts import Params
+from fedblocks.core.pieces import Piece
 from fedblocks.core.recurrent_net import Unrolled
 
 PICTURED = 256  # training examples whose mean route is a client's portrait
@@ -53,7 +54,8 @@ class BodyBranches:
                 "`next_word`",
             )
         names = [name for stage in net.stages[: head.start] for name in stage.names]
-        self.net, self.inputs = net, input_width(net)
+        self.net = net
+        self.inputs = input_width(net)
         self.encoder = self.recurrent = Piece(net, names, range(head.start))
 
     def run(
@@ -84,22 +86,22 @@ class StepBranches:
         """Logits, and routes [batch, steps, 2]; both branches see the mixed state of
         the step before.
         """
-        net, second = self.unrolled, {**first, **second}
+        net = self.unrolled
+        second = {**first, **second}
         words = net.embed(first, x)  # [batch, steps, width]
-        reads, own_reads = net.read(first, words), net.read(second, net.embed(second, x))
+        reads = net.read(first, words)
+        own_reads = net.read(second, net.embed(second, x))
         h, c = net.start(words)
         own_c = c
         states, routes = [], []
-        for word, read, own_read in zip(
-            words.unbind(1), reads.unbind(1), own_reads.unbind(1), strict=True
-        ):
+        steps = zip(words.unbind(1), reads.unbind(1), own_reads.unbind(1), strict=True)
+        for word, read, own_read in steps:
             route = choose(torch.cat([word, h], -1))  # [batch, 2]
-            (p, q), (own_p, own_q) = (
-                net.step(first, read, (h, c)),
-                net.step(second, own_read, (h, own_c)),
-            )
-            h = blend(route, p, own_p)
-            c, own_c = (blend(route, q, own_q),) * 2 if self.mix_cell else (q, own_q)
+            first_h, c = net.step(first, read, (h, c))
+            second_h, own_c = net.step(second, own_read, (h, own_c))
+            h = blend(route, first_h, second_h)
+            if self.mix_cell:
+                c = own_c = blend(route, c, own_c)
             states.append(h)
             routes.append(route)
         return net.decode(first, torch.stack(states, 1)), torch.stack(routes, 1)

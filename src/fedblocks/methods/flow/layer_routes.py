@@ -75,7 +75,8 @@ class ChainLayers:
 
     def policies(self, sizes: Sizes) -> dict[str, Net]:
         """The router, by the name of its block."""
-        inputs, segments = input_width(self.net), segments_of(sizes.input, self.count)
+        inputs = input_width(self.net)
+        segments = segments_of(sizes.input, self.count)
         return {"policy": Net.of(lambda: Policy(inputs, segments), dtype=self.net.dtype)}
 
     def run(
@@ -83,11 +84,10 @@ class ChainLayers:
     ) -> tuple[Tensor, Tensor]:
         """Logits, and routes [batch, layers, 2]."""
         routes = choose("policy", flat_inputs(self.net, x))
-        each, number = routes.unbind(-2), 0
+        each = iter(routes.unbind(-2))
         for stage in self.net.stages:
             if stage.names:
-                x = blend(each[number], stage(shared, x), stage(local, x))
-                number += 1
+                x = blend(next(each), stage(shared, x), stage(local, x))
             else:
                 x = stage(shared, x)
         return x, routes
@@ -103,7 +103,8 @@ class RecurrentLayers:
     """
 
     def __init__(self, unrolled: Unrolled) -> None:
-        self.unrolled, self.net = unrolled, unrolled.net
+        self.unrolled = unrolled
+        self.net = unrolled.net
         self.after = [self.net.stages[index] for index in unrolled.decoder.stages or ()]
         self.count = sum(bool(stage.names) for stage in self.after)
         layers = [m for m in self._modules_after() if any(True for _ in m.parameters())]
@@ -126,7 +127,7 @@ class RecurrentLayers:
     ) -> tuple[Tensor, Tensor]:
         """Logits, and routes [batch, steps and then layers, 2]."""
         states, steps = self._states(shared, local, choose, x)
-        logits, layers = self._decoded(shared, local, choose, states)
+        logits, layers = self._decode(shared, local, choose, states)
         return logits, torch.cat([steps, layers.flatten(1, -2)], 1)
 
     def _states(
@@ -135,25 +136,27 @@ class RecurrentLayers:
         """The shared LSTM goes on from the mixed state, the local one from its own."""
         net = self.unrolled
         words = net.embed(shared, x)  # [batch, steps, width]
-        reads, own_reads = net.read(shared, words), net.read(local, net.embed(local, x))
+        reads = net.read(shared, words)
+        own_reads = net.read(local, net.embed(local, x))
         state = own = net.start(words)
         states, routes = [], []
-        for word, read, own_read in zip(
-            words.unbind(1), reads.unbind(1), own_reads.unbind(1), strict=True
-        ):
-            state, own = net.step(shared, read, state), net.step(local, own_read, own)
-            # [batch, 2]
-            route = choose("policy", torch.cat([word, state[0], own[0]], -1)).squeeze(-2)
+        inputs = zip(words.unbind(1), reads.unbind(1), own_reads.unbind(1), strict=True)
+        for word, read, own_read in inputs:
+            state = net.step(shared, read, state)
+            own = net.step(local, own_read, own)
+            seen = torch.cat([word, state[0], own[0]], -1)  # [batch, width + 2 hidden]
+            route = choose("policy", seen).squeeze(-2)  # [batch, 2]
             state = blend(route, state[0], own[0]), blend(route, state[1], own[1])
             states.append(state[0])
             routes.append(route)
         return torch.stack(states, 1), torch.stack(routes, 1)
 
-    def _decoded(
+    def _decode(
         self, shared: Params, local: Params, choose: Choose, x: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The layers after the LSTM, both copies on the same mixed input."""
-        routes, number = None, 0
+        routes = None
+        number = 0
         for stage in self.after:
             if not stage.names:
                 x = stage(shared, x)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedblocks.core.aggregate import Uploads
 from fedblocks.core.blocks import Block, Fresh, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.parts import Blocks, Params, Value
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Uploads
 from fedblocks.methods.pfedmb.options import BranchOptions
 
 
@@ -50,11 +50,11 @@ class CompressedUpload(BranchOptions):
         """
         if not self.compressed_upload:
             return {}
+        changes: dict[str, Block] = {change_of(layer): Fresh() for layer in self.layers}
+        if not self.has_decay:
+            return changes
         one = Value(torch.ones(1, dtype=self.net.dtype))
-        decay: dict[str, Block] = (
-            {"decay": Shared(one, of="decayed"), "decayed": Fresh(one)} if self.has_decay else {}
-        )
-        return {**{change_of(layer): Fresh() for layer in self.layers}, **decay}
+        return {**changes, "decay": Shared(one, of="decayed"), "decayed": Fresh(one)}
 
     def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
         if not self.compressed_upload:
@@ -69,20 +69,16 @@ class CompressedUpload(BranchOptions):
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         if not self.compressed_upload or not len(cohort):
             return server
-        sizes = cohort.sizes[:, None]
-        # [clients, 1]
-        decay = (
-            uploads["decay"].copies["value"].double() if self.has_decay else torch.ones_like(sizes)
-        )
+        sizes = cohort.sizes[:, None]  # [clients, 1]
+        decay = torch.ones_like(sizes)  # [clients, 1]
+        if self.has_decay:
+            decay = uploads["decay"].copies["value"].double()
         rebuilt: Blocks = {}
         for layer in self.layers:
-            alpha = uploads[layer].weights / sizes.clamp(min=1)  # [clients, branches]
-            weights = (
-                uploads[layer].weights if self.averaging == "alpha" else sizes.expand_as(alpha)
-            )
-            rebuilt[layer] = average_branches(
-                before[layer], uploads[layer].copies, alpha, decay, weights
-            )
+            upload = uploads[layer]
+            alpha = upload.weights / sizes.clamp(min=1)  # [clients, branches]
+            weights = upload.weights if self.averaging == "alpha" else sizes.expand_as(alpha)
+            rebuilt[layer] = average_branches(before[layer], upload.copies, alpha, decay, weights)
         return {**server, **rebuilt}
 
 

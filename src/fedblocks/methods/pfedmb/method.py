@@ -17,10 +17,8 @@ from fedblocks.core.method import join
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.parts import Blocks, Params, Value
 from fedblocks.core.phases import Batch, Phase
-from fedblocks.methods.pfedmb.branches import on_simplex, without_small
+from fedblocks.methods.pfedmb.branches import on_simplex, without_negligible, without_small
 from fedblocks.methods.pfedmb.compression import CompressedUpload
-
-NEGLIGIBLE = 1e-12  # a branch that is weighted less is not written
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,16 +38,13 @@ class PFedMB(CompressedUpload):
 
     # W_l,b on the server; alpha stays with its client, even at the start
     def blocks(self) -> dict[str, Block]:
-        pools = {
-            layer: Pool(piece, self.branches, of=self.upload_of(layer))
-            for layer, piece in self.layers.items()
-        }
+        layers = self.layers.items()
+        pools = {n: Pool(piece, self.branches, of=self.upload_of(n)) for n, piece in layers}
         rest = {"rest": Shared(self.rest)} if self.rest.names else {}
         rows = len(self.layers) if self.alpha_scope == "layer" else 1
         even = 0.0 if self.alpha_param == "softmax" else 1 / self.branches
-        # [layers or 1, branches]
-        alpha = Private(Value(torch.full((rows, self.branches), even, dtype=self.net.dtype)))
-        return {**pools, **rest, "alpha": alpha, **self.change_blocks()}
+        alpha = torch.full((rows, self.branches), even, dtype=self.net.dtype)  # [rows, branches]
+        return {**pools, **rest, "alpha": Private(Value(alpha)), **self.change_blocks()}
 
     def alpha(self, blocks: Blocks) -> dict[str, Tensor]:
         """The weight of every branch of every layer: name -> [branches], adding up to 1."""
@@ -59,16 +54,12 @@ class PFedMB(CompressedUpload):
 
     # W_l = sum_b alpha_l,b W_l,b
     def merge(self, blocks: Blocks, alpha: dict[str, Tensor]) -> Params:
-        return join(
-            *(mix(blocks[layer], weights) for layer, weights in alpha.items()),
-            blocks.get("rest", {}),
-        )
+        layers = [mix(blocks[layer], weights) for layer, weights in alpha.items()]
+        return join(*layers, blocks.get("rest", {}))
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
-        kept = {
-            layer: without_small(weights, self.drop_below)
-            for layer, weights in self.alpha(blocks).items()
-        }
+        alpha = self.alpha(blocks).items()
+        kept = {layer: without_small(weights, self.drop_below) for layer, weights in alpha}
         return self.net(self.merge(blocks, kept), x)
 
     def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
@@ -89,9 +80,7 @@ class PFedMB(CompressedUpload):
     # the server's line 10: by n_i alpha_i
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         alpha = self.alpha(blocks) if self.sends_alpha else {}
-        return {
-            layer: client.size * torch.where(a > NEGLIGIBLE, a, 0) for layer, a in alpha.items()
-        }
+        return {layer: client.size * without_negligible(a) for layer, a in alpha.items()}
 
     def adaptation(self) -> list[Phase]:
         return {"alpha+W": self.phases(), "W": [self.learn_branches()], "none": []}[self.finetune]

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from fedblocks.core.errors import nearest
 from fedblocks.core.method import Method
-from fedblocks.core.net import Piece
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
+from fedblocks.core.pieces import Piece
 from fedblocks.core.schedules import Schedule
 
 
@@ -68,8 +68,9 @@ class BranchOptions(Method):
         conflicts: list[Conflict] = []
         for path in self.branched or ():
             if path not in self.net.layers:
-                why, known = f'the net has no linear layer "{path}"', nearest(path, self.net.layers)
-                conflicts.append(Conflict("branched", why, known, with_net=True))
+                why = f'the net has no linear layer "{path}"'
+                fix = nearest(path, self.net.layers)
+                conflicts.append(Conflict("branched", why, fix, with_net=True))
         if self.compressed_upload and (self.keep_optimizer or not isinstance(self.optimizer, SGD)):
             other = "keep_optimizer" if self.keep_optimizer else type(self.optimizer).__name__
             fix = "use SGD that starts anew in every round"
@@ -82,16 +83,12 @@ class BranchOptions(Method):
     @cached_property
     def layers(self) -> dict[str, Piece]:
         """The layers that have branches, by the names of their blocks."""
+        paths = self.net.layers if self.branched is None else self.branched
         layers = self.net.layers.items()
-        return {
-            f"layers.{path}": piece
-            for path, piece in layers
-            if self.branched is None or path in self.branched
-        }
+        return {f"layers.{path}": piece for path, piece in layers if path in paths}
 
     @cached_property
     def rest(self) -> Piece:
         """What has no branches: scales, norms, statistics, and other layers."""
-        return self.net.piece(
-            set(self.net.names) - {name for piece in self.layers.values() for name in piece.names}
-        )
+        branched = {name for piece in self.layers.values() for name in piece.names}
+        return self.net.piece(set(self.net.names) - branched)

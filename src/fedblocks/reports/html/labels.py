@@ -10,7 +10,7 @@ import torch
 
 from fedblocks.core.blocks import Private
 from fedblocks.core.method import Method
-from fedblocks.core.net import Piece
+from fedblocks.core.pieces import Piece
 from fedblocks.methods.fedmn.method import FedMN
 from fedblocks.methods.fedmn.reference import FedMNReference
 from fedblocks.methods.flow.base import Routed

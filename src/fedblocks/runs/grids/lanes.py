@@ -12,7 +12,8 @@ from fedblocks.config.model import Config
 from fedblocks.core.errors import RunFolderError
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
-from fedblocks.engines.lanes.lanes import Lanes, why_not
+from fedblocks.engines.lanes.lanes import Lanes
+from fedblocks.engines.lanes.likeness import why_not
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.loop import Lane, carry_out
