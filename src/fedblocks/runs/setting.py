@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedblocks.config.choices import MEANT, make
-from fedblocks.config.model import ALL, Choice, Config, GroupSection
+from fedblocks.config.model import ALL, Config
+from fedblocks.config.sections import Choice, GroupSection
 from fedblocks.config.sources import Key
 from fedblocks.core.errors import DataError, UserError, nearest
 from fedblocks.core.method import Method

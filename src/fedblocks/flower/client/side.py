@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.admission import admit
-from fedblocks.core.aggregate import private_of
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import initial_private, to_device
+from fedblocks.core.uploads import private_of
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.engines.round import Experiment
 from fedblocks.engines.sequential import Sequential

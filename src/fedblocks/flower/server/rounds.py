@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from fedblocks.core.admission import Refusal, cap_groups
-from fedblocks.core.aggregate import Uploads, aggregate
+from fedblocks.core.aggregate import aggregate
 from fedblocks.core.server import Cohort
+from fedblocks.core.uploads import Uploads
 from fedblocks.engines.close_round import Report
 from fedblocks.flower.server.sending import (
     first_downloads,
