@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedblocks.bench import measure as measuring
-from fedblocks.bench.jobs import J1, J4, J7, JOBS, LARGE, BenchJob, chosen
+from fedblocks.bench.jobs import J1, J4, J7, JOBS, LARGE, BenchJob, choose_jobs
 from fedblocks.bench.materials import materials
 from fedblocks.bench.measure import Contender, Result, our_flops, our_round
 from fedblocks.bench.plain import PlainLoop
@@ -121,14 +121,14 @@ def test_what_a_method_cannot_do_is_left_out_with_its_reason() -> None:
 
 
 def test_jobs_are_found_by_name_and_by_the_name_of_their_family() -> None:
-    assert [job.name for job in chosen(["J1", "J8"], large=False)] == [
+    assert [job.name for job in choose_jobs(["J1", "J8"], large=False)] == [
         "J1",
         "J8/1000",
         "J8/10000",
         "J8/100000",
     ]
-    assert LARGE in chosen(["J8"], large=True) and LARGE not in chosen([], large=False)
-    assert {job.name.partition("/")[0] for job in chosen([], large=False)} == {
+    assert LARGE in choose_jobs(["J8"], large=True) and LARGE not in choose_jobs([], large=False)
+    assert {job.name.partition("/")[0] for job in choose_jobs([], large=False)} == {
         "J1",
         "J3",
         "J4",
@@ -138,13 +138,13 @@ def test_jobs_are_found_by_name_and_by_the_name_of_their_family() -> None:
         "J8",
     }
     with pytest.raises(UserError, match='no job "J99"'):
-        chosen(["J99"], large=False)
+        choose_jobs(["J99"], large=False)
 
 
 def test_every_method_has_a_job() -> None:
     from fedblocks.methods import METHODS
 
-    assert [job.method for job in chosen(["J2"], large=False)] == list(METHODS)
+    assert [job.method for job in choose_jobs(["J2"], large=False)] == list(METHODS)
 
 
 @pytest.mark.parametrize("name", [name for name in JOBS if name.startswith("J2/")])

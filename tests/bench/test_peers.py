@@ -108,7 +108,7 @@ def test_processor_time_counts_children() -> None:
 def test_the_page_shows_both_engines_beside_each_peer(tmp_path) -> None:
     seconds = {"plain loop": 2.0, "sequential": 1.0, "processes": 0.5, "pfl": 3.0}
     sides = {who: Contender(who, 16, [s], [s / 2], 0) for who, s in seconds.items()}
-    result = peers.compared(SMALL, "pfl", sides) | {"load": 0.5}
+    result = peers.compare(SMALL, "pfl", sides) | {"load": 0.5}
     result |= {
         "hello": {"package": "pfl", "version": "0.6.0", "note": "n"},
         "noted": {"clients": 2},

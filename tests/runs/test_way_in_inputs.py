@@ -76,7 +76,7 @@ def test_a_table_with_words_as_labels_becomes_a_federation_and_predictions_are_w
         tmp_path / "r", 0, "safetensors", tmp_path / "m.safetensors", method, data
     )
     found = fb.predict(model, table, method)  # the very table, with its words
-    assert set(found.named()) <= {"fall", "walk"} and len(found.named()) == 80
+    assert set(found.class_labels()) <= {"fall", "walk"} and len(found.class_labels()) == 80
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from typing import Any
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.methods import METHODS
 
-COLOUR, GREY = (3, 32, 32), (1, 28, 28)
+COLOUR = (3, 32, 32)
+GREY = (1, 28, 28)
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,22 @@ class BenchJob:
 
     def on(self, device: str) -> BenchJob:
         """The same job with the cohort that suits a device."""
-        return (
-            self
-            if device != "cpu" or self.cpu_cohort is None
-            else replace(self, cohort=self.cpu_cohort)
-        )
+        if device != "cpu" or self.cpu_cohort is None:
+            return self
+        return replace(self, cohort=self.cpu_cohort)
 
 
-J1 = BenchJob("J1", "LeNet, 50 clients x 768, batch 64", "lenet", COLOUR, 10, 50, 50, 768, 64)
+J1 = BenchJob(
+    "J1",
+    "LeNet, 50 clients x 768, batch 64",
+    net="lenet",
+    shape=COLOUR,
+    classes=10,
+    clients=50,
+    cohort=50,
+    examples=768,
+    batch=64,
+)
 
 # the sizes that the papers use, where they are not the defaults
 _PAPER: dict[str, dict[str, Any]] = {
@@ -64,16 +73,9 @@ _PAPER: dict[str, dict[str, Any]] = {
 
 
 def _methods() -> list[BenchJob]:
-    about = "J1 with another method"
+    base = replace(J1, about="J1 with another method", cpu_cohort=2)
     return [
-        replace(
-            J1,
-            name=f"J2/{name}",
-            about=about,
-            method=name,
-            options=_PAPER.get(name, {}),
-            cpu_cohort=2,
-        )
+        replace(base, name=f"J2/{name}", method=name, options=_PAPER.get(name, {}))
         for name in METHODS
     ]
 
@@ -81,70 +83,77 @@ def _methods() -> list[BenchJob]:
 J3 = BenchJob(
     "J3",
     "MobileNet-v2 with BatchNorm, 40 clients, batch 128",
-    "mobilenet_v2",
-    COLOUR,
-    10,
-    40,
-    40,
-    512,
-    128,
+    net="mobilenet_v2",
+    shape=COLOUR,
+    classes=10,
+    clients=40,
+    cohort=40,
+    examples=512,
+    batch=128,
     cpu_cohort=1,
 )
 J4 = BenchJob(
     "J4",
     "next-word LSTM, 50 clients, batch 16, 20 steps",
-    "next_word",
-    (20,),
-    10_004,
-    50,
-    50,
-    128,
-    16,
+    net="next_word",
+    shape=(20,),
+    classes=10_004,
+    clients=50,
+    cohort=50,
+    examples=128,
+    batch=16,
     cpu_cohort=1,
 )
 J5 = BenchJob(
-    "J5", "pfl's CIFAR-10 job: 1000 users x 50, batch 10", "pfl_cnn", COLOUR, 10, 1000, 50, 50, 10
+    "J5",
+    "pfl's CIFAR-10 job: 1000 users x 50, batch 10",
+    net="pfl_cnn",
+    shape=COLOUR,
+    classes=10,
+    clients=1000,
+    cohort=50,
+    examples=50,
+    batch=10,
 )
 J6 = BenchJob(
     "J6",
     "PFLlib's quick start: 20 clients, all evaluated in every round",
-    "femnist_cnn",
-    GREY,
-    10,
-    20,
-    20,
-    600,
-    10,
+    net="femnist_cnn",
+    shape=GREY,
+    classes=10,
+    clients=20,
+    cohort=20,
+    examples=600,
+    batch=10,
     tests=200,
     cpu_cohort=4,
 )
 J7 = BenchJob(
     "J7",
     "MLP 784-200-200-10, 64 clients, batch 16",
-    "mlp",
-    GREY,
-    10,
-    64,
-    64,
-    160,
-    16,
+    net="mlp",
+    shape=GREY,
+    classes=10,
+    clients=64,
+    cohort=64,
+    examples=160,
+    batch=16,
     net_options={"hidden": (200, 200)},
 )
 
 
 def _population(clients: int) -> BenchJob:
-    about = f"{clients:,} clients that keep a head of their own, 100 a round"
     return BenchJob(
         f"J8/{clients}",
-        about,
-        "mlp",
-        (1, 8, 8),
-        10,
-        clients,
-        100,
-        20,
-        10,
-        "fedper",
+        f"{clients:,} clients that keep a head of their own, 100 a round",
+        net="mlp",
+        shape=(1, 8, 8),
+        classes=10,
+        clients=clients,
+        cohort=100,
+        examples=20,
+        batch=10,
+        method="fedper",
         net_options={"hidden": (64,)},
     )
 
@@ -167,7 +176,7 @@ JOBS: dict[str, BenchJob] = {
 }
 
 
-def chosen(names: list[str], large: bool) -> list[BenchJob]:
+def choose_jobs(names: list[str], large: bool) -> list[BenchJob]:
     """The jobs of these names; `J2` stands for all of its methods, no name for all jobs
     but those.
     """

@@ -11,13 +11,14 @@ import torch
 
 from fedblocks.bench.jobs import J1
 from fedblocks.bench.materials import materials
-from fedblocks.bench.measure import Round, taken_in_turn
+from fedblocks.bench.measure import Round, take_turns
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.vectorised import Vectorised
 
 NAME = "J9"
-SEEDS, RATES = 3, (0.003, 0.01, 0.03, 0.1)
+SEEDS = 3
+RATES = (0.003, 0.01, 0.03, 0.1)
 
 
 @dataclass(frozen=True)
@@ -42,22 +43,23 @@ def measure_lanes(device: str, repeat: int) -> dict[str, object]:
         for lr in RATES
     ]
     rounds = {"one": _one(settings[0], ready.cohort), "all": _all(settings, ready.cohort)}
-    sides = taken_in_turn(rounds, repeat, torch.device(device))
+    sides = take_turns(rounds, repeat, torch.device(device))
     one, every = (statistics.median(sides[who].seconds) for who in rounds)
     result = LanesResult(
-        device,
-        len(settings),
-        len(ready.cohort),
-        sides["one"].seconds,
-        sides["all"].seconds,
-        every / one,
-        len(settings) * one / every,
+        device=device,
+        lanes=len(settings),
+        clients=len(ready.cohort),
+        one_seconds=sides["one"].seconds,
+        all_seconds=sides["all"].seconds,
+        times_one=every / one,
+        gain=len(settings) * one / every,
     )
     return asdict(result)
 
 
 def _one(setting: Experiment, cohort: list[int]) -> Round:
-    state, engine = setting.start(), Vectorised()
+    state = setting.start()
+    engine = Vectorised()
 
     def round() -> int:
         nonlocal state
@@ -68,7 +70,8 @@ def _one(setting: Experiment, cohort: list[int]) -> Round:
 
 
 def _all(settings: list[Experiment], cohort: list[int]) -> Round:
-    lanes, engine = Lanes(settings), Vectorised(chunk=512)
+    lanes = Lanes(settings)
+    engine = Vectorised(chunk=512)
     states = [setting.start() for setting in settings]
 
     def round() -> int:

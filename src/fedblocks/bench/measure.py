@@ -76,6 +76,15 @@ class Result:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Operations:
+    """Floating-point operations: how many a second, and how many on each example."""
+
+    rate: float  # a second, of one large matrix product
+    ours: float
+    plain: float  # of the plain loop
+
+
 def measure(
     materials: Materials, engines: Sequence[Engine], repeat: int, start_seconds: float
 ) -> list[Result]:
@@ -86,11 +95,11 @@ def measure(
     plain = PlainLoop(materials)
     rounds: dict[str, Round] = {PLAIN: plain.round}
     rounds |= {engine.name: our_round(materials, engine) for engine in engines}
-    sides = taken_in_turn(rounds, repeat, device)
-    rate, flops, plain_flops = matmul_rate(device), our_flops(materials), loop_flops(plain)
+    sides = take_turns(rounds, repeat, device)
+    operations = Operations(matmul_rate(device), our_flops(materials), loop_flops(plain))
     return [
-        _result(materials, sides[e.name], sides[PLAIN], start_seconds, rate, flops, plain_flops)
-        for e in engines
+        _result(materials, sides[engine.name], sides[PLAIN], start_seconds, operations)
+        for engine in engines
     ]
 
 
@@ -110,9 +119,7 @@ def our_round(materials: Materials, engine: Engine) -> Round:
     return round
 
 
-def taken_in_turn(
-    rounds: dict[str, Round], repeat: int, device: torch.device
-) -> dict[str, Contender]:
+def take_turns(rounds: dict[str, Round], repeat: int, device: torch.device) -> dict[str, Contender]:
     """Each way to do a job once for warming up, ours three times on a GPU; then all of
     them again and again.
     """
@@ -124,12 +131,13 @@ def taken_in_turn(
     for _ in range(repeat):
         for who, round in rounds.items():
             timings[who].append(_time(round, device))
-    return {
-        who: Contender(
-            who, examples[who], [w for w, _, _ in f], [c for _, c, _ in f], max(b for _, _, b in f)
-        )
-        for who, f in timings.items()
-    }
+    sides: dict[str, Contender] = {}
+    for who, of_rounds in timings.items():
+        seconds = [wall for wall, _, _ in of_rounds]
+        cpu_seconds = [processor for _, processor, _ in of_rounds]
+        peak = max(peak for _, _, peak in of_rounds)
+        sides[who] = Contender(who, examples[who], seconds, cpu_seconds, peak)
+    return sides
 
 
 def matmul_rate(device: torch.device, size: int = 1024) -> float:
@@ -144,9 +152,8 @@ def our_flops(materials: Materials) -> float:
     methods read other clients.
     """
     ((group, ids),) = materials.setting.members(materials.cohort[:SOME]).items()
-    job = materials.setting.job(
-        group, ids, materials.setting.start(), materials.method.phases(), True, "train"
-    )
+    setting = materials.setting
+    job = setting.job(group, ids, setting.start(), materials.method.phases(), True, "train")
     with FlopCounterMode(display=False) as counter:
         Sequential(replay=False).train(job)
     return float(counter.get_total_flops() / (len(ids) * materials.job.examples))
@@ -164,7 +171,8 @@ def _time(round: Round, device: torch.device) -> tuple[float, float, int]:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         torch.cuda.synchronize(device)
-    wall, processor = time.perf_counter(), _processor_seconds()
+    wall = time.perf_counter()
+    processor = _processor_seconds()
     round()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -173,13 +181,9 @@ def _time(round: Round, device: torch.device) -> tuple[float, float, int]:
 
 def _processor_seconds() -> float:
     """Of this process and of the workers that it has."""
-    ticks = [
-        Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        for pid in _workers()
-    ]
-    return time.process_time() + sum(int(tick) for both in ticks for tick in both) / os.sysconf(
-        "SC_CLK_TCK"
-    )
+    lines = [Path(f"/proc/{pid}/stat").read_text() for pid in _workers()]
+    ticks = [int(tick) for line in lines for tick in line.rpartition(")")[2].split()[11:13]]
+    return time.process_time() + sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def _workers() -> list[int]:
@@ -191,9 +195,8 @@ def _peak(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit + sum(
-        _own_bytes(pid) for pid in _workers()
-    )
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return own + sum(_own_bytes(pid) for pid in _workers())
 
 
 def _own_bytes(pid: int) -> int:
@@ -207,31 +210,28 @@ def _result(
     ours: Contender,
     plain: Contender,
     start_seconds: float,
-    rate: float,
-    flops: float,
-    plain_flops: float,
+    operations: Operations,
 ) -> Result:
-    job, floor = materials.job, flops * ours.examples / rate
-    speedup = plain.median_seconds / ours.median_seconds
-    processor = statistics.median(plain.cpu_seconds) / max(
-        statistics.median(ours.cpu_seconds), 1e-9
-    )
+    job = materials.job
+    processor = statistics.median(ours.cpu_seconds)
+    seconds_per_operation = ours.median_seconds / operations.ours
+    floor = operations.ours * ours.examples / operations.rate
     return Result(
-        job.name,
-        job.about,
-        job.method,
-        materials.setting.data.x.device.type,
-        job.clients,
-        job.cohort,
-        job.batch,
-        start_seconds,
-        ours,
-        plain,
-        speedup,
-        processor,
-        flops,
-        plain_flops,
-        floor,
-        floor / ours.median_seconds,
-        (ours.median_seconds / flops) / (plain.median_seconds / plain_flops),
+        job=job.name,
+        about=job.about,
+        method=job.method,
+        device=materials.setting.data.x.device.type,
+        clients=job.clients,
+        cohort=job.cohort,
+        batch=job.batch,
+        start_seconds=start_seconds,
+        ours=ours,
+        plain=plain,
+        speedup=plain.median_seconds / ours.median_seconds,
+        cpu_speedup=statistics.median(plain.cpu_seconds) / max(processor, 1e-9),
+        flops_per_example=operations.ours,
+        plain_flops_per_example=operations.plain,
+        floor_seconds=floor,
+        share_of_floor=floor / ours.median_seconds,
+        per_operation=seconds_per_operation / (plain.median_seconds / operations.plain),
     )

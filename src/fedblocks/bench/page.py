@@ -39,13 +39,11 @@ WORK = "time for its arithmetic"
 def with_results(text: str, folder: Path) -> str:
     """A page with a table at each place `<!-- bench:NAME -->`, from FOLDER/bench-NAME.json."""
 
-    def filled(place: re.Match[str]) -> str:
-        return (
-            f"<!-- bench:{place[1]} -->\n{section(folder / f'bench-{place[1]}.json')}\n<!-- "
-            f"/bench -->"
-        )
+    def fill(place: re.Match[str]) -> str:
+        table = section(folder / f"bench-{place[1]}.json")
+        return f"<!-- bench:{place[1]} -->\n{table}\n<!-- /bench -->"
 
-    return _PLACE.sub(filled, text)
+    return _PLACE.sub(fill, text)
 
 
 def section(path: Path) -> str:
@@ -55,24 +53,20 @@ def section(path: Path) -> str:
     stored = json.loads(path.read_text())
     if "missing" in stored:
         return peers(stored, path.name)
-    lines = [
-        about(stored, path.name),
-        *(["", *table(stored["results"])] if stored["results"] else []),
-    ]
+    lines = [about(stored, path.name)]
+    if stored["results"]:
+        lines += ["", *table(stored["results"])]
     if "lanes" in stored:
         lines += ["", lanes(stored["lanes"])]
-    return "\n".join(
-        [*lines, *(f"\n{job} left out: {reason}" for job, reason in stored["skipped"].items())]
-    )
+    lines += [f"\n{job} left out: {reason}" for job, reason in stored["skipped"].items()]
+    return "\n".join(lines)
 
 
 def about(stored: dict[str, Any], name: str) -> str:
     """Machine, versions and command, in one paragraph."""
     env = stored["env"]
-    machine = (
-        ", ".join(name for name in env["devices"] if name != "cpu")
-        or f"{env['cpu']}, {env['cpu_count']} cores"
-    )
+    gpus = ", ".join(name for name in env["devices"] if name != "cpu")
+    machine = gpus or f"{env['cpu']}, {env['cpu_count']} cores"
     versions = f"torch {env['versions']['torch']}, Python {env['python']}, {env['platform']}"
     load = f", load average {stored['load']:.1f} at the end" if "load" in stored else ""
     command = " ".join(["fedblocks", *env["command"][1:]])
@@ -96,10 +90,11 @@ def table(results: list[dict[str, Any]]) -> list[str]:
     """One line for each result; methods are also put beside FedAvg, if it is among them."""
     fedavg = next((result for result in results if result["job"] == "J2/fedavg"), None)
     columns = [*COLUMNS, "share of floor", "peak MiB", *([WORK] if fedavg else [])]
-    lines = [
-        f"| {' | '.join([*cells(r), *([f'{for_its_work(r, fedavg):.2f}'] if fedavg else [])])} |"
-        for r in results
-    ]
+    rows = [cells(result) for result in results]
+    if fedavg:
+        for row, result in zip(rows, results, strict=True):
+            row.append(f"{for_its_work(result, fedavg):.2f}")
+    lines = [f"| {' | '.join(row)} |" for row in rows]
     return [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *lines]
 
 
@@ -129,22 +124,15 @@ def cells(result: dict[str, Any]) -> list[str]:
 def peers(stored: dict[str, Any], name: str) -> str:
     """Other libraries beside ours, and what could not be measured."""
     head = f"| {' | '.join(PEER_COLUMNS)} |\n|{'---|' * len(PEER_COLUMNS)}"
-    lines = [
-        about(stored, name),
-        "",
-        head,
-        *(f"| {' | '.join(peer_cells(result))} |" for result in stored["results"]),
-    ]
-    notes = {
-        result["peer"]: result["hello"]["note"]
-        for result in stored["results"]
-        if result["hello"]["note"]
-    }
-    lost = {**stored["failed"], **dict.fromkeys(stored["missing"], "not installed")}
+    results = stored["results"]
+    lines = [about(stored, name), "", head]
+    lines += [f"| {' | '.join(peer_cells(result))} |" for result in results]
+    noted = [result for result in results if result["hello"]["note"]]
+    notes = {result["peer"]: result["hello"]["note"] for result in noted}
     lines += [f"\n{peer}: {note}." for peer, note in notes.items()]
-    return "\n".join(
-        [*lines, *(f"\n{what} not measured: {reason}" for what, reason in lost.items())]
-    )
+    lost = {**stored["failed"], **dict.fromkeys(stored["missing"], "not installed")}
+    lines += [f"\n{what} not measured: {reason}" for what, reason in lost.items()]
+    return "\n".join(lines)
 
 
 def peer_cells(result: dict[str, Any]) -> list[str]:
@@ -154,12 +142,6 @@ def peer_cells(result: dict[str, Any]) -> list[str]:
     seconds = [f"{sides[who]['median_seconds']:.3f}" for who in order]
     faster = [f"{result['times_peer'][who]:.2f}" for who in ("sequential", "processes")]
     ending = [f"{result['times_peer_in_cpu']['sequential']:.2f}", f"{result['load']:.1f}"]
-    named = f"{hello['package']} {hello['version']}"
-    return [
-        result["job"],
-        f"{result['cohort']} of {result['clients']}",
-        named,
-        *seconds,
-        *faster,
-        *ending,
-    ]
+    clients = f"{result['cohort']} of {result['clients']}"
+    package = f"{hello['package']} {hello['version']}"
+    return [result["job"], clients, package, *seconds, *faster, *ending]

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from fedblocks.bench.jobs import BenchJob, chosen
+from fedblocks.bench.jobs import BenchJob, choose_jobs
 from fedblocks.bench.materials import LR, materials
-from fedblocks.bench.measure import Contender, our_round, taken_in_turn
+from fedblocks.bench.measure import Contender, our_round, take_turns
 from fedblocks.bench.plain import PlainLoop
 from fedblocks.core.errors import UserError
 from fedblocks.engines.processes.engine import Processes
@@ -40,7 +40,8 @@ def home() -> Path:
 
 def how_to_install(name: str) -> str:
     """The command that makes a peer's environment, with the torch that runs here."""
-    place, version = home() / name, torch.__version__.partition("+")[0]
+    place = home() / name
+    version = torch.__version__.partition("+")[0]
     return f"python -m venv {place} && {place}/bin/pip install torch=={version} '{PEERS[name]}'"
 
 
@@ -58,7 +59,7 @@ class PeerProcess:
     cpu_seconds: list[float] = field(default_factory=list)
 
     @classmethod
-    def started(cls, name: str, job: BenchJob, rounds: int, errors: Path) -> PeerProcess:
+    def start(cls, name: str, job: BenchJob, rounds: int, errors: Path) -> PeerProcess:
         """A peer that has its data and waits for the first round."""
         order = json.dumps({**asdict(job), "rounds": rounds, "lr": LR})
         environ = {**os.environ, "FEDBLOCKS_PEER_JOB": order, "PYTHONPATH": str(SCRIPTS)}
@@ -81,10 +82,8 @@ class PeerProcess:
         self.noted = self._read_message()
         self.cpu_seconds.append(tree_seconds(self.process.pid) - before)
         if self.noted["clients"] != self.job.cohort:
-            raise UserError(
-                f"it trained {self.noted['clients']} clients, not {self.job.cohort}",
-                "correct its script",
-            )
+            message = f"it trained {self.noted['clients']} clients, not {self.job.cohort}"
+            raise UserError(message, "correct its script")
         return self.job.cohort * self.job.examples
 
     def close(self) -> None:
@@ -101,23 +100,24 @@ class PeerProcess:
         line = self.process.stdout.readline()
         if not line:
             last = [text for text in self.errors.read_text().splitlines() if text.strip()][-1:]
-            raise UserError(
-                f"it ended early: {' '.join(last) or 'without a word'}", "run its script by hand"
-            )
+            message = f"it ended early: {' '.join(last) or 'without a word'}"
+            raise UserError(message, "run its script by hand")
         message: dict[str, Any] = json.loads(line)
         return message
 
 
 def tree_seconds(root: int) -> float:
     """Processor seconds of a process, of those it started and of those it has waited for."""
-    parents, ticks = {}, {}
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:  # ended while we looked
             continue
         pid = int(stat.parent.name)
-        parents[pid], ticks[pid] = int(fields[1]), sum(int(tick) for tick in fields[11:15])
+        parents[pid] = int(fields[1])
+        ticks[pid] = sum(int(tick) for tick in fields[11:15])
     family = {root}
     while grown := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= grown
@@ -131,11 +131,8 @@ def run_peers(
     after each of them.
     """
     jobs = _jobs_for_peers(names)
-    missing = {
-        name: how_to_install(name)
-        for name in PEERS
-        if not (home() / name / "bin" / "python").exists()
-    }
+    absent = [name for name in PEERS if not (home() / name / "bin" / "python").exists()]
+    missing = {name: how_to_install(name) for name in absent}
     results: dict[str, Any] = {
         "at": now(),
         "env": environment(),
@@ -155,16 +152,13 @@ def run_peers(
 
 def _jobs_for_peers(names: Sequence[str]) -> list[BenchJob]:
     if not SCRIPTS.is_dir():
-        raise UserError(
-            "the scripts of the peers are not here",
-            "run this from a checkout, installed with pip -e",
-        )
-    jobs = chosen(list(names) or JOBS, large=False)
+        fix = "run this from a checkout, installed with pip -e"
+        raise UserError("the scripts of the peers are not here", fix)
+    jobs = choose_jobs(list(names) or JOBS, large=False)
     for job in jobs:
         if job.name not in JOBS:
-            raise UserError(
-                f"{job.name} is not written for peers", f"choose among {', '.join(JOBS)}"
-            )
+            fix = f"choose among {', '.join(JOBS)}"
+            raise UserError(f"{job.name} is not written for peers", fix)
     return [replace(job, cohort=FEWER.get(job.name, job.cohort)) for job in jobs]
 
 
@@ -173,29 +167,25 @@ def beside(name: str, job: BenchJob, repeat: int) -> dict[str, Any]:
     ready = materials(job, "cpu")
     workers = Processes()
     with tempfile.TemporaryDirectory() as folder:
-        peer = PeerProcess.started(name, job, repeat + 1, Path(folder) / "errors")
+        peer = PeerProcess.start(name, job, repeat + 1, Path(folder) / "errors")
         try:
             ours = {engine.name: our_round(ready, engine) for engine in (Sequential(), workers)}
             rounds = {"plain loop": PlainLoop(ready).round, **ours, name: peer.round}
-            sides = taken_in_turn(rounds, repeat, torch.device("cpu"))
+            sides = take_turns(rounds, repeat, torch.device("cpu"))
         finally:
             workers.close()  # first: forked workers hold the peer's input open
             peer.close()
     sides[name] = replace(sides[name], cpu_seconds=peer.cpu_seconds[1:])  # the first was to warm up
-    return compared(job, name, sides) | {
-        "hello": peer.hello,
-        "noted": peer.noted,
-        "load": os.getloadavg()[0],
-    }
+    about = {"hello": peer.hello, "noted": peer.noted, "load": os.getloadavg()[0]}
+    return compare(job, name, sides) | about
 
 
-def compared(job: BenchJob, peer: str, sides: dict[str, Contender]) -> dict[str, Any]:
+def compare(job: BenchJob, peer: str, sides: dict[str, Contender]) -> dict[str, Any]:
     """Medians, and how many times as fast as the peer the others are."""
-    theirs, others = sides[peer], [side for who, side in sides.items() if who != peer]
-    processor = {
-        side.who: _median(theirs.cpu_seconds) / max(_median(side.cpu_seconds), 1e-9)
-        for side in others
-    }
+    theirs = sides[peer]
+    their_cpu = _median(theirs.cpu_seconds)
+    others = [side for who, side in sides.items() if who != peer]
+    processor = {side.who: their_cpu / max(_median(side.cpu_seconds), 1e-9) for side in others}
     keep = ("seconds", "cpu_seconds", "median_seconds", "examples_per_second")
     return {
         "job": job.name,

@@ -19,15 +19,13 @@ class PlainLoop:
     def __init__(self, materials: Materials) -> None:
         data = materials.setting.data
         device = data.x.device
-        self.x, self.y, self.batch = data.x, data.y, materials.job.batch
+        self.x, self.y = data.x, data.y
+        self.batch = materials.job.batch
         self.model: nn.Module = materials.net.make().to(device)
         self.state = {k: v.clone() for k, v in self.model.state_dict().items()}
         self.train = [torch.from_numpy(data.train[i]).to(device) for i in materials.cohort]
-        self.test = (
-            [torch.from_numpy(data.test[i]).to(device) for i in materials.cohort]
-            if materials.job.tests
-            else []
-        )
+        tested = materials.cohort if materials.job.tests else []
+        self.test = [torch.from_numpy(data.test[i]).to(device) for i in tested]
 
     def round(self) -> int:
         """Train every client, average; the number of examples trained on."""

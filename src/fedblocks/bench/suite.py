@@ -59,9 +59,13 @@ def run_jobs(
 
 
 def _table(results: Sequence[Result], skipped: dict[str, str]) -> dict[str, Any]:
-    # of the last minute: others disturb
-    about = {"at": now(), "env": environment(), "load": os.getloadavg()[0]}
-    return {**about, "results": [r.table() for r in results], "skipped": skipped}
+    return {
+        "at": now(),
+        "env": environment(),
+        "load": os.getloadavg()[0],  # of the last minute: others disturb
+        "results": [result.table() for result in results],
+        "skipped": skipped,
+    }
 
 
 def run_job(job: BenchJob, device: str, repeat: int, engines: Sequence[str]) -> list[Result]:
@@ -110,7 +114,8 @@ def _engines(ready: Materials, names: Sequence[str]) -> list[Engine]:
 def _engine(ready: Materials, name: str) -> Engine:
     if name != AUTO:
         return ENGINES[name]()
-    device, cohort = ready.setting.data.x.device, len(ready.cohort)
+    device = ready.setting.data.x.device
+    cohort = len(ready.cohort)
     if device.type != "cpu":
         return choose(ready.method.net, device, cohort)[0]
     plan = TrialPlan(

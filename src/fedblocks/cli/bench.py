@@ -57,7 +57,9 @@ def bench(
     def action() -> None:
         if peers:
             return _beside_peers(jobs or [], repeat, out, as_json)
-        results = _time_jobs(jobs or [], device, repeat, engine or ["auto"], large, out, as_json)
+        names = jobs or []
+        engines = engine or ["auto"]
+        results = _time_jobs(names, device, repeat, engines, large=large, out=out, as_json=as_json)
         if as_json:
             show_json(results)
         else:
@@ -71,18 +73,19 @@ def _time_jobs(
     device: str,
     repeat: int,
     engines: list[str],
+    *,
     large: bool,
     out: Path | None,
     as_json: bool,
 ) -> dict[str, Any]:
     """All results; each is told, and stored, as soon as it is there."""
-    from fedblocks.bench.jobs import chosen
+    from fedblocks.bench.jobs import choose_jobs
     from fedblocks.bench.lanes import NAME, measure_lanes
     from fedblocks.bench.suite import check_device, run_jobs, write
     from fedblocks.runs.run import tf32
 
     others = [name for name in jobs if name != NAME]
-    wanted = chosen(others, large) if others or not jobs else []
+    wanted = choose_jobs(others, large) if others or not jobs else []
 
     def tell(results: Sequence[Result], so_far: dict[str, Any]) -> None:
         if out is not None:
@@ -114,9 +117,8 @@ def _beside_peers(jobs: list[str], repeat: int, out: Path | None, as_json: bool)
     if as_json:
         return show_json(results)
     headings = {name: name for name in PEER_COLUMNS}
-    show_table(
-        headings, [dict(zip(PEER_COLUMNS, peer_cells(result))) for result in results["results"]]
-    )
+    rows = [dict(zip(PEER_COLUMNS, peer_cells(result))) for result in results["results"]]
+    show_table(headings, rows)
     for what, reason in results["failed"].items():
         say(f"{what} not measured: {reason}")
     for command in results["missing"].values():
@@ -141,25 +143,19 @@ def _show(timings: dict[str, Any]) -> None:
         "engine": "engine",
         "cohort": "clients",
         "rate": "examples/s",
-    }
-    times = {
         "seconds": "s/round",
         "loop": "plain loop",
         "speedup": "times the loop",
         "cpu_speedup": "in CPU time",
-    }
-    floor = {
         "per_operation": "time/operation",
         "share_of_floor": "share of floor",
         "peak": "peak MiB",
     }
-    show_table({**headings, **times, **floor}, rows)
+    show_table(headings, rows)
     if "lanes" in timings:
         lanes = timings["lanes"]
-        say(
-            f"J9: {lanes['lanes']} lanes take {lanes['times_one']:.2f} times as long as one of "
-            f"them alone, and are"
-        )
+        beside_one = f"{lanes['times_one']:.2f} times as long as one of them alone"
+        say(f"J9: {lanes['lanes']} lanes take {beside_one}, and are")
         say(f"{lanes['gain']:.2f} times as fast as one after another.")
     for job, reason in timings["skipped"].items():
         say(f"{job} left out: {reason}")

@@ -63,21 +63,18 @@ def compare(
     """
 
     def action() -> None:
-        from fedblocks.reports.compare import compare as compared
+        from fedblocks.reports.compare import compare as start
 
         read_code(code)
-        names = (
-            None
-            if methods is None
-            else [name.strip() for name in methods.split(",") if name.strip()]
-        )
+        names = None
+        if methods is not None:
+            names = [name.strip() for name in methods.split(",") if name.strip()]
         progress = _Progress(quiet, sys.stderr if as_json else None)
         try:
-            comparison = compared(config, names, seeds, out, changes or [], progress.on_run)
+            comparison = start(config, names, seeds, out, changes or [], progress.on_run)
         except (KeyboardInterrupt, Interrupted) as error:
-            raise Interrupted(
-                "stopped; every whole round is stored", "the same command goes on from there"
-            ) from error
+            fix = "the same command goes on from there"
+            raise Interrupted("stopped; every whole round is stored", fix) from error
         finally:
             progress.close()
         if as_json:
@@ -96,13 +93,9 @@ def compare(
 
 
 def _cells(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **row,
-        **{
-            other: _difference(row[f"to_{other}"], row[f"against_{other}"])
-            for other in ("local", "fedavg")
-        },
-    }
+    local = _difference(row["to_local"], row["against_local"])
+    fedavg = _difference(row["to_fedavg"], row["against_fedavg"])
+    return {**row, "local": local, "fedavg": fedavg}
 
 
 def _difference(interval: dict[str, float] | None, verdict: str | None) -> str:

@@ -42,7 +42,8 @@ def export(
         own = ingredients_of(folder, read_code(code))
         method, data = (None, None) if own is None else (own.methods, own.data)
         path = export_model(folder, client, format_of(format), out, method, data)
-        card, size = (read_card(path) or read(path).card), path.stat().st_size
+        card = read_card(path) or read(path).card
+        size = path.stat().st_size
         if as_json:
             show_json(
                 {
@@ -90,7 +91,8 @@ def predict(
         predictions = ask(model, inputs, method_of(model, read_code(code)))
         if output is not None:
             write_predictions(predictions, output)
-        labels, highest = predictions.named(), predictions.probabilities.max(-1).tolist()
+        labels = predictions.class_labels()
+        highest = predictions.probabilities.max(-1).tolist()
         if as_json:
             show_json(
                 {

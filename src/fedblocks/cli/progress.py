@@ -24,11 +24,9 @@ class Watch:
         self._console = console(file or sys.stdout)
         live = self._console.is_terminal and not quiet and os.environ.get("TERM") != "dumb"
         self._bar = _bar(self._console) if live else None
-        self._task = (
-            self._bar.add_task(clean(title), total=None, details="")
-            if self._bar is not None
-            else None
-        )
+        self._task = None
+        if self._bar is not None:
+            self._task = self._bar.add_task(clean(title), total=None, details="")
         self._curve: list[float] = []
 
     def __enter__(self) -> Watch:

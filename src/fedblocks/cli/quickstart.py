@@ -79,7 +79,8 @@ def quickstart(
             say(INTRODUCTION)
         with Bars(rounds, sys.stderr if as_json else sys.stdout) as bars:
             _train(folder, seed, rounds, bars.tell)
-        rows, page, why_not = _leaderboard(folder), *_report(folder)
+        rows = _leaderboard(folder)
+        page, why_not = _report(folder)
         if as_json:
             show_json(
                 {

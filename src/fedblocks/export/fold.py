@@ -59,26 +59,18 @@ def fold(personal: Personal) -> Folded:
     if plain is not None:
         whole = {**plain, **method.net.constants}
         return Folded({name: value.detach().clone() for name, value in whole.items()}, method.net)
-    read = _read_blocks(method, blocks, x)
-    return Folded(
-        _as_tensors(
-            {**read, **({CONSTANTS: method.net.constants} if method.net.constants else {})}
-        ),
-        method,
-    )
+    parts = _read_blocks(method, blocks, x)
+    if method.net.constants:
+        parts[CONSTANTS] = method.net.constants
+    return Folded(_as_tensors(parts), method)
 
 
 def changed_options(before: Method, after: Method) -> dict[str, Any]:
     """Options that became others when a method was made slim, as a configuration has them."""
     names = [one.name for one in fields(before) if one.name != "net"]
-    changed = {
-        name: getattr(after, name)
-        for name in names
-        if getattr(after, name) is not getattr(before, name)
-    }
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()
-    }
+    changed = [name for name in names if getattr(after, name) is not getattr(before, name)]
+    values = {name: getattr(after, name) for name in changed}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
 
 def as_blocks(tensors: Params) -> Blocks:
@@ -124,10 +116,9 @@ def _watch(net: Net) -> _Watched:
     """The same net, watched; its pieces are made anew, so that they belong to it."""
     kind = type(net)
     twin: Any = copy.copy(net)
-    for name in [
-        name for name in vars(twin) if isinstance(getattr(kind, name, None), cached_property)
-    ]:
-        del vars(twin)[name]
+    for name in list(vars(twin)):
+        if isinstance(getattr(kind, name, None), cached_property):
+            del vars(twin)[name]
     twin.__class__ = type("Watched", (_Watched, kind), {})
     twin.passes = []
     twin.pieces = {name: twin.piece(piece.names) for name, piece in net.pieces.items()}

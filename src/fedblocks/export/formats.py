@@ -54,9 +54,8 @@ def write(model: Folded, card: Card, x: Tensor, path: Path) -> None:
             safetensors.torch.save_file(tensors, path, {KEY: card.model_dump_json()})
         case "pt2":
             with path.open("wb") as file:
-                torch.export.save(
-                    _program(model, x), file, extra_files={_CARD_FILE: card.model_dump_json()}
-                )
+                extra = {_CARD_FILE: card.model_dump_json()}
+                torch.export.save(_program(model, x), file, extra_files=extra)
         case "onnx":
             _write_onnx(_program(model, x), card, path)
 
@@ -66,10 +65,8 @@ def read(path: Path, method: Method | None = None) -> Model:
     that it was trained with.
     """
     if not path.is_file():
-        raise UserError(
-            f"{path} is no file" if path.exists() else f"{path} does not exist",
-            "name an exported model",
-        )
+        message = f"{path} is no file" if path.exists() else f"{path} does not exist"
+        raise UserError(message, "name an exported model")
     readers: dict[str, Callable[[Path], Model]] = {".pt2": _pt2, ".onnx": _onnx}
     if path.suffix == ".safetensors":
         return _safetensors(path, method)
@@ -103,7 +100,7 @@ def _program(model: Folded, x: Tensor) -> torch.export.ExportedProgram:
 
 
 def _write_onnx(program: torch.export.ExportedProgram, card: Card, path: Path) -> None:
-    needed("onnx", "onnxscript")
+    need("onnx", "onnxscript")
     with _quiet():
         exported = torch.onnx.export(
             program, dynamo=True, verbose=False, input_names=["x"], output_names=["logits"]
@@ -129,14 +126,13 @@ def _safetensors(path: Path, method: Method | None) -> Model:
 
 def _restore_constants(model: Folded) -> None:
     """Give the net the constants of the file."""
-    tensors, core = model.tensors(), model.core
-    if isinstance(core, Method):
-        stored, net = as_blocks(tensors).get(CONSTANTS, {}), core.net
+    tensors = model.tensors()
+    if isinstance(model.core, Method):
+        net = model.core.net
+        stored = as_blocks(tensors).get(CONSTANTS, {})
     else:
-        stored, net = (
-            {name: value for name, value in tensors.items() if name not in core.names},
-            core,
-        )
+        net = model.core
+        stored = {name: value for name, value in tensors.items() if name not in net.names}
     if stored or net.constant_names:
         net.set_constants(stored)
 
@@ -148,22 +144,18 @@ def _core(card: Card, method: Method | None, path: Path) -> Net | Method:
     if method is not None:
         return method.net if card.kind == "net" else _with_options(method, card.options)
     if card.net["name"] == PYTHON:
-        fix = (
-            what_to_add(card.code, "the program that started the run")
-            + ", or export it as pt2 or onnx"
-        )
+        program = what_to_add(card.code, "the program that started the run")
+        fix = f"{program}, or export it as pt2 or onnx"
         raise UserError(f"the net of {path} was made by a Python program", fix)
     for kind, name in (("net", card.net["name"]), ("method", card.method)):
         if name not in kinds()[kind]:
             fix = what_to_add(card.code, f'{kind} "{name}"')
             raise UserError(f'{path} needs the {kind} "{name}", which is not known here', fix)
     net: Net = make("net", card.net, input_shape=tuple(card.input_shape), classes=card.classes)
-    core: Net | Method = (
-        net
-        if card.kind == "net"
-        else make("method", {"name": card.method, **card.options}, net=net)
-    )
-    return core
+    if card.kind == "net":
+        return net
+    method = make("method", {"name": card.method, **card.options}, net=net)
+    return method
 
 
 def _with_options(method: Method, options: Mapping[str, Any]) -> Method:
@@ -181,9 +173,8 @@ def _pt2(path: Path) -> Model:
         with _quiet(), path.open("rb") as file:
             program = torch.export.load(file, extra_files=extra)
     except Exception as error:  # whatever a broken archive leads to
-        raise UserError(
-            f"cannot read {path}: {_first_line(error)}", "export the model again"
-        ) from error
+        message = f"cannot read {path}: {_first_line(error)}"
+        raise UserError(message, "export the model again") from error
     text: Any = extra[_CARD_FILE]
     card = Card.of((text.decode() if isinstance(text, bytes) else text) or None, path)
     module = program.module()
@@ -191,23 +182,24 @@ def _pt2(path: Path) -> Model:
 
 
 def _onnx(path: Path) -> Model:
-    needed("onnxruntime")
+    need("onnxruntime")
     import onnxruntime
 
     try:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common base
-        raise UserError(
-            f"cannot read {path}: {_first_line(error)}", "export the model again"
-        ) from error
+        message = f"cannot read {path}: {_first_line(error)}"
+        raise UserError(message, "export the model again") from error
     card = Card.of(session.get_modelmeta().custom_metadata_map.get(KEY), path)
     name = session.get_inputs()[0].name
-    return Model(
-        card, lambda x: torch.from_numpy(np.array(session.run(None, {name: x.numpy()})[0]))
-    )
+
+    def logits(x: Tensor) -> Tensor:
+        return torch.from_numpy(np.array(session.run(None, {name: x.numpy()})[0]))
+
+    return Model(card, logits)
 
 
-def needed(*packages: str) -> None:
+def need(*packages: str) -> None:
     """Refuse what the extra `export` is needed for and lacks."""
     from importlib.util import find_spec
 
@@ -219,9 +211,8 @@ def needed(*packages: str) -> None:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """The exporter talks of packages that nobody asked for."""
-    loggers = [
-        logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")
-    ]
+    names = ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")
+    loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     try:
         for logger in loggers:

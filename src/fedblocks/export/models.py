@@ -51,7 +51,8 @@ def export_model(
     folded = fold(model)
     code = read_entries(Path(run))
     card = _card(model, folded, format, _commands(Path(run), client, format, path, code), code)
-    x, draft = model.examples(EXAMPLES).x, path.with_name(f".draft-{os.getpid()}-{path.name}")
+    x = model.examples(EXAMPLES).x
+    draft = path.with_name(f".draft-{os.getpid()}-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(folded, card, x, draft)
@@ -75,18 +76,19 @@ def _difference(original: Personal, model: Model, x: Tensor) -> float:
     largest = float((model.logits(x) - wanted).abs().max())
     allowed = TOLERANCE * max(1.0, float(wanted.abs().max()))
     if not largest <= allowed:
-        raise UserError(
+        message = (
             f"the {model.card.format} model differs from the original by {largest:.1e} on inputs "
-            f"of client {original.client}, which is more than {allowed:.1e}; nothing was kept",
-            "choose another format, and report it",
+            f"of client {original.client}, which is more than {allowed:.1e}; nothing was kept"
         )
+        raise UserError(message, "choose another format, and report it")
     return largest
 
 
 def _card(
     model: Personal, folded: Folded, format: Format, commands: list[str], code: list[Entry]
 ) -> Card:
-    examples, config = model.examples(EXAMPLES), model.config
+    examples = model.examples(EXAMPLES)
+    config = model.config
     if config is None:
         raise ValueError("only a model of a run has a card")
     tables = config if model.group == ALL else config.groups[model.group]
@@ -133,16 +135,6 @@ def _commands(run: Path, client: int, format: Format, out: Path, code: list[Entr
     """What makes the run, and then the file, once more."""
     files = [word for entry in code if "file" in entry for word in ("--code", entry["file"])]
     again = ["fedblocks", "run", str(run / CONFIG), "--out", "NEW_RUN", *files]
-    export = [
-        "fedblocks",
-        "export",
-        "NEW_RUN",
-        "--client",
-        str(client),
-        "--format",
-        format,
-        "--out",
-        out.name,
-        *files,
-    ]
+    options = ["--client", str(client), "--format", format, "--out", out.name]
+    export = ["fedblocks", "export", "NEW_RUN", *options, *files]
     return [shlex.join(again), shlex.join(export)]

@@ -29,7 +29,7 @@ class Predictions(NamedTuple):
     labels: npt.NDArray[np.int64]  # [inputs, ...]
     probabilities: npt.NDArray[np.float32]  # [inputs, ..., classes]
 
-    def named(self) -> list[int | str]:
+    def class_labels(self) -> list[int | str]:
         """The labels of single-label inputs by their names, where the classes have names."""
         names = self.card.class_names if self.labels.ndim == 1 else []
         return [names[label] if names else label for label in self.labels.tolist()]
@@ -56,11 +56,8 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
         elif path.suffix == ".csv" and predictions.labels.ndim == 1:
             _write_csv(predictions, path)
         else:
-            fix = (
-                "name a file that ends in .npz"
-                if path.suffix == ".csv"
-                else "name a file that ends in .npz or .csv"
-            )
+            endings = ".npz" if path.suffix == ".csv" else ".npz or .csv"
+            fix = f"name a file that ends in {endings}"
             raise UserError(f"predictions cannot go to {path}", fix)
     except OSError as error:
         raise UserError(
@@ -82,10 +79,8 @@ def read_inputs(path: Path, card: Card) -> Tensor:
         values = values.reshape(len(values), *shape)  # a line of a table for a picture
     if values.ndim == 0 or values.shape[1:] != shape or len(values) == 0:
         size = " x ".join(map(str, values.shape)) or "one number"
-        raise DataError(
-            f"{path} holds {size}; the model takes [inputs, {', '.join(map(str, shape))}]",
-            "reshape it",
-        )
+        wanted = ", ".join(map(str, shape))
+        raise DataError(f"{path} holds {size}; the model takes [inputs, {wanted}]", "reshape it")
     if not np.isfinite(values).all():
         raise DataError(
             f"{path} holds values that are no numbers (NaN or infinite)", "remove those inputs"
@@ -121,12 +116,9 @@ def _from_csv(path: Path, columns: list[str]) -> npt.NDArray[np.float64]:
             f"cannot read {path}: {error}", "save it as comma-separated UTF-8 text"
         ) from error
     if lines and not _is_number(lines[0][1][0]):
-        names, lines = lines[0][1], lines[1:]
-        lines = (
-            _choose_columns(lines, names, columns)
-            if columns and set(columns) <= set(names)
-            else lines
-        )
+        names = lines.pop(0)[1]
+        if columns and set(columns) <= set(names):
+            lines = _choose_columns(lines, names, columns)
     widths = {len(line) for _, line in lines}
     if len(widths) > 1:
         first = len(lines[0][1])
@@ -164,5 +156,5 @@ def _write_csv(predictions: Predictions, path: Path) -> None:
         writer = csv.writer(file)
         classes = predictions.card.class_names or range(predictions.card.classes)
         writer.writerow(["label", *(f"probability of {c}" for c in classes)])
-        for label, row in zip(predictions.named(), predictions.probabilities.tolist()):
+        for label, row in zip(predictions.class_labels(), predictions.probabilities.tolist()):
             writer.writerow([label, *(f"{p:.6f}" for p in row)])
