@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedblocks.core.checks import REQUIRED, Option, options_of
+from fedblocks.core.annotations import REQUIRED, Option, options_of
 from fedblocks.core.errors import DataError
 from fedblocks.core.options import Above, AtLeast
 from fedblocks.data import DATASETS, PARTITIONS, Federation
