@@ -8,7 +8,7 @@ import torch
 from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted, UserError
 from fedblocks.engines.auto import trial as planner
-from fedblocks.runs import build, hardware
+from fedblocks.runs import build, engine_choice
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import resume, run
 from fedblocks.runs.storage.folder import RunFolder
@@ -50,7 +50,7 @@ def test_a_run_of_several_processes_ends_where_a_sequential_one_ends_to_the_bit(
 
 def test_a_resumed_run_keeps_the_engine_that_was_found_for_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(planner.CACHE, str(tmp_path / "engines"))
-    monkeypatch.setattr(hardware, "WORTH_A_TRIAL", 0)
+    monkeypatch.setattr(engine_choice, "WORTH_A_TRIAL", 0)
     monkeypatch.setattr(
         planner, "timed", lambda engine, job: 0.1 if engine.name == "vectorised" else 0.4
     )
@@ -66,7 +66,7 @@ def test_a_resumed_run_keeps_the_engine_that_was_found_for_it(tmp_path, monkeypa
         text.startswith("engine vectorised: vectorised 100 ms, sequential 400 ms") for text in notes
     )
     monkeypatch.setattr(planner, "planned", None)  # would fail if anybody asked
-    monkeypatch.setattr(hardware, "planned", None)
+    monkeypatch.setattr(engine_choice, "planned", None)
     resume(tmp_path / "run")
     assert (
         engine_of(tmp_path / "run") == "vectorised"
@@ -75,7 +75,7 @@ def test_a_resumed_run_keeps_the_engine_that_was_found_for_it(tmp_path, monkeypa
 
 
 def test_short_runs_are_not_tried(monkeypatch) -> None:
-    monkeypatch.setattr(hardware, "planned", None)
+    monkeypatch.setattr(engine_choice, "planned", None)
     assert build.prepare(config()).engine.name in ("sequential", "vectorised")
 
 

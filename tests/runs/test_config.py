@@ -22,7 +22,7 @@ from fedblocks.data import Federation
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS, lenet
 from fedblocks.runs.build import prepare
-from fedblocks.runs.hardware import device_of
+from fedblocks.runs.engine_choice import device_of
 
 Table = dict[str, Any]
 

@@ -39,7 +39,8 @@ class Joined:
 
 def join(pairs: Sequence[Pair], owners: Sequence[str]) -> tuple[Tensor, Tensor, list[int]]:
     """One pool out of many, and where each begins."""
-    x, y = [as_inputs(pair[0]) for pair in pairs], [as_targets(pair[1]) for pair in pairs]
+    x = [as_inputs(pair[0]) for pair in pairs]
+    y = [as_targets(pair[1]) for pair in pairs]
     for owner, inputs, targets in zip(owners, x, y):
         if len(inputs) != len(targets):
             raise DataError(
@@ -50,13 +51,10 @@ def join(pairs: Sequence[Pair], owners: Sequence[str]) -> tuple[Tensor, Tensor, 
             or inputs.dtype != x[0].dtype
             or targets.shape[1:] != y[0].shape[1:]
         ):
-            shapes = (
-                f"{list(inputs.shape[1:])} {inputs.dtype}, elsewhere {list(x[0].shape[1:])} "
-                f"{x[0].dtype}"
-            )
-            raise DataError(
-                f"{owner}: rows are {shapes}", "give all clients rows of one shape and type"
-            )
+            here = f"{list(inputs.shape[1:])} {inputs.dtype}"
+            elsewhere = f"{list(x[0].shape[1:])} {x[0].dtype}"
+            message = f"{owner}: rows are {here}, elsewhere {elsewhere}"
+            raise DataError(message, "give all clients rows of one shape and type")
     begins = np.cumsum([0, *(len(targets) for targets in y)]).tolist()
     return torch.cat(x), torch.cat(y), begins
 
@@ -89,18 +87,10 @@ def join_pools(
     shares of every class.
     """
     pools = [train, validation, test] if validation is not None else [train, test]
-    x, y, begins = join(
-        [pool for pool in pools if pool is not None], ["train pool", "validation pool", "test pool"]
-    )
+    names = ["train pool", "validation pool", "test pool"]
+    x, y, begins = join([pool for pool in pools if pool is not None], names)
     labels = [y[a:b].numpy() for a, b in pairwise(begins)]
     others = [alike(partition, labels[0], other, seed).rows for other in labels[1:]]
     shifted = [rows.renumber(rows.index + begin) for rows, begin in zip(others, begins[1:])]
-    return Joined(
-        x,
-        y,
-        (
-            partition.rows,
-            shifted[0] if len(shifted) == 2 else Rows.none(len(partition)),
-            shifted[-1],
-        ),
-    )
+    middle = shifted[0] if len(shifted) == 2 else Rows.none(len(partition))
+    return Joined(x, y, (partition.rows, middle, shifted[-1]))

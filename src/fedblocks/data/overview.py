@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 def preview(federation: Federation, most: int | None) -> list[dict[str, Any]]:
     """One line per client, ready for a table; labels are those of the train part."""
-    shown = (
-        federation if most is None else federation.subset(np.arange(min(most, federation.clients)))
-    )
+    shown = federation
+    if most is not None:
+        shown = federation.subset(np.arange(min(most, federation.clients)))
     held = labels_held(shown.train, shown.y.cpu().numpy())
     columns = {
         "client": list(shown.names),

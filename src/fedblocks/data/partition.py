@@ -123,18 +123,16 @@ def names_arrays(names: Sequence[str]) -> dict[str, Ints]:
 
 def names_from(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Sequence[str]:
     """Client names as they were saved."""
-    return (
-        Numbered(arrays["name_ids"], header["prefix"])
-        if "prefix" in header
-        else tuple(header["names"])
-    )
+    if "prefix" in header:
+        return Numbered(arrays["name_ids"], header["prefix"])
+    return tuple(header["names"])
 
 
 def as_labels(labels: Labels) -> Ints:
     """Labels as whole numbers in numpy, of any shape."""
-    array = (
-        labels.detach().cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
-    )
+    if isinstance(labels, torch.Tensor):
+        labels = labels.detach().cpu().numpy()
+    array = np.asarray(labels)
     if not np.issubdtype(array.dtype, np.integer):
         raise DataError(
             f"labels are {array.dtype}, not whole numbers", "number the classes 0, 1, 2, ..."

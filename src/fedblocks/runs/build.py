@@ -16,8 +16,8 @@ from fedblocks.core.method import Method
 from fedblocks.data import Federation
 from fedblocks.engines.net_check.check import check_before_run
 from fedblocks.engines.round import Engine, Experiment
+from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.federations import hold_out, placed
-from fedblocks.runs.hardware import device_of, engine_of
 from fedblocks.runs.setting import setting_of
 from fedblocks.runs.shelf import hash_of, known_federation
 from fedblocks.runs.storage.record import Note

@@ -87,16 +87,20 @@ def begin(lane: Lane, tell: OnNote) -> None:
 def _rounds(
     lanes: Sequence[Lane], engine: Engine, stop: Stop, on_round: OnRound | None, tell: OnNote
 ) -> None:
-    config, prepared = lanes[0].prepared.config, [lane.prepared for lane in lanes]
-    together, stored = Lanes([own.setting for own in prepared]), time.monotonic()
+    config = lanes[0].prepared.config
+    prepared = [lane.prepared for lane in lanes]
+    together = Lanes([own.setting for own in prepared])
+    stored = time.monotonic()
     while lanes[0].state.round < config.rounds:
         engine, ends = play(together, prepared, [lane.state for lane in lanes], engine)
         for lane, (state, record) in zip(lanes, ends, strict=True):
             lane.changed.update(cohort_of(lane.prepared, lane.state.round))
             lane.state = state
             lane.records.append(record)
-        round, stopping = lanes[0].state.round, stop.asked
-        last, long_ago = round == config.rounds, time.monotonic() - stored > OFTEN
+        round = lanes[0].state.round
+        stopping = stop.asked
+        last = round == config.rounds
+        long_ago = time.monotonic() - stored > OFTEN
         if last or stopping or long_ago or round % (config.checkpoint.every or 1) == 0:
             _store(lanes)
             stored = time.monotonic()

@@ -73,22 +73,14 @@ def run(
         _refuse_more(data=data, rounds=rounds, groups=groups, **settings)
         config = what
     else:
-        config = config_of_objects(
-            Ingredients.of(_methods(what), _federation(data)), rounds, groups or {}, settings
-        )
-    path = (
-        Path(out)
-        if out is not None
-        else runs.free_folder(f"{config.method.name}-{config.data.name}")
-    )
-    return run_mirrored(
-        track,
-        path,
-        config,
-        on_round,
-        on_note,
-        lambda listener: runs.run(config, path, listener, on_note),
-    )
+        ingredients = Ingredients.of(_methods(what), _federation(data))
+        config = config_of_objects(ingredients, rounds, groups or {}, settings)
+    if out is not None:
+        path = Path(out)
+    else:
+        path = runs.free_folder(f"{config.method.name}-{config.data.name}")
+    go = lambda listener: runs.run(config, path, listener, on_note)
+    return run_mirrored(track, path, config, on_round, on_note, go)
 
 
 def resume(
@@ -114,14 +106,8 @@ def resume(
     hand_over(lambda: _recipes(method, data))
     ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
     config = load_run(path).config
-    return run_mirrored(
-        track,
-        Path(path),
-        config,
-        on_round,
-        on_note,
-        lambda listener: runs.resume(path, listener, on_note, ingredients),
-    )
+    go = lambda listener: runs.resume(path, listener, on_note, ingredients)
+    return run_mirrored(track, Path(path), config, on_round, on_note, go)
 
 
 def config_of_objects(

@@ -73,9 +73,8 @@ def within_memory(
             return engine, work(engine)
         except torch.OutOfMemoryError as error:
             engine = _with_less_memory(engine, clients, error)
-            notes.append(
-                Note(f"out of memory: from now on {engine.chunk} clients at once", "warning")
-            )
+            text = f"out of memory: from now on {engine.chunk} clients at once"
+            notes.append(Note(text, "warning"))
 
 
 def _play(
@@ -85,17 +84,17 @@ def _play(
     engine: Engine,
     notes: Sequence[Note],
 ) -> list[tuple[State, RoundRecord]]:
-    began, started_at = time.perf_counter(), now()
+    began = time.perf_counter()
+    started_at = now()
     round = states[0].round
     due = is_due(prepared[0], round)
-    cohorts, coming = (
-        [cohort_of(own, number) for own in prepared] for number in (round, round + 1)
-    )
+    cohorts = [cohort_of(own, round) for own in prepared]
+    coming = [cohort_of(own, round + 1) for own in prepared]
     ends = lanes.run_round(states, cohorts, engine, part_scored(prepared[0], due), coming)
     after = [settle(state) for state, _ in ends]
-    tables: list[Table] = (
-        _evaluate(lanes, prepared, after, engine) if due else [([], None)] * len(prepared)
-    )
+    tables: list[Table] = [([], None)] * len(prepared)
+    if due:
+        tables = _evaluate(lanes, prepared, after, engine)
     seconds = (time.perf_counter() - began) / len(prepared)
     records = [
         record(state, end[1], *own, notes)
@@ -112,20 +111,16 @@ def _evaluate(
 ) -> list[Table]:
     """Metrics and portraits of every lane."""
     parts = prepared[0].config.evaluation.parts
-    seen = (
-        lanes.evaluate_parts(states, [own.clients for own in prepared], engine, parts)
-        if parts
-        else []
-    )
+    clients = [own.clients for own in prepared]
+    seen = lanes.evaluate_parts(states, clients, engine, parts) if parts else []
     unseen = [own.unseen for own in prepared]
-    new = (
-        lanes.evaluate_parts(states, unseen, engine, ("test",), joining=True) if any(unseen) else []
-    )
+    joining = any(unseen)
+    new = lanes.evaluate_parts(states, unseen, engine, ("test",), joining=True) if joining else []
     tables: list[Table] = []
     for lane in range(len(prepared)):
-        metrics = [
-            metric for part in parts for metric in metrics_of(part, seen[lane].scores.get(part, {}))
-        ]
+        metrics: list[ClientMetric] = []
+        for part in parts:
+            metrics += metrics_of(part, seen[lane].scores.get(part, {}))
         metrics += metrics_of("unseen", new[lane].scores.get("test", {})) if new else []
         tables.append((metrics, seen[lane].portraits if seen else {}))
     return tables
@@ -133,9 +128,9 @@ def _evaluate(
 
 def is_due(prepared: Prepared, round: int) -> bool:
     """Whether the models are tried after this round."""
-    return (
-        round + 1
-    ) % prepared.config.evaluation.every == 0 or round + 1 == prepared.config.rounds
+    done = round + 1
+    config = prepared.config
+    return done % config.evaluation.every == 0 or done == config.rounds
 
 
 def part_scored(prepared: Prepared, due: bool) -> str | None:

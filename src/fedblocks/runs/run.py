@@ -60,12 +60,9 @@ def resume(
     """
     with RunFolder.open(Path(path)) as folder:
         folder.claim()
-        config = (
-            config_of(folder, ingredients)
-            if folder.status != "finished" or ingredients is not None
-            else None
-        )
-        if config is not None and folder.status != "finished":
+        goes_on = folder.status != "finished"
+        config = config_of(folder, ingredients) if goes_on or ingredients is not None else None
+        if config is not None and goes_on:
             _refuse_real(folder)
             prepared = prepare(with_the_same_engine(config, folder))
             check_same_data(folder, prepared)

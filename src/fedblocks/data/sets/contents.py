@@ -50,11 +50,9 @@ def in_tar(path: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, bytes]]
     """Members of a tar, in one pass."""
     with tarfile.open(path, "r|*") as archive:
         for member in archive:
-            stream = (
-                archive.extractfile(member)
-                if member.isfile() and is_wanted(member.name, patterns)
-                else None
-            )
+            if not member.isfile() or not is_wanted(member.name, patterns):
+                continue
+            stream = archive.extractfile(member)
             if stream is not None:
                 yield plain(member.name), ungz(member.name, stream.read())
 
@@ -63,11 +61,8 @@ def in_zip(path: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, bytes]]
     """Members of a zip; copies that a Mac adds are left out."""
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            if (
-                not name.startswith("__MACOSX/")
-                and not name.endswith("/")
-                and is_wanted(name, patterns)
-            ):
+            is_file = not name.startswith("__MACOSX/") and not name.endswith("/")
+            if is_file and is_wanted(name, patterns):
                 yield plain(name), ungz(name, archive.read(name))
 
 

@@ -20,7 +20,7 @@ from fedblocks.flower.server.jobs import ServerJob, load_job
 from fedblocks.flower.server.watching import watch
 from fedblocks.flower.wire.run_spec import RunSpec, shape_of
 from fedblocks.runs.build import prepare
-from fedblocks.runs.hardware import device_of
+from fedblocks.runs.engine_choice import device_of
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, config_of
 from fedblocks.runs.run import REAL, free_folder

@@ -56,10 +56,8 @@ class Grid:
         table["data"]["seed"] += seed - table["seed"]
         table |= {"seed": seed, "method": self.methods[method]}
         for group in table.get("groups", {}).values():
-            group["method"] = {
-                **_training(group["method"]),
-                **_without_training(self.methods[method]),
-            }
+            own = _without_training(self.methods[method])
+            group["method"] = {**_training(group["method"]), **own}
         return Config.of(table, Source(f"{self.base.source.name}, for {method}"))
 
     def plan(self) -> Table:
@@ -68,10 +66,8 @@ class Grid:
             name: {k: v for k, v in table.items() if k != "name"}
             for name, table in self.methods.items()
         }
-        return {
-            **self.base.resolved(),
-            "compare": {"methods": list(self.methods), "seeds": self.seeds, **own},
-        }
+        compare = {"methods": list(self.methods), "seeds": self.seeds, **own}
+        return {**self.base.resolved(), "compare": compare}
 
     def key(self) -> str:
         """A short name for the base: the same one for more methods or more seeds."""
@@ -98,12 +94,9 @@ def read_grid(
     names = [check_method_name(name) for name in dict.fromkeys([*BASELINES, *asked])]
     own, common = _sorted_changes(changes, names)
     base = change(table, source, common)
-    everywhere = {
-        path[1]: value
-        for path, value in map(parse_change, common)
-        if path[0] == "method" and path[1:]
-    }
-    everywhere = {k: v for k, v in everywhere.items() if k in TRAINING}
+    parsed = [parse_change(text) for text in common]
+    of_method = {path[1]: value for path, value in parsed if path[0] == "method" and path[1:]}
+    everywhere = _training(of_method)
     tables = {
         name: {
             **_start(base, name, str(what)),
@@ -154,11 +147,9 @@ def _lanes(
         cell_folder(folder, m, seed): grid.config(m, seed) for m, seed in grid.cells if m == method
     }
     new = {path: config for path, config in configs.items() if not (path / CONFIG).exists()}
-    if (
-        len(new) > 1
-        and torch.cuda.is_available()
-        and worth_it([prepare(config) for config in new.values()])
-    ):
+    if len(new) < 2 or not torch.cuda.is_available():
+        return
+    if worth_it([prepare(config) for config in new.values()]):
         run_together(list(new.values()), list(new), on_round, on_note)
 
 
@@ -167,11 +158,8 @@ def read_cells(folder: Path) -> list[tuple[str, int]]:
     they name need not be known.
     """
     table, _ = read_toml(folder / PLAN)
-    names = [
-        *dict.fromkeys(
-            [*(() if table["data"]["name"] == PYTHON else BASELINES), *table["compare"]["methods"]]
-        )
-    ]
+    baselines = () if table["data"]["name"] == PYTHON else BASELINES
+    names = list(dict.fromkeys([*baselines, *table["compare"]["methods"]]))
     return [(name, table["seed"] + i) for i in range(table["compare"]["seeds"]) for name in names]
 
 
@@ -190,11 +178,9 @@ def _done(
         raise RunFolderError(
             f"{path} holds a run with other settings", "choose another folder with --out"
         )
-    return (
-        before
-        if before.status == "finished"
-        else resume(path, on_round, on_note, config.ingredients)
-    )
+    if before.status == "finished":
+        return before
+    return resume(path, on_round, on_note, config.ingredients)
 
 
 def _begin(folder: Path, grid: Grid) -> None:
@@ -227,7 +213,8 @@ def _read_compare(table: Any, source: Source) -> dict[str, Any]:
         raise UserError(
             f"{place} is not a table", "write [compare] with methods, seeds, and [compare.METHOD]"
         )
-    methods, seeds = table.get("methods", []), table.get("seeds", 6)
+    methods = table.get("methods", [])
+    seeds = table.get("seeds", 6)
     if not isinstance(methods, list) or not all(isinstance(name, str) for name in methods):
         raise UserError(
             f"{place}.methods is not a list of names", 'write methods = ["ditto", "pfedmb"]'

@@ -75,10 +75,10 @@ def run_together(
     """Runs as lanes of one, new ones or such as were stopped after the same round;
     `on_round` hears of the first.
     """
-    ran_on, count = environment(), len(configs)
-    note = Note(
-        f"one of {count} lanes: the seconds of a round are those of all, divided by {count}"
-    )
+    ran_on = environment()
+    count = len(configs)
+    seconds = f"the seconds of a round are those of all, divided by {count}"
+    note = Note(f"one of {count} lanes: {seconds}")
     with ExitStack() as stack:
         stack.enter_context(hardware(configs[0]))
         lanes = [
@@ -127,9 +127,9 @@ def score_together(
     """One more round for all clients of every lane, of which only the scores on a part
     of the data are of interest.
     """
-    lanes, clients = Lanes([p.setting for p in prepared]), [p.clients for p in prepared]
-    engine, count = Vectorised(chunk=MOST), sum(map(len, clients))
-    _, ends = within_memory(
-        lambda engine: lanes.run_round(states, clients, engine, part), engine, count, []
-    )
+    lanes = Lanes([p.setting for p in prepared])
+    clients = [p.clients for p in prepared]
+    count = sum(map(len, clients))
+    play = lambda engine: lanes.run_round(states, clients, engine, part)
+    _, ends = within_memory(play, Vectorised(chunk=MOST), count, [])
     return [report for _, report in ends]

@@ -45,7 +45,8 @@ def grid_of(
     """The grid, checked as far as the configurations show."""
     if not isinstance(seeds, int) or seeds < 1:
         raise UserError(f"{seeds} seeds: nothing to run", "use at least 1, and 6 for a verdict")
-    named, first = names_of(methods), int(settings.get("seed", 0))
+    named = names_of(methods)
+    first = int(settings.get("seed", 0))
     configs: dict[tuple[str, int], Config] = {}
     for seed in range(first, first + seeds):
         some = Ingredients.of(next(iter(named.values())), data_of(data, seed))
@@ -54,9 +55,8 @@ def grid_of(
             configs[name, seed] = config_of_objects(own, rounds, {}, {**settings, "seed": seed})
         _check_parts(configs[next(iter(named)), seed])
     base = configs[next(iter(named)), first]
-    return MethodGrid(
-        base, {name: method_table(method) for name, method in named.items()}, seeds, configs
-    )
+    tables = {name: method_table(method) for name, method in named.items()}
+    return MethodGrid(base, tables, seeds, configs)
 
 
 def names_of(methods: Listed) -> dict[str, Method]:

@@ -98,20 +98,16 @@ def warnings(folder: Path, code: Code) -> list[str]:
 
 def what_to_add(entries: list[Entry], what: str) -> str:
     """What makes something known that a run needs."""
-    entry = next((one for one in entries if one["defines"] == what), None) or next(
-        iter(entries), None
-    )
+    first = next(iter(entries), None)
+    entry = next((one for one in entries if one["defines"] == what), first)
     if entry is None:
         return f"add --code FILE (the Python file that defines {what}; the run does not say which)"
     if "package" in entry:
         return f"install {entry['package']} (the package that defines {what})"
     if "file" not in entry:
         return "it was started in a notebook or a session without a file: go on there"
-    role = (
-        entry["defines"]
-        if entry["defines"] == PROGRAM
-        else f"the file that defines {entry['defines']}"
-    )
+    defined = entry["defines"]
+    role = defined if defined == PROGRAM else f"the file that defines {defined}"
     return f"add --code {entry['file']} ({role}, recorded with SHA-256 {entry['sha256'][:12]}...)"
 
 
