@@ -100,8 +100,8 @@ class PeerProcess:
         line = self.process.stdout.readline()
         if not line:
             last = [text for text in self.errors.read_text().splitlines() if text.strip()][-1:]
-            message = f"it ended early: {' '.join(last) or 'without a word'}"
-            raise UserError(message, "run its script by hand")
+            reason = " ".join(last) or "without a word"
+            raise UserError(f"it ended early: {reason}", "run its script by hand")
         message: dict[str, Any] = json.loads(line)
         return message
 

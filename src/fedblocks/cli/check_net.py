@@ -40,13 +40,15 @@ def check_net(
         report = check(candidate, examples_for(candidate, sizes))
         if as_json:
             findings = [{"says": one.says, "wrong": dict(one.wrong)} for one in report.findings]
-            whole = {
+            table = {
+                "name": net,
                 "findings": findings,
                 "engines": report.engines,
                 "refusal": report.refusal,
                 "fix": report.fix,
+                "unclear": report.unclear,
             }
-            show_json({"name": net, **whole, "unclear": report.unclear})
+            show_json(table)
         else:
             say(str(report))
         if "sequential" not in report.engines:

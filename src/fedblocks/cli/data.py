@@ -18,8 +18,6 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 Config = Annotated[
     str, typer.Argument(metavar="CONFIG", help="TOML file, or preset such as digits-pfedmb.")
 ]
-
-
 Most = Annotated[int, typer.Option("--most", min=1, help="Clients to show at most.")]
 
 
@@ -39,9 +37,8 @@ def show_all(code: CodeFiles = None, as_json: AsJson = False) -> None:
             show_json(entries)
         else:
             rows = [{**entry, "files": files_of(entry)} for entry in entries]
-            show_table(
-                {"what": "what", "name": "name", "about": "what it is", "files": "files"}, rows
-            )
+            headings = {"what": "what", "name": "name", "about": "what it is", "files": "files"}
+            show_table(headings, rows)
 
     stoppable(action)
 
@@ -50,11 +47,9 @@ def files_of(entry: dict[str, Any]) -> str:
     """Where the files of a data set are, or would go; empty for what needs none."""
     if "where" not in entry:
         return ""
-    return (
-        f"{entry['form']} in {entry['where']}"
-        if entry["found"]
-        else f"missing: would go to {entry['where']}"
-    )
+    if not entry["found"]:
+        return f"missing: would go to {entry['where']}"
+    return f"{entry['form']} in {entry['where']}"
 
 
 @app.command("preview", cls=Command)
@@ -112,16 +107,11 @@ def save(
         read_code(code)
         federation = federation_of(read_config(config, changes or []))
         federation.save(out)
+        data_hash = federation.hash()
         if as_json:
-            show_json(
-                {
-                    "name": out.name,
-                    "file": str(out),
-                    "hash": federation.hash(),
-                    "clients": federation.clients,
-                }
-            )
+            about = {"name": out.name, "file": str(out)}
+            show_json({**about, "hash": data_hash, "clients": federation.clients})
         else:
-            say(f"{out}: {federation.clients} clients, SHA-256 {federation.hash()}")
+            say(f"{out}: {federation.clients} clients, SHA-256 {data_hash}")
 
     stoppable(action)

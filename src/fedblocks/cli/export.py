@@ -45,25 +45,14 @@ def export(
         card = read_card(path) or read(path).card
         size = path.stat().st_size
         if as_json:
-            show_json(
-                {
-                    "name": path.name,
-                    "file": str(path),
-                    "bytes": size,
-                    **card.model_dump(mode="json"),
-                }
-            )
-        else:
-            before = (
-                f" (folded from {card.numbers_before:,})"
-                if card.numbers < card.numbers_before
-                else ""
-            )
-            say(
-                f"{path}: {card.method}, client {client}, {card.numbers:,} numbers{before}, "
-                f"{size:,} bytes"
-            )
-            say(f"{path}.md: the card")
+            about = {"name": path.name, "file": str(path), "bytes": size}
+            show_json({**about, **card.model_dump(mode="json")})
+            return
+        numbers = f"{card.numbers:,} numbers"
+        if card.numbers < card.numbers_before:
+            numbers += f" (folded from {card.numbers_before:,})"
+        say(f"{path}: {card.method}, client {client}, {numbers}, {size:,} bytes")
+        say(f"{path}.md: the card")
 
     stoppable(action)
 
@@ -94,14 +83,8 @@ def predict(
         labels = predictions.class_labels()
         highest = predictions.probabilities.max(-1).tolist()
         if as_json:
-            show_json(
-                {
-                    "model": str(model),
-                    "inputs": len(labels),
-                    "labels": labels,
-                    "probabilities": highest,
-                }
-            )
+            about = {"model": str(model), "inputs": len(labels)}
+            show_json({**about, "labels": labels, "probabilities": highest})
             return
         rows: list[dict[str, Any]] = [
             {
@@ -113,9 +96,7 @@ def predict(
         ]
         show_table({"input": "input", "label": "label", "probability": "probability"}, rows)
         if len(labels) > SHOWN:
-            say(
-                f"and {len(labels) - SHOWN} more"
-                + ("" if output is not None else "; --output FILE writes all")
-            )
+            how = "" if output is not None else "; --output FILE writes all"
+            say(f"and {len(labels) - SHOWN} more{how}")
 
     stoppable(action)

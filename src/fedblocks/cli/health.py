@@ -124,11 +124,8 @@ def _extras() -> Iterator[HealthFinding]:
 
 
 def _data() -> Iterator[HealthFinding]:
-    named = [
-        Path(part).expanduser()
-        for part in os.environ.get("FEDBLOCKS_DATA", "").split(os.pathsep)
-        if part
-    ]
+    parts = os.environ.get("FEDBLOCKS_DATA", "").split(os.pathsep)
+    named = [Path(part).expanduser() for part in parts if part]
     for root in named or [Path.home() / "fedblocks-data"]:
         if root.is_dir():
             folders = [entry.name for entry in root.iterdir() if entry.is_dir()]

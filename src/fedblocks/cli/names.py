@@ -31,11 +31,7 @@ def _keys(file: str, variable: str) -> Iterator[str]:
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
-        if isinstance(value, ast.Dict) and any(
-            isinstance(t, ast.Name) and t.id == variable for t in targets
-        ):
-            yield from (
-                key.value
-                for key in value.keys
-                if isinstance(key, ast.Constant) and isinstance(key.value, str)
-            )
+        is_ours = any(isinstance(t, ast.Name) and t.id == variable for t in targets)
+        for key in value.keys if is_ours and isinstance(value, ast.Dict) else ():
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value

@@ -55,10 +55,8 @@ def method(name: Name, out: Out = None, as_json: AsJson = False) -> None:
     Install it to use the method by name.
     """
     if name in method_names():
-        raise UserError(
-            f'there is a method "{name}" already',
-            "choose another name; `fedblocks methods` lists those taken",
-        )
+        fix = "choose another name; `fedblocks methods` lists those taken"
+        raise UserError(f'there is a method "{name}" already', fix)
     folder = _make_package("method", name, out)
     _show_files(folder, name, as_json, f"fedblocks compare digits-fedavg --methods {name}")
 
@@ -87,30 +85,25 @@ def _make_package(what: str, name: str, out: Path | None) -> Path:
     """Write all files of a new package; nothing is ever overwritten."""
     from importlib.resources import files
 
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+    if not _is_module_name(name):
         plain = re.sub(r"\W+", "_", name).strip("_").lower()
-        hint = (
-            plain
-            if re.fullmatch(r"[a-z][a-z0-9_]*", plain) and not keyword.iskeyword(plain)
-            else "my_idea"
-        )
-        raise UserError(
-            f'"{name}" cannot be the name of a Python module',
-            f"use small letters, digits and _: {hint}",
-        )
+        fix = f"use small letters, digits and _: {plain if _is_module_name(plain) else 'my_idea'}"
+        raise UserError(f'"{name}" cannot be the name of a Python module', fix)
     folder = out if out is not None else Path(name)
     if folder.exists():
-        raise UserError(
-            f"{folder} exists already", "choose another name, or another folder with --out"
-        )
+        fix = "choose another name, or another folder with --out"
+        raise UserError(f"{folder} exists already", fix)
     class_name = "".join(part.capitalize() for part in name.split("_"))
     words = {"name": name, "package": f"fedblocks_{name}", "class_name": class_name}
+    templates = files("fedblocks") / "templates" / what
     for template, target in FILES[what].items():
-        text = (files("fedblocks") / "templates" / what / f"{template}.txt").read_text(
-            encoding="utf-8"
-        )
+        text = (templates / f"{template}.txt").read_text(encoding="utf-8")
         _write(folder / Template(target).substitute(words), Template(text).substitute(words))
     return folder
+
+
+def _is_module_name(name: str) -> bool:
+    return bool(re.fullmatch(r"[a-z][a-z0-9_]*", name)) and not keyword.iskeyword(name)
 
 
 def _write(path: Path, text: str) -> None:

@@ -68,6 +68,7 @@ def fits(version: str, wanted: str) -> bool:
 
 
 def _align(first: str, second: str) -> tuple[list[int], list[int]]:
+    """The numbers of two versions, the shorter one filled up with zeros."""
     a, b = numbers(first), numbers(second)
     size = max(len(a), len(b))
     return a + [0] * (size - len(a)), b + [0] * (size - len(b))

@@ -82,14 +82,8 @@ def quickstart(
         rows = _leaderboard(folder)
         page, why_not = _report(folder)
         if as_json:
-            show_json(
-                {
-                    "name": folder.name,
-                    "folder": str(folder),
-                    "report": page and str(page),
-                    "methods": rows,
-                }
-            )
+            about = {"name": folder.name, "folder": str(folder), "report": page and str(page)}
+            show_json({**about, "methods": rows})
             return
         show_table(HEADINGS, rows)
         say(REMARKS)
@@ -197,11 +191,8 @@ def _report(folder: Path) -> tuple[Path | None, str]:
     from fedblocks.reports.html import write_report
 
     if find_spec("plotly") is None:
-        return (
-            None,
-            f'For a report with charts: pip install "fedblocks[report]", then fedblocks report '
-            f"{folder}",
-        )
+        install = 'pip install "fedblocks[report]"'
+        return None, f"For a report with charts: {install}, then fedblocks report {folder}"
     return write_report(folder), ""
 
 
@@ -211,9 +202,8 @@ class Bars:
     def __init__(self, rounds: int, file: Any) -> None:
         self._rounds = rounds
         self._console = console(file)
-        self._bars = (
-            self._all() if self._console.is_terminal and os.environ.get("TERM") != "dumb" else None
-        )
+        live = self._console.is_terminal and os.environ.get("TERM") != "dumb"
+        self._bars = self._all() if live else None
         self._started = False
 
     def __enter__(self) -> Bars:
@@ -228,11 +218,9 @@ class Bars:
     def tell(self, progress: RoundNews) -> None:
         """One round more of one method."""
         if self._bars is not None:
-            more = (
-                {}
-                if progress.validation is None
-                else {"details": f"validation {progress.validation:.1%}"}
-            )
+            more = {}
+            if progress.validation is not None:
+                more["details"] = f"validation {progress.validation:.1%}"
             self._bars.update(METHODS.index(progress.name), completed=progress.round, **more)
         elif not self._started or progress.round % 10 == 0 or progress.round == self._rounds:
             self._console.print(clean(f"{progress.name}  {progress.line}"), soft_wrap=True)

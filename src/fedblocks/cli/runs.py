@@ -111,9 +111,8 @@ def resume(
         against = load_run(reference) if reference is not None else None
         shown = Watch(before.config.method.name, quiet, sys.stderr if as_json else None)
         with shown as watch, Mirrors(track or [], folder, before.config, watch.on_note) as mirrors:
-            result = go_on(
-                folder, _both(watch.on_round, mirrors.on_round), watch.on_note, ingredients
-            )
+            on_round = _both(watch.on_round, mirrors.on_round)
+            result = go_on(folder, on_round, watch.on_note, ingredients)
         if before.status == "finished" and not as_json:
             say(f"{folder} was finished already, after {result.rounds} rounds")
         show_run(result, against, as_json)
@@ -136,9 +135,8 @@ def show_run(result: RunResult, reference: RunResult | None, as_json: bool) -> N
     _show_numbers(result, reference, as_json)
     refused = result.refused()
     if refused.updates:
-        console(sys.stderr).print(
-            f"warning: {clean(_refusal_text(result, refused))}", soft_wrap=True
-        )
+        text = clean(_refusal_text(result, refused))
+        console(sys.stderr).print(f"warning: {text}", soft_wrap=True)
 
 
 def _refusal_text(result: RunResult, refused: Refused) -> str:
@@ -156,18 +154,20 @@ def _refusal_text(result: RunResult, refused: Refused) -> str:
 
 
 def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool) -> None:
-    below = (
-        result.summary(reference=reference)["share_below_reference"]
-        if reference is not None
-        else None
-    )
+    below = None
+    if reference is not None:
+        below = result.summary(reference=reference)["share_below_reference"]
     if as_json:
         more = {} if reference is None else {"share_below_reference": below}
         show_json({**result.as_json(), **more})
         return
     rows = _rows("last", result.last) + _rows("best by validation", result.best)
-    headings = {"name": "", "round": "round", "part": "part", "view": "model", "mean": "mean"}
-    headings |= {
+    headings = {
+        "name": "",
+        "round": "round",
+        "part": "part",
+        "view": "model",
+        "mean": "mean",
         "weighted": "by examples",
         "bottom_decile": "bottom decile",
         "worst": "worst",

@@ -38,8 +38,10 @@ def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
             "name": "method",
             "personal_by": "personal by",
             "stateful": "clients keep state",
+            "year": "year",
+            "about": "what it is",
         }
-        show_table({**headings, "year": "year", "about": "what it is"}, rows)
+        show_table(headings, rows)
 
     stoppable(action)
 
@@ -68,8 +70,9 @@ def plan(
             "home": "home",
             "sees": "client sees",
             "writes": "client writes",
+            "phases": "phases",
         }
-        show_table({**headings, "phases": "phases"}, table.rows)
+        show_table(headings, table.rows)
         for title, lines in steps.items():
             for number, line in enumerate(lines or ["nothing"], 1):
                 say(f"{title} {number}: {line}" if lines else f"{title}: {line}")
@@ -93,10 +96,8 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
         for verdict in check_method(example):
             verdicts.append(verdict)
             if not as_json:
-                say(
-                    f"{verdict.number:2}  {'ok    ' if verdict.passed else 'FAILED'}  "
-                    f"{verdict.says}"
-                )
+                state = "ok    " if verdict.passed else "FAILED"
+                say(f"{verdict.number:2}  {state}  {verdict.says}")
                 if verdict.detail:
                     say("      " + verdict.detail.replace("\n", "\n      "))
         failed = sum(not verdict.passed for verdict in verdicts)

@@ -54,9 +54,8 @@ def tune(
         try:
             tuned = search(config, changes or [], trials, out, tell)
         except (KeyboardInterrupt, Interrupted) as error:
-            raise Interrupted(
-                "stopped; every trial that ended counts", "the same command goes on from there"
-            ) from error
+            fix = "the same command goes on from there"
+            raise Interrupted("stopped; every trial that ended counts", fix) from error
         if as_json:
             show_json(_as_json(tuned))
             return
@@ -71,19 +70,22 @@ def tune(
 
 
 def _as_json(tuned: Tuned) -> dict[str, Any]:
-    best = {
-        "trial": tuned.best.number,
-        "accuracy": tuned.best.accuracy,
-        "options": dict(tuned.best.options),
+    best = tuned.best
+    return {
+        "name": tuned.folder.name,
+        "folder": str(tuned.folder),
+        "best": {
+            "trial": best.number,
+            "accuracy": best.accuracy,
+            "options": dict(best.options),
+        },
+        "trials": [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in tuned.trials],
+        "command": tuned.command,
     }
-    rows = [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in tuned.trials]
-    summary = {"name": tuned.folder.name, "folder": str(tuned.folder), "best": best}
-    return {**summary, "trials": rows, "command": tuned.command}
 
 
 def _line(trial: Trial) -> str:
     options = "  ".join(f"{name}={value}" for name, value in trial.options.items())
     accuracy = "-" if trial.accuracy is None else f"{trial.accuracy:.1%}"
-    return f"trial {trial.number}  validation {accuracy}  {options}" + (
-        "  left early" if trial.state == "pruned" else ""
-    )
+    early = "  left early" if trial.state == "pruned" else ""
+    return f"trial {trial.number}  validation {accuracy}  {options}{early}"
