@@ -37,7 +37,7 @@ def sequential_is_fastest(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """What "auto" finds depends on the machine; not so here."""
     monkeypatch.setenv(planner.CACHE, str(tmp_path / "engines"))
     monkeypatch.setattr(
-        planner, "timed", lambda engine, job: 1.0 if engine.name == "sequential" else 2.0
+        planner, "measure_seconds", lambda engine, job: 1.0 if engine.name == "sequential" else 2.0
     )
 
 

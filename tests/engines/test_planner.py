@@ -39,7 +39,9 @@ def plan(**changes) -> TrialPlan:
 def rigged(monkeypatch, seconds: dict[str, float]) -> list[str]:
     asked: list[str] = []
     monkeypatch.setattr(
-        planner, "timed", lambda engine, job: (asked.append(engine.name), seconds[engine.name])[1]
+        planner,
+        "measure_seconds",
+        lambda engine, job: (asked.append(engine.name), seconds[engine.name])[1],
     )
     return asked
 
@@ -105,7 +107,7 @@ def test_engines_that_cannot_be_used_are_not_tried() -> None:
 
 def test_real_trials_end_with_the_number_of_threads_they_found() -> None:
     before = torch.get_num_threads()
-    actual = planner.tried(plan(threads=1, processes=1))
+    actual = planner.try_out(plan(threads=1, processes=1))
     assert actual.keys() == {"sequential", "vectorised"} and min(actual.values()) > 0
     assert torch.get_num_threads() == before
 

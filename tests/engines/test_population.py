@@ -27,7 +27,7 @@ def values(found) -> dict[int, float]:
 
 
 def test_a_population_is_a_mapping_in_the_order_of_clients() -> None:
-    built = ShardedState().updated({client: own(float(client)) for client in (700, 3, 64, 63)})
+    built = ShardedState().merge({client: own(float(client)) for client in (700, 3, 64, 63)})
     assert list(built) == [3, 63, 64, 700] and len(built) == 4
     assert values(built) == {3: 3, 63: 63, 64: 64, 700: 700}
     assert 65 not in built and built.get(65, {}) == {} and built.get(10**6) is None
@@ -46,16 +46,16 @@ def test_a_round_never_counts_a_whole_population(monkeypatch, packed_at_once) ->
 
 
 def test_a_change_leaves_the_old_population_as_it_was_and_shares_its_other_shards() -> None:
-    before = ShardedState().updated({client: own(0.0) for client in range(200)})
-    after = before.updated({5: own(1.0), 500: own(2.0)})
+    before = ShardedState().merge({client: own(0.0) for client in range(200)})
+    after = before.merge({5: own(1.0), 500: own(2.0)})
     assert values(before)[5] == 0 and 500 not in before
     assert values(after) == {**values(before), 5: 1, 500: 2}
     assert after.shards[1] is before.shards[1] and after.shards[0] is not before.shards[0]
 
 
 def test_clients_with_other_blocks_live_in_the_same_shard() -> None:
-    built = ShardedState().updated({0: own(0.0), 1: own(1.0, size=9), 2: own(2.0)})
-    built = built.updated({1: own(5.0), 2: own(6.0, size=9)})  # they have changed places
+    built = ShardedState().merge({0: own(0.0), 1: own(1.0, size=9), 2: own(2.0)})
+    built = built.merge({1: own(5.0), 2: own(6.0, size=9)})  # they have changed places
     assert values(built) == {0: 0, 1: 5, 2: 6}
     assert [built[c]["head"]["weight"].shape[1] for c in built] == [3, 3, 9]
 
@@ -111,7 +111,7 @@ def test_rounds_of_packed_clients_end_where_those_of_others_end(name, monkeypatc
 
 @pytest.mark.usefixtures("packed_at_once")
 def test_a_packed_state_comes_back_from_its_checkpoint(tmp_path) -> None:
-    private = ShardedState().updated({client: own(float(client)) for client in (*range(100), 1000)})
+    private = ShardedState().merge({client: own(float(client)) for client in (*range(100), 1000)})
     state = State(1, {"model": {"w": torch.ones(1, 2)}}, {"model": {}}, private)
     checkpoint.save(tmp_path, 1, shared_tree(state), client_trees(state), None)
     again = state_of(checkpoint.load(tmp_path), "cpu")
@@ -122,7 +122,7 @@ def test_a_packed_checkpoint_of_few_clients_and_an_unpacked_one_of_many_are_read
     tmp_path, monkeypatch
 ) -> None:
     few = {client: own(float(client)) for client in (0, 1, 70)}
-    packed = State(1, {}, {}, ShardedState().updated(few))
+    packed = State(1, {}, {}, ShardedState().merge(few))
     checkpoint.save(tmp_path / "packed", 1, shared_tree(packed), client_trees(packed), None)
     assert values(checkpoint.load(tmp_path / "packed").clients) == values(few)
     checkpoint.save(tmp_path / "plain", 1, {}, few, None)
@@ -132,7 +132,7 @@ def test_a_packed_checkpoint_of_few_clients_and_an_unpacked_one_of_many_are_read
 
 @pytest.mark.usefixtures("packed_at_once")
 def test_a_checkpoint_writes_the_shards_that_changed_and_links_the_others(tmp_path) -> None:
-    state = State(0, {}, {}, ShardedState().updated({client: own(0.0) for client in range(640)}))
+    state = State(0, {}, {}, ShardedState().merge({client: own(0.0) for client in range(640)}))
     for round in range(1, 5):
         changed = {round: own(float(round))}
         state = replace(state, round=round, private=merge_private(state.private, changed))

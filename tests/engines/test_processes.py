@@ -18,7 +18,14 @@ import torch
 from fedblocks.core.errors import UserError
 from fedblocks.engines.processes import engine as module
 from fedblocks.engines.processes.engine import Processes
-from fedblocks.engines.processes.shared_memory import Room, opened, put, room_for, shapes_of, share
+from fedblocks.engines.processes.shared_memory import (
+    Room,
+    open_tree,
+    put,
+    room_for,
+    shapes_of,
+    share,
+)
 from fedblocks.engines.processes.workers import Channel, WorkerError, Workers
 from fedblocks.engines.round import evaluate, run_round
 from fedblocks.engines.sequential import Sequential
@@ -187,7 +194,7 @@ def test_a_shared_tree_comes_back_as_it_was_and_repeated_rows_take_the_room_of_o
         "c": torch.tensor(True),
     }
     built = share(tree)
-    actual, size = opened(built.descriptor, built.places), os.fstat(built.descriptor).st_size
+    actual, size = open_tree(built.descriptor, built.places), os.fstat(built.descriptor).st_size
     built.close()
     assert (
         actual.tree["a"]["empty"] == {}

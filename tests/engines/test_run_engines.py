@@ -52,7 +52,7 @@ def test_a_resumed_run_keeps_the_engine_that_was_found_for_it(tmp_path, monkeypa
     monkeypatch.setenv(planner.CACHE, str(tmp_path / "engines"))
     monkeypatch.setattr(engine_choice, "WORTH_A_TRIAL", 0)
     monkeypatch.setattr(
-        planner, "timed", lambda engine, job: 0.1 if engine.name == "vectorised" else 0.4
+        planner, "measure_seconds", lambda engine, job: 0.1 if engine.name == "vectorised" else 0.4
     )
 
     def stop(done) -> None:

@@ -19,8 +19,8 @@ from fedblocks.config.presets import PRESETS
 from fedblocks.config.problems import ConfigError
 from fedblocks.config.registry import TABLES, kinds
 from fedblocks.config.schema import config_schema
-from fedblocks.core.annotations import REQUIRED, Option
 from fedblocks.core.errors import UserError
+from fedblocks.core.introspection import REQUIRED, Option
 from fedblocks.core.net import Net
 from fedblocks.core.options import AnyNumber
 from fedblocks.methods import METHODS

@@ -10,8 +10,8 @@ from typing import Any
 from fedblocks.config.choices import any_net, options
 from fedblocks.config.options import plain
 from fedblocks.config.registry import Methods, kinds
-from fedblocks.core.annotations import REQUIRED, Option
 from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.introspection import REQUIRED, Option
 from fedblocks.core.method import Method
 from fedblocks.data import DATASETS, DataSet
 from fedblocks.data.sets import describe_sets

@@ -13,9 +13,9 @@ from torch import nn
 from fedblocks.config.options import Table, complete, construct, options_of
 from fedblocks.config.problems import Path, Problem
 from fedblocks.config.registry import FILLED_IN, kinds
-from fedblocks.core.annotations import Option
 from fedblocks.core.checks import OptionError
 from fedblocks.core.errors import NetError, UserError, nearest
+from fedblocks.core.introspection import Option
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.option_types import show

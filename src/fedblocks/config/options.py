@@ -10,10 +10,10 @@ from typing import Any
 
 from fedblocks.config.problems import Path, Problem
 from fedblocks.config.registry import TABLES
-from fedblocks.core import annotations
-from fedblocks.core.annotations import REQUIRED, Option
+from fedblocks.core import introspection
 from fedblocks.core.checks import OptionError
 from fedblocks.core.errors import nearest
+from fedblocks.core.introspection import REQUIRED, Option
 from fedblocks.core.option_types import members, show
 
 Table = dict[str, Any]  # plain values, as TOML has them
@@ -35,7 +35,7 @@ def options_of(target: Callable[..., Any], filled_in: Collection[str] = ()) -> d
     """The options of something that can be named, but for those that a run fills in itself."""
     return {
         name: option
-        for name, option in annotations.options_of(target).items()
+        for name, option in introspection.options_of(target).items()
         if name not in filled_in
     }
 

@@ -14,8 +14,8 @@ from fedblocks.config.model import Config
 from fedblocks.config.options import options_of, plain
 from fedblocks.config.registry import TABLES, kinds
 from fedblocks.config.tracking import TRACKERS
-from fedblocks.core.annotations import REQUIRED, Option
 from fedblocks.core.errors import UserError
+from fedblocks.core.introspection import REQUIRED, Option
 from fedblocks.core.options import Length, Limit
 
 Schema = dict[str, Any]

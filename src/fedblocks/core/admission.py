@@ -49,10 +49,10 @@ class Examination:
 
     @staticmethod
     def of(checks: list[UploadCheck], ids: Tensor) -> Examination:
-        everybody = torch.ones(1, len(ids), dtype=torch.bool, device=ids.device)
-        return Examination(
-            checks, ids, torch.stack([c.passed for c in checks]) if checks else everybody
-        )
+        if not checks:
+            everybody = torch.ones(1, len(ids), dtype=torch.bool, device=ids.device)
+            return Examination(checks, ids, everybody)
+        return Examination(checks, ids, torch.stack([check.passed for check in checks]))
 
     def is_clean(self) -> bool:
         """Whether everybody passed everything; waits for the device."""
@@ -105,15 +105,8 @@ def examine(
             continue
         checks += weight_checks(name, upload.weights, limits)
         if upload.copies:
-            checks.append(
-                UploadCheck(
-                    "not-finite", f'block "{name}" {_NOT_FINITE}', _are_finite(upload.copies)
-                )
-            )
-    for name, block in ((name, block) for name, block in private.items() if block):
-        checks.append(
-            UploadCheck("not-finite", f'private block "{name}" {_NOT_FINITE}', _are_finite(block))
-        )
+            checks.append(finite_check(f'block "{name}"', upload.copies))
+    checks += [finite_check(f'private block "{name}"', own) for name, own in private.items() if own]
     return Examination.of(checks, ids)
 
 
@@ -129,21 +122,21 @@ def misfit(name: str, upload: Upload, slots: Params) -> tuple[str, str] | None:
     inner = 2 if upload.per_slot else 1  # dimensions before those of one slot
     if unknown := sorted(upload.copies.keys() - slots.keys()):
         return "names", f'block "{name}" has no tensor "{unknown[0][:80]}"'
-    if not upload.own and upload.weights.shape[1:] != (len(next(iter(slots.values()))),):
-        return (
-            "shape",
-            f'block "{name}" has other slots than {list(upload.weights.shape[1:])} weights',
-        )
+    weights = upload.weights.shape[1:]
+    if not upload.own and weights != (len(next(iter(slots.values()))),):
+        return "shape", f'block "{name}" has other slots than {list(weights)} weights'
     for key, copy in upload.copies.items():
         if copy.dtype != slots[key].dtype:
             return "dtype", f'"{key}" of block "{name}" is {copy.dtype}, not {slots[key].dtype}'
         if copy.shape[inner:] != slots[key].shape[1:] or len(copy) != len(upload.ids):
-            wanted = list(slots[key].shape[1:])
-            return (
-                "shape",
-                f'"{key}" of block "{name}" has shape {list(copy.shape[inner:])}, not {wanted}',
-            )
+            actual, wanted = list(copy.shape[inner:]), list(slots[key].shape[1:])
+            return "shape", f'"{key}" of block "{name}" has shape {actual}, not {wanted}'
     return None
+
+
+def finite_check(what: str, copies: Params) -> UploadCheck:
+    """Every number of these copies, [clients, ...], is finite."""
+    return UploadCheck("not-finite", f"{what} {_NOT_FINITE}", _are_finite(copies))
 
 
 def weight_checks(name: str, weights: Tensor, limits: Tensor | None) -> list[UploadCheck]:
@@ -210,11 +203,9 @@ def _are_finite(copies: Params) -> Tensor:
     A NaN or an infinity makes the norm one, too, and so do numbers whose squares overflow (in
     float32 from 2e19 on).
     """
-    # one launch for all of them
     if all(value.is_cuda and value.dtype == torch.float32 for value in copies.values()):
-        return torch.isfinite(
-            _norms(torch.cat([value.reshape(len(value), -1) for value in copies.values()], 1))
-        )
+        flat = [value.reshape(len(value), -1) for value in copies.values()]
+        return torch.isfinite(_norms(torch.cat(flat, 1)))  # one launch for all of them
     by_tensor = torch.stack([_norms(value) for value in copies.values()], 1)  # [clients, tensors]
     return torch.isfinite(_norms(by_tensor))
 

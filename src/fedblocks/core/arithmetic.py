@@ -24,8 +24,9 @@ def each(part: Callable[[Params, Tensor], Tensor], stack: Params, x: Tensor) -> 
     if current().mapped:
         result: Tensor = vmap(part, in_dims=(0, None))(stack, x)
         return result
-    now, results = current(), []
+    now = current()
     draws = now.draws
+    results = []
     for slot in range(len(next(iter(stack.values())))):
         now.draws = draws  # every copy sees the same noise, as it does inside `vmap`
         results.append(part({name: value[slot] for name, value in stack.items()}, x))

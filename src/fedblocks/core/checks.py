@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fedblocks.core.annotations import Option, options_of
 from fedblocks.core.errors import NetError, UserError
+from fedblocks.core.introspection import Option, options_of
 from fedblocks.core.option_types import show
 from fedblocks.core.options import Conflict
 

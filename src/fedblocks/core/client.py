@@ -66,9 +66,8 @@ class Client:
     @property
     def mask(self) -> Tensor:
         """[examples], 1 = real."""
-        return (torch.arange(self.rows.shape[-1], device=self.rows.device) < self.size).to(
-            self.size.dtype
-        )
+        places = torch.arange(self.rows.shape[-1], device=self.rows.device)
+        return (places < self.size).to(self.size.dtype)
 
     def total_loss(self, logits: Tensor) -> Tensor:
         """The sum of the losses of a model's answers on all of the client's training data: []."""

@@ -14,7 +14,7 @@ _SEQUENCES = (nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)
 
 def last_layer(module: nn.Module) -> str:
     """The path of the last layer with parameters: the head, where none is named."""
-    paths = [path for path, part in module.named_modules() if _has_own_parameters(part)]
+    paths: list[str] = [path for path, part in module.named_modules() if _has_own_parameters(part)]
     if not paths:
         raise UserError("the net has no layer with parameters", "give a module that can be trained")
     return paths[-1]
@@ -46,8 +46,7 @@ def check_cut(module: nn.Module, what: str, paths: Iterable[str]) -> None:
         if inside and outside:
             raise NetError(
                 f'"{inside[0]}" in the {what} of the net and "{outside[0]}" outside it are one '
-                f"tensor, "
-                "which cannot be in two places",
+                "tensor, which cannot be in two places",
                 "give each its own tensor, or name a cut that has both on one side: Net.of(..., "
                 "head=...)",
             )

@@ -143,15 +143,9 @@ class Method(Described, Checked):
         optimizer: Optimizer | None = None,
     ) -> Update:
         """An update of some blocks with the method's own loss, learning rate and optimizer."""
-        return Update(
-            train,
-            loss or self.loss,
-            self.lr if lr is None else lr,
-            optimizer or self.optimizer,
-            pull,
-            repeat,
-            project,
-        )
+        rate = self.lr if lr is None else lr
+        how = optimizer or self.optimizer
+        return Update(train, loss or self.loss, rate, how, pull, repeat, project)
 
     def options(self) -> dict[str, Any]:
         """The hyper-parameters by name."""

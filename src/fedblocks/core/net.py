@@ -24,8 +24,8 @@ from fedblocks.core.errors import NetError
 from fedblocks.core.outside_modules import (
     Output,
     check_can_be_reset,
-    checked_module,
     in_precision,
+    make_module,
     reset,
     seeded,
     take_logits,
@@ -58,7 +58,7 @@ class Net:
         self.input_shape = None if input_shape is None else tuple(input_shape)
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
-            self.template = in_precision(mappable(checked_module(make)), dtype)
+            self.template = in_precision(mappable(make_module(make)), dtype)
         self.names = [*(n for n, _ in self.template.named_parameters()), *self._statistics()]
         self.head_module = last_layer(self.template) if head is None else head
         check_path(self.template, self.names, self.head_module)

@@ -46,12 +46,9 @@ class SGD(Checked):
     weight_decay: Annotated[float, AtLeast(0), Help("pull of the weights to 0", usual="1e-4")] = 0.0
 
     def conflicts(self) -> list[Conflict]:
-        idle = self.nesterov and not self.momentum
-        return (
-            [Conflict("nesterov", "has no effect without momentum", "set momentum, e.g. 0.9")]
-            if idle
-            else []
-        )
+        if self.momentum or not self.nesterov:
+            return []
+        return [Conflict("nesterov", "has no effect without momentum", "set momentum, e.g. 0.9")]
 
     def memory(self, params: list[Tensor]) -> Memory:
         return {"velocity": [torch.zeros_like(p) for p in params]} if self.momentum else {}
@@ -65,11 +62,10 @@ class SGD(Checked):
             velocity = memory["velocity"]
             torch._foreach_mul_(velocity, self.momentum)
             torch._foreach_add_(velocity, grads)
-            grads = (
-                list(torch._foreach_add(grads, velocity, alpha=self.momentum))
-                if self.nesterov
-                else velocity
-            )
+            if self.nesterov:
+                grads = list(torch._foreach_add(grads, velocity, alpha=self.momentum))
+            else:
+                grads = velocity
         _descend(params, grads, lr)
 
 
@@ -101,7 +97,8 @@ class Adam(Checked):
     def _move(
         self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count
     ) -> None:
-        (slow, slower), mean, square = self.betas, memory["mean"], memory["square"]
+        slow, slower = self.betas
+        mean, square = memory["mean"], memory["square"]
         torch._foreach_lerp_(mean, grads, 1 - slow)
         torch._foreach_mul_(square, slower)
         torch._foreach_addcmul_(square, grads, grads, 1 - slower)
@@ -142,8 +139,7 @@ def each_client(value: Rate, like: Tensor) -> Rate:
 
 def _descend(params: list[Tensor], direction: list[Tensor], lr: Rate) -> None:
     if isinstance(lr, Tensor):
-        torch._foreach_sub_(
-            params, torch._foreach_mul(direction, _broadcast(lr, params) if lr.dim() else lr)
-        )
+        rates = _broadcast(lr, params) if lr.dim() else lr
+        torch._foreach_sub_(params, torch._foreach_mul(direction, rates))
     else:
         torch._foreach_add_(params, direction, alpha=-lr)

@@ -2,7 +2,7 @@
 layer")] = 3`.
 
 A limit holds for a number, for each number of a list, and for every value of a schedule.
-`fedblocks.core.annotations` reads these marks for the checks of values, for configurations, the
+`fedblocks.core.introspection` reads these marks for the checks of values, for configurations, the
 JSON Schema and the documentation.
 """
 

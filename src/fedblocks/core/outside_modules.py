@@ -17,8 +17,8 @@ from fedblocks.core.errors import NetError
 Output = int | str | Callable[[Any], Tensor]
 
 
-def checked_module(make: Callable[[], nn.Module]) -> nn.Module:
-    """What a function makes, if it is a module whose tensors are there from the start."""
+def make_module(make: Callable[[], nn.Module]) -> nn.Module:
+    """Call a function; refuse what is no module, or one whose tensors are not there yet."""
     if not callable(make):
         raise NetError(
             f"a {type(make).__name__} is no module",
@@ -33,22 +33,18 @@ def checked_module(make: Callable[[], nn.Module]) -> nn.Module:
     tensors = [*module.named_parameters(), *module.named_buffers()]
     lazy = next((name for name, tensor in tensors if is_lazy(tensor)), None)
     if lazy is not None:
-        fix = (
+        layer = lazy.rpartition(".")[0]
+        raise NetError(
+            f'the layer "{layer}" is lazy: its size shows only when data come',
             "give its size, e.g. nn.Linear(64, 10) for nn.LazyLinear(10): all tensors are made "
-            "at the start"
+            "at the start",
         )
+    frozen = [name for name, tensor in module.named_parameters() if not tensor.requires_grad]
+    if frozen:
+        name = frozen[0]
         raise NetError(
-            f'the layer "{lazy.rpartition(".")[0]}" is lazy: its size shows only when data come',
-            fix,
-        )
-    frozen = next(
-        (name for name, tensor in module.named_parameters() if not tensor.requires_grad), None
-    )
-    if frozen is not None:
-        fix = "register it as a buffer, which stays as it is, or leave requires_grad on"
-        raise NetError(
-            f'the parameter "{frozen}" is frozen (requires_grad=False), but all parameters train',
-            fix,
+            f'the parameter "{name}" is frozen (requires_grad=False), but all parameters train',
+            "register it as a buffer, which stays as it is, or leave requires_grad on",
         )
     return module
 
@@ -122,19 +118,16 @@ def _take(result: Any, output: Output) -> Any:
 def _refuse(result: Any, output: Output | None) -> NoReturn:
     """Say what a module returned instead of logits, and how to say where they are."""
     if isinstance(result, Mapping):
-        what, place = (
-            f"a dictionary with the keys {', '.join(map(repr, result))}",
-            repr(next(iter(result), "logits")),
-        )
+        what = f"a dictionary with the keys {', '.join(map(repr, result))}"
+        place = repr(next(iter(result), "logits"))
     elif isinstance(result, tuple | list):
-        what, place = f"a {type(result).__name__} of {len(result)}", "0"
+        what = f"a {type(result).__name__} of {len(result)}"
+        place = "0"
     else:
-        tensors = [
-            name
-            for name, value in getattr(result, "__dict__", {}).items()
-            if isinstance(value, Tensor)
-        ]
-        what, place = f"a {type(result).__name__}", repr(next(iter(tensors), "logits"))
+        attributes = getattr(result, "__dict__", {}).items()
+        tensors = [name for name, value in attributes if isinstance(value, Tensor)]
+        what = f"a {type(result).__name__}"
+        place = repr(next(iter(tensors), "logits"))
     with_output = "" if output is None else f", in which output={output!r} is no tensor"
     fix = (
         f"say where the logits are: Net.of(..., output={place}), or output=a function of what "

@@ -43,35 +43,41 @@ class Plan:
 
     def text(self) -> str:
         """The plan as plain text."""
-        lines = _table(self.rows)
-        for title, items in (
-            ("train", self.phases),
-            ("adapt", self.adaptation),
-            ("join", self.joining),
-        ):
-            lines += [f"{title} {number}: {item}" for number, item in enumerate(items, 1)] or [
-                f"{title}: nothing"
-            ]
-        return "\n".join([*lines, f"views: {', '.join(self.views)}"]) + "\n"
+        lines = [
+            *_table(self.rows),
+            *_numbered("train", self.phases),
+            *_numbered("adapt", self.adaptation),
+            *_numbered("join", self.joining),
+            f"views: {', '.join(self.views)}",
+        ]
+        return "\n".join(lines) + "\n"
 
 
 def plan(method: Method) -> Plan:
     """The plan of a method, with the hyper-parameters it has."""
-    layout, reads = method.blocks(), _reads(method)
+    layout = method.blocks().items()
+    reads = _reads(method)
     phases = method.phases()
-    rows = [_row(method, name, block, reads.get(name), phases) for name, block in layout.items()]
-    described = [
-        [_phase(phase) for phase in stage]
-        for stage in (phases, method.adaptation(), method.joining())
-    ]
-    return Plan(rows, described[0], described[1], described[2], list(method.views()))
+    return Plan(
+        rows=[_row(method, name, block, reads.get(name), phases) for name, block in layout],
+        phases=[_phase(phase) for phase in phases],
+        adaptation=[_phase(phase) for phase in method.adaptation()],
+        joining=[_phase(phase) for phase in method.joining()],
+        views=list(method.views()),
+    )
+
+
+def _numbered(title: str, items: list[str]) -> list[str]:
+    if not items:
+        return [f"{title}: nothing"]
+    return [f"{title} {number}: {item}" for number, item in enumerate(items, 1)]
 
 
 def _reads(method: Method) -> dict[str, Read]:
     """What four clients would be sent at the start."""
-    layout, four = method.blocks(), torch.arange(4)
+    layout = method.blocks()
     tags = {name: torch.zeros(4, dtype=torch.long) for name in method.tags}
-    cohort = Cohort(four, torch.ones(4, dtype=torch.double), tags, 4, round=0, seed=0)
+    cohort = Cohort(torch.arange(4), torch.ones(4, dtype=torch.double), tags, 4, round=0, seed=0)
     server = own_server(layout, initial_state({"all": method}, 4, seed=0).server)
     federated = {
         name: default_read(b, cohort)
@@ -85,14 +91,13 @@ def _row(
     method: Method, name: str, block: Block, read: Read | None, phases: list[Phase]
 ) -> dict[str, str]:
     trained = [str(number) for number, phase in enumerate(phases, 1) if name in phase.train]
-    cells = (
-        name,
-        _home(block),
-        _sees(block, read),
-        _writes(method, name, block, read),
-        ", ".join(trained) or "-",
-    )
-    return dict(zip(COLUMNS, cells, strict=True))
+    return {
+        "block": name,
+        "home": _home(block),
+        "sees": _sees(block, read),
+        "writes": _writes(method, name, block, read),
+        "phases": ", ".join(trained) or "-",
+    }
 
 
 def _home(block: Block) -> str:
@@ -154,18 +159,16 @@ def _writes(method: Method, name: str, block: Block, read: Read | None) -> str:
 def _phase(phase: Phase) -> str:
     count, unit = (phase.epochs, "epoch") if phase.steps is None else (phase.steps, "step")
     length = f"{count} {unit}" if count == 1 else f"{count} {unit}s"
-    return f"on {phase.on} for {length}: " + "; then ".join(
-        _update(update) for update in phase.updates
-    )
+    updates = "; then ".join(_update(update) for update in phase.updates)
+    return f"on {phase.on} for {length}: {updates}"
 
 
 def _update(update: Update) -> str:
     words = [" + ".join(update.train), f"lr {_brief(update.lr)}", _brief(update.optimizer)]
     if update.pull is not None:
-        now = "as it is" if update.pull.live else "as it began"
-        words.append(
-            f"{update.pull.block} pulled to {update.pull.to} {now} by {update.pull.strength}"
-        )
+        pull = update.pull
+        now = "as it is" if pull.live else "as it began"
+        words.append(f"{pull.block} pulled to {pull.to} {now} by {pull.strength}")
     if update.repeat > 1:
         words.append(f"{update.repeat} times")
     if update.project is not None:
@@ -177,14 +180,9 @@ def _brief(chosen: object) -> str:
     """A record by its name and what differs from its defaults."""
     if not is_dataclass(chosen):
         return str(chosen)
-    changed = {
-        f.name: getattr(chosen, f.name)
-        for f in fields(chosen)
-        if getattr(chosen, f.name) != f.default
-    }
-    return type(chosen).__name__ + (
-        f"({', '.join(f'{k}={v}' for k, v in changed.items())})" if changed else ""
-    )
+    values = [(f.name, getattr(chosen, f.name), f.default) for f in fields(chosen)]
+    changed = [f"{name}={value}" for name, value, default in values if value != default]
+    return type(chosen).__name__ + (f"({', '.join(changed)})" if changed else "")
 
 
 def _table(rows: list[dict[str, str]]) -> list[str]:

@@ -95,39 +95,33 @@ class ShardedState(Mapping[int, Blocks]):
         """The clients of a shard, ascending."""
         return sorted(client for pack in self.shards[number] for client in pack.ids)
 
-    def updated(self, changes: Mapping[int, Blocks]) -> ShardedState:
+    def merge(self, changes: Mapping[int, Blocks]) -> ShardedState:
         """The same with other blocks for some clients."""
+        by_shard = groupby(sorted(changes), lambda client: client // CLIENTS_PER_SHARD)
         touched = {
             number: self._repack(number, {client: changes[client] for client in clients})
-            for number, clients in groupby(
-                sorted(changes), lambda client: client // CLIENTS_PER_SHARD
-            )
+            for number, clients in by_shard
         }
         shards = {**self.shards, **touched}
-        return ShardedState(
-            shards if touched.keys() <= self.shards.keys() else dict(sorted(shards.items()))
-        )
+        if touched.keys() <= self.shards.keys():
+            return ShardedState(shards)
+        return ShardedState(dict(sorted(shards.items())))
 
     def on(self, device: torch.device | str) -> ShardedState:
         """The same on a device."""
-        return ShardedState(
-            {
-                number: tuple(pack.on(device) for pack in shard)
-                for number, shard in self.shards.items()
-            }
-        )
+        shards = self.shards.items()
+        moved = {number: tuple(pack.on(device) for pack in shard) for number, shard in shards}
+        return ShardedState(moved)
 
     def _repack(self, number: int, changes: Mapping[int, Blocks]) -> Shard:
         packs = self.shards.get(number, ())
-        if len(packs) == 1 and all(
-            client in packs[0] and _fits(packs[0], new) for client, new in changes.items()
-        ):
+        if len(packs) == 1 and _fit_all(packs[0], changes):
             return (_replace_rows(packs[0], changes),)
         known = {client: pack.row(client) for pack in packs for client in pack.ids}
-        return packed({**known, **changes})
+        return pack_clients({**known, **changes})
 
 
-def packed(private: Mapping[int, Blocks]) -> Shard:
+def pack_clients(private: Mapping[int, Blocks]) -> Shard:
     """Clients as packs, one for each set of names and shapes."""
     alike: dict[Any, list[int]] = {}
     for client in sorted(private):
@@ -142,15 +136,12 @@ def merge_private(
 ) -> Mapping[int, Blocks]:
     """What clients keep after a round; packed once they are many."""
     if isinstance(private, ShardedState):
-        return private.updated(changes)
-    if (
-        isinstance(changes, StackedState)
-        and len(changes) < MANY
-        and all(client in changes for client in private)
-    ):
+        return private.merge(changes)
+    of_all = all(client in changes for client in private)
+    if of_all and isinstance(changes, StackedState) and len(changes) < MANY:
         return changes
     together = {**private, **changes}
-    return together if len(together) < MANY else ShardedState().updated(together)
+    return together if len(together) < MANY else ShardedState().merge(together)
 
 
 def _replace_rows(pack: Pack, changes: Mapping[int, Blocks]) -> Pack:
@@ -162,6 +153,10 @@ def _replace_rows(pack: Pack, changes: Mapping[int, Blocks]) -> Pack:
             for key, value in block.items():
                 blocks[name][key][place] = value
     return Pack(pack.ids, blocks)
+
+
+def _fit_all(pack: Pack, changes: Mapping[int, Blocks]) -> bool:
+    return all(client in pack and _fits(pack, new) for client, new in changes.items())
 
 
 def _fits(pack: Pack, blocks: Blocks) -> bool:

@@ -63,26 +63,19 @@ class Adaptive(Checked):
     ] = 1e-3
 
     def memory(self, old: Params) -> Blocks:
-        floats = {name: old[name] for name in _moved(old)}
-        second = {name: torch.full_like(value, self.tau**2) for name, value in floats.items()}
-        return {
-            "first": {name: torch.zeros_like(value) for name, value in floats.items()},
-            "second": second,
-        }
+        names = _moved(old)
+        first = {name: torch.zeros_like(old[name]) for name in names}
+        second = {name: torch.full_like(old[name], self.tau**2) for name in names}
+        return {"first": first, "second": second}
 
     def apply(self, memory: Blocks, old: Params, mean: Params) -> tuple[Blocks, Params]:
-        change = {name: mean[name] - old[name] for name in memory["first"]}
-        first = {
-            name: torch.lerp(d, memory["first"][name], self.beta1) for name, d in change.items()
-        }
-        second = {
-            name: self.second_moment(memory["second"][name], d.square())
-            for name, d in change.items()
-        }
-        moved = {
-            name: old[name] + self.lr * first[name] / (second[name].sqrt() + self.tau)
-            for name in change
-        }
+        first, second, moved = {}, {}, {}
+        for name in memory["first"]:
+            change = mean[name] - old[name]
+            m = torch.lerp(change, memory["first"][name], self.beta1)
+            v = self.second_moment(memory["second"][name], change.square())
+            moved[name] = old[name] + self.lr * m / (v.sqrt() + self.tau)
+            first[name], second[name] = m, v
         return {"first": first, "second": second}, {**mean, **moved}
 
     def second_moment(self, old: Tensor, square: Tensor) -> Tensor:

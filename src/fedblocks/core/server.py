@@ -62,10 +62,8 @@ class Cohort:
         """The rows of clients that can train, of [all clients, ...]."""
         if not len(self.unseen):
             return rows
-        keep = torch.ones(len(rows), dtype=torch.bool, device=rows.device).index_fill(
-            0, self.unseen, False
-        )
-        return rows[keep]
+        everybody = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        return rows[everybody.index_fill(0, self.unseen, False)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +76,8 @@ class Download:
     bytes_down: dict[str, Tensor]  # block -> [clients]
 
 
-def requested(slots: Params, wanted: Tensor) -> Params:
-    """The second download: the slots that a client asked for, and zero for the others;
+def request(slots: Params, wanted: Tensor) -> Params:
+    """Make the second download: the slots that a client asked for, and zero for the others;
     [slots] or [clients, slots].
     """
     mask = wanted != 0
@@ -97,10 +95,10 @@ class Beginnings:
 
     @staticmethod
     def of(method: Method, seed: int) -> Beginnings:
-        parts = {
-            name: block.part for name, block in method.blocks().items() if isinstance(block, Fresh)
-        }
-        fresh = {name: initial_copy(part, seed) for name, part in parts.items() if part is not None}
+        fresh: Blocks = {}
+        for name, block in method.blocks().items():
+            if isinstance(block, Fresh) and block.part is not None:
+                fresh[name] = initial_copy(block.part, seed)
         return Beginnings(initial_private(method, seed), fresh)
 
 
@@ -118,9 +116,8 @@ def gather(method: Method, state: State, cohort: Cohort, beginnings: Beginnings)
                 blocks[name] = kept.side_by_side(name, beginnings.private[name])
             case Fresh():
                 if block.part is not None:
-                    blocks[name] = _for_all(
-                        to_device(beginnings.fresh[name], cohort.ids.device), len(cohort)
-                    )
+                    one = to_device(beginnings.fresh[name], cohort.ids.device)
+                    blocks[name] = _for_all(one, len(cohort))
             case Pool(on_request=True):
                 on_request[name] = state.server[server_name(name, block)]
             case ServerOnly():
@@ -160,9 +157,8 @@ class Kept:
         """[clients, ...], with something for those who have kept nothing."""
         if not self.clients:
             return to_device(self.stack[name], self.device)
-        copies: Params = stack(
-            [to_device(own.get(name, otherwise), self.device) for own in self.clients]
-        )
+        own = [to_device(kept.get(name, otherwise), self.device) for kept in self.clients]
+        copies: Params = stack(own)
         return copies
 
 
@@ -214,11 +210,8 @@ def bytes_per_slot(method: Method, state: State) -> dict[str, int]:
     """The size of one slot of every block that travels."""
     skip = method.statistics == "local"
     layout = method.blocks()
-    own = {
-        name: state.server[server_name(name, b)]
-        for name, b in layout.items()
-        if isinstance(b, Federated)
-    }
+    federated = {name: block for name, block in layout.items() if isinstance(block, Federated)}
+    own = {name: state.server[server_name(name, block)] for name, block in federated.items()}
     return {name: count_bytes(slots, skip, _rows(slots)) for name, slots in own.items()}
 
 

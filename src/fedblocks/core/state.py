@@ -114,11 +114,8 @@ def statistics_name(block_name: str) -> str:
 def check_statistics(method: Method) -> None:
     """Refuse running statistics where the method was told to."""
     statistics = [name for name in method.net.names if is_statistic(name)]
-    copied = [
-        n
-        for n, b in method.blocks().items()
-        if isinstance(b, Pool) and (b.of is not None or b.on_request)
-    ]
+    pools = {name: block for name, block in method.blocks().items() if isinstance(block, Pool)}
+    copied = [name for name, pool in pools.items() if pool.of is not None or pool.on_request]
     if method.statistics == "local" and statistics and copied:
         raise UserError(
             f'statistics = "local" has no meaning for "{copied[0]}", of which a client sees '
@@ -148,8 +145,7 @@ def _check_same_shapes(key: str, group: str, known: Params | None, new: Params) 
         mine, theirs = (shapes.get(differ[0], "missing") for shapes in (have, want))
         raise UserError(
             f'group "{group}" shares "{key}" with another group, but its tensors have other '
-            f"names or shapes: "
-            f'"{differ[0]}" is {mine}, in the other group {theirs} (slots first)',
+            f'names or shapes: "{differ[0]}" is {mine}, in the other group {theirs} (slots first)',
             "give the block another server name, or make the modules fit together",
         )
 

@@ -16,6 +16,7 @@ from fedblocks.core.blocks import (
     Private,
     Read,
     Selection,
+    Shared,
     server_name,
 )
 from fedblocks.core.method import Method
@@ -52,9 +53,8 @@ class Upload:
         """[clients]: a copy for each slot that is written (one copy if they are the
         same), and the weights.
         """
-        one = count_bytes(
-            self.copies, rows=self.weights.numel() if self.per_slot else len(self.weights)
-        )
+        rows = self.weights.numel() if self.per_slot else len(self.weights)
+        one = count_bytes(self.copies, rows=rows)
         written = (self.weights != 0).sum(1)
         copies = written if self.per_slot else written.clamp(max=1)
         return copies * one + self.weights.shape[1] * WEIGHT_BYTES
@@ -83,10 +83,8 @@ def uploads_of(
         row = _weights(block, read, asked, wanted.get(name), cohort)
         if side_by_side and isinstance(read, Selection) and asked is None:
             copies = _scatter(copies, read.slots, block.size)
-        own = isinstance(block, PerClient)
-        uploads[name] = Upload(
-            server_name(name, block), cohort.ids, copies, row, side_by_side, block.rule, own
-        )
+        where, own = server_name(name, block), isinstance(block, PerClient)
+        uploads[name] = Upload(where, cohort.ids, copies, row, side_by_side, block.rule, own)
     return uploads
 
 
@@ -137,11 +135,7 @@ def private_of(method: Method, blocks: Blocks) -> Blocks:
     for name, block in method.blocks().items():
         if isinstance(block, Private):
             private[name] = blocks[name]
-        elif (
-            isinstance(block, Federated)
-            and method.statistics == "local"
-            and not isinstance(block, PerClient)
-        ):
+        elif method.statistics == "local" and isinstance(block, Shared | Pool):
             own = {k: v for k, v in blocks[name].items() if is_statistic(k)}
             if own:
                 private[statistics_name(name)] = own

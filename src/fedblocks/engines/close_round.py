@@ -50,9 +50,8 @@ class ClientResults:
             job.method, trained.blocks, trained.weights, job.sent.reads, trained.wanted, job.cohort
         )
         bytes_up = {name: upload.bytes_up() for name, upload in uploads.items()}
-        return ClientResults(
-            job, trained, uploads, bytes_up, private_of(job.method, trained.blocks)
-        )
+        private = private_of(job.method, trained.blocks)
+        return ClientResults(job, trained, uploads, bytes_up, private)
 
     @property
     def limits(self) -> Tensor:
@@ -75,10 +74,9 @@ def close_round(
     uploads = cap_groups({group: own.uploads for group, own in admitted.items()}, share)
     reduced = reduce_groups(state, uploads)
     after = conclude(methods, state, reduced, uploads, cohorts)
-    private = private_by_client(results, {refusal.client for refusal in refusals})
-    return replace(after, private=merge_private(state.private, private)), report_of(
-        results, refusals
-    )
+    kept = private_by_client(results, {refusal.client for refusal in refusals})
+    after = replace(after, private=merge_private(state.private, kept))
+    return after, report_of(results, refusals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +96,8 @@ def _admit_group(results: ClientResults, state: State) -> _Admitted:
     smaller = replace(
         cohort, ids=cohort.ids[good], sizes=cohort.sizes[good], tags=take(cohort.tags, good)
     )
-    return _Admitted(
-        {name: upload.keep(good) for name, upload in uploads.items()}, smaller, refusals
-    )
+    used = {name: upload.keep(good) for name, upload in uploads.items()}
+    return _Admitted(used, smaller, refusals)
 
 
 def private_by_client(results: Results, refused: set[int]) -> Mapping[int, Blocks]:
@@ -119,20 +116,22 @@ def private_by_client(results: Results, refused: set[int]) -> Mapping[int, Block
 
 def report_of(results: Results, refusals: list[Refusal]) -> Report:
     """Write down who took part, what travelled, and who was refused."""
-    report = Report(
-        sorted(i for own in results.values() for i in own.job.ids), {}, {}, refusals, {}
-    )
+    clients = sorted(i for own in results.values() for i in own.job.ids)
+    report = Report(clients, {}, {}, refusals, {})
     for own in results.values():
         ids = own.job.ids
-        for traffic, sizes in (
-            (report.bytes_down, own.trained.bytes_down),
-            (report.bytes_up, own.bytes_up),
-        ):
-            for block, values in sizes.items():
-                traffic.setdefault(block, {}).update(zip(ids, values.tolist(), strict=True))
+        _add_bytes(report.bytes_down, own.trained.bytes_down, ids)
+        _add_bytes(report.bytes_up, own.bytes_up, ids)
         for view, counts in own.trained.counts.items():
             report.counts.setdefault(view, {}).update(counts_by_client(counts, ids))
     return report
+
+
+def _add_bytes(
+    traffic: dict[str, dict[int, int]], sizes: Mapping[str, Tensor], ids: list[int]
+) -> None:
+    for block, values in sizes.items():
+        traffic.setdefault(block, {}).update(zip(ids, values.tolist(), strict=True))
 
 
 def counts_by_client(counts: Tensor, ids: list[int]) -> dict[int, tuple[float, float, float]]:

@@ -115,9 +115,8 @@ class Captured:
         if key not in self.graphs and key not in self.refused and self.seen[key] >= worth:
             try:
                 self.graphs[key] = record()
-            except (
-                RuntimeError
-            ) as error:  # an operation that cannot be recorded; the plain way always works
+            # an operation that cannot be recorded; the plain way always works
+            except RuntimeError as error:
                 self.refused[key] = str(error)
                 torch.cuda.synchronize()
             if len(self.graphs) > self.most:
@@ -159,7 +158,8 @@ def record_hook(
     round = torch.zeros((), device=local.source.x.device, dtype=torch.float32)
     # which would hold us, and we it
     own = replace(local, tensors=copy(local.tensors), round=round, caller=None)
-    buffers, results = copy(args), list[Any]()
+    buffers = copy(args)
+    results: list[Any] = []
 
     def body() -> None:
         results[:] = [own.plainly(hook, *buffers)]
@@ -199,14 +199,8 @@ def _signature(stretch: PhaseRun, step: Step, full: bool) -> Hashable:
 
 def _values(stretch: PhaseRun) -> list[Any]:
     local = stretch.local
-    return [
-        stretch.blocks,
-        stretch.start,
-        local.tensors,
-        local.round,
-        stretch.memories,
-        stretch.rates,
-    ]
+    blocks = [stretch.blocks, stretch.start]
+    return [*blocks, local.tensors, local.round, stretch.memories, stretch.rates]
 
 
 def _trained(stretch: PhaseRun) -> list[Any]:
@@ -222,9 +216,8 @@ def _fill(to: Any, values: Any) -> None:
             continue
         if is_repeated(buffer):
             buffer, value = buffer[:1], value[:1]
-        buffers, sources = alike.setdefault(
-            (buffer.dtype, value.dtype, value.is_contiguous()), ([], [])
-        )
+        kind = (buffer.dtype, value.dtype, value.is_contiguous())
+        buffers, sources = alike.setdefault(kind, ([], []))
         buffers.append(buffer)
         sources.append(value)
     for buffers, sources in alike.values():

@@ -15,7 +15,7 @@ from fedblocks.core.local_round import Orders, StepRunner, local_round, step_by_
 from fedblocks.core.method import View
 from fedblocks.core.parts import OPTIMIZER, Blocks
 from fedblocks.core.phases import IGNORE, summed_losses
-from fedblocks.core.server import requested
+from fedblocks.core.server import request
 from fedblocks.data.sets.text import left_out, scored_view, scores_of
 from fedblocks.engines.job import Counts, Evaluated, Job, Trained
 
@@ -37,14 +37,11 @@ def train_locally(
     """
     blocks, wanted, down = _second_download(job, local, sent)
     blocks, weights = local_round(job.method, job.phases, blocks, local, orders, runner)
-    counts = (
-        {"local": score(job.method.predict, blocks, local, chunks, {})[..., 0, :]} if chunks else {}
-    )
-    kept = {
-        name: b
-        for name, b in blocks.items()
-        if name in job.kept_blocks or name.startswith(OPTIMIZER)
-    }
+    counts: Counts = {}
+    if chunks:
+        counts["local"] = score(job.method.predict, blocks, local, chunks, {})[..., 0, :]
+    matters = job.kept_blocks
+    kept = {n: b for n, b in blocks.items() if n in matters or n.startswith(OPTIMIZER)}
     return Trained(kept, weights, wanted, down, counts)
 
 
@@ -82,7 +79,7 @@ def _second_download(
     if not job.sent.on_request:
         return blocks, {}, {}
     wanted: dict[str, Tensor] = local.call(job.method.wants, blocks)
-    more = {name: requested(slots, wanted[name]) for name, slots in job.sent.on_request.items()}
+    more = {name: request(slots, wanted[name]) for name, slots in job.sent.on_request.items()}
     down = {name: (wanted[name] != 0).sum(-1) * job.bytes_per_slot[name] for name in more}
     return {**blocks, **more}, wanted, down
 
@@ -121,11 +118,9 @@ def _counts(view: View, local: ClientStack, words: Mapping[str, Any]) -> Mapped:
 
 def _count(logits: Tensor, y: Tensor, real: Tensor) -> Tensor:
     losses, labels = summed_losses(logits, y)
-    right = (
-        ((logits.argmax(-1) == y) & (y != IGNORE)).flatten(1).sum(1)
-        if y.dim() > 1
-        else logits.argmax(-1) == y
-    )
+    right = logits.argmax(-1) == y
+    if y.dim() > 1:
+        right = (right & (y != IGNORE)).flatten(1).sum(1)
     counted = [torch.where(real > 0, value.double(), 0) for value in (right, labels, losses)]
     return torch.stack([value.sum() for value in counted])
 

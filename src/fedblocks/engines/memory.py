@@ -41,9 +41,9 @@ def chunk_for(memory: int, chunk: int, method: Method, x: Tensor) -> int:
     """Clients that may be trained at once: as many as were asked for, or as fit."""
     one = client_bytes(method, x)
     if one > memory:
-        fix = "give more memory, or use a smaller net or batch"
         raise UserError(
-            f"one client needs about {one / 2**20:.0f} MiB, more than there may be used", fix
+            f"one client needs about {one / 2**20:.0f} MiB, more than there may be used",
+            "give more memory, or use a smaller net or batch",
         )
     return min(chunk, memory // one)
 

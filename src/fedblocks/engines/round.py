@@ -63,10 +63,9 @@ class Experiment:
         if self.groups:
             lacking &= np.array([own == group for own in self.groups])
         if lacking.any():
-            first, count = self.data.names[int(lacking.argmax())], int(lacking.sum())
-            clients = (
-                f"{first} has" if count == 1 else f"{first} and {count - 1} other clients have"
-            )
+            clients = self.data.names[int(lacking.argmax())]
+            others = int(lacking.sum()) - 1
+            clients += f" and {others} other clients have" if others else " has"
             raise DataError(
                 f"{method} needs a {part} part, and {clients} none",
                 f"split the data with a {part} share, e.g. split=(0.6, 0.2, 0.2), or leave out "
@@ -89,8 +88,9 @@ class Experiment:
     def members(self, clients: Sequence[int]) -> dict[str, list[int]]:
         """Some clients by group, each in the order of their ids."""
         members: dict[str, list[int]] = {name: [] for name in self.methods}
+        only = next(iter(self.methods))
         for client in sorted(clients):
-            members[self.groups[client] if self.groups else next(iter(self.methods))].append(client)
+            members[self.groups[client] if self.groups else only].append(client)
         return {name: ids for name, ids in members.items() if ids}
 
     def cohort(self, clients: Sequence[int], round: int) -> Cohort:
@@ -99,7 +99,8 @@ class Experiment:
             self.last_cohort.clear()
             self.last_cohort[key] = _cohort_tensors(self.data, clients)
         ids, sizes, tags = self.last_cohort[key]
-        population, seed = self.data.clients - len(self.unseen), derive(self.seed, round, "server")
+        population = self.data.clients - len(self.unseen)
+        seed = derive(self.seed, round, "server")
         return Cohort(ids, sizes, dict(tags), population, round, seed, self._unseen)
 
     @cached_property
@@ -115,22 +116,19 @@ class Experiment:
         training: bool,
         purpose: str,
     ) -> Job:
-        method, cohort = self.methods[group], self.cohort(clients, state.round)
-        sent, sizes = (
-            gather(method, state, cohort, self.beginnings[group]),
-            bytes_per_slot(method, state),
-        )
+        method = self.methods[group]
+        cohort = self.cohort(clients, state.round)
         return Job(
-            method,
-            phases,
-            cohort,
-            sent,
-            sizes,
-            self.data,
-            self.seed,
-            training,
-            purpose,
-            self.tables,
+            method=method,
+            phases=phases,
+            cohort=cohort,
+            sent=gather(method, state, cohort, self.beginnings[group]),
+            bytes_per_slot=bytes_per_slot(method, state),
+            data=self.data,
+            seed=self.seed,
+            training=training,
+            purpose=purpose,
+            tables=self.tables,
         )
 
     def training_job(self, group: str, clients: Sequence[int], state: State) -> Job:
@@ -157,7 +155,8 @@ CohortTensors = tuple[Tensor, Tensor, dict[str, Tensor]]  # ids, sizes, tags
 
 def _cohort_tensors(data: Federation, clients: Sequence[int]) -> CohortTensors:
     """Numbers, sizes and tags of some clients, on the device of their data."""
-    device, ids = data.x.device, np.asarray(clients, dtype=np.int64)
+    device = data.x.device
+    ids = np.asarray(clients, dtype=np.int64)
     sizes = torch.tensor([len(data.train[i]) for i in clients], dtype=torch.double, device=device)
     tags = {
         name: torch.from_numpy(np.array(values[ids])).to(device)
@@ -185,9 +184,8 @@ def run_round(
         job = experiment.training_job(group, ids, state)
         results[group] = ClientResults.of(job, engine.train(job, score))
     end = experiment.methods, state, results, experiment.share
-    speculated = (
-        speculation.speculate(*end) if speculation.pays_on(experiment.data.x.device) else None
-    )
+    pays = speculation.pays_on(experiment.data.x.device)
+    speculated = speculation.speculate(*end) if pays else None
     experiment.prefetch_batches(coming, state.round + 1)
     return close_round(*end) if speculated is None else speculated.settle(*end)
 
@@ -207,14 +205,12 @@ class Evaluation:
     def add(self, evaluated: Evaluated, ids: list[int]) -> None:
         """Write down what an engine says of a group of clients."""
         for part, views in evaluated.counts.items():
+            scores = self.scores.setdefault(part, {})
             for view, counts in views.items():
-                self.scores.setdefault(part, {}).setdefault(view, {}).update(
-                    counts_by_client(counts, ids)
-                )
+                scores.setdefault(view, {}).update(counts_by_client(counts, ids))
         for name, values in evaluated.portraits.items():
-            self.portraits.setdefault(name, {}).update(
-                zip(ids, values.flatten(1).tolist(), strict=True)
-            )
+            rows = values.flatten(1).tolist()
+            self.portraits.setdefault(name, {}).update(zip(ids, rows, strict=True))
 
 
 def evaluate(

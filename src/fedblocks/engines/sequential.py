@@ -34,9 +34,8 @@ class Sequential:
         """How the steps of a job are run."""
         if not self.replay or job.device.type != "cpu":
             return step_by_step
-        return self.known.setdefault(
-            (id(job.method), job.purpose), Replayed(job.method, self.worth)
-        )
+        key = (id(job.method), job.purpose)
+        return self.known.setdefault(key, Replayed(job.method, self.worth))
 
     def train(self, job: Job, score: str | None = None) -> Trained:
         """Local training of every client; `score` names a part of the data to try the
@@ -62,18 +61,12 @@ class Sequential:
     def evaluate(self, job: Job, parts: Sequence[str]) -> Evaluated:
         """Every view of every client's model on parts of its data, after one adaptation."""
         runner = self.runner(job)
-        ends = [
-            evaluate_locally(
-                job,
-                *_one(job, member),
-                {part: _chunks(job, member, part) for part in parts},
-                runner,
-            )
-            for member in range(len(job.cohort))
-        ]
-        return Evaluated(
-            stack([end.counts for end in ends]), stack([end.portraits for end in ends])
-        )
+        ends: list[Evaluated] = []
+        for member in range(len(job.cohort)):
+            chunks = {part: _chunks(job, member, part) for part in parts}
+            ends.append(evaluate_locally(job, *_one(job, member), chunks, runner))
+        portraits = stack([end.portraits for end in ends])
+        return Evaluated(stack([end.counts for end in ends]), portraits)
 
 
 def adapted_blocks(job: Job, member: int) -> Blocks:

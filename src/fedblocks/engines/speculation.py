@@ -49,18 +49,16 @@ class Speculation:
         """
         if self.error is not None or not all(own.is_clean() for own in self.examinations.values()):
             return close_round(methods, state, results, share)
-        return replace(self.state, private=merge_private(state.private, self.private)), report_of(
-            results, []
-        )
+        after = replace(self.state, private=merge_private(state.private, self.private))
+        return after, report_of(results, [])
 
 
 def speculate(methods: Methods, state: State, results: Results, share: float) -> Speculation | None:
     """Queue the end of a round; nothing if uploads are not even of the right shape."""
     if not all(fitting(own.uploads, state.server) for own in results.values()):
         return None
-    reduced = reduce_groups(
-        state, cap_groups({group: own.uploads for group, own in results.items()}, share)
-    )
+    uploads = cap_groups({group: own.uploads for group, own in results.items()}, share)
+    reduced = reduce_groups(state, uploads)
     examinations = {
         group: examine(own.uploads, own.private, own.job.cohort.ids, own.limits)
         for group, own in results.items()
@@ -81,9 +79,10 @@ def conclude_early(
     """
     uploads = cap_groups({group: own.uploads for group, own in results.items()}, share)
     cohorts = {group: own.job.cohort for group, own in results.items()}
-    end, failure = reduced, None
+    failure = None
     try:
         end = conclude(methods, state, reduced, uploads, cohorts)
     except Exception as error:  # `settle` runs it again
+        end = reduced
         failure = error
     return Speculation(end, failure, examinations, private_by_client(results, set()))

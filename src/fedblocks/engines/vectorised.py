@@ -45,12 +45,12 @@ class Vectorised:
         """Local training of the whole cohort; `score` names a part of the data to try
         the trained models on.
         """
-        stacks, runner = _stacks(job, self.chunk), self.runner(job)
-        scored = [[] if score is None else _chunks(job, members, score) for members in stacks]
-        ends = [
-            train_locally(job, *_stack(job, members, runner), chunks, runner)
-            for members, chunks in zip(stacks, scored, strict=True)
-        ]
+        stacks = _stacks(job, self.chunk)
+        runner = self.runner(job)
+        ends: list[Trained] = []
+        for members in stacks:
+            chunks = [] if score is None else _chunks(job, members, score)
+            ends.append(train_locally(job, *_stack(job, members, runner), chunks, runner))
         back = _back(stacks, job.device)
         return Trained(
             _join([end.blocks for end in ends], back),
@@ -62,20 +62,15 @@ class Vectorised:
 
     def evaluate(self, job: Job, parts: Sequence[str]) -> Evaluated:
         """Every view of every client's model on parts of its data, after one adaptation."""
-        stacks, runner = _stacks(job, self.chunk), self.runner(job)
-        ends = [
-            evaluate_locally(
-                job,
-                *_stack(job, members, runner),
-                {part: _chunks(job, members, part) for part in parts},
-                runner,
-            )
-            for members in stacks
-        ]
+        stacks = _stacks(job, self.chunk)
+        runner = self.runner(job)
+        ends: list[Evaluated] = []
+        for members in stacks:
+            chunks = {part: _chunks(job, members, part) for part in parts}
+            ends.append(evaluate_locally(job, *_stack(job, members, runner), chunks, runner))
         back = _back(stacks, job.device)
-        return Evaluated(
-            _join([end.counts for end in ends], back), _join([end.portraits for end in ends], back)
-        )
+        portraits = _join([end.portraits for end in ends], back)
+        return Evaluated(_join([end.counts for end in ends], back), portraits)
 
 
 def _stacks(job: Job, size: int) -> list[list[int]]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from fedblocks.core.annotations import Option, options_of
 from fedblocks.core.blocks import Federated
+from fedblocks.core.introspection import Option, options_of
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.state import State
 from fedblocks.engines.round import Experiment, evaluate, run_round

@@ -13,7 +13,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.rules import Average
 from fedblocks.core.state import State
-from fedblocks.core.uploads import Upload
+from fedblocks.core.uploads import Upload, Uploads
 from fedblocks.engines.round import Engine, Experiment, run_round
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.example import Example
@@ -56,13 +56,13 @@ def _aggregate(
     setting: Experiment, state: State, groups: Mapping[str, Sendings], silent: Mapping[str, int]
 ) -> State:
     """The server's half of a round in which nobody writes some slots."""
-    quiet = lambda upload: _silence(upload, silent.get(upload.name))
-    uploads = {
-        group: {name: quiet(upload) for name, upload in sent.uploads.items()}
-        for group, sent in groups.items()
-    }
+    uploads = {group: _silence_all(sent.uploads, silent) for group, sent in groups.items()}
     cohorts = {group: sent.job.cohort for group, sent in groups.items()}
     return aggregate(setting.methods, state, uploads, cohorts)
+
+
+def _silence_all(uploads: Uploads, silent: Mapping[str, int]) -> Uploads:
+    return {name: _silence(upload, silent.get(upload.name)) for name, upload in uploads.items()}
 
 
 def _silence(upload: Upload, slot: int | None) -> Upload:

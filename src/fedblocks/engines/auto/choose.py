@@ -34,10 +34,7 @@ def choose(net: Net, device: torch.device, cohort: int, chunk: int = 64) -> tupl
     convolutional = any(isinstance(m, _CONVOLUTIONS) for m in modules)
     if net.size() > (MOST_CONVOLUTIONAL if convolutional else MOST_DENSE):
         kind = "convolutional" if convolutional else "dense"
-        return (
-            Sequential(),
-            f"on a CPU a {kind} net of {net.size():,} parameters is faster one client at a time",
-        )
-    return Vectorised(
-        chunk=chunk
-    ), f"a small net ({net.size():,} parameters): a stack of {cohort} clients is faster"
+        what = f"a {kind} net of {net.size():,} parameters"
+        return Sequential(), f"on a CPU {what} is faster one client at a time"
+    what = f"a small net ({net.size():,} parameters)"
+    return Vectorised(chunk=chunk), f"{what}: a stack of {cohort} clients is faster"

@@ -24,7 +24,8 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
 CACHE = "FEDBLOCKS_ENGINES"  # environment variable: where choices are kept
-CLIENTS, STEPS = 8, 4  # that are tried; more of both if the net is small
+CLIENTS = 8  # that are tried; more of them, and of their steps, if the net is small
+STEPS = 4
 ENOUGH = 0.25  # seconds of clients one after another, before there are more steps of each
 LONG = 1.0  # seconds of one client's trial: a net that no stack of clients makes faster on a CPU
 TURNS = (4, 8)  # that every engine gets: at least, and at most
@@ -63,21 +64,16 @@ class TrialPlan:
         """Everything that the answer depends on."""
         method = self.experiment.methods[self.group]
         shapes = [[name, list(value.shape)] for name, value in method.net.init(0).items()]
-        about = [
-            type(method).__name__,
-            method.batch_size,
-            list(self.experiment.data.x.shape[1:]),
-            shapes,
-        ]
+        inputs = list(self.experiment.data.x.shape[1:])
+        about = [type(method).__name__, method.batch_size, inputs, shapes]
         machine = [torch.__version__, self.threads, cores(), self.processes]
-        return sha256(json.dumps([*about, self.cohort, self.chunk, *machine]).encode()).hexdigest()[
-            :32
-        ]
+        everything = json.dumps([*about, self.cohort, self.chunk, *machine])
+        return sha256(everything.encode()).hexdigest()[:32]
 
 
 def planned(plan: TrialPlan) -> tuple[Engine, str]:
     """The engine that was fastest, and by how much."""
-    seconds_of = _remembered(plan.key()) or _remember(plan.key(), tried(plan))
+    seconds_of = _remembered(plan.key()) or _remember(plan.key(), try_out(plan))
     engines = plan.engines()
     best = fastest({name: seconds for name, seconds in seconds_of.items() if name in engines})
     return engines[best], f"{_list_seconds(seconds_of)} for a few steps of this net"
@@ -90,7 +86,7 @@ def fastest(seconds: Mapping[str, float]) -> str:
     return min(seconds, key=lambda name: (seconds[name] * BETTER[name], name != "sequential"))
 
 
-def tried(plan: TrialPlan) -> dict[str, float]:
+def try_out(plan: TrialPlan) -> dict[str, float]:
     """Seconds that each engine takes for the same few steps."""
     before = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
@@ -101,7 +97,7 @@ def tried(plan: TrialPlan) -> dict[str, float]:
 
 
 def _try_engines(plan: TrialPlan, engines: dict[str, Engine]) -> dict[str, float]:
-    first = min(timed(engines["sequential"], _job(plan, 1)) for _ in range(2))
+    first = min(measure_seconds(engines["sequential"], _job(plan, 1)) for _ in range(2))
     if first > LONG:
         engines.pop("vectorised", None)
     # a stack of few small nets says too little
@@ -125,11 +121,11 @@ def _in_turn(engines: Mapping[str, Engine], job: Job) -> dict[str, float]:
         if turn >= TURNS[0] and sum(map(sum, trials.values())) > SHORT:
             break
         for name, engine in engines.items():
-            trials[name].append(timed(engine, job))
+            trials[name].append(measure_seconds(engine, job))
     return {name: median(seconds[1:]) for name, seconds in trials.items()}
 
 
-def timed(engine: Engine, job: Job) -> float:
+def measure_seconds(engine: Engine, job: Job) -> float:
     """The seconds of one trial."""
     began = time.perf_counter()
     engine.train(job)
@@ -140,36 +136,32 @@ def _job(plan: TrialPlan, count: int, steps: int = STEPS) -> Job:
     """The first steps of some clients."""
     experiment, group = plan.experiment, plan.group
     members = experiment.members(plan.clients)[group]
-    clients = [client for client in members if len(experiment.data.train[client])][
-        :count
-    ] or members[:1]
+    clients = [client for client in members if len(experiment.data.train[client])]
     phases = [
         replace(phase, steps=min(phase.steps or steps, steps))
         for phase in experiment.methods[group].phases()
     ]
-    return experiment.job(group, clients, experiment.start(), phases, True, "train")
+    some = clients[:count] or members[:1]
+    return experiment.job(group, some, experiment.start(), phases, True, "train")
 
 
 def _list_seconds(seconds: Mapping[str, float]) -> str:
-    return ", ".join(
-        f"{name} {1000 * value:.0f} ms"
-        for name, value in sorted(seconds.items(), key=lambda i: i[1])
-    )
+    fastest_first = sorted(seconds.items(), key=lambda item: item[1])
+    return ", ".join(f"{name} {1000 * value:.0f} ms" for name, value in fastest_first)
 
 
 def _folder() -> Path:
-    named, base = os.environ.get(CACHE), os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    named = os.environ.get(CACHE)
+    base = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     return Path(named or f"{base}/fedblocks/engines").expanduser()
 
 
 def _remembered(key: str) -> dict[str, float] | None:
     try:
         stored: Any = json.loads((_folder() / f"{key}.json").read_text())
-        return (
-            {str(name): float(seconds) for name, seconds in stored.items()}
-            if "sequential" in stored
-            else None
-        )
+        if "sequential" not in stored:
+            return None
+        return {str(name): float(seconds) for name, seconds in stored.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return None
 

@@ -35,7 +35,7 @@ def check_net(net: Net, x: Tensor | None = None, y: Tensor | None = None) -> Net
     inputs = examples_for(net) if x is None else x
     key = (*code_of(net.template), tuple(inputs.shape[1:]), inputs.dtype, net.dtype)
     if key not in _reports:
-        _reports[key] = _checked(net, inputs, y)
+        _reports[key] = _check(net, inputs, y)
     return _reports[key]
 
 
@@ -50,10 +50,8 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
     if not needs_guard(net.template, net.constant_names):
         return ""
     if net.size() > MOST:
-        return (
-            f"the net {name} was not checked against plain PyTorch: it has more than {MOST:,} "
-            f"parameters"
-        )
+        why = f"it has more than {MOST:,} parameters"
+        return f"the net {name} was not checked against plain PyTorch: {why}"
     report = _report_on(net, data)
     report.require("vectorised" if mapped else "sequential")
     if report.unclear:
@@ -76,29 +74,24 @@ def _report_on(net: Net, data: Tensor) -> NetReport:
     return check_net(net, rows) if report.unclear else report
 
 
-def _checked(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
+def _check(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, about slow rules
         try:
-            labels = None if y is None else y.cpu()
-            # each with a module of its own
-            trials = {engine: NetTrial.of(net, x.cpu(), labels) for engine in ENGINES}
-            if not trials["sequential"].is_finite():
-                return NetReport(
-                    unclear="in plain PyTorch, too, it ends in numbers that are not finite"
-                )
-            return NetReport(
-                tuple(Finding(says, _wrong(trials, find)) for says, find in _PROPERTIES.items())
-            )
+            return _compare_all(net, x.cpu(), None if y is None else y.cpu())
         except UserError as error:
             return NetReport(refusal=error.message, fix=error.fix)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            fix = "try it on a few examples in plain PyTorch"
-            return NetReport(
-                refusal=f"the module cannot take inputs of shape {list(x.shape[1:])}: "
-                f"{_line(error)}",
-                fix=fix,
-            )
+            refusal = f"the module cannot take inputs of shape {list(x.shape[1:])}: {_line(error)}"
+            return NetReport(refusal=refusal, fix="try it on a few examples in plain PyTorch")
+
+
+def _compare_all(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
+    trials = {engine: NetTrial.of(net, x, y) for engine in ENGINES}  # each has its own module
+    if not trials["sequential"].is_finite():
+        return NetReport(unclear="in plain PyTorch, too, it ends in numbers that are not finite")
+    findings = [Finding(says, _wrong(trials, find)) for says, find in _PROPERTIES.items()]
+    return NetReport(tuple(findings))
 
 
 def _wrong(trials: Mapping[str, NetTrial], find: Found) -> Mapping[str, str]:
@@ -132,7 +125,7 @@ def _starts(trial: NetTrial, engine: str) -> str:
 
 
 def _trains(trial: NetTrial, engine: str) -> str:
-    return _compared(trial, trial.trained(engine), trial.wanted())
+    return _compare(trial, trial.train(engine), trial.wanted())
 
 
 def _evaluates(trial: NetTrial, engine: str) -> str:
@@ -143,25 +136,23 @@ def _evaluates(trial: NetTrial, engine: str) -> str:
 
 def _repeats(trial: NetTrial, engine: str) -> str:
     """Client 0 again, after the others: whatever they left in the module would show."""
-    return _compared(trial, trial.trained(engine, [0]), trial.trained(engine)[:1])
+    return _compare(trial, trial.train(engine, [0]), trial.train(engine)[:1])
 
 
 def _isolates(trial: NetTrial, engine: str) -> str:
-    return _compared(trial, trial.with_other_data().trained(engine)[:1], trial.trained(engine)[:1])
+    return _compare(trial, trial.with_other_data().train(engine)[:1], trial.train(engine)[:1])
 
 
 def _keeps_to_itself(trial: NetTrial, engine: str) -> str:
-    before, randomness = _attributes(trial.module), torch.get_rng_state()
-    trial.trained(engine, [0])
+    before = _attributes(trial.module)
+    randomness = torch.get_rng_state()
+    trial.train(engine, [0])
     after = _attributes(trial.module)
     changed = [name for name in after if before.get(name) != after[name]]
     if changed:
         return f'it changes its own attribute "{changed[0]}" in its forward pass'
-    return (
-        ""
-        if torch.equal(randomness, torch.get_rng_state())
-        else "it draws from torch's common randomness"
-    )
+    is_the_same = torch.equal(randomness, torch.get_rng_state())
+    return "" if is_the_same else "it draws from torch's common randomness"
 
 
 _PROPERTIES: dict[str, Found] = {
@@ -174,20 +165,23 @@ _PROPERTIES: dict[str, Found] = {
 }
 
 
-def _compared(
+def _compare(
     trial: NetTrial, ours: list[dict[str, Tensor]], theirs: list[dict[str, Tensor]]
 ) -> str:
     """The tensor that differs most, of all clients; empty: none does."""
     differences = {
-        (name, client): float(
-            ((value - wanted[name]).abs() / (1 + wanted[name].abs())).nan_to_num(torch.inf).max()
-        )
+        (name, client): _difference(value, wanted[name])
         for client, (tensors, wanted) in enumerate(zip(ours, theirs, strict=True))
         for name, value in tensors.items()
         if value.numel()
     }
     (name, client), worst = max(differences.items(), key=lambda item: item[1])
     return "" if worst <= trial.tolerance else f'"{name}" of client {client} differs by {worst:.1e}'
+
+
+def _difference(value: Tensor, wanted: Tensor) -> float:
+    relative = (value - wanted).abs() / (1 + wanted.abs())
+    return float(relative.nan_to_num(torch.inf).max())
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
@@ -207,23 +201,16 @@ def code_of(module: nn.Module) -> Iterator[Hashable]:
     yield repr(module)
     yield tuple(_attributes(module).items())
     for part in module.modules():
-        functions = [
-            type(part).forward,
-            *(value for value in vars(part).values() if callable(value)),
-        ]
-        yield (
-            type(part).__module__,
-            type(part).__qualname__,
-            *(_code(function) for function in functions),
-        )
+        kind = type(part)
+        functions = [kind.forward, *(value for value in vars(part).values() if callable(value))]
+        yield kind.__module__, kind.__qualname__, *(_code(function) for function in functions)
 
 
 def _code(function: Any) -> Hashable:
     """A function by what it does and what it closes over."""
     cells = getattr(function, "__closure__", None) or ()
-    return getattr(function, "__code__", repr(function)), repr(
-        [cell.cell_contents for cell in cells]
-    )
+    contents = repr([cell.cell_contents for cell in cells])
+    return getattr(function, "__code__", repr(function)), contents
 
 
 def _first(reasons: Iterator[str]) -> str:

@@ -21,10 +21,8 @@ class Finding:
         """For people: one line where both engines are right."""
         if not self.wrong:
             return [f"right   {self.says}"]
-        return [
-            f"WRONG   {self.says}",
-            *(f"          {e}: {self.wrong.get(e, 'right')}" for e in ENGINES),
-        ]
+        by_engine = [f"          {e}: {self.wrong.get(e, 'right')}" for e in ENGINES]
+        return [f"WRONG   {self.says}", *by_engine]
 
 
 @dataclass(frozen=True)
@@ -56,13 +54,11 @@ class NetReport:
             return
         if self.refusal:
             raise NetError(self.refusal, self.fix)
-        other = (
-            f'use engine = "{self.engines[0]}"'
-            if self.engines
-            else "change the module; `check_net` shows all"
-        )
+        fix = "change the module; `check_net` shows all"
+        if self.engines:
+            fix = f'use engine = "{self.engines[0]}"'
         raise NetError(
-            f"the net would not train as in plain PyTorch. Not so: {self.why_not(engine)}", other
+            f"the net would not train as in plain PyTorch. Not so: {self.why_not(engine)}", fix
         )
 
     def __str__(self) -> str:

@@ -26,10 +26,13 @@ from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.local import Local
 
 # batches of 4 and 3, of 4, of 4, 4 and 2: steps and last batches are unequal
-SIZES, BATCH = (7, 4, 10), 4
-SEED, RATE = 3, 0.05
+SIZES = (7, 4, 10)
+BATCH = 4
+SEED = 3
+RATE = 0.05
 # relative differences that rounding explains, in double and in single precision
-EXACT, ROUGH = 1e-8, 1e-3
+EXACT = 1e-8
+ROUGH = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +51,8 @@ class NetTrial:
         twin, x = _precise(net, x[rows])
         logits = twin(twin.init(0), x)
         classes = int(logits.shape[-1])
-        drawn = torch.randint(
-            0, classes, logits.shape[:-1], generator=torch.Generator().manual_seed(SEED)
-        )
+        source = torch.Generator().manual_seed(SEED)
+        drawn = torch.randint(0, classes, logits.shape[:-1], generator=source)
         return NetTrial(twin, x, drawn if y is None else y[rows], classes)
 
     @property
@@ -82,27 +84,22 @@ class NetTrial:
         data = Federation(self.x, self.y, rows, Rows.none(len(SIZES)), rows, classes=self.classes)
         return Experiment.of(self.method, data, SEED)
 
-    def trained(self, engine: str, clients: list[int] | None = None) -> list[Params]:
+    def train(self, engine: str, clients: list[int] | None = None) -> list[Params]:
         """The tensors of some clients after a round."""
-        return [
-            self._after(engine, clients).private[c]["model"] for c in clients or range(len(SIZES))
-        ]
+        private = self._after(engine, clients).private
+        return [private[client]["model"] for client in clients or range(len(SIZES))]
 
     def losses(self, engine: str) -> list[float]:
         """The clients' losses on their own examples after the round, in evaluation."""
         everybody = range(len(SIZES))
-        counts = evaluate(self.experiment, self._after(engine, None), everybody, _engine(engine))[
-            "personal"
-        ]
-        return [counts[client][2] for client in everybody]
+        after = self._after(engine, None)
+        scores = evaluate(self.experiment, after, everybody, _engine(engine))
+        return [scores["personal"][client][2] for client in everybody]
 
     def _after(self, engine: str, clients: list[int] | None) -> State:
-        start = State(
-            0, {}, {}, {c: {"model": dict(params)} for c, params in enumerate(self.starts)}
-        )
-        state, report = run_round(
-            self.experiment, start, clients or range(len(SIZES)), _engine(engine)
-        )
+        private = {client: {"model": dict(own)} for client, own in enumerate(self.starts)}
+        who = clients or range(len(SIZES))
+        state, report = run_round(self.experiment, State(0, {}, {}, private), who, _engine(engine))
         if report.refusals:
             raise NetError(
                 f"what it learns is refused: {report.refusals[0]}",
@@ -134,10 +131,8 @@ class NetTrial:
 
     def wanted_losses(self) -> list[float]:
         own = [torch.from_numpy(rows) for rows in self.rows]
-        return [
-            loop.total_loss(self.x[r], self.y[r])
-            for (loop, _), r in zip(self.loops, own, strict=True)
-        ]
+        pairs = zip(self.loops, own, strict=True)
+        return [loop.total_loss(self.x[rows], self.y[rows]) for (loop, _), rows in pairs]
 
     def with_other_data(self) -> NetTrial:
         """The same trial with other examples for all clients but the first."""
@@ -155,10 +150,10 @@ def examples_for(net: Net, input_shape: Sequence[int] | None = None) -> Tensor:
             "nothing says what the inputs of the net are",
             "give some, check_net(net, x), or input_shape",
         )
-    draw, shape = torch.Generator().manual_seed(SEED), (sum(SIZES), *sizes)
-    first = next(
-        m for m in net.template.modules() if any(True for _ in m.parameters(recurse=False))
-    )
+    draw = torch.Generator().manual_seed(SEED)
+    shape = (sum(SIZES), *sizes)
+    layers = net.template.modules()
+    first = next(m for m in layers if any(True for _ in m.parameters(recurse=False)))
     if isinstance(first, nn.Embedding):
         return torch.randint(0, first.num_embeddings, shape, generator=draw)
     return torch.randn(shape, generator=draw)
@@ -167,17 +162,19 @@ def examples_for(net: Net, input_shape: Sequence[int] | None = None) -> Tensor:
 def _precise(net: Net, x: Tensor) -> tuple[Net, Tensor]:
     """The net and its inputs in double precision; as they are, if the module insists on its own."""
     try:
-        twin = Net(net.make, net.head_module, None, torch.float64, net.input_shape, net.output)
+        twin = _twin(net, torch.float64)
         inputs = x.double() if x.is_floating_point() else x
         twin(twin.init(0), inputs[:2])
-        doubled = twin, inputs
     except (RuntimeError, TypeError):
-        doubled = Net(net.make, net.head_module, None, net.dtype, net.input_shape, net.output), x
-    constants = doubled[0].constants
-    doubled[0].set_constants(
-        {name: value.to(constants[name].dtype) for name, value in net.constants.items()}
-    )
-    return doubled
+        twin = _twin(net, net.dtype)
+        inputs = x
+    dtypes = {name: value.dtype for name, value in twin.constants.items()}
+    twin.set_constants({name: value.to(dtypes[name]) for name, value in net.constants.items()})
+    return twin, inputs
+
+
+def _twin(net: Net, dtype: torch.dtype) -> Net:
+    return Net(net.make, net.head_module, None, dtype, net.input_shape, net.output)
 
 
 def _engine(name: str) -> Engine:

@@ -17,7 +17,7 @@ from fedblocks.engines.processes.shared_memory import (
     Room,
     SharedTree,
     Tree,
-    opened,
+    open_tree,
     put,
     shapes_of,
     share,
@@ -73,23 +73,19 @@ class WorkerGroup:
 
     def work(self, count: int, job: Job, act: Act, scored: str | list[str] | None) -> Tree:
         """What all clients of a job end with, as a tree of tensors [clients, ...]."""
-        kind, workers = self._kind(job), self._started(count)
-        tensors = {
-            **_cohort_tensors(job),
-            "blocks": job.sent.blocks,
-            "on_request": job.sent.on_request,
-        }
-        request = share(tensors)
-        cohort = {"round": job.cohort.round, "seed": job.cohort.seed}
+        kind = self._kind(job)
+        workers = self._start(count)
+        sent = {"blocks": job.sent.blocks, "on_request": job.sent.on_request}
+        request = share({**_cohort_tensors(job), **sent})
         message = {
             "kind": kind,
             "act": act,
             "scored": scored,
-            "cohort": cohort,
+            "cohort": {"round": job.cohort.round, "seed": job.cohort.seed},
             "places": request.places,
         }
         try:
-            return Assignment(job, workers, message, request, self.rooms[act]).carried_out()
+            return Assignment(job, workers, message, request, self.rooms[act]).carry_out()
         except BaseException:  # Ctrl-C, too: nobody knows what the workers are at
             self.close()
             raise
@@ -113,7 +109,7 @@ class WorkerGroup:
             self.kinds[key] = replace(job, sent=Download({}, {}, {}, {}))
         return list(self.kinds).index(key)
 
-    def _started(self, count: int) -> Workers:
+    def _start(self, count: int) -> Workers:
         if self.workers is None:
             kinds = list(self.kinds.values())
             self.workers = Workers(count, lambda channel: _serve(channel, kinds))
@@ -126,19 +122,18 @@ class Assignment:
     def __init__(
         self, job: Job, workers: Workers, message: Message, request: SharedTree, room: Room
     ) -> None:
-        self.job, self.workers, self.message, self.request, self.room = (
-            job,
-            workers,
-            message,
-            request,
-            room,
-        )
+        self.job = job
+        self.workers = workers
+        self.message = message
+        self.request = request
+        self.room = room
         # longest first
         self.waiting = deque(sorted(range(len(job.cohort)), key=lambda member: -job.sizes[member]))
         self.busy: dict[int, deque[int]] = {}  # worker -> clients, first the one that it works on
         self.results: Tree | None = None
 
-    def carried_out(self) -> Tree:
+    def carry_out(self) -> Tree:
+        """Hand out all clients, and wait for what they end with."""
         here = self.workers.workers[: len(self.waiting)]
         for worker in here:
             self._say(worker, self.message, self.request.descriptor)
@@ -196,19 +191,22 @@ class Assignment:
 def _serve(channel: Channel, kinds: list[Job]) -> None:
     """A worker's part: jobs, and clients of a job, as they come."""
     engine = Sequential()  # what it wrote down for one client serves the others
-    job, message, results = None, Message(), None
+    job: Job | None = None
+    message: Message = {}
+    results: Tree | None = None
     rooms: dict[Act, Tree] = {}  # of the jobs before
     while True:
         said, descriptor = channel.receive()
         if "kind" in said and descriptor is not None:
-            message, results = said, None
-            job = _job(kinds[said["kind"]], said, opened(descriptor, said["places"]))
+            message = said
+            results = None
+            job = _job(kinds[said["kind"]], said, open_tree(descriptor, said["places"]))
         elif job is not None:
             one = _work(engine, _part(job, said["member"]), message)
             if results is None:
-                results = rooms[message["act"]] = _room(
-                    channel, one, len(job.cohort), rooms.get(message["act"])
-                )
+                act = message["act"]
+                results = _room(channel, one, len(job.cohort), rooms.get(act))
+                rooms[act] = results
             put(results, said["member"], one)
             channel.send({"done": said["member"]})
 
@@ -223,7 +221,7 @@ def _room(channel: Channel, one: Tree, count: int, last: Tree | None) -> Tree:
         if last is None:
             raise EOFError
         return last
-    results = opened(descriptor, said["places"])
+    results = open_tree(descriptor, said["places"])
     results.close()
     return results.tree
 

@@ -47,7 +47,7 @@ def room_for(shapes: Shapes) -> SharedTree:
     return _create(*_place(shapes, 0))
 
 
-def opened(descriptor: int, places: Places) -> SharedTree:
+def open_tree(descriptor: int, places: Places) -> SharedTree:
     """The tree that another process made, by the file it sent."""
     size = os.fstat(descriptor).st_size
     memory = mmap.mmap(descriptor, size)
@@ -71,17 +71,17 @@ class Room:
 
     def of(self, shapes: Shapes) -> Tree:
         """The room, for tensors of these shapes."""
-        if (
-            self.descriptor is None
-            or shapes != self.shapes
-            or (self.memory is not None and self.memory() is not None)
-        ):
+        in_use = self.memory is not None and self.memory() is not None
+        if self.descriptor is None or shapes != self.shapes or in_use:
             self.close()
             shared = room_for(shapes)
-            self.shapes, self.known = shapes, set()
+            self.shapes = shapes
+            self.known = set()
         else:
-            shared = opened(self.descriptor, self.places)
-        self.descriptor, self.places, self.memory = shared.descriptor, shared.places, shared.memory
+            shared = open_tree(self.descriptor, self.places)
+        self.descriptor = shared.descriptor
+        self.places = shared.places
+        self.memory = shared.memory
         return shared.tree
 
     def key(self, worker: int) -> int | None:
@@ -99,12 +99,13 @@ class Room:
 
 def shapes_of(tree: Tree, count: int) -> Shapes:
     """What room a tree of one client needs for several: the first dimension grows."""
-    return {
-        name: shapes_of(value, count)
-        if isinstance(value, dict)
-        else [_name(value.dtype), [count, *value.shape[1:]]]
-        for name, value in tree.items()
-    }
+    shapes: Shapes = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            shapes[name] = shapes_of(value, count)
+        else:
+            shapes[name] = [_name(value.dtype), [count, *value.shape[1:]]]
+    return shapes
 
 
 def put(tree: Tree, member: int, one: Tree) -> None:
@@ -119,7 +120,7 @@ def put(tree: Tree, member: int, one: Tree) -> None:
 def _create(places: Places, size: int) -> SharedTree:
     descriptor = os.memfd_create("fedblocks", os.MFD_CLOEXEC)
     os.truncate(descriptor, max(size, 1))
-    return opened(descriptor, places)
+    return open_tree(descriptor, places)
 
 
 def _place(tree: Tree | Shapes, offset: int) -> tuple[Places, int]:
@@ -139,11 +140,8 @@ def _place(tree: Tree | Shapes, offset: int) -> tuple[Places, int]:
 def _leaf(value: Tensor | list[Any]) -> tuple[str, list[int], bool]:
     if isinstance(value, list):
         return value[0], value[1], False
-    return (
-        _name(value.dtype),
-        list(value.shape),
-        value.dim() > 0 and len(value) > 1 and value.stride(0) == 0,
-    )
+    repeats = value.dim() > 0 and len(value) > 1 and value.stride(0) == 0
+    return _name(value.dtype), list(value.shape), repeats
 
 
 def _views(places: Places, memory: Tensor) -> Tree:

@@ -26,7 +26,8 @@ import torch
 from fedblocks.core.errors import UserError
 
 Message = dict[str, Any]
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+_TRIM_THRESHOLD = -1  # of glibc's malloc.h
+_MMAP_THRESHOLD = -3
 _LENGTH = struct.Struct("<Q?")  # bytes that follow, and whether a file comes along
 
 
@@ -75,14 +76,12 @@ class Worker:
         """What to say of a worker that ended by itself."""
         self.process.join(5)
         code = self.process.exitcode
-        how = (
-            f"was ended by {signal.Signals(-code).name}"
-            if code and code < 0
-            else f"ended with code {code}"
-        )
-        message = f"worker {self.number} (process {self.process.pid}) {how} while it {doing}"
+        how = f"ended with code {code}"
+        if code and code < 0:
+            how = f"was ended by {signal.Signals(-code).name}"
         return WorkerError(
-            message, 'look for "out of memory" in the system log; fewer processes need less'
+            f"worker {self.number} (process {self.process.pid}) {how} while it {doing}",
+            'look for "out of memory" in the system log; fewer processes need less',
         )
 
 

@@ -17,8 +17,8 @@ from fedblocks.config.choices import options
 from fedblocks.config.model import Config
 from fedblocks.config.registry import kinds
 from fedblocks.config.sources import Source
-from fedblocks.core.annotations import Option
 from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.introspection import Option
 from fedblocks.core.option_types import members
 from fedblocks.data.federation import IGNORE, Federation
 from fedblocks.flower.client.excuses import excuse_for

@@ -10,7 +10,14 @@ from typing import Any
 
 import torch
 
-from fedblocks.core.private_state import CLIENTS_PER_SHARD, MANY, Pack, Shard, ShardedState, packed
+from fedblocks.core.private_state import (
+    CLIENTS_PER_SHARD,
+    MANY,
+    Pack,
+    Shard,
+    ShardedState,
+    pack_clients,
+)
 
 PACKS = "packs"  # the key of a packed shard; others have client numbers as keys
 # CLIENTS_PER_SHARD is part of the format: another number is another major format.
@@ -62,7 +69,7 @@ def clients_of(
 
 def _shard(tree: Mapping[str, Any]) -> Shard:
     if PACKS not in tree:
-        return packed({int(client): state for client, state in tree.items()})
+        return pack_clients({int(client): state for client, state in tree.items()})
     return tuple(Pack(tuple(pack["ids"].tolist()), pack["blocks"]) for pack in tree[PACKS].values())
 
 
