@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedblocks.core.annotations import REQUIRED, Option, options_of
 from fedblocks.core.errors import DataError
+from fedblocks.core.introspection import REQUIRED, Option, options_of
 from fedblocks.core.options import Above, AtLeast
 from fedblocks.data import DATASETS, PARTITIONS, Federation
 from fedblocks.data.options import Alpha, checked

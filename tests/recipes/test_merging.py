@@ -125,3 +125,8 @@ def test_the_commit_is_read_from_the_packages_own_checkout(
     assert provenance.commit() == "0123456789abcdef"
     monkeypatch.setenv(provenance.COMMIT, "; rm")
     assert provenance.commit(root / "main") is None
+
+
+def test_a_checkout_is_the_folder_with_the_project_file() -> None:
+    assert (provenance.ROOT / "pyproject.toml").exists()
+    assert (provenance.ROOT / "src" / "fedblocks" / "recipes").is_dir()

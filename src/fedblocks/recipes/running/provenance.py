@@ -14,8 +14,8 @@ from pathlib import Path
 from fedblocks.runs.storage.checkout import commit_at
 
 COMMIT = "FEDBLOCKS_COMMIT"  # environment variable: the commit of a copy that has no .git
-# of src/fedblocks/recipes, if the package lies in a checkout
-ROOT = Path(__file__).resolve().parents[3]
+# of the checkout, if the package lies in one: ROOT/src/fedblocks/recipes/running/provenance.py
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @cache
