@@ -135,11 +135,11 @@ assert not verdict.passed and "strength" in verdict.detail
 # in plain torch.
 
 # %%
-setting = Experiment.of(
+experiment = Experiment.of(
     SoftHead(example.options["net"], lr=0.2, batch_size=10), example.federation, seed=0
 )
-start = setting.start()
-after, _ = run_round(setting, start, [0], Sequential())
+start = experiment.start()
+after, _ = run_round(experiment, start, [0], Sequential())
 
 rows = example.federation.train[0]
 x, y = example.federation.x[rows], example.federation.y[rows]
@@ -159,7 +159,7 @@ def descend(loss, tensors, lr=0.2):
 
 
 def cross_entropy(tensors):
-    return F.cross_entropy(setting.methods["all"].net(tensors, x), y)
+    return F.cross_entropy(experiment.methods["all"].net(tensors, x), y)
 
 
 def own_loss(own):

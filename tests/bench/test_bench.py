@@ -69,12 +69,12 @@ def test_one_round_of_ours_ends_where_a_loop_on_the_same_batches_ends() -> None:
     # whole clients as batches: their order does not matter
     arguments = materials(small(J7, batch=6), "cpu")
     loop = PlainLoop(arguments)
-    loop.state = {k: v[0].clone() for k, v in arguments.setting.start().server["model"].items()}
+    loop.state = {k: v[0].clone() for k, v in arguments.experiment.start().server["model"].items()}
     loop.round()
     from fedblocks.engines.round import run_round
 
     state, _ = run_round(
-        arguments.setting, arguments.setting.start(), arguments.cohort, Sequential()
+        arguments.experiment, arguments.experiment.start(), arguments.cohort, Sequential()
     )
     for name, value in state.server["model"].items():
         assert torch.allclose(value[0], loop.state[name], atol=1e-6)
@@ -154,7 +154,7 @@ def test_every_method_runs_on_lenet(name) -> None:
 
 
 def test_a_population_costs_two_arrays_and_not_a_pool_of_its_own() -> None:
-    data = materials(JOBS["J8/100000"], "cpu").setting.data
+    data = materials(JOBS["J8/100000"], "cpu").experiment.data
     assert data.clients == 100_000 and len(data.x) <= 60_000
 
 

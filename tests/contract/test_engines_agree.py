@@ -91,9 +91,9 @@ def outcome(name: str, kind: str, engine: Engine, **changes: object) -> Leaves:
     example = EXAMPLES[name]()
     net = Net.of(make, input_shape=(1, 8, 8))
     options = {"net": net, "optimizer": optimizer, "lr": 0.05, **NEEDS.get(name, {}), **changes}
-    setting = example.setting(federation(getattr(example.method, "tags", ())), **options)
-    done = run(setting, engine, COHORTS, score="test")
-    actual = {**state_leaves(done.last), **judged(setting, done.last, engine)}
+    experiment = example.experiment(federation(getattr(example.method, "tags", ())), **options)
+    done = run(experiment, engine, COHORTS, score="test")
+    actual = {**state_leaves(done.last), **judged(experiment, done.last, engine)}
     for number, report in enumerate(done.reports):
         assert report.refusals == []
         actual |= {

@@ -26,7 +26,7 @@ from fedblocks.testing.storage import from_bytes, to_bytes
 
 
 def after_rounds(example: Example) -> State:
-    return run(example.setting(), Vectorised(), [example.everybody] * example.rounds).last
+    return run(example.experiment(), Vectorised(), [example.everybody] * example.rounds).last
 
 
 def test_clients_of_the_small_federation_are_of_unequal_sizes_and_two_kinds() -> None:
@@ -41,9 +41,9 @@ def test_clients_of_the_small_federation_are_of_unequal_sizes_and_two_kinds() ->
 
 def test_ifca_clients_choose_different_clusters() -> None:
     example = EXAMPLES["ifca"]()
-    setting, state = example.setting(), after_rounds(example)
-    job = setting.job(
-        "all", example.everybody, state, setting.methods["all"].phases(), True, "train"
+    experiment, state = example.experiment(), after_rounds(example)
+    job = experiment.job(
+        "all", example.everybody, state, experiment.methods["all"].phases(), True, "train"
     )
     chosen = Sequential().train(job).weights["clusters"].argmax(1)
     assert chosen.unique().tolist() == [0, 1]
@@ -66,7 +66,7 @@ def test_pfedmb_branch_weights_differ_between_clients() -> None:
 
 def test_a_state_comes_back_from_bytes_as_it_was() -> None:
     example = EXAMPLES["ditto"]()
-    state, _ = run_round(example.setting(), example.setting().start(), [0, 3], Sequential())
+    state, _ = run_round(example.experiment(), example.experiment().start(), [0, 3], Sequential())
     again = from_bytes(*to_bytes(state))
     assert differences(state_leaves(again), state_leaves(state)) == []
     assert list(again.private) == [0, 3]

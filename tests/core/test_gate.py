@@ -126,9 +126,9 @@ def test_a_method_that_cannot_conclude_with_nonsense_is_not_asked_to(federation,
 
 @ENGINES
 def test_an_error_of_a_method_that_concludes_with_sound_numbers_is_raised(federation, engine):
-    setting = Experiment.of(Fragile(net(), batch_size=4, by=1.0, always=True), federation)
+    experiment = Experiment.of(Fragile(net(), batch_size=4, by=1.0, always=True), federation)
     with pytest.raises(ArithmeticError, match="fragile"):
-        run_round(setting, setting.start(), range(4), engine)
+        run_round(experiment, experiment.start(), range(4), engine)
 
 
 @ENGINES
@@ -166,9 +166,9 @@ class Misfit(FedPer):
 def test_copies_that_do_not_fit_their_slots_are_refused_and_nothing_raises(
     change, reason: str, federation
 ) -> None:
-    setting = Experiment.of(Misfit(net(), change=change), federation)
-    start = setting.start()
-    after, report = run_round(setting, start, range(4), Sequential())
+    experiment = Experiment.of(Misfit(net(), change=change), federation)
+    start = experiment.start()
+    after, report = run_round(experiment, start, range(4), Sequential())
     assert [(r.client, r.reason) for r in report.refusals] == [(c, reason) for c in range(4)]
     assert all(
         torch.equal(after.server[n][k], v)
@@ -207,10 +207,10 @@ def test_where_too_few_write_a_slot_all_count_the_same() -> None:
 
 @ENGINES
 def test_a_share_cuts_the_weights_of_a_simulated_round(engine, federation) -> None:
-    setting = Experiment.of(Greedy(net(), weight=1.0), federation)
-    whole, _ = run_round(setting, setting.start(), range(4), engine)
-    setting = replace(setting, share=0.3)
-    cut, report = run_round(setting, setting.start(), range(4), engine)
+    experiment = Experiment.of(Greedy(net(), weight=1.0), federation)
+    whole, _ = run_round(experiment, experiment.start(), range(4), engine)
+    experiment = replace(experiment, share=0.3)
+    cut, report = run_round(experiment, experiment.start(), range(4), engine)
     sizes = [len(federation.train[c]) for c in range(4)]
     assert max(sizes) > 0.3 * sum(sizes) and report.refusals == []
     assert not torch.allclose(
@@ -222,8 +222,8 @@ def other_weights(engine, federation, weight: float) -> tuple[dict[str, Tensor],
     """The model after a round in which client 2 multiplies its weight, under a cap; and
     the reasons for refusals.
     """
-    setting = replace(Experiment.of(Greedy(net(), weight=weight), federation), share=0.3)
-    state, report = run_round(setting, setting.start(), range(4), engine)
+    experiment = replace(Experiment.of(Greedy(net(), weight=weight), federation), share=0.3)
+    state, report = run_round(experiment, experiment.start(), range(4), engine)
     return state.server["model"], [
         f"{refusal.client}: {refusal.reason}" for refusal in report.refusals
     ]
@@ -247,8 +247,8 @@ def test_a_cap_is_a_share_of_what_all_groups_write_to_a_slot(federation) -> None
     more than 0.3.
     """
     methods = {"a": FedAvg(net()), "b": FedAvg(net())}
-    setting = Experiment(methods, federation, 0, ["a", "a", "b", "b"], share=0.3)
-    grouped, _ = run_round(setting, setting.start(), range(4), Sequential())
+    experiment = Experiment(methods, federation, 0, ["a", "a", "b", "b"], share=0.3)
+    grouped, _ = run_round(experiment, experiment.start(), range(4), Sequential())
     alone = replace(Experiment.of(FedAvg(net()), federation), share=0.3)
     expected, _ = run_round(alone, alone.start(), range(4), Sequential())
     for key, value in expected.server["model"].items():
@@ -267,8 +267,8 @@ def test_numbers_whose_squares_overflow_are_refused_whoever_looks(engine, federa
             large = {k: torch.where(client.id == 2, 3e19, v) for k, v in blocks["body"].items()}
             return {**blocks, "body": large}
 
-    setting = Experiment.of(Large(small, batch_size=4), data)
-    _, report = run_round(setting, setting.start(), range(4), engine)
+    experiment = Experiment.of(Large(small, batch_size=4), data)
+    _, report = run_round(experiment, experiment.start(), range(4), engine)
     assert [(r.client, r.reason) for r in report.refusals] == [(2, "not-finite")]
 
 
@@ -281,8 +281,8 @@ def test_a_copy_without_weight_is_looked_at_too(engine, federation) -> None:
         def writes(self, blocks, client):
             return {"body": torch.zeros_like(client.size).view(1)}
 
-    setting = Experiment.of(Silent(net(), batch_size=4), federation)
-    _, report = run_round(setting, setting.start(), range(4), engine)
+    experiment = Experiment.of(Silent(net(), batch_size=4), federation)
+    _, report = run_round(experiment, experiment.start(), range(4), engine)
     assert [(r.client, r.reason) for r in report.refusals] == [(2, "not-finite")]
 
 
@@ -304,16 +304,16 @@ def test_an_error_on_speculative_numbers_is_met_again_on_admitted_ones(
     federation, speculating
 ) -> None:
     method = Stumbling(net(), batch_size=4, failures=9, calls=[])
-    setting = Experiment.of(method, federation)
+    experiment = Experiment.of(method, federation)
     with pytest.raises(ArithmeticError, match="stumbling"):
-        run_round(setting, setting.start(), range(4), Sequential())
+        run_round(experiment, experiment.start(), range(4), Sequential())
     assert method.calls == ([4, 3] if speculating else [3])  # client 2 is refused in between
 
 
 def test_a_round_that_went_as_speculated_concludes_once(federation, speculating) -> None:
     method = Stumbling(net(), batch_size=4, by=1.0, calls=[])
-    setting = Experiment.of(method, federation)
-    run_round(setting, setting.start(), range(4), Sequential())
+    experiment = Experiment.of(method, federation)
+    run_round(experiment, experiment.start(), range(4), Sequential())
     assert method.calls == [4]
 
 
@@ -324,7 +324,7 @@ def test_an_interrupt_in_the_end_of_a_round_is_raised_at_once(federation, specul
             raise KeyboardInterrupt
 
     method = Interrupted(net(), batch_size=4, by=1.0, calls=[])
-    setting = Experiment.of(method, federation)
+    experiment = Experiment.of(method, federation)
     with pytest.raises(KeyboardInterrupt):
-        run_round(setting, setting.start(), range(4), Sequential())
+        run_round(experiment, experiment.start(), range(4), Sequential())
     assert method.calls == [4]

@@ -48,11 +48,11 @@ def two_generations(federation, wide: Net) -> Experiment:
 
 @pytest.mark.parametrize("engine", [Sequential(), Vectorised(chunk=3)], ids=lambda e: e.name)
 def test_a_head_is_averaged_over_architectures_and_a_body_is_not(federation, engine):
-    setting = two_generations(federation, net(8))
-    state, report = run_round(setting, setting.start(), range(4), engine)
+    experiment = two_generations(federation, net(8))
+    state, report = run_round(experiment, experiment.start(), range(4), engine)
     alone = []
     for client in range(4):
-        one, _ = run_round(setting, setting.start(), [client], engine)
+        one, _ = run_round(experiment, experiment.start(), [client], engine)
         alone.append(one.server)
     sizes = torch.tensor([9.0, 4, 7, 5], dtype=torch.float64)
     weight = torch.stack([a["head"]["1.weight"] for a in alone])
@@ -63,7 +63,7 @@ def test_a_head_is_averaged_over_architectures_and_a_body_is_not(federation, eng
         state.server["body/old"]["0.0.weight"], (9 * old[0] + 7 * old[2]) / 16, atol=1e-12
     )
     assert set(report.bytes_up["body"]) == {0, 1, 2, 3}
-    assert set(evaluate(setting, state, range(4), engine)["personal"]) == {0, 1, 2, 3}
+    assert set(evaluate(experiment, state, range(4), engine)["personal"]) == {0, 1, 2, 3}
 
 
 def test_modules_that_do_not_fit_together_are_refused_by_name(federation):

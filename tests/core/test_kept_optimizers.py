@@ -30,12 +30,12 @@ def net() -> Net:
 
 
 def by_hand(
-    setting: Experiment, federation: Federation, client: int, rounds: list[int], make, keep: bool
+    experiment: Experiment, federation: Federation, client: int, rounds: list[int], make, keep: bool
 ) -> torch.Tensor:
     """Plain PyTorch: the same batches, one optimizer for all rounds or one for each."""
-    method = setting.methods["all"]
+    method = experiment.methods["all"]
     model = nn.Linear(6, 3, dtype=torch.float64)
-    model.load_state_dict(setting.methods["all"].net.init(_seed()))
+    model.load_state_dict(experiment.methods["all"].net.init(_seed()))
     optimizer = make(model.parameters(), 0.05)
     for round in rounds:
         optimizer = optimizer if keep else make(model.parameters(), 0.05)
@@ -62,15 +62,15 @@ def test_a_kept_optimizer_goes_on_where_it_was_and_a_fresh_one_does_not(
     federation, engine, keep, optimizer
 ):
     method = Local(net(), lr=0.05, batch_size=4, epochs=2, optimizer=optimizer, keep_optimizer=keep)
-    setting = Experiment.of(method, federation)
-    state = setting.start()
+    experiment = Experiment.of(method, federation)
+    state = experiment.start()
     # client 2 is away twice: clients count their own steps
     attendance = [[0, 1, 2, 3], [1, 3], [0, 1, 3]]
     for clients in attendance:
-        state, _ = run_round(setting, state, clients, engine)
+        state, _ = run_round(experiment, state, clients, engine)
     for client in range(4):
         there = [r for r, clients in enumerate(attendance) if client in clients]
-        expected = by_hand(setting, federation, client, there, TORCH[optimizer], keep)
+        expected = by_hand(experiment, federation, client, there, TORCH[optimizer], keep)
         assert torch.allclose(state.private[client]["model"]["weight"], expected, atol=1e-10)
 
 
@@ -85,14 +85,14 @@ def test_schedules_are_functions_of_the_round():
 @ENGINES
 def test_a_learning_rate_may_follow_a_schedule(federation, engine):
     def train(lr) -> torch.Tensor:
-        setting = Experiment.of(Local(net(), lr=lr, batch_size=4), federation)
-        state = setting.start()
+        experiment = Experiment.of(Local(net(), lr=lr, batch_size=4), federation)
+        state = experiment.start()
         for _ in range(2):
-            state, _ = run_round(setting, state, [0], engine)
+            state, _ = run_round(experiment, state, [0], engine)
         return state.private[0]["model"]["weight"]
 
     stopped = Milestones(0.1, rounds=(1,), factor=1e-300)  # of which no weight notices anything
-    setting = Experiment.of(Local(net(), lr=0.1, batch_size=4), federation)
-    once, _ = run_round(setting, setting.start(), [0], engine)
+    experiment = Experiment.of(Local(net(), lr=0.1, batch_size=4), federation)
+    once, _ = run_round(experiment, experiment.start(), [0], engine)
     assert torch.equal(train(stopped), once.private[0]["model"]["weight"])
     assert not torch.equal(train(0.1), once.private[0]["model"]["weight"])

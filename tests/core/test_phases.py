@@ -49,8 +49,8 @@ class WritesElsewhere(Ditto):
 def test_a_phase_cannot_write_a_block_that_it_does_not_name(federation, engine, when):
     states = []
     for method in (Ditto(net(), batch_size=4), WritesElsewhere(net(), batch_size=4, when=when)):
-        setting = Experiment.of(method, federation)
-        states.append(run_round(setting, setting.start(), range(4), engine)[0])
+        experiment = Experiment.of(method, federation)
+        states.append(run_round(experiment, experiment.start(), range(4), engine)[0])
     honest, other = states
     for client in range(4):
         personal = honest.private[client]["personal"]

@@ -43,7 +43,7 @@ class ByParity(Method):
         return [Phase((self.step("pool"),), self.epochs)]
 
 
-def setting(federation) -> Experiment:
+def experiment(federation) -> Experiment:
     return Experiment.of(
         ByParity(Net.of(lambda: nn.Linear(6, 3), dtype=torch.float64), batch_size=4),
         federation,
@@ -53,7 +53,7 @@ def setting(federation) -> Experiment:
 
 @ENGINES
 def test_only_wanted_slots_travel_and_are_written(federation, engine):
-    one = setting(federation)
+    one = experiment(federation)
     start = one.start()
     state, report = run_round(one, start, range(4), engine)
     copy, note, weight = (6 * 3 + 3) * 8, 2 * 8, 8
@@ -72,7 +72,7 @@ def test_only_wanted_slots_travel_and_are_written(federation, engine):
 
 @ENGINES
 def test_a_slot_holds_the_average_of_those_who_asked_for_it(federation, engine):
-    one = setting(federation)
+    one = experiment(federation)
     state, _ = run_round(one, one.start(), range(4), engine)
     alone = [
         run_round(one, one.start(), [c], engine)[0].server["pool"]["weight"][c % 2]

@@ -27,13 +27,13 @@ def net() -> Net:
     return Net.of(make, dtype=torch.float64)
 
 
-def setting(images, statistics: str) -> Experiment:
+def experiment(images, statistics: str) -> Experiment:
     return Experiment.of(FedAvg(net(), batch_size=4, statistics=statistics), images, seed=1)
 
 
 @ENGINES
 def test_statistics_are_averaged_like_parameters_by_default(images, engine):
-    one = setting(images, "average")
+    one = experiment(images, "average")
     state, _ = run_round(one, one.start(), range(4), engine)
     alone = [
         run_round(one, one.start(), [c], engine)[0].server["model"]["1.running_mean"]
@@ -46,7 +46,7 @@ def test_statistics_are_averaged_like_parameters_by_default(images, engine):
 
 @ENGINES
 def test_local_statistics_stay_on_the_client_and_are_not_sent(images, engine):
-    kept, averaged = setting(images, "local"), setting(images, "average")
+    kept, averaged = experiment(images, "local"), experiment(images, "average")
     state, report = run_round(kept, kept.start(), range(4), engine)
     _, full = run_round(averaged, averaged.start(), range(4), engine)
     means = [state.private[c]["model/statistics"]["1.running_mean"] for c in range(4)]
@@ -64,8 +64,8 @@ def test_local_statistics_stay_on_the_client_and_are_not_sent(images, engine):
 
 def test_statistics_can_be_refused(images):
     with pytest.raises(UserError, match=r"running statistics \(1\)"):
-        setting(images, "refuse").start()
+        experiment(images, "refuse").start()
     with pytest.raises(
         UserError, match='statistics = "frist": must be "average" or "local" or "refuse"'
     ):
-        setting(images, "frist")
+        experiment(images, "frist")

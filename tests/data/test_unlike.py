@@ -93,12 +93,14 @@ def test_a_round_beside_larger_inputs_ends_in_the_same_parameters(
     settings = [Experiment.of(FedAvg(NETS[net](small, 3), lr=0.1, batch_size=4), alone, 3)]
     cutting = NETS[net](both.x.shape[1:], 3, own_shape=small)
     settings.append(Experiment.of(FedAvg(cutting, lr=0.1, batch_size=4), both, 3))
-    states = [run_round(setting, setting.start(), range(3), engine)[0] for setting in settings]
+    states = [
+        run_round(experiment, experiment.start(), range(3), engine)[0] for experiment in settings
+    ]
     for key, value in states[0].server["model"].items():
         torch.testing.assert_close(states[1].server["model"][key], value, rtol=0, atol=1e-6)
     actual = [
-        evaluate(setting, state, range(3), engine)["personal"]
-        for setting, state in zip(settings, states)
+        evaluate(experiment, state, range(3), engine)["personal"]
+        for experiment, state in zip(settings, states)
     ]
     assert [actual[0][c][:2] for c in range(3)] == [actual[1][c][:2] for c in range(3)]
 

@@ -54,10 +54,10 @@ def on_a_cpu(monkeypatch) -> None:
 
 def _last(name: str, engine: Vectorised) -> Any:
     example = EXAMPLES[name]()
-    setting = example.setting()
-    state = setting.start()
+    experiment = example.experiment()
+    state = experiment.start()
     for _ in range(5):
-        state, report = run_round(setting, state, example.everybody, engine)
+        state, report = run_round(experiment, state, example.everybody, engine)
         assert not report.refusals
     return state
 

@@ -18,9 +18,9 @@ PARTS = ["validation", "test", "train"]
 
 def trained(name: str):
     example = EXAMPLES[name]()
-    setting = example.setting()
-    state, _ = run_round(setting, setting.start(), example.everybody, Sequential())
-    return setting, state, example.everybody
+    experiment = example.experiment()
+    state, _ = run_round(experiment, experiment.start(), example.everybody, Sequential())
+    return experiment, state, example.everybody
 
 
 @pytest.mark.parametrize("joining", [False, True])
@@ -31,29 +31,29 @@ def trained(name: str):
 def test_several_parts_at_once_have_the_numbers_of_each_alone(
     name: str, engine, joining: bool
 ) -> None:
-    setting, state, clients = trained(name)
-    together = evaluate_parts(setting, state, clients, engine, PARTS, joining)
+    experiment, state, clients = trained(name)
+    together = evaluate_parts(experiment, state, clients, engine, PARTS, joining)
     assert list(together.scores) == PARTS
     for part in PARTS:
-        assert together.scores[part] == evaluate(setting, state, clients, engine, part, joining)
-    alone = evaluate_parts(setting, state, clients, engine, ["test"], joining)
+        assert together.scores[part] == evaluate(experiment, state, clients, engine, part, joining)
+    alone = evaluate_parts(experiment, state, clients, engine, ["test"], joining)
     assert together.portraits == alone.portraits
 
 
 def test_workers_try_several_parts_as_one_process_does() -> None:
-    setting, state, clients = trained("pfedmb")
+    experiment, state, clients = trained("pfedmb")
     engine = Processes(count=2)
     try:
-        actual = evaluate_parts(setting, state, clients, engine, PARTS)
+        actual = evaluate_parts(experiment, state, clients, engine, PARTS)
     finally:
         engine.close()
-    expected = evaluate_parts(setting, state, clients, Sequential(), PARTS)
+    expected = evaluate_parts(experiment, state, clients, Sequential(), PARTS)
     assert actual.scores == expected.scores and actual.portraits == expected.portraits
 
 
 def test_clients_adapt_once_for_all_parts(monkeypatch) -> None:
-    setting, state, clients = trained("fedavg_ft")
+    experiment, state, clients = trained("fedavg_ft")
     calls, adapt = [], local_work.adapt
     monkeypatch.setattr(local_work, "adapt", lambda *args: calls.append(1) or adapt(*args))
-    evaluate_parts(setting, state, clients, Sequential(), PARTS)
+    evaluate_parts(experiment, state, clients, Sequential(), PARTS)
     assert len(calls) == len(clients)

@@ -40,9 +40,11 @@ def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Experiment]:
     actual = []
     for seed, own in ((0, data), (1, turned)):
         for times in rates:
-            setting = example.setting(own)
-            methods = {group: replace(m, lr=m.lr * times) for group, m in setting.methods.items()}
-            groups = setting.groups if own is data else list(reversed(setting.groups))
+            experiment = example.experiment(own)
+            methods = {
+                group: replace(m, lr=m.lr * times) for group, m in experiment.methods.items()
+            }
+            groups = experiment.groups if own is data else list(reversed(experiment.groups))
             actual.append(Experiment(methods, own, seed, groups))
     return actual
 
@@ -57,7 +59,7 @@ def test_lanes_end_as_separate_runs(name):
         assert "middle of a round" in why_not(lanes)
         return
     together, engine = Lanes(lanes), Vectorised()
-    states = apart = [setting.start() for setting in lanes]
+    states = apart = [experiment.start() for experiment in lanes]
     for round in range(2):
         cohorts = [
             list(range(lane % 2 if round else 0, s.data.clients)) for lane, s in enumerate(lanes)
@@ -80,8 +82,10 @@ def test_lanes_end_as_separate_runs(name):
             assert_alike(one.private[client], other.private[client])
     everybody = [range(s.data.clients) for s in lanes]
     scores = together.evaluate_parts(states, everybody, engine, ["test"])
-    for actual, setting, state in zip(scores, lanes, states):
-        expected = evaluate_parts(setting, state, range(setting.data.clients), engine, ["test"])
+    for actual, experiment, state in zip(scores, lanes, states):
+        expected = evaluate_parts(
+            experiment, state, range(experiment.data.clients), engine, ["test"]
+        )
         assert {
             v: {c: n[:2] for c, n in by.items()} for v, by in actual.scores["test"].items()
         } == {v: {c: n[:2] for c, n in by.items()} for v, by in expected.scores["test"].items()}
@@ -96,16 +100,18 @@ def assert_alike(one, other):
 def test_a_lane_whose_numbers_explode_is_refused_and_the_others_go_on():
     lanes = settings("fedavg", (1.0, 1e300))
     together, engine = Lanes(lanes), Vectorised()
-    starts = [setting.start() for setting in lanes]
-    cohorts = [range(setting.data.clients) for setting in lanes]
+    starts = [experiment.start() for experiment in lanes]
+    cohorts = [range(experiment.data.clients) for experiment in lanes]
     ends = together.run_round(starts, cohorts, engine)
-    for (state, report), setting, start in zip(ends, lanes, starts):
-        wild = setting.methods["all"].lr > 1e200
+    for (state, report), experiment, start in zip(ends, lanes, starts):
+        wild = experiment.methods["all"].lr > 1e200
         assert [r.client for r in report.refusals] == (
-            list(range(setting.data.clients)) if wild else []
+            list(range(experiment.data.clients)) if wild else []
         )
         expected = (
-            start if wild else run_round(setting, start, range(setting.data.clients), engine)[0]
+            start
+            if wild
+            else run_round(experiment, start, range(experiment.data.clients), engine)[0]
         )
         assert_alike(state.server, expected.server)
 
@@ -144,7 +150,7 @@ def test_federations_with_other_rows_keep_their_own():
 
 def test_runs_that_differ_in_more_than_seed_and_learning_rate_are_refused():
     example = EXAMPLES["moon"]()  # its strength stands in its loss
-    one = example.setting(example.federation)
+    one = example.experiment(example.federation)
     methods = {group: replace(m, strength=m.strength + 1) for group, m in one.methods.items()}
     with pytest.raises(UserError, match="strength differs, and only seeds and lr may"):
         Lanes([one, Experiment(methods, one.data, 0, one.groups)])
@@ -158,11 +164,11 @@ def wild(name: str, times: float = 1e300) -> list[Experiment]:
     data = example.federation
     actual = []
     for seed, factor in ((0, 1.0), (0, times), (1, 0.5)):
-        setting = example.setting(data)
-        same = any(m.lr_used_in_hooks for m in setting.methods.values())
+        experiment = example.experiment(data)
+        same = any(m.lr_used_in_hooks for m in experiment.methods.values())
         factor = 1.0 if same and factor == 0.5 else factor
-        methods = {group: replace(m, lr=m.lr * factor) for group, m in setting.methods.items()}
-        actual.append(Experiment(methods, data, seed, setting.groups))
+        methods = {group: replace(m, lr=m.lr * factor) for group, m in experiment.methods.items()}
+        actual.append(Experiment(methods, data, seed, experiment.groups))
     return actual
 
 
@@ -173,7 +179,7 @@ def assert_every_lane_is_alone(
     that has NaN.
     """
     together, engine = Lanes(lanes), Vectorised()
-    states = apart = [setting.start() for setting in lanes]
+    states = apart = [experiment.start() for experiment in lanes]
     for _ in range(rounds):
         ends = together.run_round(states, cohorts, engine, "test")
         alone = [run_round(*given, engine, "test") for given in zip(lanes, apart, cohorts)]
@@ -182,9 +188,11 @@ def assert_every_lane_is_alone(
     scores = together.evaluate_parts(
         states, [range(s.data.clients) for s in lanes], engine, ["test"]
     )
-    for one, other, actual, setting in zip(states, apart, scores, lanes):
+    for one, other, actual, experiment in zip(states, apart, scores, lanes):
         assert_close(one, other)
-        expected = evaluate_parts(setting, other, range(setting.data.clients), engine, ["test"])
+        expected = evaluate_parts(
+            experiment, other, range(experiment.data.clients), engine, ["test"]
+        )
         assert {v: {c: n[0] for c, n in by.items()} for v, by in actual.scores["test"].items()} == {
             v: {c: n[0] for c, n in by.items()} for v, by in expected.scores["test"].items()
         }
@@ -212,9 +220,9 @@ def test_lanes_beside_one_that_explodes_end_as_if_they_were_alone(name: str) -> 
     assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])
 
 
-def spoiled(setting: Experiment) -> Federation:
+def spoiled(experiment: Experiment) -> Federation:
     """The same clients, but the first one's inputs are infinite."""
-    data = setting.data
+    data = experiment.data
     x = data.x.clone()
     x[data.train[0]] = torch.inf
     return Federation(
@@ -283,7 +291,7 @@ def test_lanes_that_differ_in_an_option_of_steps_or_of_the_server_end_as_if_they
     name: str, option: str
 ):
     example = EXAMPLES[name]()
-    one = example.setting(example.federation)
+    one = example.experiment(example.federation)
     lanes = []
     for times in (1.0, 0.5, 3.0):
         usual = {group: getattr(m, option) for group, m in one.methods.items()}
@@ -301,8 +309,8 @@ def test_lanes_that_differ_in_an_option_of_steps_or_of_the_server_end_as_if_they
     ends = [run_round(s, s.start(), everybody, engine)[0] for s in lanes]
     ends = [run_round(s, state, everybody, engine)[0] for s, state in zip(lanes, ends)]
     together = Lanes(lanes).evaluate_parts(ends, [everybody] * 3, engine, ["test"], joining=True)
-    for actual, setting, state in zip(together, lanes, ends):
-        expected = evaluate_parts(setting, state, everybody, engine, ["test"], joining=True)
+    for actual, experiment, state in zip(together, lanes, ends):
+        expected = evaluate_parts(experiment, state, everybody, engine, ["test"], joining=True)
         for view, by_client in expected.scores["test"].items():
             for client, numbers in by_client.items():
                 assert actual.scores["test"][view][client] == pytest.approx(numbers, rel=1e-5)

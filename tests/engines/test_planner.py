@@ -27,7 +27,7 @@ def plan(**changes) -> TrialPlan:
     example = EXAMPLES["fedavg"]()
     return TrialPlan(
         **{
-            "experiment": example.setting(),
+            "experiment": example.experiment(),
             "clients": example.everybody,
             "cohort": 4,
             "processes": 2,
@@ -78,7 +78,7 @@ def test_what_matters_is_measured_anew(monkeypatch) -> None:
         {"cohort": 3},
         {"threads": 2},
         {"chunk": 2},
-        {"experiment": EXAMPLES["fedper"]().setting()},
+        {"experiment": EXAMPLES["fedper"]().experiment()},
     ):
         planned(plan(**changes))
         counts.append(len(asked))

@@ -35,14 +35,14 @@ def test_a_population_is_a_mapping_in_the_order_of_clients() -> None:
 
 
 def test_a_round_never_counts_a_whole_population(monkeypatch, packed_at_once) -> None:
-    setting = EXAMPLES["fedper"]().setting()
-    state, _ = run_round(setting, setting.start(), [0, 1], Sequential())
+    experiment = EXAMPLES["fedper"]().experiment()
+    state, _ = run_round(experiment, experiment.start(), [0, 1], Sequential())
     assert isinstance(state.private, ShardedState)
     for name in ("__len__", "__iter__"):
         monkeypatch.setattr(
             ShardedState, name, lambda self: pytest.fail("it depends on how many clients there are")
         )
-    assert run_round(setting, state, [0, 1], Sequential())[1].clients == [0, 1]
+    assert run_round(experiment, state, [0, 1], Sequential())[1].clients == [0, 1]
 
 
 def test_a_change_leaves_the_old_population_as_it_was_and_shares_its_other_shards() -> None:
@@ -69,9 +69,9 @@ def test_few_clients_stay_as_they_are_and_many_are_packed() -> None:
 
 
 def test_what_all_keep_is_one_stack_until_some_take_part_without_the_others() -> None:
-    setting = EXAMPLES["fedper"]().setting()
-    everybody, engine = list(range(setting.data.clients)), Sequential()
-    first, _ = run_round(setting, setting.start(), everybody, engine)
+    experiment = EXAMPLES["fedper"]().experiment()
+    everybody, engine = list(range(experiment.data.clients)), Sequential()
+    first, _ = run_round(experiment, experiment.start(), everybody, engine)
     assert isinstance(first.private, StackedState)
     assert list(first.private) == everybody and len(first.private) == len(everybody)
     assert (
@@ -79,7 +79,7 @@ def test_what_all_keep_is_one_stack_until_some_take_part_without_the_others() ->
     )
     as_a_dict = replace(first, private=dict(first.private))
     for cohort in (everybody, [0, 2]):
-        ends = [run_round(setting, state, cohort, engine)[0] for state in (first, as_a_dict)]
+        ends = [run_round(experiment, state, cohort, engine)[0] for state in (first, as_a_dict)]
         assert isinstance(ends[0].private, StackedState if cohort == everybody else dict)
         leaves = [state_leaves(end) for end in ends]
         assert leaves[0].keys() == leaves[1].keys()
@@ -95,10 +95,10 @@ def packed_at_once(monkeypatch):
 @pytest.mark.parametrize("name", ["fedper", "pfedmb"])
 def test_rounds_of_packed_clients_end_where_those_of_others_end(name, monkeypatch) -> None:
     def last() -> State:
-        setting = EXAMPLES[name]().setting()
-        state = setting.start()
+        experiment = EXAMPLES[name]().experiment()
+        state = experiment.start()
         for cohort in ([0, 2], [1, 2], [0, 3]):
-            state = settle(run_round(setting, state, cohort, Sequential())[0])
+            state = settle(run_round(experiment, state, cohort, Sequential())[0])
         return state
 
     plain = last()

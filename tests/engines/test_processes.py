@@ -56,14 +56,14 @@ def pids(engine: Processes) -> list[int]:
 
 def outcome(name: str, engine) -> tuple:
     example = EXAMPLES[name]()
-    setting = example.setting()
-    state = setting.start()
+    experiment = example.experiment()
+    state = experiment.start()
     reports = []
     for cohort in example.cohorts()[:2]:
-        state, report = run_round(setting, state, cohort, engine, "test")
+        state, report = run_round(experiment, state, cohort, engine, "test")
         reports.append((report.bytes_down, report.bytes_up, report.counts, report.refusals))
     scores = [
-        evaluate(setting, state, example.everybody, engine, joining=joining)
+        evaluate(experiment, state, example.everybody, engine, joining=joining)
         for joining in (False, True)
     ]
     return state_leaves(state), reports, scores
@@ -82,21 +82,23 @@ def test_processes_end_where_the_sequential_engine_ends_to_the_bit(name, engine)
 
 def test_workers_stay_from_round_to_round_and_are_forked_anew_for_another_method(engine) -> None:
     example = EXAMPLES["fedavg"]()
-    setting = example.setting()
-    state, _ = run_round(setting, setting.start(), example.everybody, engine)
+    experiment = example.experiment()
+    state, _ = run_round(experiment, experiment.start(), example.everybody, engine)
     first = pids(engine)
-    run_round(setting, state, example.everybody, engine)
+    run_round(experiment, state, example.everybody, engine)
     assert pids(engine) == first
-    other = EXAMPLES["fedper"]().setting()
+    other = EXAMPLES["fedper"]().experiment()
     run_round(other, other.start(), example.everybody, engine)
     assert not set(first) & set(pids(engine)) and not any(map(alive, first))
 
 
 def test_results_of_an_earlier_job_are_not_written_over_by_a_later_one(engine) -> None:
     example = EXAMPLES["fedavg"]()
-    setting = example.setting()
-    method = setting.methods["all"]
-    job = setting.job("all", example.everybody, setting.start(), method.phases(), True, "train")
+    experiment = example.experiment()
+    method = experiment.methods["all"]
+    job = experiment.job(
+        "all", example.everybody, experiment.start(), method.phases(), True, "train"
+    )
     first = engine.train(job).blocks["model"]
     before = {k: v.clone() for k, v in first.items()}
     engine.train(replace(job, cohort=replace(job.cohort, round=7)))
@@ -105,14 +107,14 @@ def test_results_of_an_earlier_job_are_not_written_over_by_a_later_one(engine) -
 
 def test_a_killed_worker_is_named_and_the_others_end(engine) -> None:
     example = EXAMPLES["fedavg"]()
-    setting = example.setting()
-    state, _ = run_round(setting, setting.start(), example.everybody, engine)
+    experiment = example.experiment()
+    state, _ = run_round(experiment, experiment.start(), example.everybody, engine)
     victim, other = pids(engine)
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(WorkerError, match=rf"worker 0 \(process {victim}\) was ended by SIGKILL"):
-        run_round(setting, state, example.everybody, engine)
+        run_round(experiment, state, example.everybody, engine)
     assert not alive(victim) and not alive(other)
-    run_round(setting, state, example.everybody, engine)  # the next job starts others
+    run_round(experiment, state, example.everybody, engine)  # the next job starts others
 
 
 def test_an_error_in_a_worker_says_which_client_and_where(engine, monkeypatch) -> None:
@@ -120,9 +122,9 @@ def test_an_error_in_a_worker_says_which_client_and_where(engine, monkeypatch) -
         raise RuntimeError("this cannot be")
 
     monkeypatch.setattr(module.Sequential, "train", broken)
-    setting = EXAMPLES["fedavg"]().setting()
+    experiment = EXAMPLES["fedavg"]().experiment()
     with pytest.raises(WorkerError, match=r"(?s)worked on client \d.*this cannot be"):
-        run_round(setting, setting.start(), [0, 1], engine)
+        run_round(experiment, experiment.start(), [0, 1], engine)
 
 
 def test_what_a_user_can_mend_is_said_as_it_is_in_one_process(engine, monkeypatch) -> None:
@@ -130,16 +132,16 @@ def test_what_a_user_can_mend_is_said_as_it_is_in_one_process(engine, monkeypatc
         raise UserError("too large", "make it smaller")
 
     monkeypatch.setattr(module.Sequential, "train", refused)
-    setting = EXAMPLES["fedavg"]().setting()
+    experiment = EXAMPLES["fedavg"]().experiment()
     with pytest.raises(UserError, match="too large") as caught:
-        run_round(setting, setting.start(), [0, 1], engine)
+        run_round(experiment, experiment.start(), [0, 1], engine)
     assert caught.value.fix == "make it smaller" and not isinstance(caught.value, WorkerError)
 
 
 def test_workers_end_with_an_engine_that_nobody_holds() -> None:
     example = EXAMPLES["fedavg"]()
-    setting, engine = example.setting(), Processes(count=2)
-    run_round(setting, setting.start(), example.everybody, engine)
+    experiment, engine = example.experiment(), Processes(count=2)
+    run_round(experiment, experiment.start(), example.everybody, engine)
     actual = pids(engine)
     del engine
     assert not any(map(alive, actual))
@@ -244,10 +246,10 @@ def test_a_room_serves_again_once_nobody_looks_at_what_is_in_it() -> None:
 
 def test_results_are_written_to_the_same_room_round_after_round(engine) -> None:
     example = EXAMPLES["fedavg"]()
-    setting = example.setting()
-    state, files = setting.start(), set()
+    experiment = example.experiment()
+    state, files = experiment.start(), set()
     for _ in range(3):
-        state, _ = run_round(setting, state, example.everybody, engine)
+        state, _ = run_round(experiment, state, example.everybody, engine)
         files.add(os.fstat(engine.worker_group.rooms["train"].descriptor).st_ino)
     assert len(files) == 1
 

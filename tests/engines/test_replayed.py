@@ -20,22 +20,22 @@ from fedblocks.testing import EXAMPLES
 from fedblocks.testing.compare import state_leaves
 
 
-def outcome(setting, cohorts, engine) -> tuple[dict, dict]:
-    state = setting.start()
+def outcome(experiment, cohorts, engine) -> tuple[dict, dict]:
+    state = experiment.start()
     for cohort in cohorts:
-        state, _ = run_round(setting, state, cohort, engine)
-    return state_leaves(state), evaluate(setting, state, cohorts[0], engine)
+        state, _ = run_round(experiment, state, cohort, engine)
+    return state_leaves(state), evaluate(experiment, state, cohorts[0], engine)
 
 
 def programs(engine: Sequential) -> list:
     return [program for replayed in engine.known.values() for program in replayed.programs.values()]
 
 
-def compared(setting, cohorts) -> Sequential:
+def compared(experiment, cohorts) -> Sequential:
     """The engine that repeated steps, after its results were found to be those of the plain one."""
     engine = Sequential(worth=0)
     (ours, scores), (theirs, expected) = (
-        outcome(setting, cohorts, e) for e in (engine, Sequential(replay=False))
+        outcome(experiment, cohorts, e) for e in (engine, Sequential(replay=False))
     )
     assert ours.keys() == theirs.keys() and scores == expected
     assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
@@ -45,11 +45,11 @@ def compared(setting, cohorts) -> Sequential:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_method_ends_where_it_ends_without_repeating(name) -> None:
     example = EXAMPLES[name]()
-    compared(example.setting(), [example.everybody] * 2)
+    compared(example.experiment(), [example.everybody] * 2)
 
 
 def small(optimizer=None, make=None, **options) -> Experiment:
-    example = EXAMPLES["fedavg"]().setting()
+    example = EXAMPLES["fedavg"]().experiment()
     x = example.data.x
     layers = lambda: nn.Sequential(
         nn.Flatten(), nn.Linear(x[0].numel(), 8), nn.ReLU(), nn.Linear(8, 10)
@@ -61,7 +61,7 @@ def small(optimizer=None, make=None, **options) -> Experiment:
 
 def test_momentum_noise_and_statistics_are_repeated() -> None:
     def make() -> nn.Module:
-        inputs = EXAMPLES["fedavg"]().setting().data.x[0].numel()
+        inputs = EXAMPLES["fedavg"]().experiment().data.x[0].numel()
         return nn.Sequential(
             nn.Flatten(), nn.Linear(inputs, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 10)
         )
@@ -71,10 +71,10 @@ def test_momentum_noise_and_statistics_are_repeated() -> None:
 
 
 def test_a_new_round_needs_one_step_to_trust_what_the_last_one_wrote_down() -> None:
-    setting, engine = small(), Sequential(worth=0)
-    state, actual = setting.start(), []
+    experiment, engine = small(), Sequential(worth=0)
+    state, actual = experiment.start(), []
     for _ in range(3):
-        state, _ = run_round(setting, state, [0, 1], engine)
+        state, _ = run_round(experiment, state, [0, 1], engine)
         (replayed,) = engine.known.values()
         actual.append(
             {signature: trusted for signature, trusted in replayed.programs.items() if trusted}
@@ -84,10 +84,10 @@ def test_a_new_round_needs_one_step_to_trust_what_the_last_one_wrote_down() -> N
 
 
 def test_a_program_is_made_faster_once_it_has_run_often_enough() -> None:
-    setting, engine = small(), Sequential(worth=1)
-    state, fast = setting.start(), []
+    experiment, engine = small(), Sequential(worth=1)
+    state, fast = experiment.start(), []
     for _ in range(3):
-        state, _ = run_round(setting, state, [0, 1], engine)
+        state, _ = run_round(experiment, state, [0, 1], engine)
         (trusted,) = [actual for actual in programs(engine) if actual is not None]
         fast.append((trusted.runs > 6, trusted.machine.direct))
     assert fast == [(False, False), (False, False), (True, True)]
@@ -96,14 +96,14 @@ def test_a_program_is_made_faster_once_it_has_run_often_enough() -> None:
 def test_a_program_of_the_round_before_that_does_not_fit_any_more_is_written_down_anew(
     monkeypatch,
 ) -> None:
-    setting = small()
-    method = setting.methods["all"]
+    experiment = small()
+    method = experiment.methods["all"]
     phase = method.phases()[0]
     update = phase.updates[0]
     loss = lambda blocks, batch: update.loss(blocks, batch) * (1.0 + batch.client.round)
     odd = replace(phase, updates=(replace(update, loss=loss),))
     monkeypatch.setattr(type(method), "phases", lambda self: [odd])
-    engine = compared(setting, [[0, 1], [0, 1], [0, 1]])
+    engine = compared(experiment, [[0, 1], [0, 1], [0, 1]])
     assert any(program is not None for program in programs(engine))
 
 
@@ -113,8 +113,8 @@ def test_an_optimizer_that_counts_its_steps_is_not_repeated() -> None:
 
 
 def test_a_step_that_looks_at_its_numbers_is_not_repeated(monkeypatch) -> None:
-    setting = small()
-    method = setting.methods["all"]
+    experiment = small()
+    method = experiment.methods["all"]
     phase = method.phases()[0]
     update = phase.updates[0]
     loss = lambda blocks, batch: (
@@ -122,7 +122,7 @@ def test_a_step_that_looks_at_its_numbers_is_not_repeated(monkeypatch) -> None:
     )
     odd = replace(phase, updates=(replace(update, loss=loss),))
     monkeypatch.setattr(type(method), "phases", lambda self: [odd])
-    actual = programs(compared(setting, [[0, 1]]))
+    actual = programs(compared(experiment, [[0, 1]]))
     assert actual and all(program is None for program in actual)
 
 

@@ -24,7 +24,7 @@ def final_state(name: str, with_unseen: bool, rounds: list[list[int]], **changes
     not there at all.
     """
     example = EXAMPLES[name]()
-    whole = example.setting()
+    whole = example.experiment()
     methods = {group: replace(method, **changes) for group, method in whole.methods.items()}
     unseen = [client for client in range(whole.data.clients) if client not in SEEN]
     experiment = replace(whole, methods=methods, unseen=unseen)
@@ -73,7 +73,7 @@ def test_nobody_is_sent_the_model_of_a_client_that_never_trains() -> None:
 
 def test_what_all_clients_that_train_keep_is_one_stack() -> None:
     example = EXAMPLES["fedper"]()
-    whole = example.setting()
+    whole = example.experiment()
     experiment = replace(
         whole, unseen=[client for client in range(whole.data.clients) if client not in SEEN]
     )

@@ -128,9 +128,9 @@ def test_blocks_that_are_not_read_stay_behind(start: Start) -> None:
 
 def test_running_statistics_leave_with_the_net() -> None:
     example = EXAMPLES["fedbn"]()
-    setting = example.setting()
-    state, _ = run_round(setting, setting.start(), [0, 1, 2], Sequential())
-    actual = personal_of(setting, state, CLIENT)
+    experiment = example.experiment()
+    state, _ = run_round(experiment, experiment.start(), [0, 1, 2], Sequential())
+    actual = personal_of(experiment, state, CLIENT)
     folded = fold(actual)
     assert any(name.endswith("running_mean") for name in folded.names) and isinstance(
         folded.core, Net

@@ -38,7 +38,7 @@ class Federated:
     """An example as a federation on a LocalGrid."""
 
     def __init__(self, example: Example, folder: Path, meddle: Meddle | None = None) -> None:
-        experiment, self.example = example.setting(), example
+        experiment, self.example = example.experiment(), example
         self.server, self.sides = sides_of(experiment, example.everybody, RUN, folder)
         groups = {c: m.group for c, m in self.server.members.items()}
         sides_at = lambda context: {
@@ -65,7 +65,7 @@ class Federated:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_flower_apps_give_what_the_sequential_engine_gives(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]()
-    simulated = run(example.setting(), Sequential(), example.cohorts(), score="test")
+    simulated = run(example.experiment(), Sequential(), example.cohorts(), score="test")
     federation = Federated(example, tmp_path)
     progress = federation.go(Ask(score="test"))
     assert differences(leaves(federation.sides, progress), state_leaves(simulated.last), 1e-6) == []
@@ -165,7 +165,7 @@ def test_a_run_goes_on_without_a_client_that_sends(what: str, tmp_path: Path) ->
         refusals_of_run == [(BAD, reason) for clients in example.cohorts() if BAD in clients]
         and refusals_of_run
     )
-    simulated = run(example.setting(), Sequential(), without(BAD, example)).last
+    simulated = run(example.experiment(), Sequential(), without(BAD, example)).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
 
@@ -191,7 +191,7 @@ def test_a_client_that_fails_counts_as_absent(tmp_path: Path) -> None:
     assert {(r.client, r.reason) for r in refusals} == {
         (BAD, "client-error")
     } and "out of memory" in refusals[0].detail
-    simulated = run(example.setting(), Sequential(), without(BAD, example)).last
+    simulated = run(example.experiment(), Sequential(), without(BAD, example)).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
 
@@ -316,7 +316,7 @@ def test_a_node_holds_several_clients_and_is_sent_one_message(tmp_path: Path) ->
     sides_of = lambda context: {c: (federation.sides[c], groups[c]) for c in held[context.node_id]}
     federation.grid = LocalGrid(client_app(sides_of), [0, 1])
     progress = federation.go(Ask(score="test"))
-    simulated = run(example.setting(), Sequential(), example.cohorts(), score="test")
+    simulated = run(example.experiment(), Sequential(), example.cohorts(), score="test")
     assert differences(leaves(federation.sides, progress), state_leaves(simulated.last), 1e-6) == []
     train = [
         node

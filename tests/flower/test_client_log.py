@@ -40,7 +40,7 @@ def node(tmp_path: Path) -> Node:
 def test_the_reason_of_a_refusal_is_logged_on_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server, sides = everybody(EXAMPLES["fedper"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["fedper"]().experiment(), tmp_path)
     message = OpenRound(server, server.start(), [0]).downloads[0]
     header = json.dumps({**json.loads(message.header), "refused": FORGED})
     sides[0].answer(replace(message, header=header))

@@ -46,7 +46,7 @@ def test_an_excuse_tells_the_kind_of_a_failure() -> None:
 def test_a_client_whose_disk_fails_does_not_say_where_its_files_lie(
     trouble: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server, sides = everybody(EXAMPLES["fedper"]().setting(), tmp_path / SECRET)
+    server, sides = everybody(EXAMPLES["fedper"]().experiment(), tmp_path / SECRET)
     progress, _ = played(server, sides, [[0]])
     shutil.rmtree(sides[0].store.root / "personal")
     if trouble == "the disk cannot be written":

@@ -112,7 +112,7 @@ def meddled(
     name: str, folder: Path, change: Change, clients: list[int] = COHORT
 ) -> tuple[Closed, dict[int, Any]]:
     """A round in which one client's upload is changed on its way."""
-    server, sides = everybody(EXAMPLES[name]().setting(), folder)
+    server, sides = everybody(EXAMPLES[name]().experiment(), folder)
     asked = OpenRound(server, server.start(), clients)
     for client, message in asked.downloads.items():
         sent: Wire | None = message
@@ -129,7 +129,7 @@ def meddled(
 def without_it() -> Leaves:
     """What a simulated round of the others ends with."""
     return state_leaves(
-        run(EXAMPLES["fedavg"]().setting(), Sequential(), [[c for c in COHORT if c != BAD]]).last
+        run(EXAMPLES["fedavg"]().experiment(), Sequential(), [[c for c in COHORT if c != BAD]]).last
     )
 
 
@@ -167,7 +167,7 @@ def test_weights_that_a_method_decides_are_bounded(
 
 
 def test_a_late_and_a_doubled_upload_change_nothing(tmp_path: Path) -> None:
-    server, sides = everybody(EXAMPLES["fedper"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["fedper"]().experiment(), tmp_path)
     first = OpenRound(server, server.start(), COHORT)
     old = {c: sides[c].answer(m) for c, m in first.downloads.items()}
     assert [first.receive(c, m) for c, m in old.items() for _ in range(3)] == [None] * 12
@@ -182,12 +182,12 @@ def test_a_late_and_a_doubled_upload_change_nothing(tmp_path: Path) -> None:
     closed = second.close()
     assert [(r.client, r.reason) for r in closed.ignored] == [(c, "stale") for c in COHORT]
     assert closed.report.refusals == []
-    simulated = run(EXAMPLES["fedper"]().setting(), Sequential(), [COHORT, COHORT]).last
+    simulated = run(EXAMPLES["fedper"]().experiment(), Sequential(), [COHORT, COHORT]).last
     assert differences(leaves(sides, closed.progress), state_leaves(simulated), 1e-6) == []
 
 
 def test_an_upload_of_an_abandoned_attempt_is_not_used_in_the_next(tmp_path: Path) -> None:
-    server, sides = everybody(EXAMPLES["fedavg"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["fedavg"]().experiment(), tmp_path)
     first = OpenRound(server, server.start(), COHORT)
     recorded = sides[0].answer(first.downloads[0])
     again = OpenRound(server, first.close().progress, COHORT)
@@ -196,7 +196,7 @@ def test_an_upload_of_an_abandoned_attempt_is_not_used_in_the_next(tmp_path: Pat
 
 
 def test_a_client_that_was_not_asked_is_ignored(tmp_path: Path) -> None:
-    server, sides = everybody(EXAMPLES["fedavg"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["fedavg"]().experiment(), tmp_path)
     asked = OpenRound(server, server.start(), [0, 1])
     answer = sides[0].answer(asked.downloads[0])
     assert asked.receive(5, answer) is None
@@ -218,7 +218,7 @@ def test_a_client_that_was_not_asked_is_ignored(tmp_path: Path) -> None:
 def test_a_request_for_slots_that_do_not_exist_is_refused(
     slots: Any, reason: str, tmp_path: Path
 ) -> None:
-    server, sides = everybody(EXAMPLES["fedmn"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["fedmn"]().experiment(), tmp_path)
     asked = OpenRound(server, server.start(), COHORT)
     request = sides[BAD].answer(asked.downloads[BAD])
     header = json.loads(request.header)
@@ -228,7 +228,7 @@ def test_a_request_for_slots_that_do_not_exist_is_refused(
 
 
 def test_an_upload_without_a_request_is_refused_where_slots_are_on_request(tmp_path: Path) -> None:
-    server, _ = everybody(EXAMPLES["fedmn"]().setting(), tmp_path)
+    server, _ = everybody(EXAMPLES["fedmn"]().experiment(), tmp_path)
     asked = OpenRound(server, server.start(), COHORT)
     header = json.loads(asked.downloads[BAD].header)
     names = ("run", "round", "client", "nonce", "plan")
@@ -247,7 +247,7 @@ def test_a_gap_in_the_checks_costs_one_client_its_round(
     def gap(*args: Any) -> None:
         raise RuntimeError("shapes do not fit")
 
-    server, sides = everybody(EXAMPLES["fedavg"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["fedavg"]().experiment(), tmp_path)
     asked = OpenRound(server, server.start(), COHORT)
     for client, message in asked.downloads.items():
         with monkeypatch.context() as patch:
@@ -259,7 +259,7 @@ def test_a_gap_in_the_checks_costs_one_client_its_round(
 
 
 def test_words_of_a_client_cannot_command_a_terminal(tmp_path: Path) -> None:
-    server, sides = everybody(EXAMPLES["fedavg"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["fedavg"]().experiment(), tmp_path)
     asked = OpenRound(server, server.start(), COHORT)
     apology = {
         "kind": "apology",
@@ -278,7 +278,7 @@ def test_words_of_a_client_cannot_command_a_terminal(tmp_path: Path) -> None:
 
 
 def test_a_round_below_the_minimum_changes_nothing(tmp_path: Path) -> None:
-    server, sides = everybody(EXAMPLES["fedper"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["fedper"]().experiment(), tmp_path)
     start = server.start()
     before = {place: value.clone() for place, value in state_leaves(start.state).items()}
     asked = OpenRound(server, start, COHORT)
@@ -310,13 +310,13 @@ def test_no_header_whatever_stops_a_round(
 @cache
 def recorded(folder: Path) -> tuple[ServerSide, Wire]:
     """A server, and an upload that was right in another attempt at its first round."""
-    server, sides = everybody(EXAMPLES["fedavg"]().setting(), folder)
+    server, sides = everybody(EXAMPLES["fedavg"]().experiment(), folder)
     return server, sides[BAD].answer(OpenRound(server, server.start(), COHORT).downloads[BAD])
 
 
 @pytest.mark.parametrize("tag", [-1, 10**6])
 def test_a_tag_that_the_method_cannot_use_costs_its_client_alone(tag: int, tmp_path: Path) -> None:
-    server, sides = everybody(EXAMPLES["modfl"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["modfl"]().experiment(), tmp_path)
     method = next(iter(server.methods.values()))
     (name,) = method.tags
     honest = server.members[BAD]

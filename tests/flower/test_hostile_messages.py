@@ -169,7 +169,7 @@ def test_an_update_does_not_count_if_its_key_is_revoked_before_the_round_ends(
     assert refusals[0] == (BAD, "revoked") and {client for client, _ in refusals} == {BAD}
     first = federation.rounds[0].report
     assert all(BAD not in some for some in (*first.counts.values(), *first.bytes_up.values()))
-    simulated = run(example.setting(), Sequential(), without(BAD, example)).last
+    simulated = run(example.experiment(), Sequential(), without(BAD, example)).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
 

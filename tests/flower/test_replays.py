@@ -73,7 +73,7 @@ def test_a_client_that_replays_once_is_asked_again_and_its_update_is_used(
         (BAD, "stale")
     ]
     assert [closed.report.refusals for closed in federation.rounds] == [[]] * example.rounds
-    simulated = run(example.setting(), Sequential(), example.cohorts()).last
+    simulated = run(example.experiment(), Sequential(), example.cohorts()).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
 
@@ -93,7 +93,7 @@ def test_a_client_that_only_replays_is_refused_long_before_the_deadline(tmp_path
     ]
     assert sum(map(len, refused)) > 0
     used = [*example.cohorts()[: first + 1], *without(BAD, example)[first + 1 :]]
-    simulated = run(example.setting(), Sequential(), used).last
+    simulated = run(example.experiment(), Sequential(), used).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
 
@@ -169,7 +169,7 @@ def test_an_upload_that_was_lost_on_its_way_is_asked_for_again(
     assert [closed.report.refusals + closed.ignored for closed in federation.rounds] == [
         []
     ] * example.rounds
-    simulated = run(example.setting(), Sequential(), example.cohorts()).last
+    simulated = run(example.experiment(), Sequential(), example.cohorts()).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
 
@@ -226,5 +226,5 @@ def test_a_superlink_that_fails_now_and_then_costs_no_update(tmp_path: Path) -> 
     federation.grid.__class__ = Busy
     progress = federation.go(Ask(), seconds=DEADLINE)
     assert [closed.report.refusals for closed in federation.rounds] == [[]] * example.rounds
-    simulated = run(example.setting(), Sequential(), example.cohorts()).last
+    simulated = run(example.experiment(), Sequential(), example.cohorts()).last
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []

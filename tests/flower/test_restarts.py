@@ -43,10 +43,10 @@ def test_both_sides_go_on_after_restarts_with_every_bit_of_their_own(
     name: str, tmp_path: Path
 ) -> None:
     example = EXAMPLES[name]()
-    server, sides = everybody(example.setting(), tmp_path / "whole")
+    server, sides = everybody(example.experiment(), tmp_path / "whole")
     expected, _ = played(server, sides, COHORTS)
     for clients in COHORTS:  # both sides are new in every round; only their disks are old
-        anew, again = everybody(example.setting(), tmp_path / "restarted")
+        anew, again = everybody(example.experiment(), tmp_path / "restarted")
         asked = OpenRound(anew, progress.load(tmp_path / "server", anew), clients)
         exchange(asked, answers_of(again))
         last = asked.close(minimum=3).progress
@@ -60,7 +60,7 @@ def test_a_round_that_the_server_repeats_starts_from_the_same_personal_blocks(
     name: str, tmp_path: Path
 ) -> None:
     example = EXAMPLES[name]()
-    server, sides = everybody(example.setting(), tmp_path)
+    server, sides = everybody(example.experiment(), tmp_path)
     done, _ = played(server, sides, COHORTS[:1])
     # the server is killed before it stores this round
     forgotten = OpenRound(server, done, COHORTS[1])
@@ -77,7 +77,7 @@ def test_a_client_that_was_refused_again_and_again_goes_back_to_what_the_server_
     tmp_path: Path,
 ) -> None:
     example, everyone = EXAMPLES["fedper"](), [0, 1, 2]
-    server, sides = everybody(example.setting(), tmp_path)
+    server, sides = everybody(example.experiment(), tmp_path)
     done, _ = played(server, sides, [everyone])
     for _ in range(3):
         asked = OpenRound(server, done, everyone)
@@ -88,13 +88,13 @@ def test_a_client_that_was_refused_again_and_again_goes_back_to_what_the_server_
     last = OpenRound(server, done, everyone)
     exchange(last, answers_of(sides))
     simulated = run(
-        example.setting(), Sequential(), [everyone, [0, 2], [0, 2], [0, 2], everyone]
+        example.experiment(), Sequential(), [everyone, [0, 2], [0, 2], [0, 2], everyone]
     ).last
     assert differences(leaves(sides, last.close().progress), state_leaves(simulated), 1e-12) == []
 
 
 def test_a_client_that_lost_its_disk_says_so_and_then_starts_anew(tmp_path: Path) -> None:
-    server, sides = everybody(EXAMPLES["fedper"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["fedper"]().experiment(), tmp_path)
     done, _ = played(server, sides, [[0, 1]])
     shutil.rmtree(sides[1].store.root / "personal")
     asked = OpenRound(server, done, [0, 1])
@@ -109,13 +109,13 @@ def test_a_client_that_lost_its_disk_says_so_and_then_starts_anew(tmp_path: Path
 
 def test_a_client_that_is_restarted_between_two_downloads_goes_on(tmp_path: Path) -> None:
     example = EXAMPLES["fedmn"]()
-    server, sides = everybody(example.setting(), tmp_path)
+    server, sides = everybody(example.experiment(), tmp_path)
     asked = OpenRound(server, server.start(), [0])
     more = asked.receive(0, sides[0].answer(asked.downloads[0]))
     assert more is not None and kind(more) == "more"
-    _, anew = everybody(example.setting(), tmp_path)
+    _, anew = everybody(example.experiment(), tmp_path)
     assert asked.receive(0, anew[0].answer(more)) is None
-    simulated = run(example.setting(), Sequential(), [[0]])
+    simulated = run(example.experiment(), Sequential(), [[0]])
     assert (
         differences(state_leaves(asked.close().progress.state), state_leaves(simulated.last), 1e-6)
         == []
@@ -123,7 +123,7 @@ def test_a_client_that_is_restarted_between_two_downloads_goes_on(tmp_path: Path
 
 
 def test_slots_of_another_attempt_are_not_taken(tmp_path: Path) -> None:
-    server, sides = everybody(EXAMPLES["fedmn"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["fedmn"]().experiment(), tmp_path)
     first, second = (OpenRound(server, server.start(), [0]) for _ in range(2))
     more = first.receive(0, sides[0].answer(first.downloads[0]))
     sides[0].answer(second.downloads[0])
@@ -135,7 +135,7 @@ def test_slots_of_another_attempt_are_not_taken(tmp_path: Path) -> None:
 def test_personal_blocks_that_went_wrong_are_not_kept(tmp_path: Path) -> None:
     broken = small_federation()
     broken.x[broken.train[1][0]] = float("nan")
-    server, sides = everybody(EXAMPLES["fedper"]().setting(broken), tmp_path)
+    server, sides = everybody(EXAMPLES["fedper"]().experiment(broken), tmp_path)
     asked = OpenRound(server, server.start(), [0, 1])
     exchange(asked, answers_of(sides))
     closed = asked.close()
@@ -155,8 +155,8 @@ def test_a_client_with_another_plan_refuses_to_train(
     changes: dict[str, object], tmp_path: Path
 ) -> None:
     example = EXAMPLES["fedper"]()
-    server, _ = everybody(example.setting(), tmp_path / "a")
-    _, others = everybody(example.setting(**changes), tmp_path / "b")
+    server, _ = everybody(example.experiment(), tmp_path / "a")
+    _, others = everybody(example.experiment(**changes), tmp_path / "b")
     asked = OpenRound(server, server.start(), [0])
     asked.receive(0, others[0].answer(asked.downloads[0]))
     assert [(r.client, r.reason) for r in asked.report.refusals] == [(0, "plan-mismatch")]
@@ -177,15 +177,15 @@ def test_a_client_brings_the_data_of_one(tmp_path: Path) -> None:
 
 
 def test_a_server_does_not_go_on_with_the_blocks_of_another_method(tmp_path: Path) -> None:
-    server, _ = everybody(EXAMPLES["fedper"]().setting(), tmp_path / "a")
-    other, _ = everybody(EXAMPLES["fedavg"]().setting(), tmp_path / "b")
+    server, _ = everybody(EXAMPLES["fedper"]().experiment(), tmp_path / "a")
+    other, _ = everybody(EXAMPLES["fedavg"]().experiment(), tmp_path / "b")
     progress.save(tmp_path / "server", server.start())
     with pytest.raises(CheckpointError, match="other blocks"):
         progress.load(tmp_path / "server", other)
 
 
 def test_a_client_that_cannot_write_its_blocks_sends_nothing(tmp_path: Path) -> None:
-    server, sides = everybody(EXAMPLES["fedper"]().setting(), tmp_path)
+    server, sides = everybody(EXAMPLES["fedper"]().experiment(), tmp_path)
     (sides[1].store.root / "personal").write_text("in the way")
     asked = OpenRound(server, server.start(), [0, 1])
     exchange(asked, answers_of(sides))

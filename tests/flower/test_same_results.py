@@ -58,7 +58,7 @@ def test_messages_in_process_give_what_the_sequential_engine_gives(
     name: str, tmp_path: Path
 ) -> None:
     example = EXAMPLES[name]()
-    assert_the_same(example.setting, example.cohorts(), tmp_path)
+    assert_the_same(example.experiment, example.cohorts(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_messages_in_process_give_what_the_sequential_engine_gives(
 )
 def test_every_switch_travels(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
     example = EXAMPLES[name]()
-    assert_the_same(lambda: example.setting(**changes), example.cohorts(), tmp_path)
+    assert_the_same(lambda: example.experiment(**changes), example.cohorts(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_client_without_training_data_sends_weights_of_zero_and_no_blocks(
 ) -> None:
     example = EXAMPLES[name]()
     federation = without_training_rows(example.federation, 1)
-    assert_the_same(lambda: example.setting(federation), [[0, 1, 2, 3], [1, 2, 4, 5]], tmp_path)
+    assert_the_same(lambda: example.experiment(federation), [[0, 1, 2, 3], [1, 2, 4, 5]], tmp_path)
 
 
 def test_architectures_differ_between_clients(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_architectures_differ_between_clients(tmp_path: Path) -> None:
         )
         return Net.of(layers, dtype=torch.float64)
 
-    def setting() -> Experiment:
+    def experiment() -> Experiment:
         methods = {
             g: ModFL(body(w), operations=2, configuration=g, batch_size=4)
             for g, w in (("a", 3), ("b", 7))
@@ -106,7 +106,7 @@ def test_architectures_differ_between_clients(tmp_path: Path) -> None:
             methods, small_federation(tags=ModFL.tags), 0, ["a", "b", "b", "a", "b", "a"]
         )
 
-    assert_the_same(setting, [[0, 1, 2, 3], [1, 2, 4], [0, 5]], tmp_path)
+    assert_the_same(experiment, [[0, 1, 2, 3], [1, 2, 4], [0, 5]], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_architectures_differ_between_clients(tmp_path: Path) -> None:
 )
 def test_an_evaluation_travels_with_training_or_alone(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]()
-    setting, cohorts = example.setting(), example.cohorts()[:2]
-    states = run(example.setting(), Sequential(), cohorts).states
-    server, sides = everybody(example.setting(), tmp_path)
+    experiment, cohorts = example.experiment(), example.cohorts()[:2]
+    states = run(example.experiment(), Sequential(), cohorts).states
+    server, sides = everybody(example.experiment(), tmp_path)
     progress, _ = played(server, sides, cohorts[:1])
     both = OpenRound(server, progress, cohorts[1], Ask(evaluate=("test",)))
     exchange(both, answers_of(sides))
     closed = both.close()
-    theirs = evaluate(setting, states[1], cohorts[1], Sequential())
+    theirs = evaluate(experiment, states[1], cohorts[1], Sequential())
     assert differences(evaluated(closed), scores(theirs), 1e-6) == []
     assert differences(leaves(sides, closed.progress), state_leaves(states[2]), 1e-6) == []
     alone = OpenRound(
@@ -133,7 +133,7 @@ def test_an_evaluation_travels_with_training_or_alone(name: str, tmp_path: Path)
     assert (
         differences(
             evaluated(after),
-            scores(evaluate(setting, states[2], example.everybody, Sequential())),
+            scores(evaluate(experiment, states[2], example.everybody, Sequential())),
             1e-6,
         )
         == []
@@ -141,12 +141,12 @@ def test_an_evaluation_travels_with_training_or_alone(name: str, tmp_path: Path)
 
 
 def test_a_client_is_given_its_own_rows_and_no_others(tmp_path: Path) -> None:
-    setting = EXAMPLES["fedavg"]().setting()
-    _, sides = everybody(setting, tmp_path)
+    experiment = EXAMPLES["fedavg"]().experiment()
+    _, sides = everybody(experiment, tmp_path)
     for client, side in sides.items():
-        own = np.concatenate([rows[client] for rows in setting.data.parts.values()])
+        own = np.concatenate([rows[client] for rows in experiment.data.parts.values()])
         assert len(side.experiment.data.x) == len(own)
-        theirs = setting.data.x[torch.from_numpy(setting.data.train[client])]
+        theirs = experiment.data.x[torch.from_numpy(experiment.data.train[client])]
         assert torch.equal(
             side.experiment.data.x[torch.from_numpy(side.experiment.data.train[client])], theirs
         )
@@ -156,4 +156,4 @@ def test_half_precision_travels(tmp_path: Path) -> None:
     net = Net.of(lambda: nn.Linear(6, 4), dtype=torch.bfloat16)
     example = EXAMPLES["fedavg"]()
     data = small_federation(dtype=torch.bfloat16)
-    assert_the_same(lambda: example.setting(data, net=net), [[0, 1, 2], [1, 3]], tmp_path)
+    assert_the_same(lambda: example.experiment(data, net=net), [[0, 1, 2], [1, 3]], tmp_path)

@@ -229,12 +229,12 @@ def test_an_lstm_of_a_stack_and_its_gradients_are_the_fused_ones(monkeypatch):
 def test_recorded_graphs_and_plain_steps_and_a_loop_end_alike(name, monkeypatch):
     monkeypatch.setattr(captured, "_WORTH_A_HOOK", 0.0)  # all of them
     example = EXAMPLES[name]()
-    setting = example.setting(example.federation.to("cuda"))
+    experiment = example.experiment(example.federation.to("cuda"))
     ends = []
     for engine in (Sequential(), Vectorised(graphs=False), Vectorised(graphs=True)):
-        state = setting.start()
+        state = experiment.start()
         for _ in range(5):
-            state, report = run_round(setting, state, example.everybody, engine)
+            state, report = run_round(experiment, state, example.everybody, engine)
             assert not report.refusals
         ends.append(state)
     for other in ends[1:]:
@@ -252,21 +252,24 @@ def test_hooks_are_really_recorded_if_they_take_long(monkeypatch):
     for least, recorded in ((0.0, True), (60.0, False)):
         monkeypatch.setattr(captured, "_WORTH_A_HOOK", least)
         example = EXAMPLES["fedfomo"]()
-        setting, engine = example.setting(example.federation.to("cuda")), Vectorised(graphs=True)
-        state = setting.start()
+        experiment, engine = (
+            example.experiment(example.federation.to("cuda")),
+            Vectorised(graphs=True),
+        )
+        state = experiment.start()
         for _ in range(4):
-            state, _ = run_round(setting, state, example.everybody, engine)
+            state, _ = run_round(experiment, state, example.everybody, engine)
         graphs = next(iter(engine.recorded.values())).graphs.values()
         assert any(isinstance(graph, captured.HookGraph) for graph in graphs) == recorded
 
 
 def test_steps_are_really_recorded():
     example = EXAMPLES["pfedmb"]()
-    setting = example.setting(example.federation.to("cuda"))
+    experiment = example.experiment(example.federation.to("cuda"))
     engine = Vectorised(graphs=True)
-    state = setting.start()
+    state = experiment.start()
     for _ in range(6):
-        state, _ = run_round(setting, state, example.everybody, engine)
+        state, _ = run_round(experiment, state, example.everybody, engine)
     actual = next(iter(engine.recorded.values()))
     assert actual.graphs and not actual.refused
 
@@ -276,10 +279,10 @@ def test_a_learning_rate_schedule_reaches_a_recorded_graph():
 
     example = EXAMPLES["fedavg"]()
     options = {**example.options, "lr": Milestones(0.2, rounds=(6,), factor=1e-300)}
-    setting = replace(example, options=options).setting(example.federation.to("cuda"))
-    engine, state, seen = Vectorised(graphs=True), setting.start(), []
+    experiment = replace(example, options=options).experiment(example.federation.to("cuda"))
+    engine, state, seen = Vectorised(graphs=True), experiment.start(), []
     for _ in range(8):
-        state, _ = run_round(setting, state, example.everybody, engine)
+        state, _ = run_round(experiment, state, example.everybody, engine)
         seen.append(next(iter(state.server["model"].values())))
     assert not torch.equal(seen[4], seen[5]) and torch.allclose(seen[5], seen[7], atol=1e-7)
 

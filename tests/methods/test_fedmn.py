@@ -44,9 +44,9 @@ def biased(state: State, bias: Tensor) -> State:
 
 
 def one_round(method: FedMN, bias: Tensor | None = None) -> tuple[State, State, Report]:
-    setting = Experiment.of(method, small_federation())
-    before = setting.start() if bias is None else biased(setting.start(), bias)
-    return before, *run_round(setting, before, EVERYBODY, Sequential())
+    experiment = Experiment.of(method, small_federation())
+    before = experiment.start() if bias is None else biased(experiment.start(), bias)
+    return before, *run_round(experiment, before, EVERYBODY, Sequential())
 
 
 def client_blocks(method: FedMN, gates: Tensor) -> Blocks:
@@ -117,8 +117,8 @@ def test_open_gates_average_every_module_like_fedavg() -> None:
     _, printed, _ = one_round(small(normalise_blocks=False), open_gates)
     before, after, report = one_round(small(), open_gates)
     assert not differences(state_leaves(printed), state_leaves(after), 1e-12)
-    setting = Experiment.of(small(), small_federation())
-    apart = [run_round(setting, before, [client], Sequential())[0] for client in EVERYBODY]
+    experiment = Experiment.of(small(), small_federation())
+    apart = [run_round(experiment, before, [client], Sequential())[0] for client in EVERYBODY]
     for name in POOLS:
         for key, value in after.server[name].items():
             mean = sum(n * s.server[name][key] for n, s in zip(SIZES, apart, strict=True)) / sum(
@@ -219,10 +219,10 @@ def test_exactly_the_active_modules_the_encoders_and_the_router_travel(
     engine: Sequential | Vectorised,
 ) -> None:
     method = small(modules=(2, 4, 3))
-    setting = Experiment.of(method, small_federation())
-    state = setting.start()
-    _, report = run_round(setting, state, EVERYBODY, engine)
-    job = setting.job("all", EVERYBODY, state, method.phases(), True, "train")
+    experiment = Experiment.of(method, small_federation())
+    state = experiment.start()
+    _, report = run_round(experiment, state, EVERYBODY, engine)
+    job = experiment.job("all", EVERYBODY, state, method.phases(), True, "train")
     active, one = engine.train(job).wanted, sizes_of(method)
     assert 0 < active["modules.2"].sum() < active["modules.2"].numel()  # some modules stay away
     for row, client in enumerate(EVERYBODY):
@@ -248,27 +248,27 @@ def test_soft_gates_bring_every_module() -> None:
 
 def test_gates_differ_between_clients_in_training_and_are_the_same_twice_in_evaluation() -> None:
     method = small()
-    setting = Experiment.of(method, small_federation())
-    state = setting.start()
-    job = setting.job("all", EVERYBODY, state, method.phases(), True, "train")
+    experiment = Experiment.of(method, small_federation())
+    state = experiment.start()
+    job = experiment.job("all", EVERYBODY, state, method.phases(), True, "train")
     wanted = Vectorised().train(job).wanted
     assert len({tuple(row.tolist()) for row in torch.cat(list(wanted.values()), 1)}) > 1
     later = replace(state, round=9)  # other noise
     for gate, same in (("mode", True), ("soft", True), ("sample", False)):
-        setting = Experiment.of(small(eval_gate=gate), small_federation())
-        scores = [evaluate(setting, s, EVERYBODY, Sequential()) for s in (state, later)]
+        experiment = Experiment.of(small(eval_gate=gate), small_federation())
+        scores = [evaluate(experiment, s, EVERYBODY, Sequential()) for s in (state, later)]
         assert (scores[0] == scores[1]) is same
-    assert evaluate(setting, state, EVERYBODY, Sequential()) == evaluate(
-        setting, state, EVERYBODY, Sequential()
+    assert evaluate(experiment, state, EVERYBODY, Sequential()) == evaluate(
+        experiment, state, EVERYBODY, Sequential()
     )
 
 
 def test_a_new_client_has_the_gates_of_any_other_evaluation() -> None:
     method = small()
-    setting = Experiment.of(method, small_federation())
+    experiment = Experiment.of(method, small_federation())
     _, state, _ = one_round(method)
     usual, joining = (
-        evaluate(setting, state, EVERYBODY, Sequential(), joining=j) for j in (False, True)
+        evaluate(experiment, state, EVERYBODY, Sequential(), joining=j) for j in (False, True)
     )
     assert usual == joining
 

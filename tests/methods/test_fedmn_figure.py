@@ -75,8 +75,8 @@ def round_of(method: FedMN | FedAvg, images: str) -> Report:
     x = torch.from_numpy(draw.standard_normal((len(rows), *shape))).float()
     y = torch.from_numpy(draw.integers(0, classes, len(rows)))
     parts = Rows.of(np.split(rows, CLIENTS)), Rows.none(CLIENTS), Rows.none(CLIENTS)
-    setting = Experiment.of(method, Federation(x, y, *parts, classes=classes))
-    return run_round(setting, setting.start(), range(CLIENTS), Sequential())[1]
+    experiment = Experiment.of(method, Federation(x, y, *parts, classes=classes))
+    return run_round(experiment, experiment.start(), range(CLIENTS), Sequential())[1]
 
 
 def travelled(report: Report, *without: str) -> tuple[int, int]:

@@ -58,10 +58,10 @@ def test_any_net_with_a_dense_last_layer_is_an_encoder_and_engines_agree(net: Ne
     method = small(net=net, dropout=0.3)
     states = []
     for engine in (Sequential(), Vectorised(chunk=4)):
-        setting = Experiment.of(method, small_federation())
-        state = setting.start()
+        experiment = Experiment.of(method, small_federation())
+        state = experiment.start()
         for _ in range(2):
-            state, report = run_round(setting, state, EVERYBODY, engine)
+            state, report = run_round(experiment, state, EVERYBODY, engine)
             assert report.refusals == []
         states.append(state)
     assert not differences(state_leaves(states[0]), state_leaves(states[1]), 1e-9)
@@ -69,10 +69,10 @@ def test_any_net_with_a_dense_last_layer_is_an_encoder_and_engines_agree(net: Ne
 
 def test_pre_trained_weights_start_every_encoder_and_the_router_but_for_their_last_layers() -> None:
     net, data = small_net(), small_federation()
-    setting = Experiment.of(FedAvg(net, lr=0.2), data)
-    state = setting.start()
+    experiment = Experiment.of(FedAvg(net, lr=0.2), data)
+    state = experiment.start()
     for _ in range(2):
-        state, _ = run_round(setting, state, EVERYBODY, Sequential())
+        state, _ = run_round(experiment, state, EVERYBODY, Sequential())
     trained = {k: v[0] for k, v in state.server["model"].items()}
     start = Experiment.of(small(net=started_from(net, trained)), data).start().server
     for key in ("0.weight", "0.bias"):

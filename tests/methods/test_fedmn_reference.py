@@ -52,17 +52,17 @@ def test_gates_are_never_closed_and_only_rescale_the_logits() -> None:
 
 
 def test_every_module_travels_and_the_router_does_not() -> None:
-    setting = Experiment.of(small(), small_federation())
-    state, report = run_round(setting, setting.start(), EVERYBODY, Sequential())
+    experiment = Experiment.of(small(), small_federation())
+    state, report = run_round(experiment, experiment.start(), EVERYBODY, Sequential())
     assert state.server.keys() == report.bytes_down.keys() == {"encoder", "module.2", "output"}
     assert set(report.bytes_down["module.2"].values()) == {8 * (6 * 5 + 5)}
 
 
 def test_clients_count_alike_whatever_they_hold() -> None:
-    setting = Experiment.of(small(), small_federation())
-    start = setting.start()
-    together, _ = run_round(setting, start, EVERYBODY, Sequential())
-    apart = [run_round(setting, start, [client], Sequential())[0] for client in EVERYBODY]
+    experiment = Experiment.of(small(), small_federation())
+    start = experiment.start()
+    together, _ = run_round(experiment, start, EVERYBODY, Sequential())
+    apart = [run_round(experiment, start, [client], Sequential())[0] for client in EVERYBODY]
     for name, slots in together.server.items():
         for key, value in slots.items():
             mean = torch.stack([state.server[name][key] for state in apart]).mean(0)

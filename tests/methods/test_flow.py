@@ -152,10 +152,10 @@ def test_a_hard_route_is_one_of_the_branches_even_when_they_are_equal() -> None:
 @each_flow
 @each_net
 def test_clients_keep_nothing_after_a_round(kind: type[Method], name: str) -> None:
-    setting = Experiment.of(made(kind, NETS[name]), data(name))
-    state, report = run_round(setting, setting.start(), [0, 1, 2], Sequential())
+    experiment = Experiment.of(made(kind, NETS[name]), data(name))
+    state, report = run_round(experiment, experiment.start(), [0, 1, 2], Sequential())
     assert state.private == {} and report.refusals == []
-    assert not setting.methods["all"].stateful
+    assert not experiment.methods["all"].stateful
     # no local copy anywhere
     assert set(state.server) == {"shared", *made(kind, NETS[name]).routers}
 
@@ -168,11 +168,11 @@ def test_inference_trains_the_local_copy_and_then_the_router_alone(
     method = made(kind, NETS[name])
     assert [phase.train for phase in method.adaptation()] == [("local",), tuple(method.routers)]
     assert method.joining()[0].train == ("local",)  # the same for clients that never took part
-    setting = Experiment.of(method, data(name))
-    state, _ = run_round(setting, setting.start(), [0, 1], Sequential())
+    experiment = Experiment.of(method, data(name))
+    state, _ = run_round(experiment, experiment.start(), [0, 1], Sequential())
     before = {n: {k: v.clone() for k, v in block.items()} for n, block in state.server.items()}
-    actual = evaluate(setting, state, [0, 1, 2], Sequential(), joining=True)
-    assert actual["shared"] == evaluate(setting, state, [0, 1, 2], Sequential())["shared"]
+    actual = evaluate(experiment, state, [0, 1, 2], Sequential(), joining=True)
+    assert actual["shared"] == evaluate(experiment, state, [0, 1, 2], Sequential())["shared"]
     assert all(
         torch.equal(before[n][k], v) for n, block in state.server.items() for k, v in block.items()
     )
@@ -184,10 +184,10 @@ def test_engines_agree(kind: type[Method], name: str) -> None:
     own = {} if kind is DynamicRouting else {"router_epochs": 1}
     states, actual = [], []
     for engine in (Sequential(), Vectorised(chunk=2)):
-        setting = Experiment.of(made(kind, NETS[name], **own), data(name))
-        state, _ = run_round(setting, setting.start(), [0, 1, 2], engine)
+        experiment = Experiment.of(made(kind, NETS[name], **own), data(name))
+        state, _ = run_round(experiment, experiment.start(), [0, 1, 2], engine)
         states.append(state)
-        actual.append(evaluate(setting, state, [0, 1, 2], engine))
+        actual.append(evaluate(experiment, state, [0, 1, 2], engine))
     for block, slots in states[0].server.items():
         for key, value in slots.items():
             torch.testing.assert_close(states[1].server[block][key], value, rtol=0, atol=1e-5)
@@ -270,9 +270,9 @@ def test_dropout_of_the_step_policy_is_off_at_test() -> None:
 def test_the_regulariser_rewards_the_shared_branch_in_every_layer() -> None:
     """One strong step on the reward alone: p_global rises everywhere, whatever the layer."""
     method = made(FlowV2, NETS["text"], strength=100.0, policy_dropout=0.0, local_epochs=0)
-    setting = Experiment.of(method, data("text"))
-    start = setting.start()
-    state, _ = run_round(setting, start, [0, 1], Sequential())
+    experiment = Experiment.of(method, data("text"))
+    start = experiment.start()
+    state, _ = run_round(experiment, start, [0, 1], Sequential())
     actual = []
     for server in (start.server, state.server):
         blocks = {name: {k: v[0] for k, v in slots.items()} for name, slots in server.items()}

@@ -22,9 +22,9 @@ from fedblocks.nets import mlp
 CLIENTS, GROUPS, ROUNDS = 12, 3, 5
 
 
-def adapted(setting: Experiment, state: State, method: Flow, client: int) -> Blocks:
+def adapted(experiment: Experiment, state: State, method: Flow, client: int) -> Blocks:
     """What a client holds when it is evaluated."""
-    job = setting.job("all", [client], state, method.adaptation(), False, "adapt")
+    job = experiment.job("all", [client], state, method.adaptation(), False, "adapt")
     local, blocks = (
         job.one(0),
         {n: {k: v[0] for k, v in b.items()} for n, b in job.sent.blocks.items()},
@@ -52,13 +52,13 @@ def gaps(router_epochs: int) -> list[float]:
     net = mlp((1, 8, 8), 10, hidden=(32,))
     options = {"router_scope": "local_reinit", "local_epochs": 3, "router_epochs": router_epochs}
     method = Flow(net, lr=0.1, batch_size=8, **options)
-    setting, group = Experiment.of(method, data), data.tags["group"]
-    state = setting.start()
+    experiment, group = Experiment.of(method, data), data.tags["group"]
+    state = experiment.start()
     for _ in range(ROUNDS):
-        state, _ = run_round(setting, state, range(CLIENTS), Sequential())
+        state, _ = run_round(experiment, state, range(CLIENTS), Sequential())
     actual = []
     for client in range(CLIENTS):
-        blocks = adapted(setting, state, method, client)
+        blocks = adapted(experiment, state, method, client)
         others = [i for i in range(CLIENTS) if group[i] != group[client]]
         actual.append(
             local_share(method, blocks, data, [client]) - local_share(method, blocks, data, others)

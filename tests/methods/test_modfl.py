@@ -45,10 +45,10 @@ def modfl(hidden: tuple[int, ...] = (32, 16), **options: Any) -> ModFL:
     )
 
 
-def play(setting: Experiment, cohorts: list[list[int]]) -> State:
-    state = setting.start()
+def play(experiment: Experiment, cohorts: list[list[int]]) -> State:
+    state = experiment.start()
     for clients in cohorts:
-        state, _ = run_round(setting, state, clients, ENGINE)
+        state, _ = run_round(experiment, state, clients, ENGINE)
     return state
 
 
@@ -70,23 +70,23 @@ def test_cohorts_are_the_hidden_groups(shifted: Federation) -> None:
 def test_a_client_that_missed_the_warm_up_takes_the_module_of_lowest_loss(
     shifted: Federation,
 ) -> None:
-    setting = Experiment.of(modfl(), shifted, 0)
+    experiment = Experiment.of(modfl(), shifted, 0)
     late = CLIENTS - 1
-    state = play(setting, [list(range(late))] * 8)
+    state = play(experiment, [list(range(late))] * 8)
     assert members(state)[late] == -1
-    as_new = evaluate(setting, state, [late], ENGINE, joining=True)["personal"][late]
+    as_new = evaluate(experiment, state, [late], ENGINE, joining=True)["personal"][late]
     groups = shifted.tags["group"].tolist()
     known = {"value": state.server["membership"]["value"].clone()}
     # the cohort of another of its hidden group
     known["value"][late] = known["value"][groups.index(groups[late])]
     message = replace(state, server={**state.server, "membership": known})
-    assert evaluate(setting, message, [late], ENGINE)["personal"][late] == pytest.approx(as_new)
-    state, report = run_round(setting, state, [0, late], ENGINE)
+    assert evaluate(experiment, message, [late], ENGINE)["personal"][late] == pytest.approx(as_new)
+    state, report = run_round(experiment, state, [0, late], ENGINE)
     assert as_hidden(members(state), shifted.tags["group"])
     one = 4 * (16 * 10 + 10)
     # one of them has to choose
     assert report.bytes_down["operation"] == {0: GROUPS * one, late: GROUPS * one}
-    _, report = run_round(setting, state, [0, late], ENGINE)
+    _, report = run_round(experiment, state, [0, late], ENGINE)
     assert report.bytes_down["operation"] == {0: one, late: one}
 
 
@@ -98,10 +98,10 @@ def test_another_architecture_joins_the_cohorts_that_the_first_has_found(
         "large": modfl((48, 16), configuration="large"),
     }
     groups = ["small" if client < 8 else "large" for client in range(CLIENTS)]
-    setting = Experiment(methods, shifted, 0, groups)
-    state = play(setting, [list(range(CLIENTS))] * 4)
+    experiment = Experiment(methods, shifted, 0, groups)
+    state = play(experiment, [list(range(CLIENTS))] * 4)
     assert (members(state)[:8] >= 0).all() and (members(state)[8:] == -1).all()
-    state, _ = run_round(setting, state, range(CLIENTS), ENGINE)
+    state, _ = run_round(experiment, state, range(CLIENTS), ENGINE)
     assert as_hidden(members(state), shifted.tags["group"])
 
 
@@ -111,9 +111,9 @@ def test_found_cohorts_do_better_than_one_model_for_all(shifted: Federation) -> 
     """
     right = {}
     for operations in (1, GROUPS):
-        setting = Experiment.of(replace(modfl((64,)), operations=operations), shifted, 0)
+        experiment = Experiment.of(replace(modfl((64,)), operations=operations), shifted, 0)
         found = evaluate(
-            setting, play(setting, [list(range(CLIENTS))] * 12), range(CLIENTS), ENGINE
+            experiment, play(experiment, [list(range(CLIENTS))] * 12), range(CLIENTS), ENGINE
         )["personal"]
         right[operations] = np.mean([correct / scored for correct, scored, _ in found.values()])
     assert right[GROUPS] > right[1] + 0.2

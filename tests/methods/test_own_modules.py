@@ -110,15 +110,15 @@ def leaves(tree: Any, path: str = "") -> dict[str, Tensor]:
 def test_a_method_runs_on_a_module_of_ones_own(name: str, module: str) -> None:
     net = Net.of(MODULES[module](), head="fc", dtype=torch.float64)
     method = METHODS[name](net=net, lr=0.1, batch_size=4, **OPTIONS[name])
-    setting = Experiment.of(method, federation(), seed=2)
-    start, ends, scores = setting.start(), [], []
+    experiment = Experiment.of(method, federation(), seed=2)
+    start, ends, scores = experiment.start(), [], []
     for engine in (Sequential(), Vectorised(chunk=2)):
         state = start
         for _ in range(2):
-            state, report = run_round(setting, state, range(len(SIZES)), engine)
+            state, report = run_round(experiment, state, range(len(SIZES)), engine)
             assert report.refusals == []
         ends.append({**leaves(state.server), **leaves(state.private)})
-        scores.append(evaluate(setting, state, range(len(SIZES)), engine)["personal"])
+        scores.append(evaluate(experiment, state, range(len(SIZES)), engine)["personal"])
     assert ends[0].keys() == ends[1].keys()
     for place, value in ends[0].items():
         torch.testing.assert_close(ends[1][place], value, rtol=1e-8, atol=1e-10, msg=place)

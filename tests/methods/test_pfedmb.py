@@ -72,10 +72,10 @@ def pfedmb(net: Net | None = None, **options: Any) -> PFedMB:
 def play(
     method: PFedMB | FedAvg, rounds: int = 2, engine: Any = ENGINES[0], **at: Any
 ) -> tuple[State, Report]:
-    setting = Experiment.of(method, at.get("data") or federation(method.net.dtype), seed=1)
-    state = at.get("start") or setting.start()
+    experiment = Experiment.of(method, at.get("data") or federation(method.net.dtype), seed=1)
+    state = at.get("start") or experiment.start()
     for _ in range(rounds):
-        state, report = run_round(setting, state, range(setting.data.clients), engine)
+        state, report = run_round(experiment, state, range(experiment.data.clients), engine)
         assert report.refusals == []
     return state, report
 
@@ -224,12 +224,14 @@ def test_one_hot_alphas_are_clustered_averaging() -> None:
     start = Experiment.of(method, federation(), 1).start()
     relies = torch.eye(2, dtype=torch.float64)[[0, 1, 0, 1]][:, None]  # [clients, layers, branches]
     branches, _ = play(method, start=with_alpha(start, relies))
-    setting = Experiment.of(FedAvg(dense_net(), lr=0.1, epochs=2, batch_size=20), federation(), 1)
+    experiment = Experiment.of(
+        FedAvg(dense_net(), lr=0.1, epochs=2, batch_size=20), federation(), 1
+    )
     for branch, members in enumerate(([0, 2], [1, 3])):
         first = {k: v[branch][None] for k, v in start.server["layers.1"].items()}
-        alone = replace(setting.start(), server={"model": first})
+        alone = replace(experiment.start(), server={"model": first})
         for _ in range(2):
-            alone, _ = run_round(setting, alone, members, ENGINES[0])
+            alone, _ = run_round(experiment, alone, members, ENGINES[0])
         for name, value in branches.server["layers.1"].items():
             torch.testing.assert_close(
                 value[branch], alone.server["model"][name][0], rtol=0, atol=1e-12
@@ -282,9 +284,9 @@ def test_dropping_changes_evaluations_and_not_training() -> None:
     actual = []
     for drop in (0.0, 0.2):
         method = pfedmb(drop_below=drop, finetune="none")
-        setting = Experiment.of(method, data, 1)
-        state, _ = play(method, start=with_alpha(setting.start(), logits))
-        actual.append((state, evaluate(setting, state, range(4), ENGINES[0])["personal"][0]))
+        experiment = Experiment.of(method, data, 1)
+        state, _ = play(method, start=with_alpha(experiment.start(), logits))
+        actual.append((state, evaluate(experiment, state, range(4), ENGINES[0])["personal"][0]))
     assert torch.equal(
         actual[0][0].server["layers.0"]["0.weight"], actual[1][0].server["layers.0"]["0.weight"]
     )

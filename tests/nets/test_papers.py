@@ -193,14 +193,14 @@ def test_a_round_is_the_same_on_both_engines(name: str) -> None:
     net = double(NETS[name](shape, classes))
     data = federation(shape, classes)
     data = Federation(data.x.double(), data.y, data.train, data.validation, data.test, classes)
-    setting = Experiment.of(FedAvg(net, lr=0.001, batch_size=4), data)
+    experiment = Experiment.of(FedAvg(net, lr=0.001, batch_size=4), data)
     states = [
-        run_round(setting, setting.start(), [0, 1], engine)[0]
+        run_round(experiment, experiment.start(), [0, 1], engine)[0]
         for engine in (Sequential(), Vectorised())
     ]
     for key, value in states[0].server["model"].items():
         torch.testing.assert_close(states[1].server["model"][key], value, rtol=1e-7, atol=1e-9)
-    assert set(evaluate(setting, states[0], [0, 1], Sequential())["personal"]) == {0, 1}
+    assert set(evaluate(experiment, states[0], [0, 1], Sequential())["personal"]) == {0, 1}
 
 
 def double(net: Net) -> Net:
@@ -216,10 +216,10 @@ def test_two_generations_of_devices_share_an_operation_module() -> None:
         name: ModFL(net, configuration=name, operations=1, batch_size=4)
         for name, net in nets.items()
     }
-    setting = Experiment(
+    experiment = Experiment(
         methods, federation((6, 9), 5, operation=np.zeros(2, np.int64)), 0, groups=list(nets)
     )
-    state, report = run_round(setting, setting.start(), [0, 1], Sequential())
+    state, report = run_round(experiment, experiment.start(), [0, 1], Sequential())
     assert state.server.keys() == {
         "configuration/modfl_hapt",
         "configuration/modfl_rwhar",

@@ -114,17 +114,17 @@ def play(
     start: State | None = None,
 ) -> tuple[Experiment, State]:
     """Some rounds of the library; nobody may be refused."""
-    setting = Experiment.of(method, data or federation(), SEED)
-    state = start or setting.start()
+    experiment = Experiment.of(method, data or federation(), SEED)
+    state = start or experiment.start()
     for cohort in cohorts:
-        state, report = run_round(setting, state, cohort, engine)
+        state, report = run_round(experiment, state, cohort, engine)
         assert report.refusals == []
-    return setting, state
+    return experiment, state
 
 
 def agrees(method: Method, expected: Outcome, engine: Engine) -> None:
     """Server slots, private blocks and evaluations of the library are those of the oracle."""
-    setting, state = play(method, engine)
+    experiment, state = play(method, engine)
     assert state.server.keys() == expected.server.keys()
     for block, slots in expected.server.items():
         for slot, params in enumerate(slots):
@@ -139,7 +139,9 @@ def agrees(method: Method, expected: Outcome, engine: Engine) -> None:
     for client, blocks in expected.private.items():
         for block, params in blocks.items():
             _same(f"{block} of client {client}", state.private[client][block], params)
-    _same_evaluations(evaluate(setting, state, range(len(SIZES)), engine), expected, setting.data)
+    _same_evaluations(
+        evaluate(experiment, state, range(len(SIZES)), engine), expected, experiment.data
+    )
 
 
 def _same(what: str, found: dict[str, Tensor], expected: Params) -> None:

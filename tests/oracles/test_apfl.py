@@ -53,10 +53,10 @@ def test_alpha_stays_between_0_and_1_whatever_its_learning_rate() -> None:
 def test_with_alpha_0_it_is_fedavg(engine: Any) -> None:
     method = APFL(**COMMON, alpha=0.0)
     assert method.degenerate()
-    (setting, actual), (plain, expected) = play(method, engine), play(FedAvg(**COMMON), engine)
+    (experiment, actual), (plain, expected) = play(method, engine), play(FedAvg(**COMMON), engine)
     for key, value in expected.server["model"].items():
         torch.testing.assert_close(actual.server["shared"][key], value, rtol=0, atol=1e-12)
-    views = evaluate(setting, actual, range(len(SIZES)), engine)
+    views = evaluate(experiment, actual, range(len(SIZES)), engine)
     theirs = evaluate(plain, expected, range(len(SIZES)), engine)["personal"]
     for view in ("personal", "shared"):
         assert views[view] == {i: pytest.approx(counts, abs=1e-10) for i, counts in theirs.items()}
@@ -66,13 +66,13 @@ def test_with_alpha_0_it_is_fedavg(engine: Any) -> None:
 def test_with_alpha_1_it_is_local(engine: Any) -> None:
     method = APFL(**COMMON, alpha=1.0)
     assert method.degenerate()
-    (setting, actual), (alone, expected) = play(method, engine), play(Local(**COMMON), engine)
+    (experiment, actual), (alone, expected) = play(method, engine), play(Local(**COMMON), engine)
     for client, blocks in expected.private.items():
         for key, value in blocks["model"].items():
             torch.testing.assert_close(
                 actual.private[client]["personal"][key], value, rtol=0, atol=1e-12
             )
-    ours = evaluate(setting, actual, range(len(SIZES)), engine)["personal"]
+    ours = evaluate(experiment, actual, range(len(SIZES)), engine)["personal"]
     theirs = evaluate(alone, expected, range(len(SIZES)), engine)["personal"]
     assert ours == {i: pytest.approx(counts, abs=1e-10) for i, counts in theirs.items()}
 
@@ -146,9 +146,9 @@ def test_the_mixture_keeps_running_statistics_of_its_own() -> None:
 
 def test_a_new_client_trains_its_personal_model_and_alpha_only() -> None:
     method = APFL(**COMMON, adapt_alpha="step")
-    setting, state = play(method, ENGINES["vectorised"])
-    kept = evaluate(setting, state, [5], ENGINES["vectorised"], part="train")
-    joined = evaluate(setting, state, [5], ENGINES["vectorised"], part="train", joining=True)
+    experiment, state = play(method, ENGINES["vectorised"])
+    kept = evaluate(experiment, state, [5], ENGINES["vectorised"], part="train")
+    joined = evaluate(experiment, state, [5], ENGINES["vectorised"], part="train", joining=True)
     assert joined["shared"] == kept["shared"]
     assert joined["personal"][5][2] < kept["personal"][5][2]
 

@@ -112,12 +112,12 @@ def test_a_second_split_keeps_a_partition_of_the_clients(engine: Any) -> None:
     """Groups only ever split: whoever is together was together before, and nobody is
     lost or counted twice.
     """
-    setting, state = play(
+    experiment, state = play(
         Clustered(**COMMON, **EAGER, max_clusters=6, min_size=1), engine, cohorts=()
     )
     history = []
     for cohort in FULL:
-        state, _ = run_round(setting, state, cohort, engine)
+        state, _ = run_round(experiment, state, cohort, engine)
         history.append(membership(state))
     for homes in history:
         # client 4 has no data
@@ -165,20 +165,20 @@ def test_no_cluster_splits_before_its_time_or_below_its_size() -> None:
 
 def test_members_that_are_absent_at_a_split_choose_again_by_their_training_loss() -> None:
     method, engine = Clustered(**COMMON, **EAGER, min_size=1, max_clusters=2), ENGINES["vectorised"]
-    setting, state = play(replace(method, first_round=1), engine, cohorts=((0, 1, 2, 3), (0, 1)))
+    experiment, state = play(replace(method, first_round=1), engine, cohorts=((0, 1, 2, 3), (0, 1)))
     assert membership(state) == [0, 1, -1, -1, -1, -1]
-    back, report = run_round(setting, state, [0, 2, 3], engine)
-    losses = {i: _losses(setting, state, i) for i in (2, 3)}
+    back, report = run_round(experiment, state, [0, 2, 3], engine)
+    losses = {i: _losses(experiment, state, i) for i in (2, 3)}
     assert [membership(back)[i] for i in (2, 3)] == [int(np.argmin(losses[i])) for i in (2, 3)]
     assert membership(back)[:2] == [0, 1]
-    one = setting.methods["all"].net.size() * 8
+    one = experiment.methods["all"].net.size() * 8
     # a round in which some must choose
     assert report.bytes_down["clusters"] == {0: 2 * one, 2: 2 * one, 3: 2 * one}
 
 
-def _losses(setting: Any, state: State, client: int) -> list[float]:
-    rows, net = setting.data.train[client], setting.methods["all"].net
-    x, y = setting.data.x[rows], setting.data.y[rows]
+def _losses(experiment: Any, state: State, client: int) -> list[float]:
+    rows, net = experiment.data.train[client], experiment.methods["all"].net
+    x, y = experiment.data.x[rows], experiment.data.y[rows]
     models = ({k: v[slot] for k, v in state.server["clusters"].items()} for slot in range(2))
     return [float(nn.functional.cross_entropy(net(model, x), y)) for model in models]
 
@@ -186,20 +186,20 @@ def _losses(setting: Any, state: State, client: int) -> list[float]:
 @each_engine
 def test_a_new_client_takes_the_cluster_with_the_lowest_training_loss(engine: Any) -> None:
     method = Clustered(**COMMON, **EAGER, max_clusters=2)
-    setting, state = play(method, engine, cohorts=((0, 1, 2, 3),) * 3)
-    best = int(np.argmin(_losses(setting, state, 5)))
-    x, y = (values[setting.data.test[5]] for values in (setting.data.x, setting.data.y))
+    experiment, state = play(method, engine, cohorts=((0, 1, 2, 3),) * 3)
+    best = int(np.argmin(_losses(experiment, state, 5)))
+    x, y = (values[experiment.data.test[5]] for values in (experiment.data.x, experiment.data.y))
     logits = method.net({k: v[best] for k, v in state.server["clusters"].items()}, x)
     expected = nn.functional.cross_entropy(logits, y, reduction="sum")
-    actual = evaluate(setting, state, [5], engine, joining=True)["personal"][5]
+    actual = evaluate(experiment, state, [5], engine, joining=True)["personal"][5]
     assert actual[2] == pytest.approx(float(expected), abs=1e-10)
     assert membership(state)[5] == -1  # an evaluation places nobody
 
 
 def test_clients_with_a_cluster_are_sent_one_model_and_send_one() -> None:
     method = Clustered(**COMMON, **EAGER, max_clusters=4)
-    setting, state = play(method, ENGINES["sequential"], cohorts=((0, 1, 2, 3),))
-    _, report = run_round(setting, state, [0, 1, 2, 3], ENGINES["sequential"])
+    experiment, state = play(method, ENGINES["sequential"], cohorts=((0, 1, 2, 3),))
+    _, report = run_round(experiment, state, [0, 1, 2, 3], ENGINES["sequential"])
     one = method.net.size() * 8
     assert set(report.bytes_down["clusters"].values()) == {one}
     # a model and its weights
@@ -208,8 +208,8 @@ def test_clients_with_a_cluster_are_sent_one_model_and_send_one() -> None:
 
 def test_a_round_of_empty_clients_changes_nothing() -> None:
     method = Clustered(**COMMON, **EAGER)
-    setting, state = play(method, ENGINES["sequential"], cohorts=COHORTS[:1])
-    after, _ = run_round(setting, state, [4], ENGINES["sequential"])
+    experiment, state = play(method, ENGINES["sequential"], cohorts=COHORTS[:1])
+    after, _ = run_round(experiment, state, [4], ENGINES["sequential"])
     for block, slots in state.server.items():
         assert all(torch.equal(after.server[block][key], value) for key, value in slots.items())
 

@@ -53,16 +53,18 @@ def test_two_rounds_on_texts_are_those_of_the_poster(case: str, engine: str) -> 
 
 
 def test_the_two_branches_start_apart() -> None:
-    setting, _ = play(DynamicRouting(text_net()), ENGINES["sequential"], cohorts=())
-    for value in setting.start().server["branches"].values():
+    experiment, _ = play(DynamicRouting(text_net()), ENGINES["sequential"], cohorts=())
+    for value in experiment.start().server["branches"].values():
         assert not torch.equal(value[0], value[1])
 
 
 def test_what_travels_is_the_net_a_second_encoder_and_the_router() -> None:
     net = mlp_net()
-    setting, state = play(DynamicRouting(net, batch_size=BATCH), ENGINES["sequential"], cohorts=())
+    experiment, state = play(
+        DynamicRouting(net, batch_size=BATCH), ENGINES["sequential"], cohorts=()
+    )
     plain, start = play(FedAvg(net, batch_size=BATCH), ENGINES["sequential"], cohorts=())
-    _, report = run_round(setting, state, [0], ENGINES["sequential"])
+    _, report = run_round(experiment, state, [0], ENGINES["sequential"])
     _, fedavg = run_round(plain, start, [0], ENGINES["sequential"])
     down = sum(by_client[0] for by_client in report.bytes_down.values())
     encoder, router = 8 * (5 * 7 + 7 + 7 * 6 + 6), 8 * (5 * 2 + 2)

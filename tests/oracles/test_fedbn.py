@@ -62,11 +62,11 @@ def test_on_a_net_without_norms_it_is_fedavg_and_says_so(engine: Any) -> None:
 
 
 def test_a_new_client_fits_its_norms_only() -> None:
-    setting, state = play(FedBN(normed(nn.BatchNorm1d(6)), **COMMON), ENGINES["vectorised"])
-    joined = evaluate(setting, state, [5], ENGINES["vectorised"], part="train", joining=True)[
+    experiment, state = play(FedBN(normed(nn.BatchNorm1d(6)), **COMMON), ENGINES["vectorised"])
+    joined = evaluate(experiment, state, [5], ENGINES["vectorised"], part="train", joining=True)[
         "personal"
     ][5]
     assert (
         joined[2]
-        < evaluate(setting, state, [5], ENGINES["vectorised"], part="train")["personal"][5][2]
+        < evaluate(experiment, state, [5], ENGINES["vectorised"], part="train")["personal"][5][2]
     )

@@ -73,12 +73,12 @@ def test_a_model_that_helps_nobody_is_not_mixed_in() -> None:
     clients keep their own.
     """
     method = FedFomo(**COMMON, baseline="last")
-    setting = Experiment.of(method, validated(), SEED)
-    state = setting.start()
+    experiment = Experiment.of(method, validated(), SEED)
+    state = experiment.start()
     bad = {k: torch.full_like(v, 10.0) for k, v in state.server["peers"].items()}
     bad["4.bias"] = torch.tensor([1000.0, 0, 0, -1000], dtype=torch.double).expand(6, 4).clone()
     after, _ = run_round(
-        setting,
+        experiment,
         replace(state, server={**state.server, "peers": bad}),
         [0, 2],
         ENGINES["sequential"],
@@ -116,9 +116,9 @@ def test_chance_and_ties_spread_choices_over_everybody() -> None:
 
 
 def test_only_peers_travel_down() -> None:
-    setting = Experiment.of(FedFomo(**COMMON, peers=3), validated(), SEED)
-    _, report = run_round(setting, setting.start(), [0, 1], ENGINES["vectorised"])
-    one = 8 * setting.methods["all"].net.size()
+    experiment = Experiment.of(FedFomo(**COMMON, peers=3), validated(), SEED)
+    _, report = run_round(experiment, experiment.start(), [0, 1], ENGINES["vectorised"])
+    one = 8 * experiment.methods["all"].net.size()
     assert report.bytes_down == {"peers": {0: 3 * one, 1: 3 * one}, "gains": {0: 0, 1: 0}}
     # a gain for each peer, and the weight of the upload
     assert report.bytes_up["gains"][0] == 3 * 8 + 8
@@ -141,12 +141,12 @@ def test_a_client_that_is_alone_trains_alone() -> None:
 
 
 def test_the_test_is_of_the_model_after_training() -> None:
-    setting, state = play(
+    experiment, state = play(
         FedFomo(**COMMON), ENGINES["vectorised"], data=validated(), cohorts=LONGER
     )
     plain = Experiment.of(Local(**COMMON), validated(), SEED)
     ours, theirs = (
-        evaluate(s, state, range(4), ENGINES["vectorised"])["personal"] for s in (setting, plain)
+        evaluate(s, state, range(4), ENGINES["vectorised"])["personal"] for s in (experiment, plain)
     )
     assert ours == theirs
 

@@ -107,12 +107,12 @@ def test_one_client_a_round_in_turn_is_the_released_code() -> None:
     )
     outcome = expected(method, task, turns, passes * clients, in_turn=True)
     engine = ENGINES["sequential"]
-    setting, state = play(
+    experiment, state = play(
         method, engine, cohorts=tuple((i,) for _ in range(passes) for i in range(clients))
     )
     for name, (slot,) in outcome.server.items():
         same(name, {k: v[0] for k, v in state.server[name].items()}, slot)
-    same_evaluations(evaluate(setting, state, range(clients), engine), outcome, setting.data)
+    same_evaluations(evaluate(experiment, state, range(clients), engine), outcome, experiment.data)
 
 
 def test_clients_in_turn_refuse_a_cohort_of_two() -> None:

@@ -56,8 +56,8 @@ def test_the_defaults_are_those_of_the_paper() -> None:
 def test_the_first_step_goes_where_the_average_goes(name: str) -> None:
     engine = ENGINES["sequential"]
     _, plain = play(FedAvg(**COMMON), engine, cohorts=COHORTS[:1])
-    setting, state = play(METHODS[name](**COMMON), engine, cohorts=COHORTS[:1])
-    start = setting.start().server["model"]
+    experiment, state = play(METHODS[name](**COMMON), engine, cohorts=COHORTS[:1])
+    start = experiment.start().server["model"]
     for key, value in state.server["model"].items():
         change = plain.server["model"][key] - start[key]
         assert torch.equal((value - start[key]).sign(), change.sign())

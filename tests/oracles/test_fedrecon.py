@@ -86,8 +86,8 @@ def test_with_nothing_local_the_halves_leave_fedavg_on_the_query_examples(engine
 @each_engine
 def test_a_client_weighs_as_much_as_the_tokens_of_its_query_half(engine: Engine) -> None:
     data, method, clients = texts(), FedRecon(text_net(), batch_size=BATCH), [0, 1, 3]
-    setting = Experiment.of(method, data)
-    job = setting.job("all", clients, setting.start(), method.phases(), True, "train")
+    experiment = Experiment.of(method, data)
+    job = experiment.job("all", clients, experiment.start(), method.phases(), True, "train")
     y, halves = data.y.numpy(), [data.train[i][(len(data.train[i]) + 1) // 2 :] for i in clients]
     assert engine.train(job).weights["shared"].flatten().tolist() == [
         np.sum(y[rows] != IGNORE) for rows in halves

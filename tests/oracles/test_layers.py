@@ -181,9 +181,9 @@ def test_every_client_trains_as_in_a_plain_loop(kind: str, engine: str) -> None:
     make, shape = NETS[kind]
     method = Local(Net.of(make, dtype=torch.float64), lr=0.1, epochs=2, batch_size=BATCH)
     data = federation(shape, NO_SINGLE)
-    setting, state = play(method, ENGINES[engine], data)
+    experiment, state = play(method, ENGINES[engine], data)
     task = task_of(method, sizes=NO_SINGLE)
-    scores = evaluate(setting, state, COHORTS[0], ENGINES[engine])["personal"]
+    scores = evaluate(experiment, state, COHORTS[0], ENGINES[engine])["personal"]
     for client in COHORTS[0]:
         module = make().double()
         module.load_state_dict(method.net.init(derive(SEED, "init", 0)), strict=False)
@@ -210,9 +210,9 @@ def both(
     states: list[State] = []
     scores = []
     for engine in ENGINES.values():
-        setting, state = play(method, engine, data)
+        experiment, state = play(method, engine, data)
         states.append(state)
-        scores.append(evaluate(setting, state, range(len(sizes)), engine)["personal"])
+        scores.append(evaluate(experiment, state, range(len(sizes)), engine)["personal"])
     gaps = [abs(a - b) for i in scores[0] for a, b in zip(scores[0][i], scores[1][i])]
     return apart(*states), max(gaps)
 

@@ -50,8 +50,8 @@ def close(found: dict[str, Tensor], expected: dict[str, Tensor], within: float =
 
 
 def personal(method: Method, engine: Engine) -> dict[int, tuple[float, float, float]]:
-    setting, state = play(method, engine)
-    return evaluate(setting, state, range(len(SIZES)), engine)["personal"]
+    experiment, state = play(method, engine)
+    return evaluate(experiment, state, range(len(SIZES)), engine)["personal"]
 
 
 each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGINES))
@@ -119,10 +119,10 @@ def test_fedavg_tuned_for_0_epochs_is_fedavg(engine: Engine) -> None:
 
 @each_engine
 def test_fine_tuning_leaves_no_trace(engine: Engine) -> None:
-    setting, state = play(FedAvgFT(NET, lr=0.1, tune_epochs=3, batch_size=BATCH), engine)
+    experiment, state = play(FedAvgFT(NET, lr=0.1, tune_epochs=3, batch_size=BATCH), engine)
     before = {k: v.clone() for k, v in joined(state.server).items()}
-    once = evaluate(setting, state, range(len(SIZES)), engine)
-    assert evaluate(setting, state, range(len(SIZES)), engine) == once
+    once = evaluate(experiment, state, range(len(SIZES)), engine)
+    assert evaluate(experiment, state, range(len(SIZES)), engine) == once
     close(joined(state.server), before, within=0)
 
 
@@ -131,8 +131,8 @@ def test_fedem_mixtures_are_column_means_of_responsibilities_whose_rows_sum_to_1
     engine: Engine,
 ) -> None:
     method, data = FedEM(NET, components=3, lr=0.1, batch_size=BATCH), federation()
-    setting = Experiment.of(method, data, 7)
-    start = setting.start()
+    experiment = Experiment.of(method, data, 7)
+    start = experiment.start()
     _, state = play(method, engine, cohorts=(COHORTS[0],))
     components = [
         {k: v[m].numpy() for k, v in start.server["components"].items()} for m in range(3)
@@ -149,13 +149,13 @@ def test_fedem_mixtures_are_column_means_of_responsibilities_whose_rows_sum_to_1
 @each_engine
 def test_a_client_that_joins_fedem_only_fits_its_mixture(engine: Engine) -> None:
     method, data, newcomer = FedEM(NET, components=3, lr=0.1, batch_size=BATCH), federation(), 5
-    setting, state = play(method, engine)
+    experiment, state = play(method, engine)
     theta = [{k: v[m].numpy() for k, v in state.server["components"].items()} for m in range(3)]
     x, y = (t[data.train[newcomer]].numpy() for t in (data.x, data.y))
     pi = responsibilities(theta, np.full(3, 1 / 3), x, y).mean(0)
     test = data.test[newcomer]
     expected = counts(mixture(theta, pi, data.x[test].numpy()), data.y[test].numpy())
-    found = evaluate(setting, state, [newcomer], engine, joining=True)["personal"][newcomer]
+    found = evaluate(experiment, state, [newcomer], engine, joining=True)["personal"][newcomer]
     assert found == pytest.approx(expected, abs=1e-10)
 
 
@@ -322,8 +322,8 @@ def test_ifca_chooses_by_training_loss(engine: Engine) -> None:
     """A client whose data one model fits perfectly takes that one, whatever its test data say."""
     method = IFCA(NET, clusters=3, lr=1e-9, batch_size=BATCH)
     data = federation()
-    setting = Experiment.of(method, data, 7)
-    state = setting.start()
+    experiment = Experiment.of(method, data, 7)
+    state = experiment.start()
     for client in (0, 1, 2, 3, 5):
         x, y = data.x[data.train[client]], data.y[data.train[client]]
         models = [{k: v[j] for k, v in state.server["clusters"].items()} for j in range(3)]
@@ -334,5 +334,7 @@ def test_ifca_chooses_by_training_loss(engine: Engine) -> None:
                 NET(models[best], data.x[test]), data.y[test], reduction="sum"
             ).item()
         for joining in (False, True):
-            found = evaluate(setting, state, [client], engine, joining=joining)["personal"][client]
+            found = evaluate(experiment, state, [client], engine, joining=joining)["personal"][
+                client
+            ]
             assert found[2] == pytest.approx(expected, abs=1e-10)

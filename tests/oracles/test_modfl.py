@@ -82,10 +82,12 @@ def generations(wide: Net | None = None, **options: Any) -> Experiment:
     return Experiment(methods, tagged(), SEED, groups=DEVICE)
 
 
-def play(setting: Experiment, engine: Any, cohorts: tuple[tuple[int, ...], ...] = COHORTS) -> State:
-    state = setting.start()
+def play(
+    experiment: Experiment, engine: Any, cohorts: tuple[tuple[int, ...], ...] = COHORTS
+) -> State:
+    state = experiment.start()
     for cohort in cohorts:
-        state, report = run_round(setting, state, cohort, engine)
+        state, report = run_round(experiment, state, cohort, engine)
         assert report.refusals == []
     return state
 
@@ -99,47 +101,49 @@ def same(found: dict[str, torch.Tensor], slot: int, expected: Params) -> None:
         np.testing.assert_allclose(value[slot].numpy(), wanted, rtol=0, atol=1e-10)
 
 
-def same_answers(setting: Experiment, state: State, expected: modfl.Modules, engine: Any) -> None:
-    found = evaluate(setting, state, EVERYBODY, engine)["personal"]
+def same_answers(
+    experiment: Experiment, state: State, expected: modfl.Modules, engine: Any
+) -> None:
+    found = evaluate(experiment, state, EVERYBODY, engine)["personal"]
     for client, z in expected.logits.items():
-        right, scored, loss = counts(z, setting.data.y.numpy()[setting.data.test[client]])
+        right, scored, loss = counts(z, experiment.data.y.numpy()[experiment.data.test[client]])
         assert found[client][:2] == (right, scored)
         assert found[client][2] == pytest.approx(loss, abs=1e-9)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_two_architectures_average_their_operation_modules_together(engine: str) -> None:
-    setting = generations()
+    experiment = generations()
     wide = {
         f"{OTHER_NAMES[k.split('.')[0]]}.{k.split('.')[1]}": v.numpy()
         for k, v in wide_net().init(derive(SEED, "init", 0)).items()
     }
-    task = task_of(setting.methods["old"])
+    task = task_of(experiment.methods["old"])
     device = {i: int(name == "new") for i, name in enumerate(DEVICE)}
     expected = modfl.run(task, DESCENT, [task.start[0], wide], device, dict(enumerate(USE)))
-    state = play(setting, ENGINES[engine])
+    state = play(experiment, ENGINES[engine])
     assert state.server.keys() == {"configuration/old", "configuration/new", "operation"}
     same(state.server["configuration/old"], 0, expected.configurations[0])
     same(state.server["configuration/new"], 0, expected.configurations[1])
     for cohort, operation in enumerate(expected.operations):
         same(state.server["operation"], cohort, operation)
-    same_answers(setting, state, expected, ENGINES[engine])
+    same_answers(experiment, state, expected, ENGINES[engine])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("warmup", [1, 2])
 def test_cohorts_are_found_where_operation_modules_change_alike(warmup: int, engine: str) -> None:
     method = made(cohorts="found", operations=2, warmup=warmup)
-    setting = Experiment.of(method, federation(), SEED)
+    experiment = Experiment.of(method, federation(), SEED)
     expected = modfl.run_found(task_of(method), DESCENT, operations=2, warmup=warmup)
-    state = play(setting, ENGINES[engine])
+    state = play(experiment, ENGINES[engine])
     same(state.server["configuration"], 0, expected.configurations[0])
     for cohort, operation in enumerate(expected.operations):
         same(state.server["operation"], cohort, operation)
     known = [expected.use.get(i, -1) for i in EVERYBODY]
     assert state.server["membership"]["value"].squeeze(1).tolist() == known
     assert set(known) == {-1, 0, 1}
-    same_answers(setting, state, expected, ENGINES[engine])
+    same_answers(experiment, state, expected, ENGINES[engine])
 
 
 def test_operation_modules_start_alike() -> None:
@@ -193,8 +197,8 @@ def test_one_operation_cohort_for_each_client_is_fedper(engine: str) -> None:
 
 
 def test_a_client_is_sent_and_sends_one_configuration_and_one_operation_module() -> None:
-    setting = Experiment.of(made(), tagged(), SEED)
-    _, report = run_round(setting, setting.start(), EVERYBODY, ENGINES["vectorised"])
+    experiment = Experiment.of(made(), tagged(), SEED)
+    _, report = run_round(experiment, experiment.start(), EVERYBODY, ENGINES["vectorised"])
     body, operation = 8 * (FEATURES * 7 + 7 + 7 * 6 + 6), 8 * (6 * CLASSES + CLASSES)
     assert (
         report.bytes_down["configuration"][0] == body
@@ -212,9 +216,9 @@ def test_groups_keep_the_order_of_their_first_members() -> None:
 
 
 def test_an_unknown_and_an_empty_client_disturb_no_clustering() -> None:
-    setting = Experiment.of(made(cohorts="found", operations=2, warmup=1), federation(), SEED)
-    with_empty = play(setting, ENGINES["sequential"], cohorts=((0, 1, 2, 3, 4),))
-    without = play(setting, ENGINES["sequential"], cohorts=((0, 1, 2, 3),))
+    experiment = Experiment.of(made(cohorts="found", operations=2, warmup=1), federation(), SEED)
+    with_empty = play(experiment, ENGINES["sequential"], cohorts=((0, 1, 2, 3, 4),))
+    without = play(experiment, ENGINES["sequential"], cohorts=((0, 1, 2, 3),))
     assert torch.equal(
         with_empty.server["membership"]["value"], without.server["membership"]["value"]
     )
@@ -223,8 +227,8 @@ def test_an_unknown_and_an_empty_client_disturb_no_clustering() -> None:
 
 
 def test_more_cohorts_than_clients_leave_the_others_as_they_are() -> None:
-    setting = Experiment.of(made(cohorts="found", operations=4, warmup=1), federation(), SEED)
-    state = play(setting, ENGINES["sequential"], cohorts=((0, 1),))
+    experiment = Experiment.of(made(cohorts="found", operations=4, warmup=1), federation(), SEED)
+    state = play(experiment, ENGINES["sequential"], cohorts=((0, 1),))
     weight = state.server["operation"]["weight"]
     assert not torch.equal(weight[0], weight[1]) and torch.equal(weight[2], weight[3])
 
@@ -267,9 +271,9 @@ def test_clients_without_a_known_cohort_are_refused_by_name() -> None:
         (tagged((0, 1, 2, 3, 0, 0)), "client 3 is of operation cohort 3"),
         (tagged((0, 1, -1, 0, 0, 0)), "client 2 is of operation cohort -1"),
     ):
-        setting = Experiment.of(made(), data, SEED)
+        experiment = Experiment.of(made(), data, SEED)
         with pytest.raises(UserError, match=told):
-            run_round(setting, setting.start(), EVERYBODY, ENGINES["sequential"])
+            run_round(experiment, experiment.start(), EVERYBODY, ENGINES["sequential"])
 
 
 def test_a_plan_needs_tags_only_where_cohorts_are_given() -> None:

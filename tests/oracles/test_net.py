@@ -270,8 +270,8 @@ def test_both_engines_train_and_evaluate_alike(kind: str) -> None:
     method = FedAvg(Net.of(make, dtype=torch.float64), lr=0.1, epochs=2, batch_size=BATCH)
     actual = []
     for engine in ENGINES.values():
-        setting, state = play(method, engine, federation(shape))
-        actual.append((state, evaluate(setting, state, range(len(SIZES)), engine)["personal"]))
+        experiment, state = play(method, engine, federation(shape))
+        actual.append((state, evaluate(experiment, state, range(len(SIZES)), engine)["personal"]))
     (one, score), (other, other_score) = actual
     assert apart(one, other) < 1e-10
     assert all(score[i] == pytest.approx(other_score[i], abs=1e-9) for i in score)

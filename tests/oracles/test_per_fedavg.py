@@ -123,8 +123,8 @@ def test_running_statistics_move_once_in_a_step(variant: str, parts: int, engine
 
 def test_adaptation_uses_training_data_and_makes_the_model_personal() -> None:
     method = PerFedAvg(**COMMON, inner_lr=0.3, adapt_steps=5)
-    setting, state = play(method, ENGINES["vectorised"], cohorts=COHORTS * 2)
-    personal = evaluate(setting, state, [2], ENGINES["vectorised"], part="train")["personal"][2]
+    experiment, state = play(method, ENGINES["vectorised"], cohorts=COHORTS * 2)
+    personal = evaluate(experiment, state, [2], ENGINES["vectorised"], part="train")["personal"][2]
     plain, _ = play(FedAvg(**COMMON), ENGINES["vectorised"], cohorts=())
     assert (
         personal[2]

@@ -47,16 +47,16 @@ def test_two_rounds_are_those_of_the_paper(clip: float, engine: Any) -> None:
     method = PFedHN(
         **COMMON, embedding=3, hidden_layers=2, server_lr=0.1, server_decay=0.01, clip=clip
     )
-    setting, state = play(method, engine)
-    start = {k: v.numpy() for k, v in setting.start().server["hypernetwork"].items()}
+    experiment, state = play(method, engine)
+    start = {k: v.numpy() for k, v in experiment.start().server["hypernetwork"].items()}
     phi, outcome = pfedhn.run(task_of(method), Descent(0.2), start, 0.1, 0.9, 0.01, clip)
     actual = state.server["hypernetwork"]
     assert actual.keys() == phi.keys() and actual["embeddings"].shape == (len(SIZES), 3)
     for key, value in phi.items():
         torch.testing.assert_close(actual[key], value, rtol=0, atol=1e-10)
-    scores = evaluate(setting, state, range(len(SIZES)), engine)["personal"]
+    scores = evaluate(experiment, state, range(len(SIZES)), engine)["personal"]
     for client, z in outcome.logits["personal"].items():
-        right, scored, loss = counts(z, setting.data.y.numpy()[setting.data.test[client]])
+        right, scored, loss = counts(z, experiment.data.y.numpy()[experiment.data.test[client]])
         assert scores[client] == pytest.approx((right, scored, loss), abs=1e-8)
 
 
@@ -72,10 +72,10 @@ def test_a_model_nobody_changes_teaches_nothing() -> None:
     """A local learning rate that no weight notices, and no decay: the hypernetwork
     stays as it is.
     """
-    setting, state = play(
+    experiment, state = play(
         PFedHN(**{**COMMON, "lr": 1e-300}, server_decay=0.0), ENGINES["vectorised"]
     )
-    start = setting.start()
+    start = experiment.start()
     assert all(
         torch.equal(v, start.server["hypernetwork"][k])
         for k, v in state.server["hypernetwork"].items()
@@ -86,18 +86,18 @@ def test_a_model_nobody_changes_teaches_nothing() -> None:
 def test_a_round_in_which_nobody_has_data_moves_nothing_not_even_by_momentum_and_decay(
     engine: Any,
 ) -> None:
-    setting, before = play(PFedHN(**COMMON, server_momentum=0.9, server_decay=0.1), engine)
+    experiment, before = play(PFedHN(**COMMON, server_momentum=0.9, server_decay=0.1), engine)
     assert SIZES[EMPTY] == 0 and any(v.abs().max() > 0 for v in before.server["velocity"].values())
-    after, _ = run_round(setting, before, [EMPTY], engine)
+    after, _ = run_round(experiment, before, [EMPTY], engine)
     for name in ("hypernetwork", "velocity"):
         assert all(torch.equal(after.server[name][k], v) for k, v in before.server[name].items())
 
 
 def test_a_small_step_moves_what_is_made_towards_what_was_trained() -> None:
     method = PFedHN(**COMMON, server_lr=1e-4, server_momentum=0.0, server_decay=0.0)
-    setting = Experiment.of(method, federation(), SEED)
-    before = setting.start()
-    after, _ = run_round(setting, before, [0], ENGINES["sequential"])
+    experiment = Experiment.of(method, federation(), SEED)
+    before = experiment.start()
+    after, _ = run_round(experiment, before, [0], ENGINES["sequential"])
     old, new = (generated(s.server["hypernetwork"], torch.tensor([0]))[0] for s in (before, after))
     # one client: the mean is its model
     trained = torch.cat([v[0].flatten() for v in after.server["model"].values()])
@@ -112,16 +112,18 @@ def test_the_embedding_is_a_quarter_of_the_clients_and_one() -> None:
 
 
 def test_clients_that_never_took_part_share_what_the_others_taught() -> None:
-    setting, state = play(PFedHN(**COMMON, server_lr=0.1), ENGINES["vectorised"])
+    experiment, state = play(PFedHN(**COMMON, server_lr=0.1), ENGINES["vectorised"])
     absent = torch.tensor([5])
-    before, after = (generated(s.server["hypernetwork"], absent) for s in (setting.start(), state))
+    before, after = (
+        generated(s.server["hypernetwork"], absent) for s in (experiment.start(), state)
+    )
     assert (before - after).abs().max() > 1e-3
 
 
 def test_only_the_made_model_travels() -> None:
-    setting = Experiment.of(PFedHN(**COMMON), federation(), SEED)
-    _, report = run_round(setting, setting.start(), [0], ENGINES["vectorised"])
-    assert report.bytes_down == {"model": {0: 8 * setting.methods["all"].net.size()}}
+    experiment = Experiment.of(PFedHN(**COMMON), federation(), SEED)
+    _, report = run_round(experiment, experiment.start(), [0], ENGINES["vectorised"])
+    assert report.bytes_down == {"model": {0: 8 * experiment.methods["all"].net.size()}}
 
 
 @pytest.mark.parametrize("statistics", ["average", "local"])

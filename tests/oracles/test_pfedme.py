@@ -62,9 +62,9 @@ def test_without_a_pull_the_shared_model_stays_and_the_personal_one_is_plain_des
     engine, options = ENGINES["sequential"], {**COMMON, "epochs": 1}
     method = PFedMe(**options, strength=0.0, inner_lr=0.07, inner_steps=1, local_rounds=0)
     assert method.degenerate()
-    setting, actual = play(method, engine, cohorts=COHORTS[:1])
+    experiment, actual = play(method, engine, cohorts=COHORTS[:1])
     _, local = play(Local(**options, lr=0.07), engine, cohorts=COHORTS[:1])
-    for key, value in setting.start().server["shared"].items():
+    for key, value in experiment.start().server["shared"].items():
         torch.testing.assert_close(actual.server["shared"][key], value, rtol=0, atol=1e-12)
     for client, blocks in local.private.items():
         for key, value in blocks["model"].items():
@@ -77,8 +77,8 @@ def test_a_strong_pull_keeps_the_personal_model_near_the_shared_one() -> None:
     def gap(strength: float) -> float:
         rates = {"lr": 1e-300, "inner_lr": 0.5 / (1 + strength)}
         method = PFedMe(**COMMON, **rates, strength=strength, inner_steps=20, local_rounds=1)
-        setting, state = play(method, ENGINES["sequential"], cohorts=((0,),))
-        start = setting.start().server["shared"]
+        experiment, state = play(method, ENGINES["sequential"], cohorts=((0,),))
+        start = experiment.start().server["shared"]
         return max(
             float((v - start[k][0]).abs().max()) for k, v in state.private[0]["personal"].items()
         )
@@ -88,8 +88,8 @@ def test_a_strong_pull_keeps_the_personal_model_near_the_shared_one() -> None:
 
 def test_what_is_reported_as_personal_is_the_personal_model() -> None:
     """Public code reports the shared model by mistake; here both are told apart."""
-    setting, state = play(PFedMe(**COMMON, **OWN, local_rounds=4), ENGINES["vectorised"])
-    actual = evaluate(setting, state, [0, 1, 2], ENGINES["vectorised"])
+    experiment, state = play(PFedMe(**COMMON, **OWN, local_rounds=4), ENGINES["vectorised"])
+    actual = evaluate(experiment, state, [0, 1, 2], ENGINES["vectorised"])
     assert all(abs(actual["personal"][i][2] - actual["shared"][i][2]) > 1e-3 for i in (0, 1, 2))
 
 
@@ -113,11 +113,11 @@ def test_the_shared_model_has_the_running_statistics_of_the_personal_ones() -> N
 
 def test_a_new_client_of_pfedme_only_solves_for_its_personal_model() -> None:
     """Its shared view is the server's model; its personal one is nearer to its data."""
-    setting, state = play(PFedMe(**COMMON, **OWN, local_rounds=4), ENGINES["vectorised"])
-    kept = evaluate(setting, state, [5], ENGINES["vectorised"])
-    joined = evaluate(setting, state, [5], ENGINES["vectorised"], joining=True)
+    experiment, state = play(PFedMe(**COMMON, **OWN, local_rounds=4), ENGINES["vectorised"])
+    kept = evaluate(experiment, state, [5], ENGINES["vectorised"])
+    joined = evaluate(experiment, state, [5], ENGINES["vectorised"], joining=True)
     assert joined["shared"][5] == kept["shared"][5]
-    trained = evaluate(setting, state, [5], ENGINES["vectorised"], part="train", joining=True)
+    trained = evaluate(experiment, state, [5], ENGINES["vectorised"], part="train", joining=True)
     assert trained["personal"][5][2] < trained["shared"][5][2]
 
 
@@ -170,11 +170,11 @@ def test_clients_of_mean_regularisation_never_load_the_mean() -> None:
 def test_a_new_client_of_mean_regularisation_starts_from_the_mean() -> None:
     """With steps that no weight notices, its answers are those of the mean."""
     method = MeanRegMTL(**COMMON, lr=1e-300)
-    setting, state = play(replace(method, lr=0.1), ENGINES["sequential"])
-    idle = replace(setting, methods={"all": method})
+    experiment, state = play(replace(method, lr=0.1), ENGINES["sequential"])
+    idle = replace(experiment, methods={"all": method})
     joined = evaluate(idle, state, [5], ENGINES["sequential"], joining=True)["personal"][5]
     mean = {k: v[0] for k, v in state.server["mean"].items()}
-    x, y = (values[setting.data.test[5]] for values in (setting.data.x, setting.data.y))
+    x, y = (values[experiment.data.test[5]] for values in (experiment.data.x, experiment.data.y))
     logits = method.net(mean, x)
     assert joined[0] == float((logits.argmax(-1) == y).sum())
     assert joined[2] == pytest.approx(

@@ -135,9 +135,9 @@ def test_two_rounds_of_fedbabu_are_those_of_the_paper(tune: str, engine: Any) ->
 
 
 def test_the_head_of_fedbabu_is_neither_kept_nor_sent() -> None:
-    setting, state = play(FedBABU(**COMMON), ENGINES["sequential"])
+    experiment, state = play(FedBABU(**COMMON), ENGINES["sequential"])
     assert (
-        not setting.methods["all"].stateful
+        not experiment.methods["all"].stateful
         and state.private == {}
         and state.server.keys() == {"body"}
     )
@@ -147,18 +147,18 @@ def test_the_head_of_fedbabu_is_neither_kept_nor_sent() -> None:
 def test_fedbabu_without_fine_tuning_answers_with_the_initial_head() -> None:
     method = FedBABU(**COMMON, tune_epochs=0)
     assert method.degenerate()
-    setting, state = play(method, ENGINES["sequential"])
-    found = evaluate(setting, state, [0], ENGINES["sequential"])["personal"][0]
+    experiment, state = play(method, ENGINES["sequential"])
+    found = evaluate(experiment, state, [0], ENGINES["sequential"])["personal"][0]
     head = {
         k: torch.from_numpy(v)
         for k, v in task_of(method).start[0].items()
         if k in mlp_net().head.names
     }
-    rows = setting.data.test[0]
+    rows = experiment.data.test[0]
     logits = method.net(
-        {**{k: v[0] for k, v in state.server["body"].items()}, **head}, setting.data.x[rows]
+        {**{k: v[0] for k, v in state.server["body"].items()}, **head}, experiment.data.x[rows]
     )
-    expected = float(nn.functional.cross_entropy(logits, setting.data.y[rows], reduction="sum"))
+    expected = float(nn.functional.cross_entropy(logits, experiment.data.y[rows], reduction="sum"))
     assert found[2] == pytest.approx(expected, abs=1e-10)
 
 

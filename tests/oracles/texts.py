@@ -76,7 +76,7 @@ def agrees_on_texts(method: Method, expected: Outcome, engine: Engine) -> None:
     """Server slots and evaluations of the library are those of the oracle, and clients
     keep nothing.
     """
-    setting, state = play(method, engine, texts())
+    experiment, state = play(method, engine, texts())
     assert state.server.keys() == expected.server.keys() and state.private == {}
     for block, slots in expected.server.items():
         for slot, params in enumerate(slots):
@@ -85,11 +85,11 @@ def agrees_on_texts(method: Method, expected: Outcome, engine: Engine) -> None:
                 {k: v[slot] for k, v in state.server[block].items()},
                 params,
             )
-    actual = evaluate(setting, state, range(len(SIZES)), engine)
+    actual = evaluate(experiment, state, range(len(SIZES)), engine)
     assert actual.keys() == expected.logits.keys()
     for view, by_client in expected.logits.items():
         for client, z in by_client.items():
-            y = setting.data.y.numpy()[setting.data.test[client]]
+            y = experiment.data.y.numpy()[experiment.data.test[client]]
             right, scored, loss = counts(z[y != IGNORE], y[y != IGNORE])
             assert actual[view][client][:2] == (right, scored)
             assert abs(actual[view][client][2] - loss) < TOLERANCE * max(1, loss)

@@ -36,7 +36,9 @@ def texts() -> Federation:
     return corpus.pool(corpus.vocabulary(WORDS, BUCKETS), 6).federation()
 
 
-def setting(texts: Federation, name: str, buckets: int | None = None, **options: Any) -> Experiment:
+def experiment(
+    texts: Federation, name: str, buckets: int | None = None, **options: Any
+) -> Experiment:
     net = next_word((6,), texts.classes, **WIDTHS, buckets=buckets)
     return Experiment.of(METHODS[name](net, lr=0.3, batch_size=4, **options), texts, 0)
 
@@ -56,12 +58,12 @@ def test_table_1_has_nine_methods_on_two_data_sets_with_one_budget() -> None:
 def test_one_evaluation_counts_words_in_three_ways(
     texts: Federation, method: str, engine: Any
 ) -> None:
-    own = setting(texts, method)
+    own = experiment(texts, method)
     state, _ = run_round(own, own.start(), range(4), engine)
     actual = evaluate(own, state, range(4), engine)
     for score, scored in score_variants(texts).items():
         # the same labels left out
-        expected = evaluate(setting(scored, method), state, range(4), engine)["personal"]
+        expected = evaluate(experiment(scored, method), state, range(4), engine)["personal"]
         view = actual["personal" if score == "all" else f"personal_{score}"]
         assert [view[c] for c in range(4)] == [pytest.approx(expected[c]) for c in range(4)]
 
@@ -78,7 +80,7 @@ def test_labels_that_are_no_words_are_counted_in_one_way() -> None:
 
 
 def test_fedrecon_reconstructs_the_table_of_unknown_words_only(texts: Federation) -> None:
-    own = setting(texts, "fedrecon", BUCKETS, local="embedding.oov", recon_lr=0.1)
+    own = experiment(texts, "fedrecon", BUCKETS, local="embedding.oov", recon_lr=0.1)
     method = own.methods["all"]
     assert method.personal.names == ("embedding.oov.weight",)  # type: ignore[attr-defined]
     start = own.start()
@@ -103,10 +105,10 @@ def test_an_embedding_in_two_tables_reads_as_one(texts: Federation) -> None:
 
 def test_fedprox_is_tried_after_local_training_where_that_is_asked_for(texts: Federation) -> None:
     tuned, reference = (
-        setting(texts, "fedprox", strength=0.0, tune_epochs=1),
-        setting(texts, "fedavg_ft"),
+        experiment(texts, "fedprox", strength=0.0, tune_epochs=1),
+        experiment(texts, "fedavg_ft"),
     )
-    state, plain = tuned.start(), setting(texts, "fedprox", strength=0.0)
+    state, plain = tuned.start(), experiment(texts, "fedprox", strength=0.0)
     actual = [
         evaluate(own, state, [0], Sequential())["personal"][0] for own in (tuned, reference, plain)
     ]
@@ -116,8 +118,8 @@ def test_fedprox_is_tried_after_local_training_where_that_is_asked_for(texts: Fe
 def test_lg_fedavg_without_state_tunes_averaged_lower_layers_before_a_test(
     texts: Federation,
 ) -> None:
-    own = setting(texts, "lg_fedavg", top_layers=2, local_layers="derived")
-    average = setting(texts, "fedavg")
+    own = experiment(texts, "lg_fedavg", top_layers=2, local_layers="derived")
+    average = experiment(texts, "fedavg")
     state, _ = run_round(own, own.start(), range(4), Sequential())
     same, _ = run_round(average, average.start(), range(4), Sequential())
     joined = {**state.server["bottom"], **state.server["top"]}

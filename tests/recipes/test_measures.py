@@ -49,7 +49,7 @@ def test_mean_and_pooled_accuracy_weigh_clients_and_examples(branched: RunResult
 def test_fine_tuning_is_one_more_local_training_of_all_clients(branched: RunResult) -> None:
     prepared = prepare(branched.config)
     _, report = run_round(
-        prepared.setting, branched.state(), range(4), prepared.engine, "validation"
+        prepared.experiment, branched.state(), range(4), prepared.engine, "validation"
     )
     shares = [correct / labels for correct, labels, _ in report.counts["local"].values()]
     value = measure(branched, {"name": "fine_tuned_accuracy"}, "validation")["value"]

@@ -41,11 +41,11 @@ ADD_UP_TO_1 = ("ifca", "modfl", "flow", "flow_v2", "dynamic_routing")
 @pytest.mark.parametrize("method", PORTRAITS)
 def test_every_engine_makes_the_same_portrait_of_every_client(method: str) -> None:
     example = EXAMPLES[method]()
-    setting = example.setting()
-    state, _ = run_round(setting, setting.start(), example.cohorts()[0], Sequential())
+    experiment = example.experiment()
+    state, _ = run_round(experiment, experiment.start(), example.cohorts()[0], Sequential())
     name, width = PORTRAITS[method]
     one, many = (
-        evaluate_parts(setting, state, example.everybody, engine, ["test"]).portraits[name]
+        evaluate_parts(experiment, state, example.everybody, engine, ["test"]).portraits[name]
         for engine in (Sequential(), Vectorised(chunk=4))
     )
     assert list(one) == example.everybody and {len(numbers) for numbers in one.values()} == {width}
@@ -58,7 +58,7 @@ def test_methods_without_a_portrait_are_not_asked_for_one() -> None:
     example = EXAMPLES["fedavg"]()
     assert (
         evaluate_parts(
-            example.setting(), example.setting().start(), [0, 1], Sequential(), ["test"]
+            example.experiment(), example.experiment().start(), [0, 1], Sequential(), ["test"]
         ).portraits
         == {}
     )
@@ -66,16 +66,16 @@ def test_methods_without_a_portrait_are_not_asked_for_one() -> None:
 
 def test_the_choice_is_the_model_with_the_lowest_loss() -> None:
     example = EXAMPLES["ifca"]()
-    setting = example.setting()
-    state = setting.start()
-    actual = evaluate_parts(setting, state, [0], Sequential(), ["test"]).portraits["choice"][0]
-    rows = torch.from_numpy(setting.data.train[0])
+    experiment = example.experiment()
+    state = experiment.start()
+    actual = evaluate_parts(experiment, state, [0], Sequential(), ["test"]).portraits["choice"][0]
+    rows = torch.from_numpy(experiment.data.train[0])
     losses = [
         nn.functional.cross_entropy(
-            setting.methods["all"].net(
-                {k: v[slot] for k, v in state.server["clusters"].items()}, setting.data.x[rows]
+            experiment.methods["all"].net(
+                {k: v[slot] for k, v in state.server["clusters"].items()}, experiment.data.x[rows]
             ),
-            setting.data.y[rows],
+            experiment.data.y[rows],
         )
         for slot in range(2)
     ]

@@ -420,7 +420,7 @@ def test_a_batch_larger_than_every_client_is_all_its_rows_and_noted(tmp_path: Pa
     path = tmp_path / "large.toml"
     path.write_text(GOOD.replace("batch_size = 8", "batch_size = 5000"))
     prepared = prepare(read_config(str(path)))
-    largest = prepared.setting.data.train.sizes.max()
+    largest = prepared.experiment.data.train.sizes.max()
     said = f"batch_size = 5000, but no client has more than {largest} training rows"
     assert [note.level for note in prepared.notes if note.text.startswith(said)] == ["info"]
     path.write_text(GOOD)

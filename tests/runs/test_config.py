@@ -122,7 +122,7 @@ def test_every_field_of_every_method_is_an_option_with_a_type() -> None:
 def test_schedules_and_optimizers_are_tables(small: Table) -> None:
     schedule = {"name": "milestones", "start": 0.1, "rounds": [1, 2]}
     small["method"] |= {"lr": schedule, "optimizer": {"name": "adamw", "betas": [0.8, 0.9]}}
-    method = prepare(Config.of(small)).setting.methods["all"]
+    method = prepare(Config.of(small)).experiment.methods["all"]
     assert method.lr == Milestones(0.1, (1, 2), 0.1)
     assert method.optimizer == AdamW(betas=(0.8, 0.9))
 
@@ -382,7 +382,7 @@ def test_a_degenerate_setting_is_refused_unless_it_is_meant(
     with pytest.raises(ConfigError, match=f"{name} = {value} makes"):
         Config.of(small)
     small["allow_degenerate"] = True
-    assert prepare(Config.of(small)).setting.methods["all"].degenerate()
+    assert prepare(Config.of(small)).experiment.methods["all"].degenerate()
 
 
 def test_an_unknown_preset_is_told_with_the_nearest_names() -> None:
@@ -410,9 +410,9 @@ def test_a_group_of_clients_has_its_own_net_and_options(small: Table) -> None:
     small["groups"] = {"wide": {"clients": [1, 2], "net": {"hidden": [9]}, "method": {"epochs": 4}}}
     config = Config.of(small)
     assert Config.of(config.resolved()) == config
-    setting = prepare(config).setting
-    assert list(setting.groups) == ["all", "wide", "wide", "all"]
-    wide, others = setting.methods["wide"], setting.methods["all"]
+    experiment = prepare(config).experiment
+    assert list(experiment.groups) == ["all", "wide", "wide", "all"]
+    wide, others = experiment.methods["wide"], experiment.methods["all"]
     assert (wide.epochs, others.epochs, wide.batch_size, others.batch_size) == (4, 1, 8, 8)
     assert wide.net.size() == 5 * 9 + 9 + 9 * 3 + 3
     assert others.net.size() == 5 * 6 + 6 + 6 * 3 + 3
@@ -421,8 +421,10 @@ def test_a_group_of_clients_has_its_own_net_and_options(small: Table) -> None:
 def test_a_group_may_be_given_by_a_tag(small: Table) -> None:
     small["data"]["shift"] = {"name": "permute_labels", "groups": 2}
     small["groups"] = {"second": {"tag": "group", "value": 1}}
-    setting = prepare(Config.of(small)).setting
-    assert [g == "second" for g in setting.groups] == (setting.data.tags["group"] == 1).tolist()
+    experiment = prepare(Config.of(small)).experiment
+    assert [g == "second" for g in experiment.groups] == (
+        experiment.data.tags["group"] == 1
+    ).tolist()
 
 
 def test_lenet_has_the_published_number_of_parameters() -> None:

@@ -73,12 +73,12 @@ def test_a_run_has_the_threads_that_it_was_given_and_gives_them_back(
 def test_a_run_is_the_rounds_that_its_engine_plays(small: Table, tmp_path: Path) -> None:
     result = run(Config.of(small), tmp_path / "run")
     prepared = prepare(Config.of(small))
-    state = prepared.setting.start()
+    state = prepared.experiment.start()
     for _ in range(3):
-        state, report = run_round(prepared.setting, state, prepared.clients, prepared.engine)
+        state, report = run_round(prepared.experiment, state, prepared.clients, prepared.engine)
     stored = result.state()
     assert all(torch.equal(stored.server["model"][k], v) for k, v in state.server["model"].items())
-    counts = evaluate(prepared.setting, state, prepared.clients, prepared.engine, "test")[
+    counts = evaluate(prepared.experiment, state, prepared.clients, prepared.engine, "test")[
         "personal"
     ]
     assert result.accuracies() == {
@@ -140,7 +140,7 @@ def test_unseen_clients_are_never_trained_on_and_tested_after_they_joined(
     assert set(result.accuracies("unseen")) == set(prepared.unseen)
     assert set(result.accuracies("test")) == set(prepared.clients)
     untrained = evaluate(
-        prepared.setting, prepared.setting.start(), prepared.unseen, prepared.engine, "test"
+        prepared.experiment, prepared.experiment.start(), prepared.unseen, prepared.engine, "test"
     )
     _, labels, loss = untrained["personal"][prepared.unseen[0]]
     assert result.summary("unseen")["loss"] < loss / labels  # it has trained before it was tested
@@ -288,7 +288,7 @@ def test_arrays_of_a_file_are_divided_by_user(small: Table, tmp_path: Path) -> N
         "partition": "by_user",
     }
     prepared = prepare(Config.of(small))
-    assert list(prepared.setting.data.names) == ["ann", "bob", "cyd"]
+    assert list(prepared.experiment.data.names) == ["ann", "bob", "cyd"]
 
 
 def test_token_sequences_of_users_go_through_an_lstm(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_token_sequences_of_users_go_through_an_lstm(tmp_path: Path) -> None:
     table["data"]["partition"] = "by_user"  # type: ignore[index]
     result = run(Config.of(table), tmp_path / "run")
     assert 0 < result.summary()["examples"] <= 4 * 2 * 5  # scored tokens
-    assert sorted(prepare(Config.of(table)).setting.data.tags["group"].tolist()) == [0, 0, 1, 1]
+    assert sorted(prepare(Config.of(table)).experiment.data.tags["group"].tolist()) == [0, 0, 1, 1]
 
 
 def test_a_method_from_elsewhere_is_used_by_name(

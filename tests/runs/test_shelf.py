@@ -44,22 +44,22 @@ def test_runs_of_the_same_data_read_and_hash_them_once(
         for number in range(3):
             run(config(), tmp_path / f"{number}")
         assert (len(read), len(hashed)) == (1, 1)
-        assert prepare(config()).setting.data is prepare(config()).setting.data
+        assert prepare(config()).experiment.data is prepare(config()).experiment.data
 
 
 def test_other_partitions_of_a_data_set_share_its_rows(read: list[str]) -> None:
     with shelf.shared_data():
-        one, other = (prepare(config(seed)).setting.data for seed in (0, 1))
+        one, other = (prepare(config(seed)).experiment.data for seed in (0, 1))
     assert len(read) == 1 and one.x.data_ptr() == other.x.data_ptr()
     assert one.train[0].tolist() != other.train[0].tolist()
 
 
 def test_what_was_read_long_ago_is_let_go(read: list[str]) -> None:
     with shelf.shared_data():
-        first = prepare(config()).setting.data
+        first = prepare(config()).experiment.data
         for seed in range(1, shelf.FEDERATIONS + 1):
             prepare(config(seed))
-        again = prepare(config()).setting.data
+        again = prepare(config()).experiment.data
     assert (
         again is not first
         and torch.equal(again.x, first.x)
@@ -68,4 +68,4 @@ def test_what_was_read_long_ago_is_let_go(read: list[str]) -> None:
 
 
 def test_without_a_shelf_every_run_reads_its_data_anew() -> None:
-    assert prepare(config()).setting.data is not prepare(config()).setting.data
+    assert prepare(config()).experiment.data is not prepare(config()).experiment.data

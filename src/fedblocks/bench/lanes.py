@@ -38,7 +38,7 @@ def measure_lanes(device: str, repeat: int) -> dict[str, object]:
     """Both in turn, in one process, after one round of each to warm up."""
     ready = materials(replace(J1, cohort=10), device)
     settings = [
-        Experiment.of(replace(ready.method, lr=lr), ready.setting.data, seed)
+        Experiment.of(replace(ready.method, lr=lr), ready.experiment.data, seed)
         for seed in range(SEEDS)
         for lr in RATES
     ]
@@ -57,13 +57,13 @@ def measure_lanes(device: str, repeat: int) -> dict[str, object]:
     return asdict(result)
 
 
-def _one(setting: Experiment, cohort: list[int]) -> Round:
-    state = setting.start()
+def _one(experiment: Experiment, cohort: list[int]) -> Round:
+    state = experiment.start()
     engine = Vectorised()
 
     def round() -> int:
         nonlocal state
-        state, _ = run_round(setting, state, cohort, engine, coming=cohort)
+        state, _ = run_round(experiment, state, cohort, engine, coming=cohort)
         return len(cohort) * J1.examples
 
     return round
@@ -72,7 +72,7 @@ def _one(setting: Experiment, cohort: list[int]) -> Round:
 def _all(settings: list[Experiment], cohort: list[int]) -> Round:
     lanes = Lanes(settings)
     engine = Vectorised(chunk=512)
-    states = [setting.start() for setting in settings]
+    states = [experiment.start() for experiment in settings]
 
     def round() -> int:
         nonlocal states

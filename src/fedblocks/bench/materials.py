@@ -29,12 +29,12 @@ class Materials:
     """One job, ready to run."""
 
     job: BenchJob
-    setting: Experiment
+    experiment: Experiment
     cohort: list[int]
 
     @property
     def method(self) -> Method:
-        return next(iter(self.setting.methods.values()))
+        return next(iter(self.experiment.methods.values()))
 
     @property
     def net(self) -> Net:
@@ -45,10 +45,12 @@ class Materials:
         """The state before the first timed round; where clients keep something, all of
         them have done so already.
         """
-        state = self.setting.start()
+        state = self.experiment.start()
         if not self.job.name.startswith("J8/"):
             return state
-        return replace(state, private=everybody(self.method, self.job.clients, self.setting.seed))
+        return replace(
+            state, private=everybody(self.method, self.job.clients, self.experiment.seed)
+        )
 
     @property
     def examples(self) -> int:

@@ -91,7 +91,7 @@ def measure(
     """One result for each engine; all of them and the loop take turns, so that a busy
     machine disturbs all alike.
     """
-    device = materials.setting.data.x.device
+    device = materials.experiment.data.x.device
     plain = PlainLoop(materials)
     rounds: dict[str, Round] = {PLAIN: plain.round}
     rounds |= {engine.name: our_round(materials, engine) for engine in engines}
@@ -110,11 +110,11 @@ def our_round(materials: Materials, engine: Engine) -> Round:
     def round() -> int:
         nonlocal state
         state, report = run_round(
-            materials.setting, state, materials.cohort, engine, coming=materials.cohort
+            materials.experiment, state, materials.cohort, engine, coming=materials.cohort
         )
         if materials.job.tests:
-            evaluate(materials.setting, state, materials.cohort, engine)
-        return sum(len(materials.setting.data.train[client]) for client in report.clients)
+            evaluate(materials.experiment, state, materials.cohort, engine)
+        return sum(len(materials.experiment.data.train[client]) for client in report.clients)
 
     return round
 
@@ -151,9 +151,9 @@ def our_flops(materials: Materials) -> float:
     """Operations of local training on each example, one client after another; some
     methods read other clients.
     """
-    ((group, ids),) = materials.setting.members(materials.cohort[:SOME]).items()
-    setting = materials.setting
-    job = setting.job(group, ids, setting.start(), materials.method.phases(), True, "train")
+    ((group, ids),) = materials.experiment.members(materials.cohort[:SOME]).items()
+    experiment = materials.experiment
+    job = experiment.job(group, ids, experiment.start(), materials.method.phases(), True, "train")
     with FlopCounterMode(display=False) as counter:
         Sequential(replay=False).train(job)
     return float(counter.get_total_flops() / (len(ids) * materials.job.examples))
@@ -220,7 +220,7 @@ def _result(
         job=job.name,
         about=job.about,
         method=job.method,
-        device=materials.setting.data.x.device.type,
+        device=materials.experiment.data.x.device.type,
         clients=job.clients,
         cohort=job.cohort,
         batch=job.batch,

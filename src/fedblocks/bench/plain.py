@@ -17,7 +17,7 @@ class PlainLoop:
     """
 
     def __init__(self, materials: Materials) -> None:
-        data = materials.setting.data
+        data = materials.experiment.data
         device = data.x.device
         self.x, self.y = data.x, data.y
         self.batch = materials.job.batch

@@ -114,11 +114,11 @@ def _engines(ready: Materials, names: Sequence[str]) -> list[Engine]:
 def _engine(ready: Materials, name: str) -> Engine:
     if name != AUTO:
         return ENGINES[name]()
-    device = ready.setting.data.x.device
+    device = ready.experiment.data.x.device
     cohort = len(ready.cohort)
     if device.type != "cpu":
         return choose(ready.method.net, device, cohort)[0]
     plan = TrialPlan(
-        ready.setting, ready.cohort, cohort, processes=cores(), threads=torch.get_num_threads()
+        ready.experiment, ready.cohort, cohort, processes=cores(), threads=torch.get_num_threads()
     )
     return planned(plan)[0]

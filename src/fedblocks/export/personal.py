@@ -81,18 +81,18 @@ def personal(
     with RunFolder.open(run.folder if isinstance(run, RunResult) else Path(run)) as folder:
         prepared = prepare(on_the_cpu(config_of(folder, ingredients)))
         check_same_data(folder, prepared)
-        restore_constants(folder.path, prepared.setting.methods)
+        restore_constants(folder.path, prepared.experiment.methods)
         _check_client(client, prepared)
         state = _last_state(folder)
     unseen = client in prepared.unseen
     model = personal_of(
-        prepared.setting, state, client, prepared.unseen if unseen else prepared.clients, unseen
+        prepared.experiment, state, client, prepared.unseen if unseen else prepared.clients, unseen
     )
     return replace(model, config=prepared.config)
 
 
 def personal_of(
-    setting: Experiment,
+    experiment: Experiment,
     state: State,
     client: int,
     clients: list[int] | None = None,
@@ -103,17 +103,17 @@ def personal_of(
 
     `joining` treats the client as one that never took part.
     """
-    everybody = list(range(setting.data.clients)) if clients is None else clients
-    for job in evaluation_jobs(setting, state, everybody, joining):
+    everybody = list(range(experiment.data.clients)) if clients is None else clients
+    for job in evaluation_jobs(experiment, state, everybody, joining):
         if client in job.ids:
             blocks = adapted_blocks(job, job.ids.index(client))
             plain = {
                 name: {k: v.detach().clone() for k, v in block.items()}
                 for name, block in blocks.items()
             }
-            group = setting.groups[client] if setting.groups else ALL
-            return Personal(client, job.method, plain, state.round, setting.data, group=group)
-    raise UserError(f"there is no client {client}", f"choose from 0..{setting.data.clients - 1}")
+            group = experiment.groups[client] if experiment.groups else ALL
+            return Personal(client, job.method, plain, state.round, experiment.data, group=group)
+    raise UserError(f"there is no client {client}", f"choose from 0..{experiment.data.clients - 1}")
 
 
 def on_the_cpu(config: Config) -> Config:
@@ -130,7 +130,7 @@ def _last_state(folder: RunFolder) -> State:
 
 
 def _check_client(client: int, prepared: Prepared) -> None:
-    many = prepared.setting.data.clients
+    many = prepared.experiment.data.clients
     if not 0 <= client < many:
         raise UserError(
             f"there is no client {client}: the run has {many}", f"choose from 0..{many - 1}"

@@ -17,8 +17,8 @@ from fedblocks.data import Federation
 from fedblocks.engines.net_check.check import check_before_run
 from fedblocks.engines.round import Engine, Experiment
 from fedblocks.runs.engine_choice import device_of, engine_of
+from fedblocks.runs.experiment import experiment_of
 from fedblocks.runs.federations import hold_out, placed
-from fedblocks.runs.setting import setting_of
 from fedblocks.runs.shelf import hash_of, known_federation
 from fedblocks.runs.storage.record import Note
 
@@ -28,7 +28,7 @@ class Prepared:
     """A run that could start."""
 
     config: Config
-    setting: Experiment
+    experiment: Experiment
     clients: list[int]  # that are trained on
     unseen: list[int]  # that never are
     cohort: int  # clients a round
@@ -38,7 +38,7 @@ class Prepared:
     @property
     def hash(self) -> str:
         """The SHA-256 of the data."""
-        return hash_of(self.setting.data)
+        return hash_of(self.experiment.data)
 
 
 def prepare(config: Config, federation: Federation | None = None) -> Prepared:
@@ -51,34 +51,34 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
     else:
         on_device = federation.to(device)
     clients, unseen = hold_out(config, federation)
-    setting = setting_of(config, on_device, unseen)
-    checks = _check_nets(config, setting)
+    experiment = experiment_of(config, on_device, unseen)
+    checks = _check_nets(config, experiment)
     with placed(config, ("method",)):
-        setting.start()  # blocks that cannot be shared show here
+        experiment.start()  # blocks that cannot be shared show here
     cohort = _cohort(config, len(clients))
-    engine, why_engine = engine_of(config, setting, cohort, device, clients)
+    engine, why_engine = engine_of(config, experiment, cohort, device, clients)
     notes = [
         Note(f"device {device.type}: {why_device}"),
         Note(f"engine {engine.name}: {why_engine}"),
     ]
-    notes += _large_batches(setting)
-    methods = setting.methods.values()
+    notes += _large_batches(experiment)
+    methods = experiment.methods.values()
     tags = _tags(federation)
     remarks = [text for method in methods for text in method.remarks(tags)]
     spare = [text for method in methods for text in _spare_slots(method, len(clients))]
     notes += [Note(text, "warning") for text in (*federation.warnings(), *remarks, *spare, *checks)]
-    return Prepared(config, setting, clients, unseen, cohort, engine, notes)
+    return Prepared(config, experiment, clients, unseen, cohort, engine, notes)
 
 
-def _check_nets(config: Config, setting: Experiment) -> list[str]:
+def _check_nets(config: Config, experiment: Experiment) -> list[str]:
     """Refuse a user's module that would not train as in plain PyTorch; what a reader
     should know of the others.
     """
     warnings = []
-    for group, method in setting.methods.items():
+    for group, method in experiment.methods.items():
         with placed(config, ("net",) if group == ALL else ("groups", group, "net")):
             vectorised = config.engine == "vectorised"
-            warnings.append(check_before_run(method.net, setting.data.x, vectorised))
+            warnings.append(check_before_run(method.net, experiment.data.x, vectorised))
     return [text for text in warnings if text]
 
 
@@ -95,11 +95,11 @@ def _tags(federation: Federation) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.array(values)) for name, values in federation.tags.items()}
 
 
-def _large_batches(setting: Experiment) -> list[Note]:
+def _large_batches(experiment: Experiment) -> list[Note]:
     """A note where no client has rows for one batch: each then trains on all its rows at once."""
     # 0: the clients of a real federation hold their rows
-    largest = int(setting.data.train.sizes.max())
-    smallest = min(method.batch_size for method in setting.methods.values())
+    largest = int(experiment.data.train.sizes.max())
+    smallest = min(method.batch_size for method in experiment.methods.values())
     if not 0 < largest < smallest:
         return []
     text = f"batch_size = {smallest}, but no client has more than {largest} training rows"

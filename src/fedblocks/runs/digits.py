@@ -19,7 +19,7 @@ def method_on_digits(name: str, changes: Sequence[str]) -> Method:
     """
     table = digits(check_method_name(name)).resolved()
     config = change(table, Source("digits"), [_below_method(name, text) for text in changes])
-    return prepare(config).setting.methods[ALL]
+    return prepare(config).experiment.methods[ALL]
 
 
 def _below_method(name: str, change: str) -> str:

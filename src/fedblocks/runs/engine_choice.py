@@ -45,10 +45,14 @@ def device_of(config: Config) -> tuple[torch.device, str]:
 
 
 def engine_of(
-    config: Config, setting: Experiment, cohort: int, device: torch.device, clients: Sequence[int]
+    config: Config,
+    experiment: Experiment,
+    cohort: int,
+    device: torch.device,
+    clients: Sequence[int],
 ) -> tuple[Engine, str]:
     """The engine, and why this one."""
-    chunk = _chunk(config, setting)
+    chunk = _chunk(config, experiment)
     processes = config.processes or config.threads or cores()
     if config.engine == "sequential":
         return Sequential(), "as configured"
@@ -56,28 +60,28 @@ def engine_of(
         return Vectorised(chunk=chunk), "as configured"
     if config.engine == "processes":
         return Processes(count=processes), f"as configured, {processes} of them"
-    largest = max((method.net for method in setting.methods.values()), key=Net.size)
-    if device.type != "cpu" or _is_short(config, setting, cohort):
-        return choose(largest, device, cohort // len(setting.methods), chunk)
+    largest = max((method.net for method in experiment.methods.values()), key=Net.size)
+    if device.type != "cpu" or _is_short(config, experiment, cohort):
+        return choose(largest, device, cohort // len(experiment.methods), chunk)
     threads = config.threads or torch.get_num_threads()
-    return planned(TrialPlan(setting, clients, cohort, chunk, processes, threads))
+    return planned(TrialPlan(experiment, clients, cohort, chunk, processes, threads))
 
 
-def _is_short(config: Config, setting: Experiment, cohort: int) -> bool:
+def _is_short(config: Config, experiment: Experiment, cohort: int) -> bool:
     """Whether a run takes seconds, so that trying engines would not pay."""
-    method = max(setting.methods.values(), key=lambda method: Net.size(method.net))
+    method = max(experiment.methods.values(), key=lambda method: Net.size(method.net))
     epochs = sum(phase.epochs for phase in method.phases())
-    examples = config.rounds * cohort * epochs * float(setting.data.train.sizes.mean())
+    examples = config.rounds * cohort * epochs * float(experiment.data.train.sizes.mean())
     return 6 * examples * Net.size(method.net) < WORTH_A_TRIAL
 
 
-def _chunk(config: Config, setting: Experiment) -> int:
+def _chunk(config: Config, experiment: Experiment) -> int:
     """Clients that are trained at once: as configured, or as many as the memory allows."""
     if config.memory is None:
         return config.chunk
     with placed(config, ("memory",)):
         memory = bytes_of(config.memory)
         return min(
-            chunk_for(memory, config.chunk, method, setting.data.x)
-            for method in setting.methods.values()
+            chunk_for(memory, config.chunk, method, experiment.data.x)
+            for method in experiment.methods.values()
         )

@@ -73,10 +73,10 @@ def carry_out(
 def begin(lane: Lane, tell: OnNote) -> None:
     """Write down what a run is about to work on, and what is to be known of it."""
     store, prepared = lane.folder.store, lane.prepared
-    store_constants(lane.folder.path, prepared.setting.methods)
+    store_constants(lane.folder.path, prepared.experiment.methods)
     store.set_meta("federation", prepared.hash)
     store.set_meta("engine", prepared.engine.name)
-    store.set_meta("clients", clients_text(prepared.setting.data))
+    store.set_meta("clients", clients_text(prepared.experiment.data))
     known = {row["text"] for row in store.rows("SELECT text FROM notes")}
     for note in lane.notes:
         tell(note)
@@ -89,7 +89,7 @@ def _rounds(
 ) -> None:
     config = lanes[0].prepared.config
     prepared = [lane.prepared for lane in lanes]
-    together = Lanes([own.setting for own in prepared])
+    together = Lanes([own.experiment for own in prepared])
     stored = time.monotonic()
     while lanes[0].state.round < config.rounds:
         engine, ends = play(together, prepared, [lane.state for lane in lanes], engine)

@@ -42,7 +42,7 @@ def run(
     prepared = prepare(config)
     path = Path(out) if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     with hardware(config), RunFolder.create(path, config.resolved(), environment()) as folder:
-        lane = Lane(folder, prepared, prepared.setting.start(), prepared.notes)
+        lane = Lane(folder, prepared, prepared.experiment.start(), prepared.notes)
         carry_out([lane], prepared.engine, on_round, on_note)
     return load_run(path)
 
@@ -66,7 +66,7 @@ def resume(
             _refuse_real(folder)
             prepared = prepare(with_the_same_engine(config, folder))
             check_same_data(folder, prepared)
-            restore_constants(folder.path, prepared.setting.methods)
+            restore_constants(folder.path, prepared.experiment.methods)
             state, notes = last_state(folder, prepared)
             folder.set_status("running")
             with hardware(prepared.config):
@@ -138,13 +138,13 @@ def free_folder(stem: str) -> Path:
 def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]]:
     """Where to go on: the newest whole checkpoint, or the start if there has never been one."""
     if not folder.checkpoints.is_dir() or not any(folder.checkpoints.glob("round-*")):
-        return prepared.setting.start(), []
+        return prepared.experiment.start(), []
     loaded = checkpoint.load(folder.checkpoints)
     notes = [
         Note(f"passed over a damaged checkpoint: {reason}", "warning") for reason in loaded.skipped
     ]
-    state = state_of(loaded, prepared.setting.data.x.device)
-    start = prepared.setting.start()
+    state = state_of(loaded, prepared.experiment.data.x.device)
+    start = prepared.experiment.start()
     if state.server.keys() != start.server.keys():
         fix = "use the version of the program, and of the method, that started the run"
         raise CheckpointError(

@@ -37,13 +37,13 @@ def _leaves(where: str, blocks: Blocks) -> Leaves:
 
 
 def judged(
-    setting: Experiment, state: State, engine: Engine, clients: list[int] | None = None
+    experiment: Experiment, state: State, engine: Engine, clients: list[int] | None = None
 ) -> Leaves:
     """How all models of all clients do, for clients that took part and for clients that join."""
-    who = list(range(setting.data.clients)) if clients is None else clients
+    who = list(range(experiment.data.clients)) if clients is None else clients
     leaves: Leaves = {}
     for joining in (False, True):
-        for view, scores in evaluate(setting, state, who, engine, joining=joining).items():
+        for view, scores in evaluate(experiment, state, who, engine, joining=joining).items():
             model = f'view "{view}"' + (" of a joining client" if joining else "")
             leaves |= {
                 f"{model}, client {c}: correct, scored, loss": torch.tensor(s)
@@ -93,9 +93,9 @@ def _difference(place: str, a: Tensor, b: Tensor, tolerance: float) -> str:
     return f"{place}: differs by up to {gap.max().item():.2g}, at {at}: {values}"
 
 
-def close(setting: Experiment) -> float:
+def close(experiment: Experiment) -> float:
     """How far two right answers may lie apart in this setting's precision."""
-    return max(CLOSE.get(method.net.dtype, 1e-5) for method in setting.methods.values())
+    return max(CLOSE.get(method.net.dtype, 1e-5) for method in experiment.methods.values())
 
 
 def copied(state: State) -> Leaves:

@@ -69,7 +69,7 @@ class Example:
             for group, own in self.groups.items()
         }
 
-    def setting(
+    def experiment(
         self, federation: Federation | None = None, origins: Sequence[int] = (), **changes: Any
     ) -> Experiment:
         """A setting of its own, so that nothing can hide on an object; `origins` names

@@ -40,9 +40,9 @@ def learn_from_each_other(example: Example) -> list[LearningProblem]:
             example.federation,
             with_other_data_elsewhere(example.federation, client),
         ):
-            setting = example.setting(federation)
-            state = run(setting, Sequential(), [example.everybody] * example.rounds).last
-            scores.append(judged(setting, state, Sequential(), [client]))
+            experiment = example.experiment(federation)
+            state = run(experiment, Sequential(), [example.everybody] * example.rounds).last
+            scores.append(judged(experiment, state, Sequential(), [client]))
         changed = differences(scores[1], scores[0], FELT)
         if shares and not changed:
             failures.append(
@@ -88,10 +88,10 @@ def _outcome(example: Example, changes: Mapping[str, Any]) -> Leaves:
     """How the models do after some rounds with some options changed (losses, which
     every change moves), and traffic.
     """
-    setting = example.setting(**changes)
-    done = run(setting, Vectorised(), example.cohorts())
+    experiment = example.experiment(**changes)
+    done = run(experiment, Vectorised(), example.cohorts())
     losses = {
-        place: scores[2] for place, scores in judged(setting, done.last, Vectorised()).items()
+        place: scores[2] for place, scores in judged(experiment, done.last, Vectorised()).items()
     }
     ways = [way for report in done.reports for way in (report.bytes_down, report.bytes_up)]
     return {
@@ -140,13 +140,13 @@ def _other(value: Any, option: Option) -> Any:
 
 def training_helps(example: Example) -> list[LearningProblem]:
     """The personal loss on the test data falls."""
-    setting, engine = example.setting(), Vectorised()
-    state = setting.start()
-    start = lowest = _loss(example, setting, state)
+    experiment, engine = example.experiment(), Vectorised()
+    state = experiment.start()
+    start = lowest = _loss(example, experiment, state)
     for number in range(1, ROUNDS + 1):
-        state, _ = run_round(setting, state, example.everybody, engine)
+        state, _ = run_round(experiment, state, example.everybody, engine)
         if number % 5 == 0:
-            lowest = min(lowest, _loss(example, setting, state))
+            lowest = min(lowest, _loss(example, experiment, state))
         if lowest < FALL * start:
             return []
     return [
@@ -157,6 +157,6 @@ def training_helps(example: Example) -> list[LearningProblem]:
     ]
 
 
-def _loss(example: Example, setting: Experiment, state: State) -> float:
-    scores = evaluate(setting, state, example.everybody, Vectorised())["personal"].values()
+def _loss(example: Example, experiment: Experiment, state: State) -> float:
+    scores = evaluate(experiment, state, example.everybody, Vectorised())["personal"].values()
     return sum(loss for _, _, loss in scores) / sum(scored for _, scored, _ in scores)

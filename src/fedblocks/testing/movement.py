@@ -31,17 +31,19 @@ def named_blocks_move(example: Example) -> list[LearningProblem]:
     and no other does.
     """
     failures: list[LearningProblem] = []
-    setting = example.setting()
-    states = [setting.start(), run(setting, Vectorised(), [example.everybody]).last]
-    with_data = [c for c in example.everybody if len(setting.data.train[c])]
-    for group, members in setting.members(with_data).items():
+    experiment = example.experiment()
+    states = [experiment.start(), run(experiment, Vectorised(), [example.everybody]).last]
+    with_data = [c for c in example.everybody if len(experiment.data.train[c])]
+    for group, members in experiment.members(with_data).items():
         ways: list[tuple[Engine, list[int]]] = [(Vectorised(), members)]
         # one by one: their data are not padded alike
         ways += [(Sequential(), [client]) for client in members[:2]]
         for engine, clients in ways:
-            for purpose, phases in _stretches(setting.methods[group]):
+            for purpose, phases in _stretches(experiment.methods[group]):
                 for state in states:
-                    moved = _moves(_Place(setting, state, engine, group, clients, purpose), phases)
+                    moved = _moves(
+                        _Place(experiment, state, engine, group, clients, purpose), phases
+                    )
                     where = f"{purpose}, round {state.round}, {engine.name}"
                     failures += [
                         LearningProblem(f"{text} ({where})", block) for block, text in moved
@@ -57,7 +59,7 @@ def _stretches(method: Method) -> list[tuple[str, list[Phase]]]:
 class _Place:
     """Who trains, where, and what for."""
 
-    setting: Experiment
+    experiment: Experiment
     state: State
     engine: Engine
     group: str
@@ -69,7 +71,7 @@ class _Place:
         [clients, ...].
         """
         training = self.purpose != "adapt"
-        job = self.setting.job(
+        job = self.experiment.job(
             self.group, self.clients, self.state, list(phases), training, self.purpose
         )
         method = copy.copy(job.method)

@@ -35,11 +35,11 @@ def absent_clients(example: Example) -> list[LearningProblem]:
         else [LearningProblem("nobody is ever absent in this example")]
     )
     for engine in ENGINES:
-        setting = example.setting()
-        for start in (setting.start(), run(setting, engine, [example.everybody]).last):
+        experiment = example.experiment()
+        for start in (experiment.start(), run(experiment, engine, [example.everybody]).last):
             before = start
             for clients in example.cohorts():
-                after, _ = run_round(setting, before, clients, engine)
+                after, _ = run_round(experiment, before, clients, engine)
                 away = [c for c in example.everybody if c not in clients]
                 sentences = differences(_private(after, away), _private(before, away))
                 failures += problems(sentences, f"absent from round {before.round}, {engine.name}")
@@ -59,23 +59,23 @@ def empty_client(example: Example) -> list[LearningProblem]:
     cohorts = [[c + 1 for c in clients] for clients in example.cohorts()]
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        setting = example.setting(federation, origins)
-        absent = run(setting, engine, cohorts)
+        experiment = example.experiment(federation, origins)
+        absent = run(experiment, engine, cohorts)
         there = run(
-            example.setting(federation, origins), engine, [[0, *clients] for clients in cohorts]
+            example.experiment(federation, origins), engine, [[0, *clients] for clients in cohorts]
         )
         refused = [f"{r.detail} ({r.reason})" for report in there.reports for r in report.refusals]
         sentences = [f"somebody was refused: {text}" for text in refused]
         sentences += differences(
-            _of_others(there.last, 0), _of_others(absent.last, 0), close(setting)
+            _of_others(there.last, 0), _of_others(absent.last, 0), close(experiment)
         )
         others = list(range(1, federation.clients))
         sentences += differences(
-            judged(setting, there.last, engine, others),
-            judged(setting, absent.last, engine, others),
-            close(setting),
+            judged(experiment, there.last, engine, others),
+            judged(experiment, absent.last, engine, others),
+            close(experiment),
         )
-        own = judged(setting, there.last, engine, [0])
+        own = judged(experiment, there.last, engine, [0])
         sentences += [
             f"{place}: not finite"
             for place, value in own.items()
@@ -96,11 +96,11 @@ def broken_client(example: Example) -> list[LearningProblem]:
     """A client that sends NaN, an infinity or a bad weight is refused, and as good as absent."""
     failures: list[LearningProblem] = []
     first = example.everybody[0]
-    setting = example.setting(with_broken_inputs(example.federation, first))
+    experiment = example.experiment(with_broken_inputs(example.federation, first))
     for engine in ENGINES:
-        sentences = _as_if_absent(setting, engine, first, _without(setting, engine, first))
+        sentences = _as_if_absent(experiment, engine, first, _without(experiment, engine, first))
         failures += problems(sentences, f"client {first} trains on NaN, {engine.name}")
-    whole, engine = example.setting(), Vectorised()
+    whole, engine = example.experiment(), Vectorised()
     absent = _without(whole, engine, first)
     for sends, tamper in _tampers(whole, first).items():
         sentences = _as_if_absent(whole, Rigged(engine, after=tamper), first, absent)
@@ -108,15 +108,15 @@ def broken_client(example: Example) -> list[LearningProblem]:
     return failures
 
 
-def _without(setting: Experiment, engine: Engine, client: int) -> Leaves:
+def _without(experiment: Experiment, engine: Engine, client: int) -> Leaves:
     """A round of everybody else, and another."""
-    others = [c for c in range(setting.data.clients) if c != client]
-    return state_leaves(run(setting, engine, [others] * 2).last)
+    others = [c for c in range(experiment.data.clients) if c != client]
+    return state_leaves(run(experiment, engine, [others] * 2).last)
 
 
-def _as_if_absent(setting: Experiment, engine: Engine, client: int, absent: Leaves) -> list[str]:
-    there = run(setting, engine, [list(range(setting.data.clients))] * 2)
-    sentences = differences(state_leaves(there.last), absent, close(setting))
+def _as_if_absent(experiment: Experiment, engine: Engine, client: int, absent: Leaves) -> list[str]:
+    there = run(experiment, engine, [list(range(experiment.data.clients))] * 2)
+    sentences = differences(state_leaves(there.last), absent, close(experiment))
     for number, report in enumerate(there.reports):
         refused = {refusal.client for refusal in report.refusals}
         if refused != {client}:
@@ -124,11 +124,11 @@ def _as_if_absent(setting: Experiment, engine: Engine, client: int, absent: Leav
     return sentences
 
 
-def _tampers(setting: Experiment, client: int) -> dict[str, Tamper]:
+def _tampers(experiment: Experiment, client: int) -> dict[str, Tamper]:
     """A way to break each thing that the client sends or keeps."""
-    group = next(iter(setting.members([client])))
-    job = setting.job(
-        group, [client], setting.start(), setting.methods[group].phases(), True, "train"
+    group = next(iter(experiment.members([client])))
+    job = experiment.job(
+        group, [client], experiment.start(), experiment.methods[group].phases(), True, "train"
     )
     out = Sequential().train(job)
     places = [(name, key) for name, block in out.blocks.items() for key in block]
@@ -174,15 +174,15 @@ def statelessness(example: Example) -> list[LearningProblem]:
     failures: list[LearningProblem] = []
     stateful = any(method.stateful for method in example.methods().values())
     for engine in ENGINES:
-        used = run(example.setting(), engine, [example.everybody] * 2)
+        used = run(example.experiment(), engine, [example.everybody] * 2)
         forgotten = replace(used.last, private={})
         sentences = (
             []
             if stateful or not used.last.private
             else ["clients keep something, yet no block is private"]
         )
-        remembered = _next(used.setting, used.last, engine, example)
-        fresh = _next(example.setting(), forgotten, engine, example)
+        remembered = _next(used.experiment, used.last, engine, example)
+        fresh = _next(example.experiment(), forgotten, engine, example)
         changed = differences(remembered, fresh)
         if stateful and not changed:
             sentences.append("private blocks change nothing: what clients keep is never used")
@@ -191,22 +191,25 @@ def statelessness(example: Example) -> list[LearningProblem]:
                 f"a client seen before against one never seen: {text}" for text in changed
             ]
         joining = differences(
-            _joining(used.setting, used.last, engine), _joining(used.setting, forgotten, engine)
+            _joining(used.experiment, used.last, engine),
+            _joining(used.experiment, forgotten, engine),
         )
         sentences += [f"a client joins with what it kept: {text}" for text in joining]
         failures += problems(sentences, engine.name)
     return failures
 
 
-def _next(setting: Experiment, state: State, engine: Engine, example: Example) -> Leaves:
+def _next(experiment: Experiment, state: State, engine: Engine, example: Example) -> Leaves:
     """The next round and the scores after it, without what clients keep."""
-    after, _ = run_round(setting, state, example.everybody, engine)
-    scores = judged(setting, state, engine)
+    after, _ = run_round(experiment, state, example.everybody, engine)
+    scores = judged(experiment, state, engine)
     return {**state_leaves(replace(after, private={})), **scores}
 
 
-def _joining(setting: Experiment, state: State, engine: Engine) -> Leaves:
-    return {place: v for place, v in judged(setting, state, engine).items() if "joining" in place}
+def _joining(experiment: Experiment, state: State, engine: Engine) -> Leaves:
+    return {
+        place: v for place, v in judged(experiment, state, engine).items() if "joining" in place
+    }
 
 
 def client_twice(example: Example) -> list[LearningProblem]:
@@ -225,10 +228,10 @@ def client_twice(example: Example) -> list[LearningProblem]:
         ]
     for engine in ENGINES:
         changes = {"batch_size": int(2 * sizes.max())}
-        twins = example.setting(federation, origins, **changes)
+        twins = example.experiment(federation, origins, **changes)
         rigged = Rigged(engine, recast({last + 1: last}))
         both = run(twins, rigged, [[*example.everybody, last + 1]] * 2).last
-        double = example.setting(with_rows_doubled(federation, last), origins, **changes)
+        double = example.experiment(with_rows_doubled(federation, last), origins, **changes)
         one = run(double, engine, [example.everybody] * 2).last
         sentences = differences(_shared(twins, both), _shared(double, one), close(twins))
         sentences += differences(
@@ -240,9 +243,9 @@ def client_twice(example: Example) -> list[LearningProblem]:
     return failures
 
 
-def _shared(setting: Experiment, state: State) -> Leaves:
+def _shared(experiment: Experiment, state: State) -> Leaves:
     """What the clients share: a client's own slots are not compared."""
-    layouts = [method.blocks().items() for method in setting.methods.values()]
+    layouts = [method.blocks().items() for method in experiment.methods.values()]
     names = {
         server_name(n, block)
         for layout in layouts

@@ -49,11 +49,11 @@ def reductions(example: Example) -> list[LearningProblem]:
 
 
 def _compare_reduced(example: Example, reduction: Reduction, engine: Engine) -> list[str]:
-    ours = example.setting(**reduction.options)
+    ours = example.experiment(**reduction.options)
     theirs = Experiment.of(
         _with_common_options(example, reduction), example.federation, example.seed
     )
-    last = [run(setting, engine, example.cohorts()).last for setting in (ours, theirs)]
+    last = [run(experiment, engine, example.cohorts()).last for experiment in (ours, theirs)]
     sentences: list[str] = []
     for own, other in reduction.blocks.items():
         mine, reference = _held(ours, last[0], own), _held(theirs, last[1], other)
@@ -74,9 +74,9 @@ def _with_common_options(example: Example, reduction: Reduction) -> Method:
     return reduction.equals(**{**common, **reduction.theirs})
 
 
-def _held(setting: Experiment, state: State, name: str) -> Leaves:
+def _held(experiment: Experiment, state: State, name: str) -> Leaves:
     """The copies of a block: on the server its first slot, on clients one each."""
-    method = next(iter(setting.methods.values()))
+    method = next(iter(experiment.methods.values()))
     block = method.blocks()[name]
     if isinstance(block, Private):
         return {
@@ -92,34 +92,34 @@ def _held(setting: Experiment, state: State, name: str) -> Leaves:
 def _alone(example: Example, alone: Alone, engine: Engine) -> list[str]:
     """One client for some rounds against a module and `torch.optim`."""
     client = int(example.federation.train.sizes.argmax())
-    setting = example.setting(example.federation.subset([client]), [client], **alone.options)
-    state = run(setting, engine, [[0]] * example.rounds).last
-    method = next(iter(setting.methods.values()))
+    experiment = example.experiment(example.federation.subset([client]), [client], **alone.options)
+    state = run(experiment, engine, [[0]] * example.rounds).last
+    method = next(iter(experiment.methods.values()))
     ours: Leaves = {}
     for name in alone.blocks:
         ours |= {
-            place.split(", ")[1]: value for place, value in _held(setting, state, name).items()
+            place.split(", ")[1]: value for place, value in _held(experiment, state, name).items()
         }
     expected = {
-        f'tensor "{k}"': v for k, v in plain_training(method, setting, example.rounds).items()
+        f'tensor "{k}"': v for k, v in plain_training(method, experiment, example.rounds).items()
     }
-    return differences(ours, expected, close(setting))
+    return differences(ours, expected, close(experiment))
 
 
-def plain_training(method: Method, setting: Experiment, rounds: int) -> Params:
+def plain_training(method: Method, experiment: Experiment, rounds: int) -> Params:
     """The method's net, trained on client 0 with `torch.optim.SGD` in an ordinary loop."""
     module = method.net.make().to(method.net.dtype).train()
-    module.load_state_dict(method.net.init(derive(setting.seed, "init", 0)), strict=False)
-    rows = torch.from_numpy(setting.data.train[0])
-    x, y = setting.data.x[rows], setting.data.y[rows]
+    module.load_state_dict(method.net.init(derive(experiment.seed, "init", 0)), strict=False)
+    rows = torch.from_numpy(experiment.data.train[0])
+    x, y = experiment.data.x[rows], experiment.data.y[rows]
     for number in range(rounds):
-        _epochs(module, method, x, y, _order(method, setting, number, len(rows)), number)
+        _epochs(module, method, x, y, _order(method, experiment, number, len(rows)), number)
     state: dict[str, Tensor] = module.state_dict()
     return {name: state[name] for name in method.net.names}
 
 
-def _order(method: Method, setting: Experiment, number: int, count: int) -> Sequence[Any]:
-    draw = Draw(setting.seed, number, client=0, purpose="train")
+def _order(method: Method, experiment: Experiment, number: int, count: int) -> Sequence[Any]:
+    draw = Draw(experiment.seed, number, client=0, purpose="train")
     return batches(method, method.phases()[-1], 0, count, draw)
 
 

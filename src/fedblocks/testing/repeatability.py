@@ -30,7 +30,7 @@ from fedblocks.testing.storage import from_bytes, to_bytes
 
 def engines_agree(example: Example) -> list[LearningProblem]:
     """States, bytes, refusals and scores are the same in every engine and for every chunk size."""
-    expected, tolerance = _everything(example, Sequential()), close(example.setting())
+    expected, tolerance = _everything(example, Sequential()), close(example.experiment())
     failures: list[LearningProblem] = []
     for chunk in (1, 4, 64):
         other = _everything(example, Vectorised(chunk=chunk))
@@ -42,8 +42,8 @@ def engines_agree(example: Example) -> list[LearningProblem]:
 
 
 def _everything(example: Example, engine: Engine) -> Leaves:
-    done = run(example.setting(), engine, example.cohorts(), score="test")
-    leaves = {**state_leaves(done.last), **judged(done.setting, done.last, engine)}
+    done = run(example.experiment(), engine, example.cohorts(), score="test")
+    leaves = {**state_leaves(done.last), **judged(done.experiment, done.last, engine)}
     for number, report in enumerate(done.reports):
         leaves |= {
             f"round {number}, {place}": value for place, value in report_leaves(report).items()
@@ -58,15 +58,15 @@ def resume(example: Example) -> list[LearningProblem]:
     """Stopping after every round, through bytes and with new objects, changes no bit."""
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        straight = run(example.setting(), engine, example.cohorts())
-        state = example.setting().start()
+        straight = run(example.experiment(), engine, example.cohorts())
+        state = example.experiment().start()
         for clients in example.cohorts():
-            setting = example.setting()
-            state = from_bytes(*to_bytes(run_round(setting, state, clients, engine)[0]))
+            experiment = example.experiment()
+            state = from_bytes(*to_bytes(run_round(experiment, state, clients, engine)[0]))
         sentences = differences(state_leaves(state), state_leaves(straight.last))
         scores, expected = (
-            judged(example.setting(), state, engine),
-            judged(straight.setting, straight.last, engine),
+            judged(example.experiment(), state, engine),
+            judged(straight.experiment, straight.last, engine),
         )
         sentences += differences(scores, expected)
         failures += problems(sentences, f"resumed against uninterrupted, {engine.name}")
@@ -77,9 +77,11 @@ def client_order(example: Example) -> list[LearningProblem]:
     """Neither the order in which clients are named matters, nor which number each of them has."""
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        expected = run(example.setting(), engine, example.cohorts())
+        expected = run(example.experiment(), engine, example.cohorts())
         shuffled = run(
-            example.setting(), engine, [[*clients[1:], clients[0]] for clients in example.cohorts()]
+            example.experiment(),
+            engine,
+            [[*clients[1:], clients[0]] for clients in example.cohorts()],
         )
         sentences = differences(state_leaves(shuffled.last), state_leaves(expected.last))
         failures += problems(sentences, f"clients named in another order, {engine.name}")
@@ -93,25 +95,30 @@ def _renumber(example: Example, engine: Engine, expected: State) -> list[str]:
     """The same clients under other numbers, each with the batches and the noise that it had."""
     origins = example.everybody[::-1]
     number = {origin: new for new, origin in enumerate(origins)}
-    setting = example.setting(example.federation.subset(origins), origins)
+    experiment = example.experiment(example.federation.subset(origins), origins)
     rigged = Rigged(engine, recast(dict(enumerate(origins))))
     state = run(
-        setting, rigged, [[number[c] for c in clients] for clients in example.cohorts()]
+        experiment, rigged, [[number[c] for c in clients] for clients in example.cohorts()]
     ).last
-    ours = {**_known(setting, state, number), **_reorder(judged(setting, state, rigged), number)}
-    plain = example.setting()
+    ours = {
+        **_known(experiment, state, number),
+        **_reorder(judged(experiment, state, rigged), number),
+    }
+    plain = example.experiment()
     same = {c: c for c in origins}
     return differences(
-        ours, {**_known(plain, expected, same), **judged(plain, expected, engine)}, close(setting)
+        ours,
+        {**_known(plain, expected, same), **judged(plain, expected, engine)},
+        close(experiment),
     )
 
 
-def _known(setting: Experiment, state: State, number: dict[int, int]) -> Leaves:
+def _known(experiment: Experiment, state: State, number: dict[int, int]) -> Leaves:
     """What can be compared under new numbers: a pool's slots may be numbered by its
     clients, so only scores tell.
     """
     server = dict(state.server)
-    for method in setting.methods.values():
+    for method in experiment.methods.values():
         for name, block in method.blocks().items():
             if isinstance(block, Pool | ServerOnly):
                 server.pop(server_name(name, block), None)
@@ -139,35 +146,35 @@ def input_unchanged(example: Example) -> list[LearningProblem]:
     """Rounds and evaluations leave every state that they were given, and the data, as they were."""
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        setting = example.setting()
-        data = {"inputs": setting.data.x.clone(), "labels": setting.data.y.clone()}
-        state = setting.start()
+        experiment = example.experiment()
+        data = {"inputs": experiment.data.x.clone(), "labels": experiment.data.y.clone()}
+        state = experiment.start()
         kept: list[tuple[State, Leaves]] = []
         for clients in example.cohorts():
             kept.append((state, copied(state)))
-            judged(setting, state, engine)
-            state, _ = run_round(setting, state, clients, engine)
+            judged(experiment, state, engine)
+            state, _ = run_round(experiment, state, clients, engine)
         for number, (before, copies) in enumerate(kept):
             sentences = differences(state_leaves(before), copies)
             failures += problems(
                 sentences, f"the state that went into round {number} was changed, {engine.name}"
             )
-        sentences = differences({"inputs": setting.data.x, "labels": setting.data.y}, data)
+        sentences = differences({"inputs": experiment.data.x, "labels": experiment.data.y}, data)
         failures += problems(sentences, f"the data were changed, {engine.name}")
     return failures
 
 
 def padding(example: Example) -> list[LearningProblem]:
     """What stands in padded rows reaches nothing: 0 or 1000, the first label or the last."""
-    plain = example.setting()
+    plain = example.experiment()
     reference = run(plain, Sequential(), example.cohorts()).last
     expected = {**state_leaves(reference), **judged(plain, reference, Sequential())}
     results = []
     for value, label in ((0.0, 0), (1e3, example.federation.classes - 1)):
-        setting = example.setting(with_junk_first(example.federation, value, label))
+        experiment = example.experiment(with_junk_first(example.federation, value, label))
         engine = Rigged(Vectorised(), padded_with(value, label))
-        state = run(setting, engine, example.cohorts()).last
-        results.append({**state_leaves(state), **judged(setting, state, engine)})
+        state = run(experiment, engine, example.cohorts()).last
+        results.append({**state_leaves(state), **judged(experiment, state, engine)})
     zeros, thousands = results
     failures = problems(differences(thousands, zeros), "1000 instead of 0 in padded rows")
     return failures + problems(
@@ -179,15 +186,15 @@ def evaluation_changes_nothing(example: Example) -> list[LearningProblem]:
     """Evaluating twice gives the same, and training goes on as if nobody had looked."""
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        unseen = run(example.setting(), engine, example.cohorts()[:2])
-        setting = example.setting()
-        state = setting.start()
+        unseen = run(example.experiment(), engine, example.cohorts()[:2])
+        experiment = example.experiment()
+        state = experiment.start()
         for clients in example.cohorts()[:2]:
-            first, second = judged(setting, state, engine), judged(setting, state, engine)
+            first, second = judged(experiment, state, engine), judged(experiment, state, engine)
             failures += problems(
                 differences(second, first), f"the second evaluation, {engine.name}"
             )
-            state, _ = run_round(setting, state, clients, engine)
+            state, _ = run_round(experiment, state, clients, engine)
         sentences = differences(state_leaves(state), state_leaves(unseen.last))
         failures += problems(sentences, f"with evaluations between rounds, {engine.name}")
     return failures

@@ -20,7 +20,7 @@ ENGINES: tuple[Engine, ...] = (Sequential(), Vectorised())
 class Run:
     """The states before, between and after some rounds."""
 
-    setting: Experiment
+    experiment: Experiment
     states: list[State]
     reports: list[Report]
 
@@ -30,19 +30,19 @@ class Run:
 
 
 def run(
-    setting: Experiment,
+    experiment: Experiment,
     engine: Engine,
     cohorts: Sequence[Sequence[int]],
     state: State | None = None,
     score: str | None = None,
 ) -> Run:
     """Some rounds, one for each cohort."""
-    states, reports = [setting.start() if state is None else state], []
+    states, reports = [experiment.start() if state is None else state], []
     for clients in cohorts:
-        after, report = run_round(setting, states[-1], clients, engine, score)
+        after, report = run_round(experiment, states[-1], clients, engine, score)
         states.append(after)
         reports.append(report)
-    return Run(setting, states, reports)
+    return Run(experiment, states, reports)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +55,13 @@ class Sendings:
 
 
 def trained_groups(
-    setting: Experiment, state: State, clients: Sequence[int], engine: Engine
+    experiment: Experiment, state: State, clients: Sequence[int], engine: Engine
 ) -> dict[str, Sendings]:
     """The clients' half of a round, by group."""
     sendings = {}
-    for group, ids in setting.members(clients).items():
-        method = setting.methods[group]
-        job = setting.job(group, ids, state, method.phases(), True, "train")
+    for group, ids in experiment.members(clients).items():
+        method = experiment.methods[group]
+        job = experiment.job(group, ids, state, method.phases(), True, "train")
         out = engine.train(job)
         uploads = uploads_of(
             method, out.blocks, out.weights, job.sent.reads, out.wanted, job.cohort

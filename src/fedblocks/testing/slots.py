@@ -27,10 +27,10 @@ def unwritten_slots(example: Example) -> list[LearningProblem]:
     """
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        setting = example.setting()
-        state = run(setting, engine, [example.everybody]).last
-        groups = trained_groups(setting, state, example.cohorts()[-1], engine)
-        base = _aggregate(setting, state, groups, {})
+        experiment = example.experiment()
+        state = run(experiment, engine, [example.everybody]).last
+        groups = trained_groups(experiment, state, example.cohorts()[-1], engine)
+        base = _aggregate(experiment, state, groups, {})
         names = {upload.name for sent in groups.values() for upload in sent.uploads.values()}
         for name in sorted(names):
             slots = range(len(next(iter(state.server[name].values()))))
@@ -38,9 +38,9 @@ def unwritten_slots(example: Example) -> list[LearningProblem]:
                 text = f'no slot of "{name}" is ever written, {engine.name}'
                 failures.append(LearningProblem(text, name))
             for slot in slots:
-                after = _aggregate(setting, state, groups, {name: slot})
+                after = _aggregate(experiment, state, groups, {name: slot})
                 sentences = ["it changed"] if _row_changed(after, state, name, slot) else []
-                if not any(_concludes(method) for method in setting.methods.values()):
+                if not any(_concludes(method) for method in experiment.methods.values()):
                     sentences += [f"also {text}" for text in _disturbed(after, base, name, slot)]
                 where = f'slot {slot} of "{name}", which nobody writes, {engine.name}'
                 failures += problems(sentences, where, name)
@@ -53,12 +53,12 @@ def _concludes(method: Method) -> bool:
 
 
 def _aggregate(
-    setting: Experiment, state: State, groups: Mapping[str, Sendings], silent: Mapping[str, int]
+    experiment: Experiment, state: State, groups: Mapping[str, Sendings], silent: Mapping[str, int]
 ) -> State:
     """The server's half of a round in which nobody writes some slots."""
     uploads = {group: _silence_all(sent.uploads, silent) for group, sent in groups.items()}
     cohorts = {group: sent.job.cohort for group, sent in groups.items()}
-    return aggregate(setting.methods, state, uploads, cohorts)
+    return aggregate(experiment.methods, state, uploads, cohorts)
 
 
 def _silence_all(uploads: Uploads, silent: Mapping[str, int]) -> Uploads:
@@ -103,16 +103,16 @@ def weights(example: Example) -> list[LearningProblem]:
     """
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        setting = example.setting()
-        state = setting.start()
+        experiment = example.experiment()
+        state = experiment.start()
         for clients in example.cohorts():
-            groups = trained_groups(setting, state, clients, engine)
+            groups = trained_groups(experiment, state, clients, engine)
             for group in groups.values():
                 for name, upload in group.uploads.items():
                     where = f'block "{name}", round {state.round}, {engine.name}'
                     failures += problems(_wrong_weights(upload, state), where, name)
-            failures += _wrong_means(setting, state, clients, groups, engine)
-            state = run_round(setting, state, clients, engine)[0]
+            failures += _wrong_means(experiment, state, clients, groups, engine)
+            state = run_round(experiment, state, clients, engine)[0]
     return failures
 
 
@@ -135,7 +135,7 @@ def _wrong_weights(upload: Upload, state: State) -> list[str]:
 
 
 def _wrong_means(
-    setting: Experiment,
+    experiment: Experiment,
     state: State,
     clients: list[int],
     groups: Mapping[str, Sendings],
@@ -145,10 +145,10 @@ def _wrong_means(
     makes of them.
     """
     names = [upload.name for sent in groups.values() for upload in sent.uploads.values()]
-    after = run_round(setting, state, clients, engine)[0]
+    after = run_round(experiment, state, clients, engine)[0]
     failures: list[LearningProblem] = []
     for group, sent in groups.items():
-        if _concludes(setting.methods[group]):
+        if _concludes(experiment.methods[group]):
             continue
         for name, upload in sent.uploads.items():
             by_one_group = not upload.own and names.count(upload.name) == 1

@@ -28,11 +28,11 @@ def planned_bytes(example: Example) -> list[LearningProblem]:
     """
     failures: list[LearningProblem] = []
     for engine in ENGINES:
-        setting = example.setting()
-        state = setting.start()
+        experiment = example.experiment()
+        state = experiment.start()
         for clients in example.cohorts():
-            groups = trained_groups(setting, state, clients, engine).values()
-            after, report = run_round(setting, state, clients, engine)
+            groups = trained_groups(experiment, state, clients, engine).values()
+            after, report = run_round(experiment, state, clients, engine)
             where = f"round {state.round}, {engine.name}"
             down = _join(_down(group, state) for group in groups)
             up = _join(_up(group, state) for group in groups)

@@ -71,15 +71,17 @@ def test_three_counts_leave_out_oov_and_eos() -> None:
 def test_an_engine_counts_the_three_scores_on_the_three_variants() -> None:
     federation = corpus().pool(corpus().vocabulary(100), steps=5).federation()
     method = FedAvg(lstm((5,), federation.classes, units=4, embedding=3), lr=0.1)
-    setting = Experiment.of(method, federation, 0)
-    state = setting.start()
+    experiment = Experiment.of(method, federation, 0)
+    state = experiment.start()
     rows = federation.test[0]
     model = {name: value[0] for name, value in state.server["model"].items()}
     expected = count_words(
         method.net(model, federation.x[rows]), federation.y[rows], federation.about["vocabulary"]
     )
     for score, variant in score_variants(federation).items():
-        actual = evaluate(replace(setting, data=variant), state, [0], Sequential())["personal"][0]
+        actual = evaluate(replace(experiment, data=variant), state, [0], Sequential())["personal"][
+            0
+        ]
         assert tuple(actual[:2]) == expected[score]
     assert expected["all"][1] > expected["without_oov"][1] > expected["without_oov_and_eos"][1]
 

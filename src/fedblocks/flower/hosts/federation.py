@@ -38,9 +38,9 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
     path = out if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     with RunFolder.create(path, config.resolved(), environment()) as folder:
         private_folder(path)
-        store_constants(path, prepared.setting.methods)
+        store_constants(path, prepared.experiment.methods)
         folder.set_status("interrupted")  # until the server's app begins
-        folder.store.set_meta("federation", prepared.setting.data.hash())
+        folder.store.set_meta("federation", prepared.experiment.data.hash())
         name = f"run-{folder.store.path.stat().st_ino:x}-{path.name}"
         folder.store.set_meta(REAL, name[:60].replace(".", "-"))
         for text in notes:

@@ -98,7 +98,7 @@ class Service:
             noted.add(text)
 
         prepared = prepare(config, shape_of(config))
-        data = prepared.setting.data
+        data = prepared.experiment.data
         # newcomers weigh nothing
         largest = job.largest_examples if job.kind == "train" else CEILING
         stored = json.loads(folder.store.meta(CLAIMS) or "{}")
@@ -107,7 +107,7 @@ class Service:
         labels = data.y.shape[1:].numel()  # of one example
         registry = Registry(grid, EnrolmentFiles(server, largest), labels, spec, tell, claims)
         side = ServerSide(
-            methods=prepared.setting.methods,
+            methods=prepared.experiment.methods,
             members=registry.members,
             population=data.clients,
             seed=config.seed,

@@ -21,8 +21,8 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.state import count_bytes
 from fedblocks.data.federation import Federation, Rows
+from fedblocks.runs.experiment import net_of
 from fedblocks.runs.federations import federation_of
-from fedblocks.runs.setting import net_of
 
 LONGEST = 2**16  # characters of a specification
 LARGEST = 2**31  # every number in it is smaller, but for the seed

@@ -33,7 +33,7 @@ LANES = "lanes"  # under which a run's folder keeps how many they were
 def worth_it(prepared: Sequence[Prepared]) -> bool:
     """Whether runs can and should be lanes: several, on a GPU, on the vectorised engine."""
     on_gpu = all(
-        p.setting.data.x.device.type == "cuda" and isinstance(p.engine, Vectorised)
+        p.experiment.data.x.device.type == "cuda" and isinstance(p.engine, Vectorised)
         for p in prepared
     )
     return len(prepared) > 1 and on_gpu and fits(prepared)
@@ -41,14 +41,16 @@ def worth_it(prepared: Sequence[Prepared]) -> bool:
 
 def is_mapped(prepared: Prepared) -> bool:
     """Whether a run would not rather be done client by client, as one with a large net on a GPU."""
-    return prepared.setting.data.x.device.type != "cuda" or isinstance(prepared.engine, Vectorised)
+    return prepared.experiment.data.x.device.type != "cuda" or isinstance(
+        prepared.engine, Vectorised
+    )
 
 
 def fits(prepared: Sequence[Prepared]) -> bool:
     """Whether runs can be lanes of one."""
     first = prepared[0].config
     same = all(_pace(p.config) == _pace(first) for p in prepared)
-    return same and why_not([p.setting for p in prepared]) is None
+    return same and why_not([p.experiment for p in prepared]) is None
 
 
 def _pace(config: Config) -> tuple[object, ...]:
@@ -111,11 +113,11 @@ def _open(stack: ExitStack, config: Config, path: Path, ran_on: Mapping[str, obj
     prepared = prepare(config)
     if not (path / CONFIG).exists():
         folder = stack.enter_context(RunFolder.create(path, config.resolved(), ran_on))
-        return Lane(folder, prepared, prepared.setting.start(), [*prepared.notes])
+        return Lane(folder, prepared, prepared.experiment.start(), [*prepared.notes])
     folder = stack.enter_context(RunFolder.open(path))
     folder.claim()
     check_same_data(folder, prepared)
-    restore_constants(folder.path, prepared.setting.methods)
+    restore_constants(folder.path, prepared.experiment.methods)
     state, notes = last_state(folder, prepared)
     folder.set_status("running")
     return Lane(folder, prepared, state, [*prepared.notes, *notes])
@@ -127,7 +129,7 @@ def score_together(
     """One more round for all clients of every lane, of which only the scores on a part
     of the data are of interest.
     """
-    lanes = Lanes([p.setting for p in prepared])
+    lanes = Lanes([p.experiment for p in prepared])
     clients = [p.clients for p in prepared]
     count = sum(map(len, clients))
     play = lambda engine: lanes.run_round(states, clients, engine, part)

@@ -20,7 +20,7 @@ from fedblocks.engines.round import Experiment
 from fedblocks.runs.federations import placed
 
 
-def setting_of(config: Config, federation: Federation, unseen: Sequence[int]) -> Experiment:
+def experiment_of(config: Config, federation: Federation, unseen: Sequence[int]) -> Experiment:
     """Every group of clients with its net and method; nets are tried on two examples."""
     groups = [ALL] * federation.clients
     for name, group in config.groups.items():
