@@ -31,7 +31,7 @@ from fedblocks.core.outside_modules import (
     take_logits,
 )
 from fedblocks.core.parts import Params
-from fedblocks.core.pieces import Chain, Piece
+from fedblocks.core.pieces import LayerChain, Piece
 from fedblocks.core.template import Template
 from fedblocks.layers.guard import Guard, needs_guard
 from fedblocks.layers.replacement import BatchNorm, can_be_mapped, mappable, switch
@@ -182,9 +182,9 @@ class Net:
         return tuple(Piece(self, self.chain.names_under(i), range(i, i + 1)) for i in places)
 
     @cached_property
-    def chain(self) -> Chain:
+    def chain(self) -> LayerChain:
         # a module whose logits have to be looked for does not end with its last layer
-        return Chain.of(self.template, self.names) if self.output is None else Chain((), ())
+        return LayerChain.of(self.template, self.names) if self.output is None else LayerChain((), ())
 
     def run_stage(self, index: int, params: Params, x: Tensor) -> Tensor:
         layer = self.chain.layers[index]

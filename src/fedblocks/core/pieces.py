@@ -41,17 +41,17 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Chain:
+class LayerChain:
     """The layers of a net, one after the other, and whose tensors are whose."""
 
     layers: tuple[str, ...]  # empty if the net is no chain
     names: tuple[str, ...]  # of all tensors of the net
 
     @staticmethod
-    def of(module: nn.Module, names: Iterable[str]) -> Chain:
+    def of(module: nn.Module, names: Iterable[str]) -> LayerChain:
         is_chain = type(module) is nn.Sequential
         children = [name for name, _ in module.named_children()] if is_chain else []
-        return Chain(tuple(children), tuple(names))
+        return LayerChain(tuple(children), tuple(names))
 
     def names_under(self, index: int) -> list[str]:
         """The tensors of one layer."""
