@@ -12,7 +12,7 @@ from torch import nn
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.engines.round import Experiment, evaluate, run_round
-from fedblocks.methods.pfedhn import PFedHN, generated
+from fedblocks.methods.pfedhn import PFedHN, generate
 
 from . import pfedhn
 from .harness import (
@@ -98,7 +98,7 @@ def test_a_small_step_moves_what_is_made_towards_what_was_trained() -> None:
     experiment = Experiment.of(method, federation(), SEED)
     before = experiment.start()
     after, _ = run_round(experiment, before, [0], ENGINES["sequential"])
-    old, new = (generated(s.server["hypernetwork"], torch.tensor([0]))[0] for s in (before, after))
+    old, new = (generate(s.server["hypernetwork"], torch.tensor([0]))[0] for s in (before, after))
     # one client: the mean is its model
     trained = torch.cat([v[0].flatten() for v in after.server["model"].values()])
     assert (new - trained).norm() < (old - trained).norm()
@@ -115,7 +115,7 @@ def test_clients_that_never_took_part_share_what_the_others_taught() -> None:
     experiment, state = play(PFedHN(**COMMON, server_lr=0.1), ENGINES["vectorised"])
     absent = torch.tensor([5])
     before, after = (
-        generated(s.server["hypernetwork"], absent) for s in (experiment.start(), state)
+        generate(s.server["hypernetwork"], absent) for s in (experiment.start(), state)
     )
     assert (before - after).abs().max() > 1e-3
 

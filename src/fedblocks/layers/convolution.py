@@ -29,8 +29,9 @@ class MaxPool2d(nn.MaxPool2d):
 
     def is_plain(self) -> bool:
         """Whether the kernels can do it: square windows side by side."""
-        size, rest = _single(self.kernel_size), (_single(self.padding), _single(self.dilation))
+        size = _single(self.kernel_size)
         side_by_side = 0 < size <= 8 and _single(self.stride) == size
+        rest = (_single(self.padding), _single(self.dilation))
         return side_by_side and rest == (0, 1) and not self.ceil_mode and not self.return_indices
 
 
@@ -69,9 +70,8 @@ class Conv2d(nn.Conv2d):
         size, pad = self.kernel_size[0], self.padding[0]
         square = self.kernel_size == (size, size) and self.padding == (pad, pad)
         ones = (*self.stride, *self.dilation, self.groups) == (1, 1, 1, 1, 1)
-        return (
-            square and ones and self.padding_mode == "zeros" and isinstance(pad, int) and pad < size
-        )
+        zeros = self.padding_mode == "zeros" and isinstance(pad, int) and pad < size
+        return square and ones and zeros
 
 
 def join_pooling(layers: nn.Sequential, shared: Collection[nn.Module] = ()) -> None:
@@ -81,11 +81,13 @@ def join_pooling(layers: nn.Sequential, shared: Collection[nn.Module] = ()) -> N
     _pool_first(layers)
     modules = layers._modules
     for name, second, third in zip(modules, [*modules][1:], [*[*modules][2:], None], strict=False):
-        convolution, pool, rectifier = modules[name], modules[second], modules.get(third or "")
+        convolution, pool = modules[name], modules[second]
         if type(convolution) is Conv2d and type(pool) is MaxPool2d and convolution not in shared:
-            convolution.pools, modules[second] = (pool,), nn.Identity()
-            if third is not None and type(rectifier) is nn.ReLU:
-                convolution.rectified, modules[third] = True, nn.Identity()
+            convolution.pools = (pool,)
+            modules[second] = nn.Identity()
+            if third is not None and type(modules[third]) is nn.ReLU:
+                convolution.rectified = True
+                modules[third] = nn.Identity()
 
 
 class Chain(nn.Sequential):
@@ -105,15 +107,11 @@ def join_a_copy(layers: nn.Sequential) -> None:
     """The same where somebody may call, or look at, single layers: a convolution's copy
     shares its tensors.
     """
-    twin = nn.Sequential(
-        *(copy.copy(layer) if type(layer) is Conv2d else layer for layer in layers)
-    )
-    before = list(twin)
+    before = [copy.copy(layer) if type(layer) is Conv2d else layer for layer in layers]
+    twin = nn.Sequential(*before)
     join_pooling(twin)
-    if any(
-        one is not other or getattr(one, "pools", ())
-        for one, other in zip(twin, before, strict=True)
-    ):
+    pairs = zip(twin, before, strict=True)
+    if any(one is not other or getattr(one, "pools", ()) for one, other in pairs):
         layers.__class__ = Chain
         layers.__dict__["joined"] = tuple(twin)  # not as modules: their tensors have names already
 

@@ -98,7 +98,7 @@ def _restored(one: Constant) -> Constant:
 def _refuse(name: str) -> None:
     raise NetError(
         f'the module writes to its buffer "{name}" in its forward pass: clients would share what '
-        f"it holds",
+        "it holds",
         "compute it from the inputs, or use nn.BatchNorm, whose running statistics belong to "
         "each client",
     )

@@ -17,7 +17,7 @@ from fedblocks.core.mode import current
 from fedblocks.core.random import uniform
 
 
-def dropped(x: Tensor, p: float, whole_channels: bool) -> Tensor:
+def drop_out(x: Tensor, p: float, whole_channels: bool) -> Tensor:
     """Dropout of single numbers, or of whole channels, in a training step."""
     if p == 0:
         return x
@@ -33,7 +33,7 @@ def _dropout(name: str, whole_channels: bool) -> Callable[..., Tensor]:
         if not training or p == 0:
             return input
         _check_training(name)
-        noisy = dropped(input, p, whole_channels)
+        noisy = drop_out(input, p, whole_channels)
         return input.copy_(noisy) if inplace else noisy
 
     return dropout
@@ -72,7 +72,8 @@ def _bernoulli(input: Tensor, p: float | None = None, **_: Any) -> Tensor:
 def _normal(key: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Standard normal numbers, by Box and Muller."""
     # by rows, so that padding has no part
-    radius, angle = uniform(key, shape), uniform(current().next_key(), shape)
+    radius = uniform(key, shape)
+    angle = uniform(current().next_key(), shape)
     return torch.sqrt(-2 * torch.log(radius)) * torch.cos(2 * math.pi * angle)
 
 
@@ -83,9 +84,8 @@ def _numbers(
 
 
 def _shape(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:
-    asked = options.get(
-        "size", size[0] if len(size) == 1 and not isinstance(size[0], int) else size
-    )
+    is_given_whole = len(size) == 1 and not isinstance(size[0], int)
+    asked = options.get("size", size[0] if is_given_whole else size)
     return tuple(asked)
 
 
@@ -111,28 +111,9 @@ KEYED: dict[Callable[..., Any], Callable[..., Tensor]] = {
     Tensor.bernoulli: _bernoulli,
 }  # what takes the place of torch's own functions while a user's module runs
 
-_ALWAYS = {
-    *(
-        "normal",
-        "randint",
-        "randint_like",
-        "randperm",
-        "multinomial",
-        "poisson",
-        "binomial",
-        "gumbel_softmax",
-    ),
-    *(
-        "bernoulli_",
-        "normal_",
-        "uniform_",
-        "exponential_",
-        "geometric_",
-        "cauchy_",
-        "log_normal_",
-        "random_",
-    ),
-}
+_DRAWS = "normal randint randint_like randperm multinomial poisson binomial gumbel_softmax"
+_FILLS = "bernoulli_ normal_ uniform_ exponential_ geometric_ cauchy_ log_normal_ random_"
+_ALWAYS = {*_DRAWS.split(), *_FILLS.split()}
 _IN_TRAINING = {"alpha_dropout", "feature_alpha_dropout", "rrelu", "rrelu_"}
 # place of the dropped share
 _WITH_SHARE = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}

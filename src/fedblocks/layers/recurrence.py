@@ -47,7 +47,8 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_outs: Tensor, d_c: Tensor, *unused: Tensor) -> tuple[Tensor, ...]:
         weight, h, c, outs, cells, gates = ctx.saved_tensors
-        d_h, slopes = torch.zeros_like(h), []
+        d_h = torch.zeros_like(h)
+        slopes = []
         for t in reversed(range(len(cells))):
             before = cells[t - 1] if t else c
             slope, d_c = _cell_backward(d_outs[..., t, :] + d_h, d_c, before, cells[t], gates[t])

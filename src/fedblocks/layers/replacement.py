@@ -16,7 +16,7 @@ from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.mode import current
 from fedblocks.layers.convolution import Conv2d, MaxPool2d, join_a_copy, join_pooling
 from fedblocks.layers.dense import dense
-from fedblocks.layers.noise import dropped
+from fedblocks.layers.noise import drop_out
 from fedblocks.layers.recurrence import recurrence
 
 # weights of a dense layer from which, on a CPU, their layout matters more than a call of our own
@@ -44,10 +44,10 @@ class BatchNorm(nn.modules.batchnorm._BatchNorm):
 
     def _mask(self, x: Tensor, mask: Tensor | None) -> Tensor:
         dims = [0, *range(2, x.dim())]
-        # [batch]
-        real = (
-            torch.ones(len(x), dtype=x.dtype, device=x.device) if mask is None else mask.to(x.dtype)
-        )
+        if mask is None:
+            real = torch.ones(len(x), dtype=x.dtype, device=x.device)  # [batch]
+        else:
+            real = mask.to(x.dtype)
         row = real.view(-1, *[1] * (x.dim() - 1))
         count = real.sum() * (x[0, 0].numel() if x.dim() > 2 else 1)
         mean = (x * row).sum(dims) / count  # [channels]
@@ -75,7 +75,7 @@ class Dropout(nn.modules.dropout._DropoutNd):
     def forward(self, x: Tensor) -> Tensor:
         if not (current().training and self.training):
             return x
-        return dropped(x, self.p, self.whole_channels)
+        return drop_out(x, self.p, self.whole_channels)
 
 
 class ChannelDropout(Dropout):
@@ -108,12 +108,11 @@ class LSTM(nn.LSTM):
     def _layer(
         self, layer: int, x: Tensor, state: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        w_in, w_state = getattr(self, f"weight_ih_l{layer}"), getattr(self, f"weight_hh_l{layer}")
-        bias = (
-            getattr(self, f"bias_ih_l{layer}") + getattr(self, f"bias_hh_l{layer}")
-            if self.bias
-            else None
-        )
+        w_in = getattr(self, f"weight_ih_l{layer}")
+        w_state = getattr(self, f"weight_hh_l{layer}")
+        bias = None
+        if self.bias:
+            bias = getattr(self, f"bias_ih_l{layer}") + getattr(self, f"bias_hh_l{layer}")
         inputs = F.linear(x, w_in, bias)  # [batch, steps, 4 hidden]: one product for all time steps
         return recurrence(inputs, w_state, *state)
 
@@ -193,12 +192,14 @@ def _convert(path: str, module: nn.Module) -> None:
     elif isinstance(module, _DROPOUTS):
         _check_own(path, module, _DROPOUTS)
         _become(module, Dropout if isinstance(module, nn.Dropout) else ChannelDropout)
-    elif type(module) is nn.LSTM and not (
-        module.bidirectional or module.proj_size
-    ):  # others: one client at a time
+    elif type(module) is nn.LSTM and _is_plain(module):  # others: one client at a time
         _become(module, LSTM)
     else:
         _become(module, _FASTER.get(type(module), type(module)))
+
+
+def _is_plain(lstm: nn.LSTM) -> bool:
+    return not lstm.bidirectional and not lstm.proj_size
 
 
 def _become(module: nn.Module, kind: type[nn.Module]) -> None:

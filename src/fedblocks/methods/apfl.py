@@ -60,7 +60,8 @@ class APFL(Pair):
         """alpha v + (1 - alpha) w; running statistics are those that the mixture itself
         left in v.
         """
-        share, shared = blocks["alpha"]["value"][0], blocks["shared"]
+        share = blocks["alpha"]["value"][0]
+        shared = blocks["shared"]
         return {
             k: v if is_statistic(k) else share * v + (1 - share) * shared[k]
             for k, v in blocks["personal"].items()
@@ -86,18 +87,16 @@ class APFL(Pair):
     @property
     def adapt(self) -> Update:
         """alpha <- alpha - lr <v - w, gradient of the mixture>, kept in [0, 1]."""
-        return self.step(
-            "alpha", lr=self.alpha_lr, optimizer=SGD(weight_decay=self.alpha_decay), project=clipped
-        )
+        sgd = SGD(weight_decay=self.alpha_decay)
+        return self.step("alpha", lr=self.alpha_lr, optimizer=sgd, project=clip)
 
     def degenerate(self) -> list[str]:
-        ends = {
-            0: "alpha = 0 that never adapts makes APFL FedAvg",
-            1: "alpha = 1 that never adapts makes APFL Local",
-        }
-        return [ends[int(self.alpha)]] if self.alpha in ends and self.adapt_alpha == "never" else []
+        if self.adapt_alpha != "never" or self.alpha not in (0, 1):
+            return []
+        other = "FedAvg" if self.alpha == 0 else "Local"
+        return [f"alpha = {self.alpha:g} that never adapts makes APFL {other}"]
 
 
-def clipped(moved: Blocks) -> Blocks:
+def clip(moved: Blocks) -> Blocks:
     """Back into [0, 1]."""
     return {"alpha": {"value": moved["alpha"]["value"].clamp(0, 1)}}

@@ -91,9 +91,8 @@ class Clustered(Method):
         return {"clusters": send_home(home, cohort, slots=int(home.max().clamp(min=0)) + 1)}
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
-        home, model = take_copy(
-            self.net.whole, blocks["clusters"], blocks["membership"]["value"], client
-        )
+        home = blocks["membership"]["value"]
+        home, model = take_copy(self.net.whole, blocks["clusters"], home, client)
         return {**blocks, "membership": {"value": home.clamp(min=0)}, "model": model}
 
     def phases(self) -> list[Phase]:
@@ -103,9 +102,8 @@ class Clustered(Method):
         return self.net(blocks["model"], x)
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        weight = (
-            client.size if self.weigh_by == "examples" else (client.size > 0).to(client.size.dtype)
-        )
+        has_data = (client.size > 0).to(client.size.dtype)
+        weight = client.size if self.weigh_by == "examples" else has_data
         return {"clusters": weight * self._membership(blocks, client)}
 
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
@@ -119,34 +117,29 @@ class Clustered(Method):
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         if self.never_split or cohort.round < self.first_round or len(cohort) == 0:
             return server
-        # [population]
-        upload, home = uploads["clusters"], server["membership"]["value"].squeeze(1).long()
+        upload = uploads["clusters"]
+        home = server["membership"]["value"].squeeze(1).long()  # [population]
         old = home[cohort.ids].clamp(min=0)  # [clients]
-        moved = {
-            k: v - before["clusters"][k][old]
-            for k, v in upload.copies.items()
-            if not is_statistic(k)
-        }
-        home = self.split(home, cohort, flat(moved), upload.weights.sum(1))
-        clusters = average_members(
-            before["clusters"], upload, home[cohort.ids].clamp(min=0), self.max_clusters
-        )
-        return {
-            **server,
-            "clusters": clusters,
-            "membership": {"value": home[:, None].to(self.net.dtype)},
-        }
+        weights = {k: v for k, v in upload.copies.items() if not is_statistic(k)}
+        changes = flat({k: v - before["clusters"][k][old] for k, v in weights.items()})
+        home = self.split(home, cohort, changes, upload.weights.sum(1))
+        new = home[cohort.ids].clamp(min=0)  # [clients]
+        clusters = average_members(before["clusters"], upload, new, self.max_clusters)
+        membership = {"value": home[:, None].to(self.net.dtype)}
+        return {**server, "clusters": clusters, "membership": membership}
 
     def split(self, home: Tensor, cohort: Cohort, changes: Tensor, weights: Tensor) -> Tensor:
         """The cluster of every client, [population], after all splits of a round."""
-        home, clusters = home.clone(), int(home.max()) + 1
+        home = home.clone()
+        clusters = int(home.max()) + 1
         for cluster in range(clusters):
             here = (home[cohort.ids] == cluster) & (cohort.sizes > 0)  # [clients]
             if clusters < self.max_clusters and self.torn(changes[here], weights[here]):
-                ids, far = cohort.ids[here], lighter_half(changes[here], weights[here])
-                # members that are absent choose again when they come back
-                home[home == cluster] = -1
-                home[ids[~far]], home[ids[far]] = cluster, clusters
+                ids = cohort.ids[here]
+                far = lighter_half(changes[here], weights[here])
+                home[home == cluster] = -1  # who is absent chooses again when it comes back
+                home[ids[~far]] = cluster
+                home[ids[far]] = clusters
                 clusters += 1
         return home
 

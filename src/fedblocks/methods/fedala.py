@@ -79,10 +79,8 @@ class FedALA(Method):
         return self.net.piece(n for n in names if not is_statistic(n))
 
     def phases(self) -> list[Phase]:
-        return [
-            self.learn_mixing(),
-            Phase((self.step("local"),), self.epochs, begin=self.initialise),
-        ]
+        train = Phase((self.step("local"),), self.epochs, begin=self.initialise)
+        return [self.learn_mixing(), train]
 
     def adaptation(self) -> list[Phase]:
         return [self.learn_mixing(), Phase((self.step("local"),), epochs=0, begin=self.initialise)]
@@ -104,12 +102,10 @@ class FedALA(Method):
         """w_i + (w - w_i) M on the top layers, w below."""
         shared, local, mixing = blocks["model"], blocks["local"], blocks["mixing"]
         top = {name: local[name] + (shared[name] - local[name]) * m for name, m in mixing.items()}
-        kept = (
-            {k: v for k, v in local.items() if is_statistic(k)}
-            if self.statistics == "local"
-            else {}
-        )
-        return {**shared, **kept, **top}
+        if self.statistics != "local":
+            return {**shared, **top}
+        own = {name: value for name, value in local.items() if is_statistic(name)}
+        return {**shared, **own, **top}
 
     def mixing_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         """The loss of the mixture on the examples that were drawn for this round."""

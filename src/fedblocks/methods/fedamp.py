@@ -57,11 +57,8 @@ class Attentive(Method):
         models = flat({k: v for k, v in server["cloud"].items() if not is_statistic(k)})
         own = F.one_hot(cohort.ids, len(models)).bool()  # [clients, population]
         others = self.attention(models, cohort, cohort.mask_unseen(own, True))
-        return {
-            "cloud": Mixture(
-                torch.where(own, (1 - others.sum(1, keepdim=True)).clamp(min=0), others)
-            )
-        }
+        left_over = (1 - others.sum(1, keepdim=True)).clamp(min=0)  # [clients, 1]
+        return {"cloud": Mixture(torch.where(own, left_over, others))}
 
     def attention(self, models: Tensor, cohort: Cohort, hidden: Tensor) -> Tensor:
         """How much each client of a round attends to every other: [clients, population].
@@ -109,15 +106,13 @@ class FedAMP(Attentive):
         """alpha A'(|w_i - w_j|^2), A'(x) = exp(-x / sigma) / sigma; a row may not add
         up to more than 1.
         """
-        apart = torch.cdist(
-            models[cohort.ids], models, compute_mode="donot_use_mm_for_euclid_dist"
-        ).square()
+        exact = "donot_use_mm_for_euclid_dist"
+        apart = torch.cdist(models[cohort.ids], models, compute_mode=exact).square()
         if self.relative:
             mean = mean_square_distance(cohort.without_unseen(models))
             apart = apart / mean.clamp(min=torch.finfo(models.dtype).tiny)
-        weights = (self.step_size / self.sigma * torch.exp(-apart / self.sigma)).masked_fill(
-            hidden, 0
-        )
+        attention = self.step_size / self.sigma * torch.exp(-apart / self.sigma)
+        weights = attention.masked_fill(hidden, 0)
         return weights / weights.sum(1, keepdim=True).clamp(min=1)
 
     @property
@@ -146,17 +141,14 @@ class HeurFedAMP(Attentive):
         """(1 - xi) exp(s cos(w_i, w_j)), normalised over the others."""
         rows = F.normalize(models, dim=1)
         share = 1 / cohort.population if self.own_share is None else self.own_share
-        weights = torch.softmax(
-            (self.scale * rows[cohort.ids] @ rows.T).masked_fill(hidden, -torch.inf), 1
-        )
+        cosines = self.scale * rows[cohort.ids] @ rows.T  # [clients, population]
+        weights = torch.softmax(cosines.masked_fill(hidden, -torch.inf), 1)
         return (1 - share) * weights.nan_to_num(0)  # a client that is alone attends to nobody
 
     def degenerate(self) -> list[str]:
-        return (
-            ["own_share = 1 leaves clients alone with their own models"]
-            if self.own_share == 1
-            else []
-        )
+        if self.own_share != 1:
+            return []
+        return ["own_share = 1 leaves clients alone with their own models"]
 
 
 def mean_square_distance(models: Tensor) -> Tensor:

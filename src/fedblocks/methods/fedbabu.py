@@ -53,8 +53,6 @@ class FedBABU(FedPer):
         return self.adaptation()
 
     def degenerate(self) -> list[str]:
-        return (
-            ["tune_epochs = 0 leaves FedBABU without a personal model"]
-            if self.tune_epochs == 0
-            else []
-        )
+        if self.tune_epochs > 0:
+            return []
+        return ["tune_epochs = 0 leaves FedBABU without a personal model"]

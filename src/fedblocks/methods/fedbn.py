@@ -28,11 +28,8 @@ class FedBN(Method):
     def blocks(self) -> dict[str, Block]:
         norms = set(self.net.norms.names)
         rest = self.net.piece(name for name in self.net.names if name not in norms)
-        return (
-            {"rest": Shared(rest), "norms": Private(self.net.norms)}
-            if norms
-            else {"rest": Shared(rest)}
-        )
+        own: dict[str, Block] = {"norms": Private(self.net.norms)} if norms else {}
+        return {"rest": Shared(rest), **own}
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.net(join(blocks["rest"], blocks.get("norms", {})), x)
@@ -44,8 +41,6 @@ class FedBN(Method):
         return [Phase((self.step("norms"),), self.epochs)] if self.net.norms.names else []
 
     def degenerate(self) -> list[str]:
-        return (
-            []
-            if self.net.norms.names
-            else ["the net has no normalisation layer, which makes FedBN FedAvg"]
-        )
+        if self.net.norms.names:
+            return []
+        return ["the net has no normalisation layer, which makes FedBN FedAvg"]

@@ -60,45 +60,41 @@ class FedFomo(Method):
     def blocks(self) -> dict[str, Block]:
         nobody = Value(torch.zeros(self.peers, dtype=self.net.dtype))
         affinity = Sized(lambda clients: Value(torch.zeros(clients, clients, dtype=torch.double)))
-        first: dict[str, Block] = (
-            {"first": Private(self.net.whole)} if self.baseline == "first" else {}
-        )
+        own: dict[str, Block] = {"model": Private(self.net.whole)}
+        if self.baseline == "first":
+            own["first"] = Private(self.net.whole)
         return {
-            "model": Private(self.net.whole),
-            **first,
+            **own,
             "peers": PerClient(self.net.whole, of="model"),
             "gains": PerClient(nobody, of="gains"),  # what each peer was worth: [peers]
             "affinity": ServerOnly(affinity),  # the sum of all gains: [population, population]
         }
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
-        return {"peers": Selection(self.chosen(server, cohort)), "gains": Generated({})}
+        return {"peers": Selection(self.choose(server, cohort)), "gains": Generated({})}
 
-    def chosen(self, server: Blocks, cohort: Cohort) -> Tensor:
+    def choose(self, server: Blocks, cohort: Cohort) -> Tensor:
         """The peers that each client is sent: [clients, how many]; itself only if there
         is nobody else.
         """
         epsilon = max(0.0, self.epsilon - cohort.round * self.epsilon_decay)
-        count, affinity = (
-            min(self.peers, cohort.population - 1),
-            server["affinity"]["value"][cohort.ids],
-        )
+        count = min(self.peers, cohort.population - 1)
         if count == 0:
             return cohort.ids[:, None]
+        affinity = server["affinity"]["value"][cohort.ids]  # [clients, population]
         return epsilon_greedy(affinity, cohort.ids, count, epsilon, cohort.seed, cohort.unseen)
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         if not client.training:
             return blocks  # the test is of the model as it was after its last training
-        own, base = blocks["model"], blocks[self.baseline if self.baseline == "first" else "model"]
-        models = {
-            k: torch.cat([base[k][None], own[k][None], v]) for k, v in blocks["peers"].items()
-        }
+        own = blocks["model"]
+        base = blocks["first"] if self.baseline == "first" else own
+        peers = blocks["peers"].items()
+        models = {k: torch.cat([base[k][None], own[k][None], v]) for k, v in peers}
         # [base, own and peers, weights]
         weights = flat({k: v for k, v in models.items() if not is_statistic(k)})
-        gains = self.gains(
-            self.losses(models, client.validation), (weights[1:] - weights[0]).norm(dim=1)
-        )
+        lengths = (weights[1:] - weights[0]).norm(dim=1)  # [own and peers]
+        gains = self.gains(self.losses(models, client.validation), lengths)
         useful = gains.clamp(min=0)
         shares = useful / torch.where(useful.sum() > 0, useful.sum(), 1)
         rows = flat(models)
@@ -111,19 +107,16 @@ class FedFomo(Method):
         """(L(base) - L(candidate)) / |candidate - base|: [candidates], 0 for one that
         is the base itself.
         """
-        return torch.where(
-            length > 0, (losses[0] - losses[1:]) / torch.where(length > 0, length, 1), 0
-        )
+        gains = (losses[0] - losses[1:]) / torch.where(length > 0, length, 1)
+        return torch.where(length > 0, gains, 0)
 
     @torch.no_grad()
     def losses(self, models: Params, client: Client) -> Tensor:
         """The mean loss of every model on the client's examples: [models]."""
         logits = each(self.net.whole, models, client.x)  # [models, examples, ...]
         labels = client.y.expand(len(logits), *client.y.shape)
-        loss, count = (
-            v.view(len(logits), -1)
-            for v in summed_losses(logits.flatten(0, 1), labels.flatten(0, 1))
-        )
+        summed = summed_losses(logits.flatten(0, 1), labels.flatten(0, 1))
+        loss, count = (values.view(len(logits), -1) for values in summed)  # [models, examples]
         return (loss * client.mask).sum(1) / (count * client.mask).sum(1).clamp(min=1)
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
@@ -134,7 +127,8 @@ class FedFomo(Method):
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """Add up what clients have learnt of their peers."""
-        chosen, upload = self.chosen(before, cohort), uploads["gains"]
+        chosen = self.choose(before, cohort)
+        upload = uploads["gains"]
         gains = upload.copies["value"][:, : chosen.shape[1]] * (upload.weights > 0)
         where = (cohort.ids[:, None].expand_as(chosen), chosen)
         affinity = before["affinity"]["value"].index_put(where, gains.double(), accumulate=True)
@@ -158,16 +152,15 @@ def epsilon_greedy(
     population = affinity.shape[1]
     keys = fold(torch.full((), derive(seed, "peers"), device=own.device), own)
     noise = uniform(keys, (2 * population + count,))
-    shuffled, explore = noise[:, population:-count].argsort(1), noise[:, -count:] < epsilon
+    shuffled = noise[:, population:-count].argsort(1)
+    explore = noise[:, -count:] < epsilon
     # equals stay as they lie
     falling = affinity.gather(1, shuffled).argsort(dim=1, descending=True, stable=True)
     best = shuffled.gather(1, falling)
-    # ranks: [clients, population]
-    by_affinity, by_chance = best.argsort(1).to(noise), noise[:, :population]
-    taken, chosen = (
-        torch.zeros_like(best, dtype=torch.bool).scatter(1, own[:, None], True),
-        list[Tensor](),
-    )
+    by_affinity = best.argsort(1).to(noise)  # ranks: [clients, population]
+    by_chance = noise[:, :population]
+    taken = torch.zeros_like(best, dtype=torch.bool).scatter(1, own[:, None], True)
+    chosen: list[Tensor] = []
     if unseen is not None and len(unseen):
         taken = taken.index_fill(1, unseen, True)
     for turn in range(count):

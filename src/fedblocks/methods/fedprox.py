@@ -40,9 +40,8 @@ class FedProx(FedAvg):
 
     def near(self, epochs: int) -> Phase:
         """Local training that stays near the model that was sent."""
-        return Phase(
-            (self.step("model", pull=Pull("model", to="model", strength=self.strength)),), epochs
-        )
+        pull = Pull("model", to="model", strength=self.strength)
+        return Phase((self.step("model", pull=pull),), epochs)
 
     def degenerate(self) -> list[str]:
         return ["strength = 0 makes FedProx FedAvg"] if self.strength == 0 else []

@@ -82,14 +82,8 @@ class FedRecon(Method):
             known = nearest(self.local, [*self.net.pieces, *paths])
             return [Conflict("local", "the net has no such module", known, with_net=True)]
         if not self.common.names:
-            return [
-                Conflict(
-                    "local",
-                    "leaves nothing to share",
-                    "name a smaller part of the net",
-                    with_net=True,
-                )
-            ]
+            fix = "name a smaller part of the net"
+            return [Conflict("local", "leaves nothing to share", fix, with_net=True)]
         return []
 
     @cached_property
@@ -117,24 +111,21 @@ class FedRecon(Method):
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         if self.local_init == "random" or "local" not in blocks:
             return blocks
-        return {
-            **blocks,
-            "local": {name: torch.zeros_like(value) for name, value in blocks["local"].items()},
-        }
+        zeros = {name: torch.zeros_like(value) for name, value in blocks["local"].items()}
+        return {**blocks, "local": zeros}
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
         return self.net(join(blocks["shared"], blocks.get("local", {})), x)
 
     def phases(self) -> list[Phase]:
-        update = Phase((self.step("shared"),), self.epochs, "query" if self.split_data else "all")
-        return [*self.reconstruction("support" if self.split_data else "all"), update]
+        support, query = ("support", "query") if self.split_data else ("all", "all")
+        return [*self.reconstruction(support), Phase((self.step("shared"),), self.epochs, query)]
 
     def reconstruction(self, on: str) -> list[Phase]:
         if not self.personal.names:
             return []
-        return [
-            Phase((self.step("local", lr=self.recon_lr),), self.recon_epochs, on, self.recon_steps)
-        ]
+        step = self.step("local", lr=self.recon_lr)
+        return [Phase((step,), self.recon_epochs, on, self.recon_steps)]
 
     def adaptation(self) -> list[Phase]:
         # all that a client trains on is support for what it is tested on
@@ -142,21 +133,15 @@ class FedRecon(Method):
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         """The number of labels that the shared part was trained on."""
-        place, half = (
-            torch.arange(len(client.rows), device=client.rows.device),
-            (client.size + 1).div(2).floor(),
-        )
-        query = (
-            (place >= half) & (place < client.size) | (client.size == 1)
-            if self.split_data
-            else place < client.size
-        )
+        place = torch.arange(len(client.rows), device=client.rows.device)
+        query = place < client.size  # [examples]
+        if self.split_data:
+            half = (client.size + 1).div(2).floor()
+            query = (place >= half) & query | (client.size == 1)
         labels = (client.y != IGNORE).to(client.size.dtype).view(len(place), -1).sum(1)
         return {"shared": (labels * query * client.mask).sum()[None]}
 
     def degenerate(self) -> list[str]:
-        return (
-            ['local = "" leaves nothing to reconstruct: FedRecon is FedOpt']
-            if not self.personal.names
-            else []
-        )
+        if self.personal.names:
+            return []
+        return ['local = "" leaves nothing to reconstruct: FedRecon is FedOpt']

@@ -41,8 +41,6 @@ class FedRep(FedPer):
         return [Phase((self.step("head"),), self.tune_epochs)] if self.tune_epochs else []
 
     def degenerate(self) -> list[str]:
-        return (
-            ["head_epochs = 0 leaves all heads as they started, like FedBABU's"]
-            if self.head_epochs == 0
-            else []
-        )
+        if self.head_epochs > 0:
+            return []
+        return ["head_epochs = 0 leaves all heads as they started, like FedBABU's"]

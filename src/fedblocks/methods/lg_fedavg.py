@@ -61,10 +61,8 @@ class LGFedAvg(Method):
             order = [path for path, _ in self.net.template.named_modules()]
             cut = order.index(list(self.net.layers)[-self.top_layers])
             top = {name for name in self.net.names if order.index(name.rpartition(".")[0]) >= cut}
-            halves = {
-                "bottom": self.net.piece(set(self.net.names) - top),
-                "top": self.net.piece(top),
-            }
+            bottom = set(self.net.names) - top
+            halves = {"bottom": self.net.piece(bottom), "top": self.net.piece(top)}
         return {name: piece for name, piece in halves.items() if piece.names}
 
     def blocks(self) -> dict[str, Block]:

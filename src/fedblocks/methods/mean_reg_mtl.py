@@ -55,8 +55,6 @@ class MeanRegMTL(Method):
         return {**blocks, "model": blocks["mean"]}
 
     def degenerate(self) -> list[str]:
-        return (
-            ["strength = 0 makes mean-regularised multi-task learning Local"]
-            if self.strength == 0
-            else []
-        )
+        if self.strength > 0:
+            return []
+        return ["strength = 0 makes mean-regularised multi-task learning Local"]

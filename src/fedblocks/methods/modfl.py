@@ -41,9 +41,8 @@ class Operation:
     head: Piece
 
     def init(self, seed: int) -> Params:
-        return {
-            name.removeprefix(self.prefix): value for name, value in self.head.init(seed).items()
-        }
+        head = self.head.init(seed)
+        return {name.removeprefix(self.prefix): value for name, value in head.items()}
 
     def named(self, params: Params) -> Params:
         """The tensors under the net's names again."""
@@ -98,20 +97,19 @@ class ModFL(Method):
         return []
 
     def blocks(self) -> dict[str, Block]:
-        name = _named("operation", self.task)
+        configuration = Shared(self.net.body, _server_name("configuration", self.configuration))
+        name = _server_name("operation", self.task)
         # alike: every W_o,j starts from the same values
         pool = Pool(Operation(self.net.head), self.operations, name, of="module", alike=True)
         shared: dict[str, Block] = {
-            "configuration": Shared(
-                self.net.body, name=_named("configuration", self.configuration)
-            ),
+            "configuration": configuration,
             "operation": pool,
             "module": Fresh(),
         }
         if self.cohorts == "given":
             return shared
-        home = PerClient(no_home(self.net.dtype), "membership", _named("membership", self.task))
-        return {**shared, "membership": home}
+        where = _server_name("membership", self.task)
+        return {**shared, "membership": PerClient(no_home(self.net.dtype), "membership", where)}
 
     # a round: down W_c,i and W_o,j; train both jointly; up both
 
@@ -119,11 +117,8 @@ class ModFL(Method):
         if self.cohorts == "given":
             return {"operation": Selection(tagged_cohorts(cohort, self.operations)[:, None])}
         home = server["membership"]["value"].squeeze(1).long()  # [population]
-        return {
-            "operation": send_home(
-                home, cohort, slots=self.operations if bool((home >= 0).any()) else 1
-            )
-        }
+        slots = self.operations if bool((home >= 0).any()) else 1
+        return {"operation": send_home(home, cohort, slots)}
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
         operate = lambda module, x: self.predict({**blocks, "module": module}, x)
@@ -135,9 +130,8 @@ class ModFL(Method):
         return [Phase((self.step("configuration", "module"),), self.epochs)]
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
-        return self.net(
-            join(blocks["configuration"], Operation(self.net.head).named(blocks["module"])), x
-        )
+        operation = Operation(self.net.head).named(blocks["module"])
+        return self.net(join(blocks["configuration"], operation), x)
 
     # two averages over different clients: W_c,i by n over its configuration, W_o,j by n over its
     # operation cohort
@@ -155,10 +149,8 @@ class ModFL(Method):
         """After the warm-up, find the cohorts, once; each gets the mean of its own members."""
         if self.cohorts == "given" or cohort.round + 1 < self.warmup:
             return server
-        # [clients]
-        heard = (uploads["operation"].weights.sum(1) > 0) & (
-            uploads["membership"].weights.sum(1) > 0
-        )
+        wrote = [uploads[name].weights.sum(1) > 0 for name in ("operation", "membership")]
+        heard = wrote[0] & wrote[1]  # [clients]
         home = server["membership"]["value"].squeeze(1)  # [population]
         if bool((home >= 0).any()) or not bool(heard.any()):
             return server
@@ -178,18 +170,16 @@ class ModFL(Method):
             return []
         cohorts = torch.as_tensor(tags[TAG]).tolist()
         alone = [client for client, cohort in enumerate(cohorts) if cohorts.count(cohort) == 1]
-        why = (
-            "is alone in its operation cohort, which makes its operation module a private one, "
-            "as in FedPer"
-        )
-        return [f"client {client} {why}" for client in alone]
+        return [
+            f"client {client} is alone in its operation cohort, which makes its operation module "
+            "a private one, as in FedPer"
+            for client in alone
+        ]
 
     def degenerate(self) -> list[str]:
-        return (
-            ["operations = 1 makes ModFL FedAvg among clients of one configuration"]
-            if self.operations == 1
-            else []
-        )
+        if self.operations > 1:
+            return []
+        return ["operations = 1 makes ModFL FedAvg among clients of one configuration"]
 
 
 def tagged_cohorts(cohort: Cohort, operations: int) -> Tensor:
@@ -200,9 +190,12 @@ def tagged_cohorts(cohort: Cohort, operations: int) -> Tensor:
     numbers = cohort.tags[TAG].long()
     wrong = (numbers < 0) | (numbers >= operations)
     if bool(wrong.any()):
-        client, number = int(cohort.ids[wrong][0]), int(numbers[wrong][0])
-        message = f"client {client} is of operation cohort {number}, but operations = {operations}"
-        raise DataError(message, f"cohorts are numbered from 0 to {operations - 1}")
+        client = int(cohort.ids[wrong][0])
+        number = int(numbers[wrong][0])
+        raise DataError(
+            f"client {client} is of operation cohort {number}, but operations = {operations}",
+            f"cohorts are numbered from 0 to {operations - 1}",
+        )
     return numbers
 
 
@@ -217,5 +210,5 @@ def cohorts_by_change(upload: Upload, count: int) -> Tensor:
     return sizes.argsort(descending=True, stable=True).argsort()[cohorts]
 
 
-def _named(block: str, of: str) -> str | None:
+def _server_name(block: str, of: str) -> str | None:
     return f"{block}/{of}" if of else None

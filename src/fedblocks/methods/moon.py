@@ -45,11 +45,10 @@ class Moon(FedAvg):
         similarities, beside the usual loss.
         """
         logits, z = self.net.with_features(blocks["model"], batch.x)
-        # [batch]
-        sent, previous = (self.likeness(z, blocks[name], batch.x) for name in ("sent", "previous"))
-        return batch.loss(logits) + self.strength * batch.mean(
-            F.softplus((previous - sent) / self.temperature)
-        )
+        sent = self.likeness(z, blocks["sent"], batch.x)  # [batch]
+        previous = self.likeness(z, blocks["previous"], batch.x)  # [batch]
+        contrast = F.softplus((previous - sent) / self.temperature)
+        return batch.loss(logits) + self.strength * batch.mean(contrast)
 
     def likeness(self, z: Tensor, model: dict[str, Tensor], x: Tensor) -> Tensor:
         """The cosine between features and those of another model, for each example: [batch]."""

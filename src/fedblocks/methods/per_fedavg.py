@@ -59,22 +59,22 @@ class PerFedAvg(FedAvg):
         return [Phase((self.step("model", loss=self.meta_loss),), self.epochs)]
 
     def adaptation(self) -> list[Phase]:
-        return [
-            Phase((self.step("model", lr=self.inner_lr, optimizer=SGD()),), steps=self.adapt_steps)
-        ]
+        step = self.step("model", lr=self.inner_lr, optimizer=SGD())
+        return [Phase((step,), steps=self.adapt_steps)]
 
     def meta_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         """Its gradient is that of the loss at w - alpha grad f(w), with or without the
         curvature at w.
         """
         w = blocks["model"]
-        parts = divided(batch, 2 if self.variant == "fo" else 3)
-        near = moved(w, self.slope(w, parts[0]), -self.inner_lr)
+        parts = divide(batch, 2 if self.variant == "fo" else 3)
+        near = move(w, self.slope(w, parts[0]), -self.inner_lr)
         value = self.loss_on(near, parts[1])
         if self.variant == "fo":
             return value
         g = self.slope(near, parts[1])
-        up, down = (self.slope(moved(w, g, step), parts[2]) for step in (self.delta, -self.delta))
+        up = self.slope(move(w, g, self.delta), parts[2])
+        down = self.slope(move(w, g, -self.delta), parts[2])
         bend = [((up[k] - down[k]) / (2 * self.delta) * w[k]).sum() for k in g]
         return value - self.inner_lr * torch.stack(bend).sum()
 
@@ -96,19 +96,18 @@ class PerFedAvg(FedAvg):
             return self.loss({"model": model}, batch)
 
     def degenerate(self) -> list[str]:
-        sentences = (
-            ["inner_lr = 0 makes Per-FedAvg FedAvg on a part of each batch"]
-            if self.inner_lr == 0
-            else []
-        )
-        return sentences + (
-            ["adapt_steps = 0 leaves the shared model as it is"] if self.adapt_steps == 0 else []
-        )
+        sentences = []
+        if self.inner_lr == 0:
+            sentences.append("inner_lr = 0 makes Per-FedAvg FedAvg on a part of each batch")
+        if self.adapt_steps == 0:
+            sentences.append("adapt_steps = 0 leaves the shared model as it is")
+        return sentences
 
 
-def divided(batch: Batch, count: int) -> list[Batch]:
+def divide(batch: Batch, count: int) -> list[Batch]:
     """A batch in several, by turns; one that would be empty is the first again."""
-    size, width = len(batch.mask), -(-len(batch.mask) // count)
+    size = len(batch.mask)
+    width = -(-size // count)
     turns = torch.arange(width, device=batch.mask.device) * count
     batches = []
     for number in range(count):
@@ -116,11 +115,13 @@ def divided(batch: Batch, count: int) -> list[Batch]:
         index = (turns + number).clamp(max=size - 1)
         mask = batch.mask[index] * inside
         some = mask.sum() > 0
-        index, mask = torch.where(some, index, turns), torch.where(some, mask, batch.mask[turns])
+        index = torch.where(some, index, turns)
+        mask = torch.where(some, mask, batch.mask[turns])
         rows = {name: getattr(batch, name)[index] for name in ("x", "y", "index")}
         batches.append(replace(batch, **rows, mask=mask, key=fold(batch.key, number)))
     return batches
 
 
-def moved(model: Params, direction: Params, length: float) -> Params:
+def move(model: Params, direction: Params, length: float) -> Params:
+    """A model some way along a direction; what the direction does not name stays."""
     return {**model, **{k: model[k] + length * v for k, v in direction.items()}}

@@ -80,15 +80,12 @@ class PFedHN(Method):
 
     def part(self, clients: int) -> Hypernetwork:
         inputs = 1 + clients // 4 if self.embedding is None else self.embedding
-        widths = (
-            inputs,
-            *[self.hidden] * self.hidden_layers,
-            sum(map(math.prod, self.shapes.values())),
-        )
+        outputs = sum(map(math.prod, self.shapes.values()))
+        widths = (inputs, *[self.hidden] * self.hidden_layers, outputs)
         return Hypernetwork(clients, widths, self.net.dtype)
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
-        return {"model": Generated(self.cut(generated(server["hypernetwork"], cohort.ids)))}
+        return {"model": Generated(self.cut(generate(server["hypernetwork"], cohort.ids)))}
 
     def cut(self, rows: Tensor) -> Params:
         """[clients, parameters] -> the net's tensors."""
@@ -113,19 +110,22 @@ class PFedHN(Method):
         """One step of SGD, the clients' changes taken for the gradient of what the
         hypernetwork made.
         """
-        upload, old = uploads["model"], before["hypernetwork"]
+        upload = uploads["model"]
+        old = before["hypernetwork"]
         wrote = upload.weights[:, :1] > 0  # [clients, 1]
-        models, back = vjp(lambda params: generated(params, upload.ids), old)  # type: ignore[misc]
+        models, back = vjp(lambda params: generate(params, upload.ids), old)  # type: ignore[misc]
         trained = torch.cat([upload.copies[name].flatten(1) for name in self.shapes], 1)
         (slopes,) = back(torch.where(wrote, models - trained, 0) / wrote.sum().clamp(min=1))
-        params, grads = [v.clone() for v in old.values()], self.clipped([slopes[k] for k in old])
+        params = [v.clone() for v in old.values()]
+        grads = self.shorten([slopes[k] for k in old])
         velocity = [before["velocity"][k].clone() for k in old]
         sgd = SGD(momentum=self.server_momentum, weight_decay=self.server_decay)
         sgd.step(params, grads, {"velocity": velocity}, self.server_lr, 1)
         moved = {"hypernetwork": dict(zip(old, params)), "velocity": dict(zip(old, velocity))}
         return server | {name: _unless(wrote.any(), moved[name], before[name]) for name in moved}
 
-    def clipped(self, grads: list[Tensor]) -> list[Tensor]:
+    def shorten(self, grads: list[Tensor]) -> list[Tensor]:
+        """The gradients, together at most as long as `clip`."""
         length = torch.stack([g.square().sum() for g in grads]).sum().sqrt()
         return [g * (self.clip / length.clamp(min=self.clip)) for g in grads]
 
@@ -145,19 +145,17 @@ class Hypernetwork:
 
     def init(self, seed: int) -> Params:
         draw = torch.Generator().manual_seed(seed)
-        params = {
-            EMBEDDINGS: torch.randn(self.clients, self.widths[0], generator=draw, dtype=self.dtype)
-        }
+        shape = (self.clients, self.widths[0])
+        params = {EMBEDDINGS: torch.randn(shape, generator=draw, dtype=self.dtype)}
         for layer, (inputs, outputs) in enumerate(pairwise(self.widths)):
             bound = inputs**-0.5  # as torch's dense layers start
-            for name, shape in (("weight", (outputs, inputs)), ("bias", (outputs,))):
-                params[f"{layer}.{name}"] = (
-                    2 * torch.rand(shape, generator=draw, dtype=self.dtype) - 1
-                ) * bound
+            for name, size in (("weight", (outputs, inputs)), ("bias", (outputs,))):
+                numbers = torch.rand(size, generator=draw, dtype=self.dtype)
+                params[f"{layer}.{name}"] = (2 * numbers - 1) * bound
         return params
 
 
-def generated(params: Params, ids: Tensor) -> Tensor:
+def generate(params: Params, ids: Tensor) -> Tensor:
     """The models of some clients: [clients, parameters]."""
     last = len(params) // 2 - 1  # embeddings, and a weight and a bias for each layer
     h = params[EMBEDDINGS][ids]

@@ -73,7 +73,8 @@ class Scaffold(FedAvg):
     def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
         """c_i+ = c_i - c + (x - y) / (K eta): the mean gradient of this round."""
         length = client.steps * at(self.lr, client.round)  # 0: an empty client, which keeps its own
-        x, y, per_step = start["model"], blocks["model"], 1 / torch.where(length > 0, length, 1)
+        per_step = 1 / torch.where(length > 0, length, 1)
+        x, y = start["model"], blocks["model"]
         change = {
             k: torch.where(length > 0, (x[k] - y[k]) * per_step - c, 0)
             for k, c in blocks["control"].items()
@@ -82,18 +83,16 @@ class Scaffold(FedAvg):
         return {**blocks, "own": own, "change": change}
 
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        weight = (
-            client.size if self.weigh_by == "examples" else (client.size > 0).to(client.size.dtype)
-        )
+        has_data = (client.size > 0).to(client.size.dtype)
+        weight = client.size if self.weigh_by == "examples" else has_data
         return {"model": weight.view(1), "control": weight.view(1)}
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """c moves by the mean change of those who took part, times their share of all clients."""
         share = (uploads["control"].weights > 0).sum().double() / cohort.population
-        return {
-            **server,
-            "control": {k: c + share * server["control"][k] for k, c in before["control"].items()},
-        }
+        change = server["control"]
+        control = {k: c + share * change[k] for k, c in before["control"].items()}
+        return {**server, "control": control}
 
     def joining(self) -> list[Phase]:
         return []  # what clients keep serves training only: a new one is given the shared model

@@ -98,6 +98,6 @@ def close(experiment: Experiment) -> float:
     return max(CLOSE.get(method.net.dtype, 1e-5) for method in experiment.methods.values())
 
 
-def copied(state: State) -> Leaves:
+def copy_leaves(state: State) -> Leaves:
     """The tensors of a state as they are now."""
     return {place: value.clone() for place, value in state_leaves(state).items()}

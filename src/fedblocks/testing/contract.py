@@ -136,9 +136,6 @@ def _find_problems(invariant: Invariant, example: Example) -> list[LearningProbl
 
 
 def _brief(sentences: list[str]) -> str:
-    shown = (
-        [*sentences[:SHOWN], f"... and {len(sentences) - SHOWN} more"]
-        if len(sentences) > SHOWN
-        else sentences
-    )
-    return "\n".join(shown)
+    rest = len(sentences) - SHOWN
+    more = [f"... and {rest} more"] if rest > 0 else []
+    return "\n".join([*sentences[:SHOWN], *more])

@@ -11,13 +11,14 @@ from fedblocks.core.blocks import Federated
 from fedblocks.core.introspection import Option, options_of
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.state import State
+from fedblocks.data.federation import Federation
 from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.compare import Leaves, differences, judged
 from fedblocks.testing.example import Example
 from fedblocks.testing.federations import with_other_data_elsewhere
-from fedblocks.testing.problems import LearningProblem
+from fedblocks.testing.problems import LearningProblem, problems
 from fedblocks.testing.rounds import run
 
 FELT = 1e-6  # a loss that changes by less than this share has not changed
@@ -30,33 +31,27 @@ FALL = 0.9  # of the loss at the start
 
 def learn_from_each_other(example: Example) -> list[LearningProblem]:
     """Other people's data change my predictions exactly if something is shared."""
-    shares = any(
-        isinstance(b, Federated) for m in example.methods().values() for b in m.blocks().values()
-    )
-    failures: list[LearningProblem] = []
+    blocks = [block for method in example.methods().values() for block in method.blocks().values()]
+    shares = any(isinstance(block, Federated) for block in blocks)
+    sentences: list[str] = []
     for client in example.everybody[:2]:
-        scores = []
-        for federation in (
-            example.federation,
-            with_other_data_elsewhere(example.federation, client),
-        ):
-            experiment = example.experiment(federation)
-            state = run(experiment, Sequential(), [example.everybody] * example.rounds).last
-            scores.append(judged(experiment, state, Sequential(), [client]))
-        changed = differences(scores[1], scores[0], FELT)
-        if shares and not changed:
-            failures.append(
-                LearningProblem(
-                    f"other data elsewhere change nothing for client {client}, yet "
-                    f"blocks are shared"
-                )
-            )
+        usual = _scores_of(example, example.federation, client)
+        other = with_other_data_elsewhere(example.federation, client)
+        scores = _scores_of(example, other, client)
+        if shares and not differences(scores, usual, FELT):
+            what = f"other data elsewhere change nothing for client {client}"
+            sentences.append(f"{what}, yet blocks are shared")
         if not shares:
             message = "nothing is shared, yet other data elsewhere change"
-            failures += [
-                LearningProblem(f"{message} {text}") for text in differences(scores[1], scores[0])
-            ]
-    return failures
+            sentences += [f"{message} {text}" for text in differences(scores, usual)]
+    return problems(sentences)
+
+
+def _scores_of(example: Example, federation: Federation, client: int) -> Leaves:
+    """How the models of one client do, after everybody has taken part in all rounds."""
+    experiment = example.experiment(federation)
+    state = run(experiment, Sequential(), [example.everybody] * example.rounds).last
+    return judged(experiment, state, Sequential(), [client])
 
 
 def no_dead_knobs(example: Example) -> list[LearningProblem]:
@@ -77,9 +72,8 @@ def _deadness(example: Example, name: str, value: Any, usual: Leaves) -> str:
     except Exception as error:
         return f"cannot be run ({type(error).__name__}: {error}); name another value in `others`"
     if not isinstance(value, bool):  # a switch may save traffic and nothing else; a number may not
-        before, after = (
-            {k: v for k, v in some.items() if k != TRAFFIC} for some in (before, after)
-        )
+        before = {place: v for place, v in before.items() if place != TRAFFIC}
+        after = {place: v for place, v in after.items() if place != TRAFFIC}
     now = next(iter(example.methods().values())).options()[name]
     return "" if differences(after, before, FELT) else f"gives the same models as {name} = {now}"
 
@@ -90,14 +84,11 @@ def _outcome(example: Example, changes: Mapping[str, Any]) -> Leaves:
     """
     experiment = example.experiment(**changes)
     done = run(experiment, Vectorised(), example.cohorts())
-    losses = {
-        place: scores[2] for place, scores in judged(experiment, done.last, Vectorised()).items()
-    }
+    scores = judged(experiment, done.last, Vectorised())
+    losses = {place: counts[2] for place, counts in scores.items()}
     ways = [way for report in done.reports for way in (report.bytes_down, report.bytes_up)]
-    return {
-        **losses,
-        TRAFFIC: torch.tensor([sum(sum(row.values()) for row in way.values()) for way in ways]),
-    }
+    totals = [sum(sum(row.values()) for row in way.values()) for way in ways]
+    return {**losses, TRAFFIC: torch.tensor(totals)}
 
 
 def _knobs(example: Example) -> dict[str, Any]:
@@ -108,15 +99,10 @@ def _knobs(example: Example) -> dict[str, Any]:
         raise ValueError(f"{example.name} has no option {', '.join(sorted(unknown))}")
     own = {name for group in example.groups.values() for name in group}
     known = options_of(type(method))
-    guessed = {
-        name: _other(value, known[name])
-        for name, value in method.options().items()
-        if name not in own
-    }
-    return {
-        **{name: value for name, value in guessed.items() if value is not None},
-        **example.others,
-    }
+    common = {name: value for name, value in method.options().items() if name not in own}
+    guessed = {name: _other(value, known[name]) for name, value in common.items()}
+    knobs = {name: value for name, value in guessed.items() if value is not None}
+    return {**knobs, **example.others}
 
 
 def _other(value: Any, option: Option) -> Any:
@@ -140,7 +126,8 @@ def _other(value: Any, option: Option) -> Any:
 
 def training_helps(example: Example) -> list[LearningProblem]:
     """The personal loss on the test data falls."""
-    experiment, engine = example.experiment(), Vectorised()
+    experiment = example.experiment()
+    engine = Vectorised()
     state = experiment.start()
     start = lowest = _loss(example, experiment, state)
     for number in range(1, ROUNDS + 1):
@@ -149,12 +136,8 @@ def training_helps(example: Example) -> list[LearningProblem]:
             lowest = min(lowest, _loss(example, experiment, state))
         if lowest < FALL * start:
             return []
-    return [
-        LearningProblem(
-            f"the personal loss was {start:.4g} at the start and at best "
-            f"{lowest:.4g} in {ROUNDS} rounds"
-        )
-    ]
+    best = f"at best {lowest:.4g} in {ROUNDS} rounds"
+    return [LearningProblem(f"the personal loss was {start:.4g} at the start and {best}")]
 
 
 def _loss(example: Example, experiment: Experiment, state: State) -> float:

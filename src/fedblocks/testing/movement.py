@@ -70,10 +70,8 @@ class _Place:
         """Everything that the clients hold after some phases, before they finish:
         [clients, ...].
         """
-        training = self.purpose != "adapt"
-        job = self.experiment.job(
-            self.group, self.clients, self.state, list(phases), training, self.purpose
-        )
+        who = (self.group, self.clients, self.state)
+        job = self.experiment.job(*who, list(phases), self.purpose != "adapt", self.purpose)
         method = copy.copy(job.method)
         object.__setattr__(method, "finish", lambda blocks, start, client: blocks)
         own = {f.name: getattr(job, f.name) for f in fields(Job)}
@@ -94,17 +92,15 @@ def _moves(place: _Place, phases: Sequence[Phase]) -> Iterator[tuple[str, str]]:
     for number, phase in enumerate(phases, 1):
         # what `begin` does is no movement of the phase
         not_yet = [*phases[: number - 1], replace(phase, steps=0)]
-        before, after = place.after(not_yet), place.after(phases[:number])
+        before = place.after(not_yet)
+        after = place.after(phases[:number])
         for name, block in after.items():
             for key, value in block.items():
                 for row, client in enumerate(place.clients):
                     reason = _wrong_move(value[row], before[name][key][row], name in phase.train)
                     if reason:
-                        yield (
-                            name,
-                            f'phase {number}, client {client}, block "{name}", tensor "{key}": '
-                            f"{reason}",
-                        )
+                        where = f'phase {number}, client {client}, block "{name}", tensor "{key}"'
+                        yield name, f"{where}: {reason}"
 
 
 def _wrong_move(now: Tensor, then: Tensor, named: bool) -> str:
@@ -122,14 +118,10 @@ def reviewed_plan(example: Example) -> list[LearningProblem]:
     if plan_text(example) != text:
         return [LearningProblem("the plan is printed differently the second time")]
     if example.plan is None:
-        return [
-            LearningProblem(
-                f"no reviewed plan is given; read this one and give it as `plan`:\n{text}"
-            )
-        ]
-    lines = unified_diff(
-        example.plan.splitlines(), text.splitlines(), "reviewed", "now", lineterm="", n=0
-    )
+        missing = "no reviewed plan is given; read this one and give it as `plan`"
+        return [LearningProblem(f"{missing}:\n{text}")]
+    reviewed, now = example.plan.splitlines(), text.splitlines()
+    lines = unified_diff(reviewed, now, "reviewed", "now", lineterm="", n=0)
     changes = "\n".join(lines)
     return problems([f"the plan is not the reviewed one:\n{changes}"] if changes else [])
 

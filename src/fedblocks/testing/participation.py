@@ -29,11 +29,9 @@ Tamper = Callable[[Job, Trained], Trained]
 
 def absent_clients(example: Example) -> list[LearningProblem]:
     """Who does not take part keeps its private blocks to the last bit, and is given none."""
-    failures = (
-        []
-        if example.cohort < example.federation.clients
-        else [LearningProblem("nobody is ever absent in this example")]
-    )
+    failures: list[LearningProblem] = []
+    if example.cohort >= example.federation.clients:
+        failures.append(LearningProblem("nobody is ever absent in this example"))
     for engine in ENGINES:
         experiment = example.experiment()
         for start in (experiment.start(), run(experiment, engine, [example.everybody]).last):
@@ -61,35 +59,27 @@ def empty_client(example: Example) -> list[LearningProblem]:
     for engine in ENGINES:
         experiment = example.experiment(federation, origins)
         absent = run(experiment, engine, cohorts)
-        there = run(
-            example.experiment(federation, origins), engine, [[0, *clients] for clients in cohorts]
-        )
+        with_it = [[0, *clients] for clients in cohorts]
+        there = run(example.experiment(federation, origins), engine, with_it)
         refused = [f"{r.detail} ({r.reason})" for report in there.reports for r in report.refusals]
         sentences = [f"somebody was refused: {text}" for text in refused]
-        sentences += differences(
-            _of_others(there.last, 0), _of_others(absent.last, 0), close(experiment)
-        )
+        ours, theirs = _of_others(there.last, 0), _of_others(absent.last, 0)
+        sentences += differences(ours, theirs, close(experiment))
         others = list(range(1, federation.clients))
-        sentences += differences(
-            judged(experiment, there.last, engine, others),
-            judged(experiment, absent.last, engine, others),
-            close(experiment),
-        )
+        scores = judged(experiment, there.last, engine, others)
+        expected = judged(experiment, absent.last, engine, others)
+        sentences += differences(scores, expected, close(experiment))
         own = judged(experiment, there.last, engine, [0])
-        sentences += [
-            f"{place}: not finite"
-            for place, value in own.items()
-            if not torch.isfinite(value).all()
-        ]
+        broken = [place for place, value in own.items() if not torch.isfinite(value).all()]
+        sentences += [f"{place}: not finite" for place in broken]
         failures += problems(sentences, f"with an empty client, {engine.name}")
     return failures
 
 
 def _of_others(state: State, client: int) -> Leaves:
     """A state without what one client keeps for itself."""
-    return state_leaves(
-        replace(state, private={c: b for c, b in state.private.items() if c != client})
-    )
+    others = {c: blocks for c, blocks in state.private.items() if c != client}
+    return state_leaves(replace(state, private=others))
 
 
 def broken_client(example: Example) -> list[LearningProblem]:
@@ -100,7 +90,8 @@ def broken_client(example: Example) -> list[LearningProblem]:
     for engine in ENGINES:
         sentences = _as_if_absent(experiment, engine, first, _without(experiment, engine, first))
         failures += problems(sentences, f"client {first} trains on NaN, {engine.name}")
-    whole, engine = example.experiment(), Vectorised()
+    whole = example.experiment()
+    engine = Vectorised()
     absent = _without(whole, engine, first)
     for sends, tamper in _tampers(whole, first).items():
         sentences = _as_if_absent(whole, Rigged(engine, after=tamper), first, absent)
@@ -126,23 +117,20 @@ def _as_if_absent(experiment: Experiment, engine: Engine, client: int, absent: L
 
 def _tampers(experiment: Experiment, client: int) -> dict[str, Tamper]:
     """A way to break each thing that the client sends or keeps."""
+    nan, infinity = float("nan"), float("inf")
     group = next(iter(experiment.members([client])))
-    job = experiment.job(
-        group, [client], experiment.start(), experiment.methods[group].phases(), True, "train"
-    )
-    out = Sequential().train(job)
-    places = [(name, key) for name, block in out.blocks.items() for key in block]
-    tampers = {
-        f'{value} in block "{name}", tensor "{key}"': _break_block(client, name, key, value)
-        for name, key in places
-        for value in (float("nan"), float("inf"))[: 2 if key == list(out.blocks[name])[-1] else 1]
-    }
-    weights = [
-        (name, value) for name in out.weights for value in (float("nan"), float("inf"), -1.0)
-    ]
-    return tampers | {
-        f'a weight {v} for block "{n}"': _break_weight(client, n, v) for n, v in weights
-    }
+    out = Sequential().train(experiment.training_job(group, [client], experiment.start()))
+    tampers: dict[str, Tamper] = {}
+    for name, block in out.blocks.items():
+        last = list(block)[-1:]  # an infinity in one tensor of a block is enough
+        breaks = [*((key, nan) for key in block), *((key, infinity) for key in last)]
+        for key, value in breaks:
+            what = f'{value} in block "{name}", tensor "{key}"'
+            tampers[what] = _break_block(client, name, key, value)
+    for name in out.weights:
+        for value in (nan, infinity, -1.0):
+            tampers[f'a weight {value} for block "{name}"'] = _break_weight(client, name, value)
+    return tampers
 
 
 def _break_block(client: int, name: str, key: str, value: float) -> Tamper:
@@ -176,24 +164,19 @@ def statelessness(example: Example) -> list[LearningProblem]:
     for engine in ENGINES:
         used = run(example.experiment(), engine, [example.everybody] * 2)
         forgotten = replace(used.last, private={})
-        sentences = (
-            []
-            if stateful or not used.last.private
-            else ["clients keep something, yet no block is private"]
-        )
+        sentences: list[str] = []
+        if used.last.private and not stateful:
+            sentences.append("clients keep something, yet no block is private")
         remembered = _next(used.experiment, used.last, engine, example)
         fresh = _next(example.experiment(), forgotten, engine, example)
         changed = differences(remembered, fresh)
         if stateful and not changed:
             sentences.append("private blocks change nothing: what clients keep is never used")
         if not stateful:
-            sentences += [
-                f"a client seen before against one never seen: {text}" for text in changed
-            ]
-        joining = differences(
-            _joining(used.experiment, used.last, engine),
-            _joining(used.experiment, forgotten, engine),
-        )
+            seen = "a client seen before against one never seen"
+            sentences += [f"{seen}: {text}" for text in changed]
+        with_memory = _joining(used.experiment, used.last, engine)
+        joining = differences(with_memory, _joining(used.experiment, forgotten, engine))
         sentences += [f"a client joins with what it kept: {text}" for text in joining]
         failures += problems(sentences, engine.name)
     return failures
@@ -219,13 +202,11 @@ def client_twice(example: Example) -> list[LearningProblem]:
     last = example.everybody[-1]
     origins = [*example.everybody, last]
     federation = example.federation.subset(origins)
-    sizes, failures = federation.train.sizes, []
+    sizes = federation.train.sizes
     if sizes[last] % 2:
-        return [
-            LearningProblem(
-                f"client {last} needs an even number of examples, so that its halves double"
-            )
-        ]
+        text = f"client {last} needs an even number of examples, so that its halves double"
+        return [LearningProblem(text)]
+    failures: list[LearningProblem] = []
     for engine in ENGINES:
         changes = {"batch_size": int(2 * sizes.max())}
         twins = example.experiment(federation, origins, **changes)
@@ -234,24 +215,17 @@ def client_twice(example: Example) -> list[LearningProblem]:
         double = example.experiment(with_rows_doubled(federation, last), origins, **changes)
         one = run(double, engine, [example.everybody] * 2).last
         sentences = differences(_shared(twins, both), _shared(double, one), close(twins))
-        sentences += differences(
-            judged(twins, both, rigged, example.everybody),
-            judged(double, one, engine, example.everybody),
-            close(twins),
-        )
+        scores = judged(twins, both, rigged, example.everybody)
+        expected = judged(double, one, engine, example.everybody)
+        sentences += differences(scores, expected, close(twins))
         failures += problems(sentences, f"twice against double weight, {engine.name}")
     return failures
 
 
 def _shared(experiment: Experiment, state: State) -> Leaves:
     """What the clients share: a client's own slots are not compared."""
-    layouts = [method.blocks().items() for method in experiment.methods.values()]
-    names = {
-        server_name(n, block)
-        for layout in layouts
-        for n, block in layout
-        if isinstance(block, Shared | Pool)
-    }
-    return state_leaves(
-        State(state.round, {n: v for n, v in state.server.items() if n in names}, {}, {})
-    )
+    layouts = [method.blocks() for method in experiment.methods.values()]
+    blocks = [(name, block) for layout in layouts for name, block in layout.items()]
+    names = {server_name(name, b) for name, b in blocks if isinstance(b, Shared | Pool)}
+    server = {name: slots for name, slots in state.server.items() if name in names}
+    return state_leaves(State(state.round, server, {}, {}))

@@ -31,11 +31,8 @@ from fedblocks.testing.rounds import ENGINES, run
 def reductions(example: Example) -> list[LearningProblem]:
     """Every reduction that the example knows of holds, to the precision of its numbers."""
     if not example.reductions:
-        return [
-            LearningProblem(
-                "no reduction is given: with which options is this method a simpler one?"
-            )
-        ]
+        question = "with which options is this method a simpler one?"
+        return [LearningProblem(f"no reduction is given: {question}")]
     failures: list[LearningProblem] = []
     for reduction in example.reductions:
         for plain in ENGINES:
@@ -50,26 +47,24 @@ def reductions(example: Example) -> list[LearningProblem]:
 
 def _compare_reduced(example: Example, reduction: Reduction, engine: Engine) -> list[str]:
     ours = example.experiment(**reduction.options)
-    theirs = Experiment.of(
-        _with_common_options(example, reduction), example.federation, example.seed
-    )
-    last = [run(experiment, engine, example.cohorts()).last for experiment in (ours, theirs)]
+    other_method = _with_common_options(example, reduction)
+    theirs = Experiment.of(other_method, example.federation, example.seed)
+    our_end = run(ours, engine, example.cohorts()).last
+    their_end = run(theirs, engine, example.cohorts()).last
     sentences: list[str] = []
     for own, other in reduction.blocks.items():
-        mine, reference = _held(ours, last[0], own), _held(theirs, last[1], other)
-        sentences += differences(
-            mine, {place: v for place, v in reference.items() if place in mine}, close(ours)
-        )
+        mine = _held(ours, our_end, own)
+        reference = _held(theirs, their_end, other)
+        known = {place: value for place, value in reference.items() if place in mine}
+        sentences += differences(mine, known, close(ours))
     return sentences
 
 
 def _with_common_options(example: Example, reduction: Reduction) -> Method:
     """The other method with the options that it has in common with ours."""
-    known = (
-        {f.name for f in fields(reduction.equals)}
-        if is_dataclass(reduction.equals)
-        else set(example.options)
-    )
+    known = set(example.options)
+    if is_dataclass(reduction.equals):
+        known = {f.name for f in fields(reduction.equals)}
     common = {name: value for name, value in example.options.items() if name in known}
     return reduction.equals(**{**common, **reduction.theirs})
 
@@ -84,9 +79,8 @@ def _held(experiment: Experiment, state: State, name: str) -> Leaves:
             for c, own in state.private.items()
             for k, v in own[name].items()
         }
-    return {
-        f'server, tensor "{k}"': v[0] for k, v in state.server[server_name(name, block)].items()
-    }
+    slots = state.server[server_name(name, block)]
+    return {f'server, tensor "{k}"': v[0] for k, v in slots.items()}
 
 
 def _alone(example: Example, alone: Alone, engine: Engine) -> list[str]:
@@ -97,12 +91,10 @@ def _alone(example: Example, alone: Alone, engine: Engine) -> list[str]:
     method = next(iter(experiment.methods.values()))
     ours: Leaves = {}
     for name in alone.blocks:
-        ours |= {
-            place.split(", ")[1]: value for place, value in _held(experiment, state, name).items()
-        }
-    expected = {
-        f'tensor "{k}"': v for k, v in plain_training(method, experiment, example.rounds).items()
-    }
+        held = _held(experiment, state, name)
+        ours |= {place.split(", ")[1]: value for place, value in held.items()}
+    plain = plain_training(method, experiment, example.rounds)
+    expected = {f'tensor "{k}"': v for k, v in plain.items()}
     return differences(ours, expected, close(experiment))
 
 

@@ -14,7 +14,7 @@ from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.compare import (
     Leaves,
     close,
-    copied,
+    copy_leaves,
     differences,
     judged,
     report_leaves,
@@ -23,21 +23,20 @@ from fedblocks.testing.compare import (
 from fedblocks.testing.example import Example
 from fedblocks.testing.federations import with_junk_first
 from fedblocks.testing.problems import LearningProblem, problems
-from fedblocks.testing.rigged import Rigged, padded_with, recast
+from fedblocks.testing.rigged import Rigged, pad_with, recast
 from fedblocks.testing.rounds import ENGINES, run
 from fedblocks.testing.storage import from_bytes, to_bytes
 
 
 def engines_agree(example: Example) -> list[LearningProblem]:
     """States, bytes, refusals and scores are the same in every engine and for every chunk size."""
-    expected, tolerance = _everything(example, Sequential()), close(example.experiment())
+    expected = _everything(example, Sequential())
+    tolerance = close(example.experiment())
     failures: list[LearningProblem] = []
     for chunk in (1, 4, 64):
         other = _everything(example, Vectorised(chunk=chunk))
-        failures += problems(
-            differences(other, expected, tolerance),
-            f"vectorised (chunk={chunk}) against sequential",
-        )
+        sentences = differences(other, expected, tolerance)
+        failures += problems(sentences, f"vectorised (chunk={chunk}) against sequential")
     return failures
 
 
@@ -45,12 +44,9 @@ def _everything(example: Example, engine: Engine) -> Leaves:
     done = run(example.experiment(), engine, example.cohorts(), score="test")
     leaves = {**state_leaves(done.last), **judged(done.experiment, done.last, engine)}
     for number, report in enumerate(done.reports):
-        leaves |= {
-            f"round {number}, {place}": value for place, value in report_leaves(report).items()
-        }
-        leaves[f"round {number}, refusals"] = torch.tensor(
-            [refusal.client for refusal in report.refusals]
-        )
+        own = report_leaves(report)
+        own["refusals"] = torch.tensor([refusal.client for refusal in report.refusals])
+        leaves |= {f"round {number}, {place}": value for place, value in own.items()}
     return leaves
 
 
@@ -64,10 +60,8 @@ def resume(example: Example) -> list[LearningProblem]:
             experiment = example.experiment()
             state = from_bytes(*to_bytes(run_round(experiment, state, clients, engine)[0]))
         sentences = differences(state_leaves(state), state_leaves(straight.last))
-        scores, expected = (
-            judged(example.experiment(), state, engine),
-            judged(straight.experiment, straight.last, engine),
-        )
+        scores = judged(example.experiment(), state, engine)
+        expected = judged(straight.experiment, straight.last, engine)
         sentences += differences(scores, expected)
         failures += problems(sentences, f"resumed against uninterrupted, {engine.name}")
     return failures
@@ -78,16 +72,12 @@ def client_order(example: Example) -> list[LearningProblem]:
     failures: list[LearningProblem] = []
     for engine in ENGINES:
         expected = run(example.experiment(), engine, example.cohorts())
-        shuffled = run(
-            example.experiment(),
-            engine,
-            [[*clients[1:], clients[0]] for clients in example.cohorts()],
-        )
+        another = [[*clients[1:], clients[0]] for clients in example.cohorts()]
+        shuffled = run(example.experiment(), engine, another)
         sentences = differences(state_leaves(shuffled.last), state_leaves(expected.last))
         failures += problems(sentences, f"clients named in another order, {engine.name}")
-        failures += problems(
-            _renumber(example, engine, expected.last), f"clients renumbered, {engine.name}"
-        )
+        sentences = _renumber(example, engine, expected.last)
+        failures += problems(sentences, f"clients renumbered, {engine.name}")
     return failures
 
 
@@ -97,20 +87,16 @@ def _renumber(example: Example, engine: Engine, expected: State) -> list[str]:
     number = {origin: new for new, origin in enumerate(origins)}
     experiment = example.experiment(example.federation.subset(origins), origins)
     rigged = Rigged(engine, recast(dict(enumerate(origins))))
-    state = run(
-        experiment, rigged, [[number[c] for c in clients] for clients in example.cohorts()]
-    ).last
+    cohorts = [[number[c] for c in clients] for clients in example.cohorts()]
+    state = run(experiment, rigged, cohorts).last
     ours = {
         **_known(experiment, state, number),
         **_reorder(judged(experiment, state, rigged), number),
     }
     plain = example.experiment()
     same = {c: c for c in origins}
-    return differences(
-        ours,
-        {**_known(plain, expected, same), **judged(plain, expected, engine)},
-        close(experiment),
-    )
+    theirs = {**_known(plain, expected, same), **judged(plain, expected, engine)}
+    return differences(ours, theirs, close(experiment))
 
 
 def _known(experiment: Experiment, state: State, number: dict[int, int]) -> Leaves:
@@ -151,14 +137,12 @@ def input_unchanged(example: Example) -> list[LearningProblem]:
         state = experiment.start()
         kept: list[tuple[State, Leaves]] = []
         for clients in example.cohorts():
-            kept.append((state, copied(state)))
+            kept.append((state, copy_leaves(state)))
             judged(experiment, state, engine)
             state, _ = run_round(experiment, state, clients, engine)
         for number, (before, copies) in enumerate(kept):
-            sentences = differences(state_leaves(before), copies)
-            failures += problems(
-                sentences, f"the state that went into round {number} was changed, {engine.name}"
-            )
+            what = f"the state that went into round {number} was changed, {engine.name}"
+            failures += problems(differences(state_leaves(before), copies), what)
         sentences = differences({"inputs": experiment.data.x, "labels": experiment.data.y}, data)
         failures += problems(sentences, f"the data were changed, {engine.name}")
     return failures
@@ -172,14 +156,13 @@ def padding(example: Example) -> list[LearningProblem]:
     results = []
     for value, label in ((0.0, 0), (1e3, example.federation.classes - 1)):
         experiment = example.experiment(with_junk_first(example.federation, value, label))
-        engine = Rigged(Vectorised(), padded_with(value, label))
+        engine = Rigged(Vectorised(), pad_with(value, label))
         state = run(experiment, engine, example.cohorts()).last
         results.append({**state_leaves(state), **judged(experiment, state, engine)})
     zeros, thousands = results
     failures = problems(differences(thousands, zeros), "1000 instead of 0 in padded rows")
-    return failures + problems(
-        differences(zeros, expected, close(plain)), "padded against not padded"
-    )
+    sentences = differences(zeros, expected, close(plain))
+    return failures + problems(sentences, "padded against not padded")
 
 
 def evaluation_changes_nothing(example: Example) -> list[LearningProblem]:
@@ -190,7 +173,8 @@ def evaluation_changes_nothing(example: Example) -> list[LearningProblem]:
         experiment = example.experiment()
         state = experiment.start()
         for clients in example.cohorts()[:2]:
-            first, second = judged(experiment, state, engine), judged(experiment, state, engine)
+            first = judged(experiment, state, engine)
+            second = judged(experiment, state, engine)
             failures += problems(
                 differences(second, first), f"the second evaluation, {engine.name}"
             )

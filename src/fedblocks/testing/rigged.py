@@ -80,9 +80,8 @@ class CastJob(Job):
 
     def _keys(self, members: Sequence[int]) -> torch.Tensor:
         who = [self.cast.get(self.ids[m], self.ids[m]) for m in members]
-        return torch.tensor(
-            [derive(self.seed, self.cohort.round, i, self.purpose, "noise") for i in who]
-        )
+        seed, round, purpose = self.seed, self.cohort.round, self.purpose
+        return torch.tensor([derive(seed, round, i, purpose, "noise") for i in who])
 
 
 def recast(cast: Mapping[int, int], phases_alike: bool = False) -> Callable[[Job], Job]:
@@ -107,34 +106,34 @@ class JunkJob(Job):
         return local
 
 
-def padded_with(value: float, label: int) -> Callable[[Job], Job]:
+def pad_with(value: float, label: int) -> Callable[[Job], Job]:
     """Put row 0 in every padded place of a client's data, and a value and a label in
     those of every batch.
     """
 
     def change(job: Job) -> Job:
         own = {f.name: getattr(job, f.name) for f in fields(Job)}
-        return JunkJob(
-            **{**own, "phases": [_padded_phase(phase, value, label) for phase in job.phases]}
-        )
+        own["phases"] = [_pad_phase(phase, value, label) for phase in job.phases]
+        return JunkJob(**own)
 
     return change
 
 
-def _padded_phase(phase: Phase, value: float, label: int) -> Phase:
+def _pad_phase(phase: Phase, value: float, label: int) -> Phase:
     updates = [
-        u if u.loss is None else replace(u, loss=_padded_loss(u.loss, value, label))
+        u if u.loss is None else replace(u, loss=_pad_loss(u.loss, value, label))
         for u in phase.updates
     ]
     return replace(phase, updates=tuple(updates))
 
 
-def _padded_loss(loss: Loss, value: float, label: int) -> Loss:
-    def filled(blocks: Blocks, batch: Batch) -> torch.Tensor:
-        x, y, padding = batch.x, batch.y, batch.mask == 0
+def _pad_loss(loss: Loss, value: float, label: int) -> Loss:
+    def padded(blocks: Blocks, batch: Batch) -> torch.Tensor:
+        x, y = batch.x, batch.y
+        padding = batch.mask == 0  # [batch]
         fill = value if x.is_floating_point() else label
         x = torch.where(padding.view(-1, *[1] * (x.dim() - 1)), torch.full_like(x, fill), x)
         y = torch.where(padding.view(-1, *[1] * (y.dim() - 1)), torch.full_like(y, label), y)
         return loss(blocks, replace(batch, x=x, y=y))
 
-    return filled
+    return padded

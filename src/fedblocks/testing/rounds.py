@@ -37,7 +37,8 @@ def run(
     score: str | None = None,
 ) -> Run:
     """Some rounds, one for each cohort."""
-    states, reports = [experiment.start() if state is None else state], []
+    states = [experiment.start() if state is None else state]
+    reports: list[Report] = []
     for clients in cohorts:
         after, report = run_round(experiment, states[-1], clients, engine, score)
         states.append(after)

@@ -16,14 +16,11 @@ Path = tuple[str, ...]
 def to_bytes(state: State) -> tuple[bytes, str]:
     """All tensors as safetensors, and where each belongs as JSON."""
     leaves = _flatten(state)
-    named = {
-        str(number): tensor.detach().clone().contiguous()
-        for number, (_, tensor) in enumerate(leaves)
-    }
+    tensors = [tensor.detach().clone().contiguous() for _, tensor in leaves]
+    paths = [path for path, _ in leaves]
     names = [list(state.server), list(state.memory), list(state.private)]  # some may hold no tensor
-    return safetensors.torch.save(named), json.dumps(
-        [state.round, *names, [path for path, _ in leaves]]
-    )
+    numbered = {str(number): tensor for number, tensor in enumerate(tensors)}
+    return safetensors.torch.save(numbered), json.dumps([state.round, *names, paths])
 
 
 def from_bytes(tensors: bytes, header: str) -> State:

@@ -120,11 +120,9 @@ class Shape:
         blocks = {"THREADS": _THREADS, "STRIP": self.strip, "GROUPS": self.groups}
         blocks |= {"FB": self.together, "TASKS": self.tasks}
         index = torch.cuda.current_device() if device.index is None else device.index
-        names = (
-            "forward",
-            "weight_gradient",
-            *(("input_gradient",) if self.fits_backwards() else ()),
-        )
+        names: tuple[str, ...] = ("forward", "weight_gradient")
+        if self.fits_backwards():
+            names = (*names, "input_gradient")
         return nvrtc.kernels(_SOURCE, tuple({**sizes, **ways, **blocks}.items()), names, index)
 
 
@@ -134,7 +132,10 @@ def forward(
     """Outputs [clients, batch, filters, ...], and which pixel of each pooling window
     won; -1 if none got through.
     """
-    (G, B), (height, width), x, w = x.shape[:2], shape.results, dense(x), w.contiguous()
+    G, B = x.shape[:2]
+    height, width = shape.results
+    x = dense(x)
+    w = w.contiguous()
     y = torch.empty(G, B, shape.filters, height, width, device=x.device, dtype=x.dtype)
     winner = torch.empty(y.shape if shape.pooled else 0, device=x.device, dtype=torch.int8)
     tiles = height * width if shape.pooled else (height + 1) // 2 * ((width + 1) // 2)
@@ -164,13 +165,13 @@ def weight_gradient(x: Tensor, dy: Tensor, winner: Tensor, shape: Shape) -> tupl
     """Of weights [clients, filters, channels, kernel, kernel] and biases [clients,
     filters]: parts, then their sum.
     """
-    (G, B), x = dy.shape[:2], dense(x)
+    G, B = dy.shape[:2]
+    x = dense(x)
     units = B * -(-shape.outputs[0] // shape.strip)
-    share = max(
-        1,
-        min(8, units * G // (6 * torch.cuda.get_device_properties(x.device).multi_processor_count)),
-    )
-    parts, inner = -(-units // share), shape.channels * shape.kernel**2
+    processors = torch.cuda.get_device_properties(x.device).multi_processor_count
+    share = max(1, min(8, units * G // (6 * processors)))
+    parts = -(-units // share)
+    inner = shape.channels * shape.kernel**2
     dw = torch.empty(parts, G, shape.filters * inner, device=x.device, dtype=x.dtype)
     db = torch.empty(parts, G, shape.filters, device=x.device, dtype=x.dtype)
     arguments = (dy.contiguous(), winner, dw, db, x.stride(0), B, share)

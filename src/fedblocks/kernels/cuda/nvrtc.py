@@ -48,17 +48,11 @@ class Kernel:
 @cache
 def available() -> bool:
     """Whether this build of torch brings the compiler along, and it knows the device."""
+    nothing = 'extern "C" __global__ void nothing() {}'
     try:
-        _compile(
-            'extern "C" __global__ void nothing() {}',
-            "nothing.cu",
-            torch.cuda.get_device_capability(),
-        )
-    except (
-        OSError,
-        AttributeError,
-        RuntimeError,
-    ):  # no such library, another compiler in it, another kind of device
+        _compile(nothing, "nothing.cu", torch.cuda.get_device_capability())
+    # no such library, another compiler in it, another kind of device
+    except (OSError, AttributeError, RuntimeError):
         return False
     return True
 

@@ -125,32 +125,17 @@ def convolve(x: Tensor, w: Tensor, bias: Tensor | None, pad: int) -> Tensor:
     shape = Shape.of(x, w, pad)
     if shape.fits():
         return narrow.forward(x, w, bias, shape)[0]
-    (G, B), C, F, KS, (OH, OW) = (
-        x.shape[:2],
-        shape.channels,
-        shape.filters,
-        shape.kernel,
-        shape.outputs,
-    )
+    G, B = x.shape[:2]
+    C, F, KS = shape.channels, shape.filters, shape.kernel
+    OH, OW = shape.outputs
     x, w = dense(x), w.contiguous()
     y = torch.empty(G, B, F, OH, OW, device=x.device, dtype=x.dtype)
     sizes = (B, C, shape.height, shape.width, F, OH, OW)
-    block, warps = min(_power(F, 16), 64), 4 if F > 16 and C * KS * KS > 64 else 2
+    block = min(_power(F, 16), 64)
+    warps = 4 if F > 16 and C * KS * KS > 64 else 2
     cube = (triton.cdiv(B * OH * OW, 64), G, triton.cdiv(F, block))
-    arguments = (
-        x,
-        w,
-        x if bias is None else bias.contiguous(),
-        y,
-        x.stride(0),
-        *sizes,
-        pad,
-        KS,
-        KS,
-        64,
-        block,
-        32,
-    )
+    shifts = x if bias is None else bias.contiguous()
+    arguments = (x, w, shifts, y, x.stride(0), *sizes, pad, KS, KS, 64, block, 32)
     _product[cube](*arguments, bias is not None, _precision(), num_warps=warps, num_stages=2)
     return y
 
@@ -159,7 +144,9 @@ def weight_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
     """[clients, out, in, kernel, kernel]: partial sums, then their sum. Sizes of tiles
     were found by trying.
     """
-    (G, B), F, KS, (OH, OW) = x.shape[:2], shape.filters, shape.kernel, shape.outputs
+    G, B = x.shape[:2]
+    F, KS = shape.filters, shape.kernel
+    OH, OW = shape.outputs
     x, dy = dense(x), dy.contiguous()
     K, M = shape.channels * KS * KS, B * OH * OW
     small = F <= 16 or K <= 32
@@ -169,21 +156,8 @@ def weight_gradient(x: Tensor, dy: Tensor, shape: Shape) -> Tensor:
     parts = max(1, min(96, M // 512) if small else M // 2048)
     dw = torch.empty(parts, G, F, K, device=x.device, dtype=x.dtype)
     sizes = (B, shape.channels, shape.height, shape.width, F, OH, OW)
-    arguments = (
-        x,
-        dy,
-        dw,
-        x.stride(0),
-        *sizes,
-        parts,
-        shape.pad,
-        KS,
-        KS,
-        rows,
-        block,
-        deep,
-        _precision(),
-    )
+    blocks = (rows, block, deep, _precision())
+    arguments = (x, dy, dw, x.stride(0), *sizes, parts, shape.pad, KS, KS, *blocks)
     cube = (parts, triton.cdiv(K, deep) * triton.cdiv(F, block), G)
     _weight_gradient[cube](*arguments, num_warps=warps, num_stages=stages)
     return dw.sum(0).view(G, F, shape.channels, KS, KS)
@@ -198,27 +172,24 @@ def gradients(
     """Of inputs, weights and biases of a stack, through its pooling if winners are
     given; unwanted ones are empty.
     """
-    shape, none = Shape.of(x, w, pad, winner is not None), x.new_empty(0)
+    shape = Shape.of(x, w, pad, winner is not None)
+    none = x.new_empty(0)
     if shape.fits() and (shape.fits_backwards() or not wanted[0]):
-        dy, won = dy.contiguous(), x.new_empty(0, dtype=torch.int8) if winner is None else winner
+        dy = dy.contiguous()
+        won = x.new_empty(0, dtype=torch.int8) if winner is None else winner
         dx = narrow.input_gradient(dy, won, w, shape) if wanted[0] else none
         return dx, *narrow.weight_gradient(x, dy, won, shape)
     if winner is not None:
         return gradients(unpooled(dy, winner, shape.outputs, 2), x, w, pad, wanted)
-    dx = (
-        convolve(dy, w.flip(-1, -2).transpose(1, 2), None, shape.kernel - 1 - pad)
-        if wanted[0]
-        else none
-    )
+    dx = none
+    if wanted[0]:
+        dx = convolve(dy, w.flip(-1, -2).transpose(1, 2), None, shape.kernel - 1 - pad)
     return dx, weight_gradient(x, dy, shape) if wanted[1] else none, dy.sum((1, 3, 4))
 
 
 def _precision() -> str:
-    return (
-        "tf32"
-        if torch.backends.cudnn.allow_tf32 and torch.backends.cuda.matmul.allow_tf32
-        else "tf32x3"
-    )
+    is_rough = torch.backends.cudnn.allow_tf32 and torch.backends.cuda.matmul.allow_tf32
+    return "tf32" if is_rough else "tf32x3"
 
 
 def _power(number: int, least: int) -> int:

@@ -69,26 +69,18 @@ class Fold(torch.autograd.Function):
     @staticmethod
     def forward(key, number, first, second):
         alike = isinstance(number, int) or number.dim() == 0
-        key = (
-            key if alike else key.expand(torch.broadcast_shapes(key.shape, number.shape))
-        ).contiguous()
-        out, grid = torch.empty_like(key), (triton.cdiv(key.numel(), _BLOCK),)
+        if not alike:
+            key = key.expand(torch.broadcast_shapes(key.shape, number.shape))
+        key = key.contiguous()
+        out = torch.empty_like(key)
+        grid = (triton.cdiv(key.numel(), _BLOCK),)
         if isinstance(number, int):
             _fold[grid](key, key, number, out, key.numel(), -1, first, second, _BLOCK)
         elif alike:
             _fold[grid](key, number, 0, out, key.numel(), 0, first, second, _BLOCK)
         else:
-            _fold[grid](
-                key,
-                number.expand_as(key).contiguous(),
-                0,
-                out,
-                key.numel(),
-                1,
-                first,
-                second,
-                _BLOCK,
-            )
+            numbers = number.expand_as(key).contiguous()
+            _fold[grid](key, numbers, 0, out, key.numel(), 1, first, second, _BLOCK)
         return out
 
     @staticmethod
@@ -97,11 +89,10 @@ class Fold(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, key, number, first, second):
-        key = (
-            key.expand(info.batch_size, *key.shape)
-            if in_dims[0] is None
-            else key.movedim(in_dims[0], 0)
-        )
+        if in_dims[0] is None:
+            key = key.expand(info.batch_size, *key.shape)
+        else:
+            key = key.movedim(in_dims[0], 0)
         if in_dims[1] is not None:
             number = number.movedim(in_dims[1], 0)
             number = number.view(*number.shape, *[1] * (key.dim() - number.dim()))

@@ -14,9 +14,8 @@ def alike(changes: Tensor, groups: int) -> Tensor:
     their first row.
     """
     rows = F.normalize(changes.double(), dim=1)
-    return torch.from_numpy(complete_linkage((rows @ rows.T).cpu().numpy(), groups)).to(
-        changes.device
-    )
+    similarity = (rows @ rows.T).cpu().numpy()
+    return torch.from_numpy(complete_linkage(similarity, groups)).to(changes.device)
 
 
 def complete_linkage(similarity: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
