@@ -218,6 +218,12 @@ DRAWN: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     "torch.bernoulli": lambda module, h: (
         h * torch.bernoulli(torch.full_like(h, 0.5)) if module.training else h
     ),
+    "attention": lambda module, h: F.scaled_dot_product_attention(
+        *[h[:, None, :, None]] * 3, dropout_p=0.5 if module.training else 0.0
+    ).flatten(1),
+    "attention, by position": lambda module, h: F.scaled_dot_product_attention(
+        *[h[:, None, :, None]] * 3, None, 0.5 if module.training else 0.0
+    ).flatten(1),
 }
 
 
@@ -234,6 +240,46 @@ def test_noise_drawn_by_a_function_is_the_same_on_both_engines_and_changes_train
         for name, value in mine.items():
             torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-10)
         assert not torch.allclose(mine["fc.weight"], without["fc.weight"], atol=1e-4)
+
+
+class Steps(nn.Module):
+    """Reads its five numbers one after the other."""
+
+    def __init__(self, layer: Callable[[float], nn.Module], dropout: float) -> None:
+        super().__init__()
+        self.inner, self.layer, self.fc = nn.Linear(1, 4), layer(dropout), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.inner(x[:, :, None])  # [batch, steps, 4]
+        h = self.layer(h, h, h) if isinstance(self.layer, nn.MultiheadAttention) else self.layer(h)
+        return self.fc((h[0] if isinstance(h, tuple) else h)[:, -1])
+
+
+NOISY_LAYERS: dict[str, Callable[[float], nn.Module]] = {
+    "attention": lambda p: nn.MultiheadAttention(4, 2, dropout=p, batch_first=True),
+    "transformer": lambda p: nn.TransformerEncoderLayer(4, 2, 6, p, batch_first=True),
+    "gru": lambda p: nn.GRU(4, 4, 2, dropout=p, batch_first=True),
+    "lstm": lambda p: nn.LSTM(4, 4, 3, dropout=p, batch_first=True),
+}
+
+
+@pytest.mark.parametrize("kind", NOISY_LAYERS)
+def test_noise_inside_a_layer_is_the_same_on_both_engines_and_changes_training_alone(
+    kind: str,
+) -> None:
+    noisy, quiet = (partial(Steps, NOISY_LAYERS[kind], p) for p in (0.3, 0.0))
+    before = torch.get_rng_state()
+    one, other = (trained(local(noisy), engine) for engine in ENGINES)
+    without = trained(local(quiet), "sequential")
+    assert torch.equal(torch.get_rng_state(), before)
+    for mine, theirs, plain in zip(one, other, without, strict=True):
+        for name, value in mine.items():
+            torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-10)
+        assert not torch.allclose(mine["fc.weight"], plain["fc.weight"], atol=1e-6)
+    x = torch.linspace(-1, 1, 10, dtype=torch.float64).view(2, 5)
+    nets = [local(make).net for make in (noisy, quiet)]
+    predictions = [net(one[0], x) for net in nets]
+    torch.testing.assert_close(*predictions, rtol=0, atol=1e-12)
 
 
 def test_functional_dropout_keeps_the_mean_and_normal_noise_has_spread_one() -> None:
@@ -254,9 +300,6 @@ REFUSED: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     "gumbel_softmax": lambda module, h: F.gumbel_softmax(h),
     "alpha_dropout": lambda module, h: F.alpha_dropout(h, 0.5, module.training),
     "normal_": lambda module, h: h + torch.empty_like(h).normal_(),
-    "scaled_dot_product_attention with dropout": lambda module, h: F.scaled_dot_product_attention(
-        h, h, h, None, 0.5
-    ),
 }
 
 
@@ -271,9 +314,11 @@ def test_noise_that_cannot_be_repeated_is_refused_by_the_name_of_its_function(
 
 def test_noise_in_evaluation_is_refused() -> None:
     # somebody forgot self.training
-    net = fb.Net.of(partial(Noisy, lambda module, h: F.dropout(h, 0.5)))
-    with pytest.raises(fb.NetError, match="outside a training step"):
-        net(net.init(0), torch.ones(2, 5))
+    attend = lambda h: F.scaled_dot_product_attention(h, h, h, dropout_p=0.5)
+    for noise in (lambda module, h: F.dropout(h, 0.5), lambda module, h: attend(h)):
+        net = fb.Net.of(partial(Noisy, noise))
+        with pytest.raises(fb.NetError, match="outside a training step"):
+            net(net.init(0), torch.ones(2, 5))
 
 
 class Averaging(nn.Module):

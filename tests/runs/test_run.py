@@ -19,6 +19,7 @@ from fedblocks.data import DATASETS, DataPool, DataSet, gaussian
 from fedblocks.engines.auto.choose import choose
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.round import evaluate, run_round
+from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.methods.fedavg import FedAvg
@@ -229,6 +230,36 @@ def test_too_little_memory_halves_the_stack_and_is_said(
     ]
     for key, value in result.state().server["model"].items():
         torch.testing.assert_close(value, expected.server["model"][key], atol=1e-6, rtol=0)
+
+
+def test_a_stack_that_fails_is_trained_one_client_after_another_and_that_is_said_once(
+    small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise RuntimeError("LSE is not correctly aligned\nsee the log")
+
+    expected = run(Config.of(small | {"engine": "sequential"}), tmp_path / "a").state()
+    monkeypatch.setattr(Vectorised, "train", fail)
+    result = run(Config.of(small | {"engine": "vectorised"}), tmp_path / "b")
+    assert [n["text"] for n in result.notes if n["level"] == "warning"] == [
+        "from now on one client after another: a stack of clients failed "
+        "(LSE is not correctly aligned)"
+    ]
+    for key, value in result.state().server["model"].items():
+        assert torch.equal(value, expected.server["model"][key])
+
+
+def test_an_error_on_every_engine_is_that_error(
+    small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise ZeroDivisionError("in the loss")
+
+    monkeypatch.setattr(Vectorised, "train", fail)
+    monkeypatch.setattr(Sequential, "train", fail)
+    with pytest.raises(ZeroDivisionError, match="in the loss"):
+        run(Config.of(small | {"engine": "vectorised"}), tmp_path / "run")
+    assert load_run(tmp_path / "run").status == "failed"
 
 
 def test_one_client_that_does_not_fit_the_memory_is_an_error(

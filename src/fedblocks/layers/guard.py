@@ -8,10 +8,13 @@ import re
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fedblocks.core.errors import NetError
+from fedblocks.core.mode import current
+from fedblocks.layers.attention import attention
 from fedblocks.layers.noise import KEYED, check_noise
 
 # names of functions that change their first argument
@@ -49,6 +52,8 @@ class Guard(TorchFunctionMode):
         keyed = KEYED.get(func)
         if keyed is not None:
             return keyed(*args, **(kwargs or {}))
+        if func is F.scaled_dot_product_attention and _is_ours(args, kwargs or {}):
+            return attention(*args, **(kwargs or {}))
         check_noise(func, args, kwargs or {})
         if self.storages:
             self._check_write(*_written(func.__name__, args, kwargs or {}))
@@ -73,6 +78,11 @@ class Guard(TorchFunctionMode):
                 name = self.storages.get(tensor.untyped_storage()._cdata)
                 if name is not None:
                     _refuse(name)
+
+
+def _is_ours(args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether torch's fused attention cannot serve: it cannot be mapped, nor its noise repeated."""
+    return current().mapped or (kwargs.get("dropout_p") or (*args[4:5], 0.0)[0]) > 0
 
 
 def _written(name: str, args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:

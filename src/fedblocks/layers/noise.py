@@ -32,7 +32,7 @@ def _dropout(name: str, whole_channels: bool) -> Callable[..., Tensor]:
     ) -> Tensor:
         if not training or p == 0:
             return input
-        _check_training(name)
+        check_training(name)
         noisy = drop_out(input, p, whole_channels)
         return input.copy_(noisy) if inplace else noisy
 
@@ -42,29 +42,29 @@ def _dropout(name: str, whole_channels: bool) -> Callable[..., Tensor]:
 def _rand(
     *size: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any
 ) -> Tensor:
-    _check_training("torch.rand")
+    check_training("torch.rand")
     return _numbers(uniform, _shape(size, options), dtype or torch.get_default_dtype())
 
 
 def _randn(
     *size: Any, dtype: torch.dtype | None = None, device: Any = None, **options: Any
 ) -> Tensor:
-    _check_training("torch.randn")
+    check_training("torch.randn")
     return _numbers(_normal, _shape(size, options), dtype or torch.get_default_dtype())
 
 
 def _rand_like(input: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    _check_training("torch.rand_like")
+    check_training("torch.rand_like")
     return _numbers(uniform, tuple(input.shape), dtype or input.dtype)
 
 
 def _randn_like(input: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    _check_training("torch.randn_like")
+    check_training("torch.randn_like")
     return _numbers(_normal, tuple(input.shape), dtype or input.dtype)
 
 
 def _bernoulli(input: Tensor, p: float | None = None, **_: Any) -> Tensor:
-    _check_training("torch.bernoulli")
+    check_training("torch.bernoulli")
     drawn = uniform(current().next_key(), tuple(input.shape))
     return (drawn < (input if p is None else p)).to(input.dtype)
 
@@ -89,7 +89,8 @@ def _shape(size: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:
     return tuple(asked)
 
 
-def _check_training(name: str) -> None:
+def check_training(name: str) -> None:
+    """Refuse noise outside a training step."""
     if not current().training:
         raise NetError(
             f"the module draws noise by {name} outside a training step",
@@ -116,7 +117,7 @@ _FILLS = "bernoulli_ normal_ uniform_ exponential_ geometric_ cauchy_ log_normal
 _ALWAYS = {*_DRAWS.split(), *_FILLS.split()}
 _IN_TRAINING = {"alpha_dropout", "feature_alpha_dropout", "rrelu", "rrelu_"}
 # place of the dropped share
-_WITH_SHARE = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
+_WITH_SHARE = {"multi_head_attention_forward": 10}
 
 
 def check_noise(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -14,10 +14,11 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.mode import current
+from fedblocks.layers.attention import MultiheadAttention
 from fedblocks.layers.convolution import Conv2d, MaxPool2d, join_a_copy, join_pooling
 from fedblocks.layers.dense import dense
 from fedblocks.layers.noise import drop_out
-from fedblocks.layers.recurrence import recurrence
+from fedblocks.layers.recurrent import GRU, LSTM, RNN, LayerByLayer
 
 # weights of a dense layer from which, on a CPU, their layout matters more than a call of our own
 _WORTH = 1 << 14
@@ -84,39 +85,6 @@ class ChannelDropout(Dropout):
     whole_channels = True
 
 
-class LSTM(nn.LSTM):
-    """An LSTM that is the fused one for a single client and a plain cell when mapped
-    over clients.
-    """
-
-    def forward(  # type: ignore[override]
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        if not current().mapped:
-            return super().forward(input, hx)
-        x = input if self.batch_first else input.transpose(0, 1)  # [batch, steps, features]
-        last_h, last_c = [], []
-        for layer in range(self.num_layers):
-            zero = x.new_zeros(len(x), self.hidden_size)
-            state = (zero, zero) if hx is None else (hx[0][layer], hx[1][layer])
-            x, (h, c) = self._layer(layer, x, state)
-            last_h.append(h)
-            last_c.append(c)
-        out = x if self.batch_first else x.transpose(0, 1)
-        return out, (torch.stack(last_h), torch.stack(last_c))
-
-    def _layer(
-        self, layer: int, x: Tensor, state: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        w_in = getattr(self, f"weight_ih_l{layer}")
-        w_state = getattr(self, f"weight_hh_l{layer}")
-        bias = None
-        if self.bias:
-            bias = getattr(self, f"bias_ih_l{layer}") + getattr(self, f"bias_hh_l{layer}")
-        inputs = F.linear(x, w_in, bias)  # [batch, steps, 4 hidden]: one product for all time steps
-        return recurrence(inputs, w_state, *state)
-
-
 class Linear(nn.Linear):
     """A dense layer whose weight gradient, for a stack of clients, lies in memory as
     the weights do.
@@ -174,7 +142,7 @@ def can_be_mapped(module: nn.Module) -> bool:
     """Whether torch can map this layer over clients; recurrent ones only in the plain
     form above.
     """
-    return not isinstance(module, nn.RNNBase) or isinstance(module, LSTM)
+    return not isinstance(module, nn.RNNBase) or isinstance(module, LayerByLayer)
 
 
 def _convert(path: str, module: nn.Module) -> None:
@@ -192,24 +160,29 @@ def _convert(path: str, module: nn.Module) -> None:
     elif isinstance(module, _DROPOUTS):
         _check_own(path, module, _DROPOUTS)
         _become(module, Dropout if isinstance(module, nn.Dropout) else ChannelDropout)
-    elif type(module) is nn.LSTM and _is_plain(module):  # others: one client at a time
-        _become(module, LSTM)
     else:
-        _become(module, _FASTER.get(type(module), type(module)))
-
-
-def _is_plain(lstm: nn.LSTM) -> bool:
-    return not lstm.bidirectional and not lstm.proj_size
+        _become(module, _form_of(module))
 
 
 def _become(module: nn.Module, kind: type[nn.Module]) -> None:
     module.__class__ = kind
 
 
-_FASTER: dict[type[nn.Module], type[nn.Module]] = {
+def _form_of(module: nn.Module) -> type[nn.Module]:
+    """What takes a layer's place; a layer without another form stays as it is."""
+    if isinstance(module, nn.LSTM) and module.proj_size:  # one client at a time
+        return type(module)
+    return _FORMS.get(type(module), type(module))
+
+
+_FORMS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv2d: Conv2d,
     nn.MaxPool2d: MaxPool2d,
     nn.Linear: Linear,
+    nn.LSTM: LSTM,
+    nn.GRU: GRU,
+    nn.RNN: RNN,
+    nn.MultiheadAttention: MultiheadAttention,
 }
 
 
@@ -234,6 +207,7 @@ def _check_noise(module: nn.Module) -> None:
     noisy = isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout | nn.RReLU)
     noisy |= isinstance(module, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d)
     inner = isinstance(module, nn.MultiheadAttention | nn.RNNBase) and module.dropout > 0
+    inner = inner and _form_of(module) is type(module)
     if noisy or (inner and getattr(module, "num_layers", 2) > 1):
         raise UserError(
             f"{name} draws noise that cannot be repeated",

@@ -18,6 +18,7 @@ from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.round import Engine, Portraits
+from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.storage.environment import now
@@ -52,21 +53,21 @@ def cohort_of(prepared: Prepared, round: int) -> list[int]:
 def play(
     lanes: Lanes, prepared: Sequence[Prepared], states: Sequence[State], engine: Engine
 ) -> tuple[Engine, list[tuple[State, RoundRecord]]]:
-    """One round of every lane; if the GPU's memory does not suffice, with fewer clients
-    at once from now on.
+    """One round of every lane; if memory does not suffice, or a net cannot be mapped over clients,
+    with fewer clients at once from now on.
     """
     notes: list[Note] = []
     clients = sum(own.cohort for own in prepared)
-    return within_memory(
+    return attempt(
         lambda engine: _play(lanes, prepared, states, engine, notes), engine, clients, notes
     )
 
 
-def within_memory(
+def attempt(
     work: Callable[[Engine], Result], engine: Engine, clients: int, notes: list[Note]
 ) -> tuple[Engine, Result]:
-    """Do some work for so many clients with an engine, or with one that takes fewer at
-    once; which one did it.
+    """Do some work for so many clients with an engine, or else with one that takes fewer at once,
+    or one after the other; which one did it.
     """
     while True:
         try:
@@ -74,7 +75,15 @@ def within_memory(
         except torch.OutOfMemoryError as error:
             engine = _with_less_memory(engine, clients, error)
             text = f"out of memory: from now on {engine.chunk} clients at once"
-            notes.append(Note(text, "warning"))
+        except UserError:
+            raise
+        except Exception as error:
+            if not isinstance(engine, Vectorised):
+                raise
+            engine = Sequential()
+            why = (str(error).strip() or type(error).__name__).splitlines()[0]
+            text = f"from now on one client after another: a stack of clients failed ({why})"
+        notes.append(Note(text, "warning"))
 
 
 def _play(

@@ -19,7 +19,7 @@ from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.loop import Lane, carry_out
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, load_run
-from fedblocks.runs.rounds import within_memory
+from fedblocks.runs.rounds import attempt
 from fedblocks.runs.run import check_same_data, hardware, last_state
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
@@ -133,5 +133,5 @@ def score_together(
     clients = [p.clients for p in prepared]
     count = sum(map(len, clients))
     play = lambda engine: lanes.run_round(states, clients, engine, part)
-    _, ends = within_memory(play, Vectorised(chunk=MOST), count, [])
+    _, ends = attempt(play, Vectorised(chunk=MOST), count, [])
     return [report for _, report in ends]
