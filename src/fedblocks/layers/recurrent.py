@@ -14,8 +14,8 @@ from fedblocks.core.mode import current
 from fedblocks.layers.noise import drop_out
 from fedblocks.layers.recurrence import recurrence
 from fedblocks.layers.state_recurrence import (
-    Cell,
     GRUCell,
+    RecurrentCell,
     ReluCell,
     TanhCell,
     state_recurrence,
@@ -108,7 +108,7 @@ class LSTM(LayerByLayer, nn.LSTM):
 class OneState(LayerByLayer):
     """A layer whose state is what it puts out."""
 
-    def cell(self) -> Cell:
+    def cell(self) -> RecurrentCell:
         raise NotImplementedError
 
     def run(self, x: Tensor, place: str, state: State) -> tuple[Tensor, State]:
@@ -119,12 +119,12 @@ class OneState(LayerByLayer):
 class GRU(OneState, nn.GRU):
     """Gated recurrent units."""
 
-    def cell(self) -> Cell:
+    def cell(self) -> RecurrentCell:
         return GRUCell()
 
 
 class RNN(OneState, nn.RNN):
     """A plain recurrent layer."""
 
-    def cell(self) -> Cell:
+    def cell(self) -> RecurrentCell:
         return TanhCell() if self.nonlinearity == "tanh" else ReluCell()

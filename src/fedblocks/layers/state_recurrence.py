@@ -14,7 +14,7 @@ from fedblocks.layers.dense import stacked
 Slopes = tuple[Tensor, Tensor, Tensor]
 
 
-class Cell(Protocol):
+class RecurrentCell(Protocol):
     """One step of a layer whose state is what it puts out."""
 
     def forward(self, read: Tensor, said: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,7 +79,7 @@ class StateRecurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        cell: Cell, read: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor
+        cell: RecurrentCell, read: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor
     ) -> tuple[Tensor, Tensor]:
         """States [..., batch, steps, hidden]; for the way back what cells kept, steps first."""
         outs, kept = [], []
@@ -118,7 +118,7 @@ class StateRecurrence(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], cell: Cell, *inputs: Tensor | None
+        info: Any, in_dims: tuple[int | None, ...], cell: RecurrentCell, *inputs: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
         pairs = zip(inputs, in_dims[1:], strict=True)
         full = [stacked(t, dim, info.batch_size) for t, dim in pairs]
@@ -127,7 +127,7 @@ class StateRecurrence(torch.autograd.Function):
 
 
 def state_recurrence(
-    cell: Cell, read: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor
+    cell: RecurrentCell, read: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Outputs [batch, steps, hidden] of a layer, and its last state."""
     outs, _ = StateRecurrence.apply(cell, read, weight, bias, h)  # type: ignore[no-untyped-call]
