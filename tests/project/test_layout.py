@@ -128,8 +128,8 @@ def unsafe(source: str) -> set[str]:
 
 
 def crowded_functions(source: str) -> list[str]:
-    """Functions with more than six arguments that may come without a name. Not counted: kernels
-    and autograd's functions, whose signatures others decide.
+    """Functions with more than six arguments that may come without a name. Not counted: kernels,
+    layers and autograd's functions, whose signatures others decide.
     """
     functions = [
         node
@@ -137,9 +137,8 @@ def crowded_functions(source: str) -> list[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     outside = re.compile(r"jit|staticmethod")
-    free = [
-        f for f in functions if not any(outside.search(ast.unparse(d)) for d in f.decorator_list)
-    ]
+    own = [f for f in functions if f.name != "forward"]
+    free = [f for f in own if not any(outside.search(ast.unparse(d)) for d in f.decorator_list)]
     most = lambda f: 6 + (f.args.args[:1] != [] and f.args.args[0].arg in ("self", "cls"))
     return [f.name for f in free if len(f.args.posonlyargs + f.args.args) > most(f)]
 

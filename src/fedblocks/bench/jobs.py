@@ -142,6 +142,49 @@ J7 = BenchJob(
 )
 
 
+# nets that nobody made this library for: 32 clients of 256 examples, batch 32
+J10 = BenchJob(
+    "J10",
+    "ResNet-20 with GroupNorm, 32 clients x 256, batch 32",
+    net="resnet",
+    shape=COLOUR,
+    classes=10,
+    clients=32,
+    cohort=32,
+    examples=256,
+    batch=32,
+    cpu_cohort=2,
+)
+J11 = replace(
+    J10,
+    name="J11",
+    about="ResNet 64-128-256 with GroupNorm, 32 clients x 256, batch 32",
+    net_options={"widths": (64, 128, 256), "blocks": 2},
+    cpu_cohort=1,
+)
+J12 = replace(
+    J10, name="J12", about="vision transformer of 4 layers of 192, as J10", net="vit", cpu_cohort=1
+)
+J13 = replace(
+    J10,
+    name="J13",
+    about="GRU 128 on 32 steps of 96, as J10",
+    net="gru",
+    shape=(96, 32),
+    net_options={"units": 128},
+    cpu_cohort=8,
+)
+J14 = replace(
+    J10,
+    name="J14",
+    about="causal transformer, 4 layers of 256, 128 tokens of 4,000, 32 clients",
+    net="gpt",
+    shape=(128,),
+    classes=4_000,
+    cpu_cohort=1,
+)
+
+
 def _population(clients: int) -> BenchJob:
     return BenchJob(
         f"J8/{clients}",
@@ -172,6 +215,7 @@ JOBS: dict[str, BenchJob] = {
         J6,
         J7,
         *(_population(10**power) for power in (3, 4, 5)),
+        *(J10, J11, J12, J13, J14),
     )
 }
 

@@ -168,6 +168,14 @@ def _become(module: nn.Module, kind: type[nn.Module]) -> None:
     module.__class__ = kind
 
 
+def key_inner_noise(module: nn.Module) -> nn.Module:
+    """The module itself; layers that draw noise inside torch's own code draw it from keys."""
+    for part in module.modules():
+        if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and part.dropout > 0:
+            _become(part, _form_of(part))
+    return module
+
+
 def _form_of(module: nn.Module) -> type[nn.Module]:
     """What takes a layer's place; a layer without another form stays as it is."""
     if isinstance(module, nn.LSTM) and module.proj_size:  # one client at a time

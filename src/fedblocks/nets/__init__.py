@@ -13,14 +13,20 @@ from fedblocks.nets.mobilenet import mobilenet_v2
 from fedblocks.nets.modfl_nets import modfl_cifar, modfl_hapt, modfl_rwhar, modfl_stl, modfl_wisdm
 from fedblocks.nets.modular import figure_mlp, modular_mlp
 from fedblocks.nets.papers import emnist_cnn, femnist_cnn, pfl_cnn
-from fedblocks.nets.recurrent import lstm
+from fedblocks.nets.recurrent import gru, lstm
+from fedblocks.nets.residual import resnet
 from fedblocks.nets.text import next_word
+from fedblocks.nets.transformers import gpt, vit
 
 NETS: dict[str, Callable[..., Net]] = {
     "mlp": mlp,
     "cnn": cnn,
     "lenet": lenet,
+    "resnet": resnet,
+    "vit": vit,
     "lstm": lstm,
+    "gru": gru,
+    "gpt": gpt,
     "next_word": next_word,
     "femnist_cnn": femnist_cnn,
     "emnist_cnn": emnist_cnn,
@@ -41,6 +47,8 @@ __all__ = [
     "emnist_cnn",
     "femnist_cnn",
     "figure_mlp",
+    "gpt",
+    "gru",
     "lenet",
     "lstm",
     "mlp",
@@ -53,4 +61,6 @@ __all__ = [
     "modular_mlp",
     "next_word",
     "pfl_cnn",
+    "resnet",
+    "vit",
 ]

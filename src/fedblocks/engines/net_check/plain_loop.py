@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedblocks.core import mode
 from fedblocks.core.net import Net
@@ -17,6 +17,7 @@ from fedblocks.core.parts import Params
 from fedblocks.core.phases import IGNORE
 from fedblocks.core.random import derive, fold
 from fedblocks.layers.guard import Guard
+from fedblocks.layers.replacement import key_inner_noise
 
 
 class TorchLoop:
@@ -24,7 +25,7 @@ class TorchLoop:
 
     def __init__(self, net: Net, start: Params, rate: float) -> None:
         with seeded(0):
-            self.module: nn.Module = in_precision(net.make(), net.dtype)
+            self.module = in_precision(key_inner_noise(net.make()), net.dtype)
         tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         with torch.no_grad():
             for name, value in {**start, **net.constants}.items():
