@@ -80,7 +80,7 @@ class Signal(nn.Module):
         return self.fc(self.drop(F.relu(self.norm(self.conv(x)))).mean(-1))
 
 
-class Recurrent(nn.Module):
+class TokenReader(nn.Module):
     """Reads a sequence of tokens."""
 
     def __init__(self, kind: type[nn.RNNBase], **options: Any) -> None:
@@ -156,15 +156,15 @@ ARCHITECTURES = (
         input_shape=IMAGE,
     ),
     Species("`nn.TransformerEncoder` without dropout", Encoder, input_shape=(4, 6)),
-    Species("LSTM over tokens", partial(Recurrent, nn.LSTM), input_shape=TOKENS),
+    Species("LSTM over tokens", partial(TokenReader, nn.LSTM), input_shape=TOKENS),
     Species(
         "bidirectional LSTM",
-        partial(Recurrent, nn.LSTM, bidirectional=True),
+        partial(TokenReader, nn.LSTM, bidirectional=True),
         ONE,
         UNMAPPABLE,
         TOKENS,
     ),
-    Species("GRU", partial(Recurrent, nn.GRU), ONE, UNMAPPABLE, TOKENS),
+    Species("GRU", partial(TokenReader, nn.GRU), ONE, UNMAPPABLE, TOKENS),
     Species(
         "LSTM over packed sequences",
         PackedRecurrent,

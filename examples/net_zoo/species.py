@@ -26,7 +26,7 @@ class Species:
     output: Any = None  # where the logits are in what the module returns
 
 
-class Dense(nn.Module):
+class TwoLayers(nn.Module):
     """Two dense layers; what else it has and how it runs are arguments."""
 
     def __init__(self, run: Callable[[Any, Tensor], Any], equip: Callable[[Any], None]) -> None:
@@ -43,7 +43,7 @@ def dense(
     run: Callable[[Any, Tensor], Any], equip: Callable[[Any], None] = lambda module: None
 ) -> Make:
     """A function that makes such a module."""
-    return partial(Dense, run, equip)
+    return partial(TwoLayers, run, equip)
 
 
 def hidden(module: Any, x: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -21,7 +22,6 @@ from fedblocks.testing.federations import with_broken_inputs
 from fedblocks.testing.problems import LearningProblem, problems
 
 Cohorts = Sequence[Sequence[int]]  # one for each round
-Methods = Mapping[str, Method]  # by group
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def _with_other_rates(experiment: Experiment) -> Experiment:
 
 def _halve_rates(method: Method) -> Method:
     names = method.in_steps_only if method.lr_used_in_hooks else ("lr", *method.in_steps_only)
-    rates = {name: getattr(method, name) for name in names}
+    rates: dict[str, Any] = {name: getattr(method, name) for name in names}
     return replace(method, **{k: v / 2 for k, v in rates.items() if isinstance(v, float)})
 
 
@@ -104,7 +104,7 @@ def _run_together(lanes: Sequence[LaneCase], engine: Engine) -> list[Leaves]:
     ]
     ends_of = zip(states, reports, zip(*evaluations, strict=True), strict=True)
     return [
-        {**state_leaves(state), **_told_leaves(own, by_joining)}
+        {**state_leaves(state), **_outcome_leaves(own, by_joining)}
         for state, own, by_joining in ends_of
     ]
 
@@ -119,10 +119,10 @@ def _run_alone(lane: LaneCase, engine: Engine) -> Leaves:
         evaluate_parts(lane.experiment, state, everybody, engine, ["test"], joining)
         for joining in (False, True)
     ]
-    return {**state_leaves(state), **_told_leaves(reports, evaluations)}
+    return {**state_leaves(state), **_outcome_leaves(reports, evaluations)}
 
 
-def _told_leaves(reports: Sequence[Report], evaluations: Sequence[Evaluation]) -> Leaves:
+def _outcome_leaves(reports: Sequence[Report], evaluations: Sequence[Evaluation]) -> Leaves:
     """What rounds and evaluations say, with what is not finite named instead of compared."""
     leaves: Leaves = {}
     for number, report in enumerate(reports):
