@@ -51,7 +51,7 @@ def lanes_agree(example: Example) -> list[LearningProblem]:
 
 def lane_cases(example: Example) -> list[LaneCase]:
     """Five runs of the example; inputs that are no real numbers cannot be broken."""
-    plain, cohorts = example.experiment(), example.cohorts()[:2]
+    plain, cohorts = example.experiment(), (example.cohorts() * 2)[:2]
     later = cohorts[::-1]
     other = replace(plain, seed=plain.seed + 1)
     broken, one = plain.data, cohorts[0][0]
@@ -82,8 +82,9 @@ def _with_other_rates(experiment: Experiment) -> Experiment:
 
 def _halve_rates(method: Method) -> Method:
     names = method.in_steps_only if method.lr_used_in_hooks else ("lr", *method.in_steps_only)
-    rates: dict[str, Any] = {name: getattr(method, name) for name in names}
-    return replace(method, **{k: v / 2 for k, v in rates.items() if isinstance(v, float)})
+    rates = {name: getattr(method, name) for name in names}
+    halves: dict[str, Any] = {k: v / 2 for k, v in rates.items() if isinstance(v, float)}
+    return replace(method, **halves)
 
 
 def _run_together(lanes: Sequence[LaneCase], engine: Engine) -> list[Leaves]:
