@@ -7,6 +7,7 @@ import torch
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
+from fedblocks.engines.lanes import why_not
 from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
@@ -21,6 +22,7 @@ from fedblocks.testing import (
     small_federation,
 )
 from fedblocks.testing.compare import differences, state_leaves
+from fedblocks.testing.lanes import lane_cases
 from fedblocks.testing.rounds import run
 from fedblocks.testing.storage import from_bytes, to_bytes
 
@@ -62,6 +64,28 @@ def test_pfedmb_branch_weights_differ_between_clients() -> None:
         for own in after_rounds(EXAMPLES["pfedmb"]()).private.values()
     ]
     assert torch.stack(alphas).std(0).max() > 0.02
+
+
+def test_all_methods_but_fedmn_have_lanes_that_can_be_compared() -> None:
+    reasons = {
+        name: why_not([lane.experiment for lane in lane_cases(make())])
+        for name, make in EXAMPLES.items()
+    }
+    assert {name: reason for name, reason in reasons.items() if reason} == {
+        "fedmn": "clients ask the server for modules in the middle of a round"
+    }
+
+
+def test_lanes_of_the_contract_have_other_rates_refused_clients_and_an_empty_cohort() -> None:
+    plain, broken, slow, refused, absent = lane_cases(EXAMPLES["fedprox"]())
+    method, other = (lane.experiment.methods["all"] for lane in (plain, slow))
+    assert (other.lr, other.strength) == (method.lr / 2, method.strength / 2)
+    reports = [
+        run(lane.experiment, Vectorised(), lane.cohorts[:1]).reports[0]
+        for lane in (plain, broken, refused, absent)
+    ]
+    assert [len(report.refusals) for report in reports] == [0, 4, 1, 0]
+    assert [len(report.clients) for report in reports] == [4, 4, 4, 0]
 
 
 def test_a_state_comes_back_from_bytes_as_it_was() -> None:

@@ -22,6 +22,7 @@ from fedblocks.methods.ditto import Ditto
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.fedprox import FedProx
+from fedblocks.methods.moon import Moon
 from fedblocks.methods.pfedmb.method import PFedMB
 from fedblocks.testing import EXAMPLES, Example, example_for
 
@@ -269,6 +270,21 @@ class LooksAndTouches(FedAvg):
         return super().predict(blocks, x)
 
 
+@frozen
+class RateInHook(FedAvg):
+    """Its hook uses the learning rate, and the method does not say so."""
+
+    def prepare(self, blocks: Blocks, client: Client) -> Blocks:
+        return {"model": {k: (1 - self.lr / 10) * v for k, v in blocks["model"].items()}}
+
+
+@frozen
+class StrengthInLoss(Moon):
+    """It says of an option of its loss that steps alone use it."""
+
+    in_steps_only: ClassVar[tuple[str, ...]] = ("strength",)
+
+
 def as_in(name: str, method: Callable[..., Method], **changes: object) -> Example:
     """The example of one of our methods, with another in its place."""
     example = EXAMPLES[name]()
@@ -291,6 +307,8 @@ BUGS: list[tuple[Callable[[], Example], tuple[int, ...]]] = [
     (lambda: as_in("fedper", SharesInVain), (13,)),
     (lambda: as_in("fedavg", Remembers), (2, 15, 17)),
     (lambda: as_in("fedavg", LooksAndTouches), (4, 15)),
+    (lambda: as_in("fedavg", RateInHook), (21,)),
+    (lambda: as_in("moon", StrengthInLoss), (21,)),
 ]
 
 
@@ -310,7 +328,7 @@ def test_a_method_with_a_planted_bug_is_caught(
 
 @pytest.mark.parametrize(
     ("method", "numbers"),
-    [(Neighbours, (3, 8, 9, 10, 11, 13, 14)), (Routed, (7,)), (Split, (3, 9))],
+    [(Neighbours, (3, 8, 9, 10, 11, 13, 14, 21)), (Routed, (7, 21)), (Split, (3, 9, 21))],
 )
 def test_the_same_method_without_the_bug_passes(
     method: type[Method], numbers: tuple[int, ...], verdict: Callable[[Example, int], str]

@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedblocks.core import aggregate, optimizers, uploads
+from fedblocks.core import aggregate, optimizers, reduction, uploads
 from fedblocks.core.admission import Refusal
 from fedblocks.core.parts import Blocks, Params
 from fedblocks.core.uploads import Upload, Uploads
 from fedblocks.engines import close_round as conclusion
 from fedblocks.engines import sequential
-from fedblocks.engines.job import Trained
+from fedblocks.engines.job import Job, Trained
+from fedblocks.engines.lanes import lanes
 from fedblocks.testing import EXAMPLES, Example
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -102,6 +103,65 @@ def uphill(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def lanes_in_one_sum(patch: pytest.MonkeyPatch) -> None:
+    """All lanes in one product with zeros between them: zero times NaN is NaN."""
+
+    def reduce_by_lane(old: Params, upload: Upload) -> tuple[Params, Tensor]:
+        pieces = torch.split(upload.weights, upload.lanes)
+        weights = torch.block_diag(*pieces)  # [clients of all lanes, slots of all lanes]
+        return reduction.reduce_slots(old, replace(upload, weights=weights, lanes=()))
+
+    patch.setattr(reduction, "_reduce_by_lane", reduce_by_lane)
+
+
+def lanes_weighed_together(patch: pytest.MonkeyPatch) -> None:
+    """Weights are made shares of the sum over all lanes."""
+    honest = reduction._reduce_by_lane
+
+    def reduce_by_lane(old: Params, upload: Upload) -> tuple[Params, Tensor]:
+        new, written = honest(old, upload)
+        share = upload.weights.sum() / torch.stack(
+            [own.sum() for own in torch.split(upload.weights, upload.lanes)]
+        )
+        by_slot = share.repeat_interleave(len(written) // len(upload.lanes))
+        scaled = {k: v / by_slot.view(-1, *[1] * (v.dim() - 1)).to(v.dtype) for k, v in new.items()}
+        return scaled, written
+
+    patch.setattr(reduction, "_reduce_by_lane", reduce_by_lane)
+
+
+def lanes_with_the_clients_of_the_first(patch: pytest.MonkeyPatch) -> None:
+    """A client's number in its lane is taken for its number among all."""
+    patch.setattr(lanes.Lanes, "offsets", property(lambda own: [0] * len(own.experiments)))
+
+
+def lanes_with_the_seed_of_the_first(patch: pytest.MonkeyPatch) -> None:
+    """All lanes draw their batches and their noise by one seed."""
+    patch.setattr(lanes.JoinedJob, "origins", Job.origins)
+
+
+def lanes_with_the_rates_of_the_first(patch: pytest.MonkeyPatch) -> None:
+    """Clients of all lanes take steps of one length."""
+    patch.setattr(lanes.JoinedJob, "rates", Job.rates)
+
+
+def lanes_cut_in_the_wrong_places(patch: pytest.MonkeyPatch) -> None:
+    """What the clients have learnt is handed to the lanes one client too late."""
+    honest = lanes.split_trained
+
+    def split_trained(trained: Trained, jobs: Any) -> list[Trained]:
+        late = {k: {n: v.roll(1, 0) for n, v in b.items()} for k, b in trained.blocks.items()}
+        return honest(replace(trained, blocks=late), jobs)
+
+    patch.setattr(lanes, "split_trained", split_trained)
+
+
+def lanes_judged_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
+    """Scores are handed to the lanes from the last to the first."""
+    honest = lanes.split_evaluated
+    patch.setattr(lanes, "split_evaluated", lambda *args: honest(*args)[::-1])
+
+
 PLANTED: list[tuple[Plant, str, int]] = [
     (previous_client, "fedavg", 1),
     (unused_becomes_zero, "ifca", 11),
@@ -115,6 +175,16 @@ PLANTED: list[tuple[Plant, str, int]] = [
     (shares_exceed_one, "fedavg", 12),
     (uphill, "fedavg", 16),
     (uphill, "fedper", 19),
+    (lanes_in_one_sum, "fedavg", 21),
+    (lanes_in_one_sum, "fedadam", 21),
+    (lanes_weighed_together, "fedavg", 21),
+    (lanes_weighed_together, "ifca", 21),
+    (lanes_with_the_clients_of_the_first, "fedavg", 21),
+    (lanes_with_the_clients_of_the_first, "local", 21),
+    (lanes_with_the_seed_of_the_first, "fedavg", 21),
+    (lanes_with_the_rates_of_the_first, "ditto", 21),
+    (lanes_cut_in_the_wrong_places, "fedper", 21),
+    (lanes_judged_in_the_wrong_order, "fedavg", 21),
 ]
 
 

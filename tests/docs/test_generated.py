@@ -35,6 +35,12 @@ def test_the_table_of_the_study_is_that_of_its_results(generate: ModuleType) -> 
     assert (ROOT / "docs" / "methods" / "hidden-groups.md").read_text() == generate.study()
 
 
+def test_the_page_of_nets_is_that_of_the_zoo(generate: ModuleType) -> None:
+    page = (ROOT / "docs" / "nets.md").read_text()
+    assert page == generate.nets(), "run python docs/generate.py"
+    assert "| GRU | sequential | layer" in page and "| a frozen layer | refused |" in page
+
+
 def test_the_table_of_methods_lists_all_with_their_checks() -> None:
     rows = (ROOT / "docs" / "methods" / "index.md").read_text()
     counts = json.loads((ROOT / "docs" / "methods" / "checks.json").read_text())

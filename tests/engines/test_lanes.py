@@ -64,8 +64,6 @@ def test_lanes_end_as_separate_runs(name):
         cohorts = [
             list(range(lane % 2 if round else 0, s.data.clients)) for lane, s in enumerate(lanes)
         ]
-        if name == "clustered":
-            cohorts = [list(range(s.data.clients)) for s in lanes]
         ends = together.run_round(states, cohorts, engine)
         alone = [run_round(*given, engine) for given in zip(lanes, apart, cohorts)]
         states, apart = [end[0] for end in ends], [end[0] for end in alone]
@@ -114,6 +112,16 @@ def test_a_lane_whose_numbers_explode_is_refused_and_the_others_go_on():
             else run_round(experiment, start, range(experiment.data.clients), engine)[0]
         )
         assert_alike(state.server, expected.server)
+
+
+def test_lanes_that_have_found_other_numbers_of_clusters_end_as_if_they_were_alone():
+    # clients that hardly move are not torn apart, others are split after the first round
+    lanes = settings("clustered", (1.0, 1e-6))
+    cohorts = [list(range(s.data.clients)) for s in lanes]
+    ends = Lanes(lanes).run_round([s.start() for s in lanes], cohorts, Vectorised())
+    counts = [int(state.server["membership"]["value"].max()) + 1 for state, _ in ends]
+    assert len(set(counts)) > 1, counts
+    assert_every_lane_is_alone(lanes, cohorts)
 
 
 @pytest.mark.parametrize(("name", "times"), [("fedavg", 1), ("modfl", 2), ("fedamp", 1)])

@@ -64,6 +64,7 @@ def compare(
 
     def action() -> None:
         from fedblocks.reports.compare import compare as start
+        from fedblocks.runs.timing import describe_seconds
 
         read_code(code)
         names = None
@@ -87,6 +88,7 @@ def compare(
             "their 95 % intervals,"
         )
         say("from a paired bootstrap over seeds and then clients.")
+        say(describe_seconds(comparison.rows))
         say(f"Everything is in {comparison.folder}. Next: fedblocks report {comparison.folder}")
 
     stoppable(action)

@@ -36,7 +36,7 @@ them, two at a time."""
 REMARKS = """\
 Accuracy on test data after the last round; each client counts the same. fedavg_ft is FedAvg+. Flow
 has a small convolutional net, ModFL two generations of devices of which one has that net, and all
-others a perceptron."""
+others a perceptron. Seconds are those of typical rounds; compilation and warm-up are left out."""
 
 _queue: Any = None  # the queue of a process that trains, for what it tells of rounds
 _stopped = False  # whether Ctrl-C was pressed in such a process

@@ -30,6 +30,17 @@ def make_module(make: Callable[[], nn.Module]) -> nn.Module:
             f"the function makes a {type(module).__name__}, not a module",
             "return an nn.Module from it",
         )
+    _check_tensors(module)
+    return module
+
+
+def _check_tensors(module: nn.Module) -> None:
+    """Refuse tensors that engines could not put others in the place of."""
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        raise NetError(
+            "the module is compiled by torch.jit, and the engines cannot look into it",
+            "give the module as it was before torch.jit.script or torch.jit.trace",
+        )
     tensors = [*module.named_parameters(), *module.named_buffers()]
     lazy = next((name for name, tensor in tensors if is_lazy(tensor)), None)
     if lazy is not None:
@@ -39,6 +50,12 @@ def make_module(make: Callable[[], nn.Module]) -> nn.Module:
             "give its size, e.g. nn.Linear(64, 10) for nn.LazyLinear(10): all tensors are made "
             "at the start",
         )
+    hooked = [name for name, tensor in module.named_parameters() if tensor._backward_hooks]
+    if hooked:
+        raise NetError(
+            f'the parameter "{hooked[0]}" has a hook (register_hook), which engines would not call',
+            "do what it does in the forward pass, or in the loss of a method",
+        )
     frozen = [name for name, tensor in module.named_parameters() if not tensor.requires_grad]
     if frozen:
         name = frozen[0]
@@ -46,7 +63,6 @@ def make_module(make: Callable[[], nn.Module]) -> nn.Module:
             f'the parameter "{name}" is frozen (requires_grad=False), but all parameters train',
             "register it as a buffer, which stays as it is, or leave requires_grad on",
         )
-    return module
 
 
 @contextmanager

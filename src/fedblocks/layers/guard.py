@@ -36,8 +36,12 @@ class Constant(NamedTuple):
 def needs_guard(module: nn.Module, constants: list[str]) -> bool:
     """Whether a module has code that nobody here has read, or buffers that it may write to."""
     others = any(not type(part).__module__.startswith(_KNOWN) for part in module.modules())
-    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
-    return others or hooked or bool(constants)
+    return others or bool(constants) or any(_has_hooks(part) for part in module.modules())
+
+
+def _has_hooks(part: nn.Module) -> bool:
+    forward = part._forward_hooks or part._forward_pre_hooks
+    return bool(forward or part._backward_hooks or part._backward_pre_hooks)
 
 
 class Guard(TorchFunctionMode):

@@ -95,6 +95,16 @@ class Linear(nn.Linear):
         return dense(input, self.weight, self.bias) if pays else super().forward(input)
 
 
+class Embedding(nn.Embedding):
+    """An embedding whose padding row takes no gradient when mapped over clients, either."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        rows = super().forward(input)
+        if self.padding_idx is None or not current().mapped:
+            return rows
+        return torch.where((input == self.padding_idx)[..., None], rows.detach(), rows)
+
+
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 _FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.RNNBase)
 
@@ -106,12 +116,23 @@ def mappable(module: nn.Module) -> nn.Module:
     Layers become others in place, so that whoever refers to one, under whatever name, refers to
     what it became.
     """
-    module = copy.deepcopy(module)
+    module = _copy(module)
     for path, part in list(module.named_modules()):
         _convert(path, part)
     _join(module)
     switch(module, training=True)
     return module
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except (RuntimeError, TypeError) as error:
+        raise NetError(
+            f"the module cannot be copied: {str(error).partition('.')[0]}",
+            "keep no computed tensor in an attribute; instead of torch.nn.utils.weight_norm use "
+            "torch.nn.utils.parametrizations.weight_norm",
+        ) from error
 
 
 def _join(module: nn.Module) -> None:
@@ -139,10 +160,16 @@ def switch(module: nn.Module, training: bool) -> None:
 
 
 def can_be_mapped(module: nn.Module) -> bool:
-    """Whether torch can map this layer over clients; recurrent ones only in the plain
-    form above.
+    """Whether this layer can be mapped over clients and padded examples change nothing in it;
+    recurrent ones only in the plain form above.
     """
-    return not isinstance(module, nn.RNNBase) or isinstance(module, LayerByLayer)
+    if isinstance(module, nn.RNNBase):
+        return isinstance(module, LayerByLayer)
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return module.max_norm is None and not (module.scale_grad_by_freq or module.sparse)
+    if isinstance(module, nn.Softmax | nn.LogSoftmax | nn.Softmin | nn.GLU):
+        return module.dim != 0  # over the examples of a batch
+    return not isinstance(module, nn.CrossMapLRN2d | nn.LSTMCell)
 
 
 def _convert(path: str, module: nn.Module) -> None:
@@ -191,6 +218,7 @@ _FORMS: dict[type[nn.Module], type[nn.Module]] = {
     nn.GRU: GRU,
     nn.RNN: RNN,
     nn.MultiheadAttention: MultiheadAttention,
+    nn.Embedding: Embedding,
 }
 
 

@@ -24,6 +24,7 @@ from fedblocks.runs.python import Settings
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.tables import TableRows
+from fedblocks.runs.timing import describe_seconds
 
 SEEDS = 6  # fewer seeds give no verdict: an interval over seeds would be far too narrow
 DRAWS = 10_000  # bootstrap samples
@@ -46,7 +47,7 @@ class Comparison:
     def __str__(self) -> str:
         columns = ("name", "seeds", "mean", "bottom_decile", "worst", "megabytes", "seconds")
         rows = TableRows([{key: row[key] for key in columns} for row in self.rows])
-        return f"{rows}\n{self.verdict}"
+        return f"{rows}\n{self.verdict}\n{describe_seconds(self.rows)}"
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the comparison as one HTML file, by default report.html in its folder;
@@ -134,7 +135,8 @@ def leaderboard_of(runs: Runs) -> list[Row]:
 
     `to_local` and `to_fedavg` are the mean differences of the clients' accuracies with their
     intervals, over the seeds that both have; `against_local` and `against_fedavg` say better, worse
-    or unclear, and nothing below 6 seeds.
+    or unclear, and nothing below 6 seeds. `seconds` leave out compilation and warm-up, which
+    `total_seconds` have.
     """
     done = {
         name: {s: r for s, r in by.items() if r.status == "finished"} for name, by in runs.items()
@@ -188,7 +190,9 @@ def _row(name: str, runs: Runs) -> Row:
         "worst": _mean([summary["worst"] or 0.0 for summary in summaries]),
         "below_local": _mean(below) if below and name != "local" else None,
         "megabytes": _mean([(run.bytes_down + run.bytes_up) / 1e6 for run in own.values()]),
-        "seconds": _mean([run.seconds for run in own.values()]),
+        "seconds": _mean([run.warm_seconds for run in own.values()]),
+        "total_seconds": _mean([run.seconds for run in own.values()]),
+        "lanes": _mean([run.lanes for run in own.values()]),
     }
     for other in ("local", "fedavg"):
         interval, seeds = _difference(own, runs.get(other, {})) if name != other else (None, 0)

@@ -17,7 +17,8 @@ def leaderboard(
     """A row for each run, the best mean accuracy of the last round first.
 
     `best_by_validation` is the mean accuracy in the round with the best validation accuracy;
-    `below_reference` the share of clients that do worse than in the reference run.
+    `below_reference` the share of clients that do worse than in the reference run; `seconds` leave
+    out compilation and warm-up, which `total_seconds` have.
     """
     against = runs[reference] if reference is not None else None
     rows = [_row(name, result, against, part) for name, result in runs.items()]
@@ -38,5 +39,7 @@ def _row(name: str, result: RunResult, reference: RunResult | None, part: Part) 
         "best_by_validation": best_summary["personal"]["mean"] if best_summary else None,
         "below_reference": last["share_below_reference"],
         "megabytes": (result.bytes_down + result.bytes_up) / 1e6,
-        "seconds": result.seconds,
+        "seconds": result.warm_seconds,
+        "total_seconds": result.seconds,
+        "lanes": result.lanes,
     }

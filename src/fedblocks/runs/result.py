@@ -16,11 +16,12 @@ from fedblocks.core.state import State
 from fedblocks.runs.clients import clients_from
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
-from fedblocks.runs.storage.record import Part
+from fedblocks.runs.storage.record import LANES, Part
 from fedblocks.runs.storage.states import state_of
 from fedblocks.runs.storage.store import RunStore
 from fedblocks.runs.storage.summary import Summary
 from fedblocks.runs.tables import SummaryTable, TableRows
+from fedblocks.runs.timing import warm_seconds
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ class RunResult:
     config: Config
     status: str
     rounds: int  # on record
-    seconds: float  # of all rounds, evaluations included
+    seconds: float  # of all rounds, with evaluations, compilation and warm-up
+    warm_seconds: float  # the same without compilation and warm-up: of typical rounds
+    lanes: int  # runs that were done together and share their seconds; 1: this one alone
     bytes_down: int
     bytes_up: int
     last: EvaluatedRound | None
@@ -180,6 +183,8 @@ class RunResult:
             "method": self.config.method.name,
             "rounds": self.rounds,
             "seconds": self.seconds,
+            "warm_seconds": self.warm_seconds,
+            "lanes": self.lanes,
             "bytes_down": self.bytes_down,
             "bytes_up": self.bytes_up,
             "last": _plain(self.last),
@@ -203,6 +208,8 @@ def load_run(path: str | Path) -> RunResult:
             status=folder.status,
             rounds=totals["n"],
             seconds=totals["s"] or 0.0,
+            warm_seconds=sum(warm_seconds(store).values()),
+            lanes=int(store.meta(LANES) or 1),
             bytes_down=totals["d"] or 0,
             bytes_up=totals["u"] or 0,
             last=_read_evaluation(store, evaluated),

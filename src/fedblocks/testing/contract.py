@@ -1,4 +1,4 @@
-"""The twenty invariants that every method must keep, and how to check one of your own."""
+"""The twenty-one invariants that every method must keep, and how to check one of your own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.testing import (
+    lanes,
     learning,
     movement,
     participation,
@@ -89,6 +90,7 @@ CHECKS: tuple[Invariant, ...] = (
         "a client twice is a client of double weight",
         participation.client_twice,
     ),
+    Invariant(21, "lanes_agree", "runs done together end as each alone", lanes.lanes_agree),
 )
 
 

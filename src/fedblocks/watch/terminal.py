@@ -67,7 +67,7 @@ def view_of(path: Path) -> View:
         )
         last = folder.store.rows("SELECT clients FROM rounds ORDER BY round DESC LIMIT 1")
         refused = folder.store.rows("SELECT COUNT(*) AS n FROM refusals")[0]["n"]
-    pace = result.seconds / result.rounds if result.rounds else None
+    pace = result.warm_seconds / result.rounds if result.rounds else None
     left = None if pace is None else pace * (result.config.rounds - result.rounds)
     clients = last[0]["clients"] if last else 0
     return View(result, [row["accuracy"] for row in means], part, clients, refused, left)

@@ -8,7 +8,7 @@ ends as its run would have ended alone, up to the last bits of sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -74,8 +74,7 @@ class Lanes:
         """
         results: list[dict[str, ClientResults]] = [{} for _ in states]
         for group in self.experiments[0].methods:
-            jobs = self._training_jobs(group, states, clients)
-            if jobs:
+            for jobs in _by_shape(self._training_jobs(group, states, clients)):
                 trained = engine.train(join_jobs(self, jobs), score)
                 by_lane = split_trained(trained, list(jobs.values()))
                 for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
@@ -107,7 +106,7 @@ class Lanes:
             evaluation_jobs(experiment, state, ids, joining)
             for experiment, state, ids in zip(self.experiments, states, clients, strict=True)
         ]
-        for jobs in _by_group(lanes):
+        for jobs in (alike for group in _by_group(lanes) for alike in _by_shape(group)):
             evaluated = engine.evaluate(join_jobs(self, jobs), parts)
             by_lane = split_evaluated(evaluated, list(jobs.values()))
             for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
@@ -210,3 +209,18 @@ def _by_group(lanes: Sequence[Iterator[Job]]) -> Iterator[dict[int, Job]]:
         for number, job in enumerate(jobs):
             groups.setdefault(number, {})[lane] = job
     yield from groups.values()
+
+
+def _by_shape(jobs: Mapping[int, Job]) -> list[dict[int, Job]]:
+    """The jobs that one stack can hold: what a method sends may differ in shape between lanes,
+    as where one has found more clusters than another.
+    """
+    alike: dict[Hashable, dict[int, Job]] = {}
+    for lane, job in jobs.items():
+        shape = tuple(
+            (name, key, value.shape[1:])
+            for name, params in job.sent.blocks.items()
+            for key, value in params.items()
+        )
+        alike.setdefault(shape, {})[lane] = job
+    return list(alike.values())

@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.net import Net
+from fedblocks.core.outside_modules import seeded
+from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
 from fedblocks.engines.net_check.report import ENGINES, Finding, NetReport
 from fedblocks.engines.net_check.trial import NetTrial, examples_for
 from fedblocks.layers.guard import needs_guard
 
 MOST = 1_000_000  # parameters of a net that is checked by itself when a run starts
+SEEDED = "the start depends on the seed alone"
 EXAMPLES = 21  # as many as the three clients have
 Found = Callable[[NetTrial, str], str]  # what is wrong with a net on an engine; empty: nothing
 
@@ -44,10 +46,11 @@ def check_before_run(net: Net, data: Tensor, mapped: bool) -> str:
     another, or nothing.
 
     `mapped` asks for the engine that maps clients; else a net that cannot be mapped is only kept
-    from it. Nets made of torch's layers and ours alone need no check.
+    from it. Nets made of torch's layers and ours alone need no check but that of their start.
     """
     name = type(net.template).__name__
     if not needs_guard(net.template, net.constant_names):
+        _require_seeded(net)
         return ""
     if net.size() > MOST:
         why = f"it has more than {MOST:,} parameters"
@@ -81,7 +84,7 @@ def _check(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
             return _compare_all(net, x.cpu(), None if y is None else y.cpu())
         except UserError as error:
             return NetReport(refusal=error.message, fix=error.fix)
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        except Exception as error:
             refusal = f"the module cannot take inputs of shape {list(x.shape[1:])}: {_line(error)}"
             return NetReport(refusal=refusal, fix="try it on a few examples in plain PyTorch")
 
@@ -90,7 +93,7 @@ def _compare_all(net: Net, x: Tensor, y: Tensor | None) -> NetReport:
     trials = {engine: NetTrial.of(net, x, y) for engine in ENGINES}  # each has its own module
     if not trials["sequential"].is_finite():
         return NetReport(unclear="in plain PyTorch, too, it ends in numbers that are not finite")
-    findings = [Finding(says, _wrong(trials, find)) for says, find in _PROPERTIES.items()]
+    findings = [Finding(says, _wrong(trials, find)) for says, find in PROPERTIES.items()]
     return NetReport(tuple(findings))
 
 
@@ -104,7 +107,7 @@ def _reason(trial: NetTrial, engine: str, find: Found) -> str:
         return find(trial, engine)
     except NetError:
         raise
-    except (RuntimeError, ValueError, TypeError, IndexError, UserError) as error:
+    except Exception as error:
         if engine == "sequential" and not isinstance(error, UserError):
             raise NetError(
                 f"the module fails: {_line(error)}", "try it on a few examples in plain PyTorch"
@@ -117,8 +120,22 @@ def _line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
 
 
+def _require_seeded(net: Net) -> None:
+    wrong = _unlike_starts(net)
+    if wrong:
+        raise NetError(
+            f"the net would not train as in plain PyTorch. Not so: {SEEDED}: {wrong}",
+            "draw what it starts with by torch alone, not by Python's or NumPy's randomness",
+        )
+
+
 def _starts(trial: NetTrial, engine: str) -> str:
-    one, other = trial.net.init(5), trial.net.init(5)
+    return _unlike_starts(trial.net)
+
+
+def _unlike_starts(net: Net) -> str:
+    """What differs between two starts by one seed."""
+    one, other = net.init(5), net.init(5)
     return _first(
         f'"{name}" was drawn otherwise' for name in one if not torch.equal(one[name], other[name])
     )
@@ -143,11 +160,28 @@ def _isolates(trial: NetTrial, engine: str) -> str:
     return _compare(trial, trial.with_other_data().train(engine)[:1], trial.train(engine)[:1])
 
 
+def _registers(trial: NetTrial, engine: str) -> str:
+    """A tensor that is drawn and not registered: no step trains it, no seed draws it anew and no
+    run stores it.
+    """
+    draws = []
+    for seed in (1, 2):
+        with seeded(seed):
+            draws.append(loose_tensors(trial.net.make()))
+    for name, value in draws[0].items():
+        again = draws[1].get(name)
+        if isinstance(value, nn.Parameter):
+            return f'"{name}" is a parameter that no module has registered'
+        if again is None or not torch.equal(value, again):
+            return f'"{name}" is drawn, and neither a parameter nor a buffer'
+    return ""
+
+
 def _keeps_to_itself(trial: NetTrial, engine: str) -> str:
-    before = _attributes(trial.module)
+    before = plain_attributes(trial.module)
     randomness = torch.get_rng_state()
     trial.train(engine, [0])
-    after = _attributes(trial.module)
+    after = plain_attributes(trial.module)
     changed = [name for name in after if before.get(name) != after[name]]
     if changed:
         return f'it changes its own attribute "{changed[0]}" in its forward pass'
@@ -155,8 +189,9 @@ def _keeps_to_itself(trial: NetTrial, engine: str) -> str:
     return "" if is_the_same else "it draws from torch's common randomness"
 
 
-_PROPERTIES: dict[str, Found] = {
-    "the start depends on the seed alone": _starts,
+PROPERTIES: dict[str, Found] = {
+    SEEDED: _starts,
+    "what is drawn is a parameter or a buffer": _registers,
     "three clients train as in plain PyTorch": _trains,
     "they are evaluated as in plain PyTorch": _evaluates,
     "a client trains alike before and after others": _repeats,
@@ -182,35 +217,6 @@ def _compare(
 def _difference(value: Tensor, wanted: Tensor) -> float:
     relative = (value - wanted).abs() / (1 + wanted.abs())
     return float(relative.nan_to_num(torch.inf).max())
-
-
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """Numbers, texts and lengths of lists that a module's parts hold."""
-    attributes: dict[str, Any] = {}
-    for path, part in module.named_modules():
-        for name, value in vars(part).items():
-            if isinstance(value, bool | int | float | str) and name != "training":
-                attributes[f"{path}.{name}".lstrip(".")] = value
-            elif isinstance(value, list) and not name.startswith("_"):
-                attributes[f"{path}.{name}".lstrip(".")] = len(value)
-    return attributes
-
-
-def code_of(module: nn.Module) -> Iterator[Hashable]:
-    """What decides how a module computes: its layers, their code and their settings."""
-    yield repr(module)
-    yield tuple(_attributes(module).items())
-    for part in module.modules():
-        kind = type(part)
-        functions = [kind.forward, *(value for value in vars(part).values() if callable(value))]
-        yield kind.__module__, kind.__qualname__, *(_code(function) for function in functions)
-
-
-def _code(function: Any) -> Hashable:
-    """A function by what it does and what it closes over."""
-    cells = getattr(function, "__closure__", None) or ()
-    contents = repr([cell.cell_contents for cell in cells])
-    return getattr(function, "__code__", repr(function)), contents
 
 
 def _first(reasons: Iterator[str]) -> str:

@@ -154,7 +154,7 @@ def examples_for(net: Net, input_shape: Sequence[int] | None = None) -> Tensor:
     shape = (sum(SIZES), *sizes)
     layers = net.template.modules()
     first = next(m for m in layers if any(True for _ in m.parameters(recurse=False)))
-    if isinstance(first, nn.Embedding):
+    if isinstance(first, nn.Embedding | nn.EmbeddingBag):
         return torch.randint(0, first.num_embeddings, shape, generator=draw)
     return torch.randn(shape, generator=draw)
 

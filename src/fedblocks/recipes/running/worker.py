@@ -24,7 +24,7 @@ from fedblocks.recipes.measures import Numbers, measure, measure_together
 from fedblocks.recipes.running.longer import lengthen
 from fedblocks.recipes.running.provenance import code_version
 from fedblocks.runs.build import Prepared, prepare
-from fedblocks.runs.grids.lanes import LANES, fits, has_room, is_mapped, rounds_done, run_together
+from fedblocks.runs.grids.lanes import fits, has_room, is_mapped, rounds_done, run_together
 from fedblocks.runs.progress import OnRound, RoundDone
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import resume, run
@@ -172,13 +172,12 @@ def _answer(run: RunResult, job: WorkerJob, numbers: Numbers | None) -> Answer:
     with RunFolder.open(run.folder) as folder:
         ran_on = folder.environment
         partition = folder.store.meta("federation") or ""
-        lanes = int(folder.store.meta(LANES) or 1)
     return {
         "numbers": numbers,
         "rounds": run.rounds,
         "seconds": round(run.seconds, 1),
         "partition": partition,
-        "lanes": lanes,
+        "lanes": run.lanes,
         "device": ran_on["devices"][0],
         "torch": ran_on["versions"]["torch"],
         "code": code_version(),

@@ -19,6 +19,7 @@ from fedblocks.reports.html.sharing import Picture, picture_of
 from fedblocks.runs.grids.grid import PLAN
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.folder import CONFIG
+from fedblocks.runs.timing import describe_seconds
 
 SHOWN = 50  # refused updates, and notes, that are listed one by one
 
@@ -56,7 +57,8 @@ def _leaderboard(story: Story) -> dict[str, Any]:
     except UserError:  # no test data
         rows = []
     single = sum(map(len, story.runs.values())) == 1
-    return {"leaderboard": rows, "verdict": "" if single else verdict_on(story.results)}
+    verdict = "" if single else verdict_on(story.results)
+    return {"leaderboard": rows, "verdict": verdict, "about_seconds": describe_seconds(rows)}
 
 
 def _pictures(story: Story) -> list[Picture]:

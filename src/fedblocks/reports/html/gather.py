@@ -28,6 +28,7 @@ from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.storage.folder import CONFIG, STORE, RunFolder
 from fedblocks.runs.storage.record import Part
 from fedblocks.runs.storage.store import RunStore
+from fedblocks.runs.timing import warm_seconds
 
 Numbers = dict[str, dict[int, dict[int, list[float]]]]  # name -> round -> client -> numbers
 REFUSALS = "SELECT round, client, reason, detail FROM refusals ORDER BY round, client"
@@ -219,11 +220,9 @@ def _read_facts(path: Path) -> Facts:
 
 
 def _curve(store: RunStore, part: Part) -> list[Point]:
-    rounds = store.rows(
-        "SELECT round, seconds, bytes_down + bytes_up AS bytes FROM rounds ORDER BY round"
-    )
+    rounds = store.rows("SELECT round, bytes_down + bytes_up AS bytes FROM rounds ORDER BY round")
     megabytes = accumulate(row["bytes"] / 1e6 for row in rounds)
-    seconds = accumulate(row["seconds"] for row in rounds)
+    seconds = accumulate(warm_seconds(store).values())
     until = dict(zip((row["round"] for row in rounds), zip(megabytes, seconds)))
     query = "SELECT round, accuracy FROM means WHERE part = ? AND view = 'personal' ORDER BY round"
     means = store.rows(query, part)

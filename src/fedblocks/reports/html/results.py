@@ -28,7 +28,7 @@ def result_charts(story: Story) -> list[Chart]:
     titles: list[tuple[Axis, str, str]] = [
         ("round", "Accuracy over rounds", "round"),
         ("megabytes", "Accuracy against communication", "megabytes both ways, all clients"),
-        ("seconds", "Accuracy against time", "seconds, evaluations included"),
+        ("seconds", "Accuracy against time", "seconds, evaluations included, warm-up left out"),
     ]
     curves = [_curves(story, *one) for one in titles]
     return [chart for chart in (*curves, _distribution(story), _gain(story)) if chart.data]

@@ -24,10 +24,9 @@ from fedblocks.runs.run import check_same_data, hardware, last_state
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
-from fedblocks.runs.storage.record import Note
+from fedblocks.runs.storage.record import LANES, Note
 
 MOST = 512  # clients in one stack
-LANES = "lanes"  # under which a run's folder keeps how many they were
 
 
 def worth_it(prepared: Sequence[Prepared]) -> bool:

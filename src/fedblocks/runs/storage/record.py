@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fedblocks.runs.storage.environment import now
 
+LANES = "lanes"  # under which a run's folder keeps how many were done together
 Part: TypeAlias = Literal["train", "validation", "test", "unseen"]
 
 
