@@ -1,8 +1,10 @@
-"""FedMN against its algorithm box: noise and the router's examples are given to both."""
+"""FedMN against its algorithm box: noise and the router's examples as docs/randomness.md says."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +12,11 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.optimizers import SGD
-from fedblocks.core.random import derive, fold, uniform
 from fedblocks.core.schedules import Exponential
-from fedblocks.methods.fedmn.gates import edges
 from fedblocks.methods.fedmn.method import FedMN
-from fedblocks.methods.fedmn.router import _SUBSET
 
-from . import fedmn
+from . import definition, fedmn
+from .definition import Course
 from .harness import (
     BATCH,
     COHORTS,
@@ -50,6 +50,14 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {"modules": (1, 4, 3), "router_samples": 6, "temperature": Exponential(0.7, 0.2, 3)},
         {"start": 0.7, "end": 0.2, "rounds": 3},
     ),
+    "dropout, and gates drawn for the evaluation": (
+        {"router_samples": 0, "dropout": 0.4, "eval_gate": "sample"},
+        {"dropout": 0.4, "sample": True},
+    ),
+    "soft gates drawn anew in each step": (
+        {"router_samples": 5, "gate_mode": "soft", "eval_gate": "soft", "noise_per": "step"},
+        {"soft": True, "per_step": True},
+    ),
 }
 OPTIMIZERS = {
     "sgd": (0.3, SGD()),
@@ -57,31 +65,44 @@ OPTIMIZERS = {
 }
 
 
-def key(round: int, client: int) -> Tensor:
-    return torch.tensor(derive(SEED, round, client, "train", "noise"))
+def place(round: int, client: int) -> definition.Place:
+    purpose = "train" if round < len(COHORTS) else "adapt"
+    return SEED, round, client, purpose
 
 
 def noises(method: FedMN) -> dict[tuple[int, int], Tensor]:
-    places = [(t, i) for t, cohort in enumerate(COHORTS) for i in cohort]
-    return {place: uniform(key(*place), (edges(method.modules),)).double() for place in places}
+    """A number for each edge: in the rounds, and for everybody before the evaluation."""
+    n = method.modules
+    edges = n[0] * n[1] + n[1] * n[2] + n[2]
+    cohorts = (*COHORTS, range(len(SIZES)))
+    places = [(t, i) for t, cohort in enumerate(cohorts) for i in cohort]
+    drawn = {p: definition.uniform(definition.client_key(place(*p)), edges) for p in places}
+    return {p: torch.from_numpy(own) for p, own in drawn.items()}
+
+
+def streams(task: Task, of_step: Callable[[tuple[int, int], int], Any]) -> dict[Any, list[Any]]:
+    """Something for each step of each client in each round; `of_step` is given a key, too."""
+    counts = {
+        (t, i): len(batches)
+        for t, cohort in enumerate(task.rounds)
+        for i, (batches,) in cohort.items()
+    }
+    return {p: [of_step(p, step) for step in range(1, n + 1)] for p, n in counts.items()}
 
 
 def looks(method: FedMN, task: Task) -> fedmn.Looks:
     """The examples with the lowest numbers, drawn anew in each step."""
 
-    def look(t: int, i: int, step: int) -> Ints:
-        order = uniform(fold(fold(fold(key(t, i), 0), step), _SUBSET), (SIZES[i],)).numpy()
-        return np.argsort(order)[: method.router_samples or None]
+    def look(at: tuple[int, int], step: int) -> Ints:
+        key = definition.fold(definition.step_key(place(*at), 0, step), 2**20)
+        order = definition.uniform(key, task.size(at[1]))
+        return np.argsort(order, kind="stable")[: method.router_samples or None]
 
-    steps = {
-        (t, i): len(batches)
-        for t, cohort in enumerate(task.rounds)
-        for i, (batches,) in cohort.items()
-    }
-    return {
-        (t, i): [look(t, i, step) for step in range(1, count + 1)]
-        for (t, i), count in steps.items()
-    }
+    return streams(task, look)
+
+
+def step_keys(task: Task) -> dict[tuple[int, int], list[int]]:
+    return streams(task, lambda at, step: definition.step_key(place(*at), 0, step))
 
 
 def started(method: FedMN) -> fedmn.Pool:
@@ -104,10 +125,9 @@ def case(name: str, optimizer: str) -> tuple[FedMN, fedmn.Choices]:
 def expected(name: str, optimizer: str) -> tuple[Outcome, list[str]]:
     """What the paper's box arrives at, and what it needed the fallback for."""
     method, choices = case(name, optimizer)
-    task = task_of(method)
-    return fedmn.run(
-        task, started(method), noises(method), looks(method, task), choices
-    ), choices.dead
+    task = task_of(method, courses=[Course(epochs=2)], adapting=[], joining=[])
+    drawn = fedmn.Drawn(noises(method), looks(method, task), step_keys(task))
+    return fedmn.run(task, started(method), drawn, choices), choices.dead
 
 
 @pytest.mark.parametrize("engine", ENGINES)
