@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.schedules import Exponential
@@ -19,10 +16,8 @@ from . import definition, fedmn
 from .definition import Course
 from .harness import (
     BATCH,
-    COHORTS,
     ENGINES,
     SEED,
-    SIZES,
     Experiment,
     agrees,
     federation,
@@ -65,48 +60,34 @@ OPTIMIZERS = {
 }
 
 
-def place(round: int, client: int) -> definition.Place:
-    purpose = "train" if round < len(COHORTS) else "adapt"
-    return SEED, round, client, purpose
-
-
-def noises(method: FedMN) -> dict[tuple[int, int], Tensor]:
-    """A number for each edge: in the rounds, and for everybody before the evaluation."""
-    n = method.modules
+def drawn_for(method: FedMN, task: Task) -> fedmn.Drawn:
+    """All that is random in a task: of the rounds, and for everybody before the evaluation."""
+    last, n = len(task.rounds), method.modules
     edges = n[0] * n[1] + n[1] * n[2] + n[2]
-    cohorts = (*COHORTS, range(len(SIZES)))
-    places = [(t, i) for t, cohort in enumerate(cohorts) for i in cohort]
-    drawn = {p: definition.uniform(definition.client_key(place(*p)), edges) for p in places}
-    return {p: torch.from_numpy(own) for p, own in drawn.items()}
-
-
-def streams(task: Task, of_step: Callable[[tuple[int, int], int], Any]) -> dict[Any, list[Any]]:
-    """Something for each step of each client in each round; `of_step` is given a key, too."""
-    counts = {
-        (t, i): len(batches)
-        for t, cohort in enumerate(task.rounds)
-        for i, (batches,) in cohort.items()
+    training = {
+        (t, i): (SEED, t, i, "train") for t, cohort in enumerate(task.rounds) for i in cohort
     }
-    return {p: [of_step(p, step) for step in range(1, n + 1)] for p, n in counts.items()}
+    places = training | {(last, i): (SEED, last, i, "adapt") for i in task.clients}
+    noises = {at: definition.uniform(definition.client_key(p), edges) for at, p in places.items()}
+    keys = {
+        (t, i): [definition.step_key(p, 0, step + 1) for step in range(len(task.rounds[t][i][0]))]
+        for (t, i), p in training.items()
+    }
+    looks = {
+        (t, i): [look(key, task.size(i), method.router_samples) for key in own]
+        for (t, i), own in keys.items()
+    }
+    return fedmn.Drawn({at: torch.from_numpy(u) for at, u in noises.items()}, looks, keys)
 
 
-def looks(method: FedMN, task: Task) -> fedmn.Looks:
-    """The examples with the lowest numbers, drawn anew in each step."""
-
-    def look(at: tuple[int, int], step: int) -> Ints:
-        key = definition.fold(definition.step_key(place(*at), 0, step), 2**20)
-        order = definition.uniform(key, task.size(at[1]))
-        return np.argsort(order, kind="stable")[: method.router_samples or None]
-
-    return streams(task, look)
+def look(key: int, size: int, count: int) -> Ints:
+    """The examples that the router sees in a step: those with the lowest numbers."""
+    order = definition.uniform(definition.fold(key, 2**20), size)
+    return np.argsort(order, kind="stable")[: count or None]
 
 
-def step_keys(task: Task) -> dict[tuple[int, int], list[int]]:
-    return streams(task, lambda at, step: definition.step_key(place(*at), 0, step))
-
-
-def started(method: FedMN) -> fedmn.Pool:
-    server = Experiment.of(method, federation(), SEED).start().server
+def started(experiment: Experiment) -> fedmn.Pool:
+    server = experiment.start().server
     slots = {
         n: [{k: v[s] for k, v in b.items()} for s in range(len(next(iter(b.values()))))]
         for n, b in server.items()
@@ -126,8 +107,8 @@ def expected(name: str, optimizer: str) -> tuple[Outcome, list[str]]:
     """What the paper's box arrives at, and what it needed the fallback for."""
     method, choices = case(name, optimizer)
     task = task_of(method, courses=[Course(epochs=2)], adapting=[], joining=[])
-    drawn = fedmn.Drawn(noises(method), looks(method, task), step_keys(task))
-    return fedmn.run(task, started(method), drawn, choices), choices.dead
+    start = started(Experiment.of(method, federation(), SEED))
+    return fedmn.run(task, start, drawn_for(method, task), choices), choices.dead
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -27,10 +27,10 @@ from .harness import (
     federation,
     mlp_net,
     play,
+    same_evaluations,
     task_of,
 )
 from .harness import _same as same
-from .harness import _same_evaluations as same_evaluations
 from .plain import Outcome, Task
 
 N = (2, 3, 2)

@@ -12,22 +12,12 @@ from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.round import Engine, evaluate
+from fedblocks.engines.round import Engine
 from fedblocks.nets.text import next_word
 
 from .autograd import IGNORE
 from .definition import Course
-from .harness import (
-    SIZES,
-    TEST_SIZES,
-    TOLERANCE,
-    _numbered,
-    _same,
-    counts,
-    initial,
-    plans,
-    play,
-)
+from .harness import SIZES, TEST_SIZES, _numbered, agrees, initial, plans
 from .plain import Outcome, Task
 
 WORDS, STEPS = 9, 5
@@ -73,23 +63,4 @@ def text_task(method: Method, slots: int = 2, **courses: Sequence[Course]) -> Ta
 
 
 def agrees_on_texts(method: Method, expected: Outcome, engine: Engine) -> None:
-    """Server slots and evaluations of the library are those of the oracle, and clients
-    keep nothing.
-    """
-    experiment, state = play(method, engine, texts())
-    assert state.server.keys() == expected.server.keys() and state.private == {}
-    for block, slots in expected.server.items():
-        for slot, params in enumerate(slots):
-            _same(
-                f"slot {slot} of {block}",
-                {k: v[slot] for k, v in state.server[block].items()},
-                params,
-            )
-    actual = evaluate(experiment, state, range(len(SIZES)), engine)
-    assert actual.keys() == expected.logits.keys()
-    for view, by_client in expected.logits.items():
-        for client, z in by_client.items():
-            y = experiment.data.y.numpy()[experiment.data.test[client]]
-            right, scored, loss = counts(z[y != IGNORE], y[y != IGNORE])
-            assert actual[view][client][:2] == (right, scored)
-            assert abs(actual[view][client][2] - loss) < TOLERANCE * max(1, loss)
+    agrees(method, expected, engine, texts())
