@@ -91,9 +91,10 @@ def test_an_evaluation_in_pieces_counts_every_example_once(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_router_that_looks_in_pieces_sees_every_example_once(engine: str) -> None:
-    small = {**SMALL, "router_samples": 300}  # more than one client has, fewer than another
-    method = FedMN(mlp_net(), lr=0.1, batch_size=200, **small)
+    # soft gates show all that the router says; 300: more than one client has, fewer than another
+    own = {"router_samples": 300, "gate_mode": "soft", "eval_gate": "soft"}
+    method = FedMN(mlp_net(), lr=0.1, batch_size=200, **SMALL, **own)
     task = long_task(method, [Course()], [], [])
     start = started(Experiment.of(method, long_federation(), SEED))
-    outcome = fedmn.run(task, start, drawn_for(method, task), fedmn.Choices(0.1))
+    outcome = fedmn.run(task, start, drawn_for(method, task), fedmn.Choices(0.1, soft=True))
     agrees(method, outcome, ENGINES[engine], long_federation(), COHORTS)
