@@ -97,17 +97,21 @@ def cohorts() -> list[list[int]]:
 
 @cache
 def expected(name: str) -> Outcome:
+    return outcome_of(name, cohorts(), new_clients())
+
+
+def outcome_of(name: str, cohorts: list[list[int]], joining: list[int]) -> Outcome:
     _, train, join, oracle = CASES[name]
-    data, method = crowd(), made(name)
+    data, method, last = crowd(), made(name), len(cohorts)
     x, y = data.x.numpy(), data.y.numpy()
     drawn = lambda courses, t, i, purpose: draw(method, courses, SIZES[i], (SEED, t, i, purpose))
     task = Task(
         [initial(mlp, 0)],
         [(x[rows], y[rows]) for rows in data.train],
         [(x[rows], y[rows]) for rows in data.test],
-        [{i: drawn(train, t, i, "train") for i in cohort} for t, cohort in enumerate(cohorts())],
+        [{i: drawn(train, t, i, "train") for i in cohort} for t, cohort in enumerate(cohorts)],
         {i: [] for i in range(CLIENTS)},
-        {i: drawn(join, ROUNDS, i, "join") for i in new_clients()},
+        {i: drawn(join, last, i, "join") for i in joining},
     )
     return oracle(task, Descent(0.1))
 
@@ -174,3 +178,14 @@ def test_a_shard_stands_still_and_then_changes_before_the_last_round() -> None:
     members = [{i for i in cohort if i >= 128} for cohort in cohorts()]
     assert members[4] == members[5] == members[7] == set()
     assert members[6] and members[6] <= members[0] | members[1] | members[2] | members[3]
+
+
+def test_clients_on_both_sides_of_a_shards_border_keep_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody trains, twice: the second round begins with what the first one left."""
+    monkeypatch.setattr(private_state, "MANY", MANY)
+    monkeypatch.setattr(shards, "MANY", MANY)
+    own = {"seed": SEED, "device": "cpu", "engine": "vectorised", "evaluation": {"every": 2}}
+    fb.run(made("fedper"), crowd(), 2, tmp_path / "run", **own)
+    same_state(stored_state(tmp_path / "run"), outcome_of("fedper", [list(range(CLIENTS))] * 2, []))
