@@ -23,4 +23,10 @@ def run(task: Task, descent: Descent, personal: Descent, strength: float) -> Out
         "personal": {i: logits(v[i], task.test[i][0]) for i in task.clients},
         "shared": {i: logits(w, task.test[i][0]) for i in task.clients},
     }
-    return Outcome({"shared": [w]}, {i: {"personal": v[i]} for i in trained}, views)
+    new = {
+        i: personal.run(task.start[0], own, proximal(on(task, i), w, strength))
+        for i, (own,) in task.joining.items()
+    }
+    joined = {i: logits(own, task.test[i][0]) for i, own in new.items()}
+    private = {i: {"personal": v[i]} for i in trained}
+    return Outcome({"shared": [w]}, private, views, {**views, "personal": joined})

@@ -57,8 +57,15 @@ def run(task: Task, descent: Descent, components: int) -> Outcome:
             mean([c[m] for c in copies], [task.size(i) for i in cohort]) for m in range(components)
         ]
     answers = {i: mixture(theta, pi[i], task.test[i][0]) for i in task.clients}
+    even = np.full(components, 1 / components)
+    joined = {}
+    for i in task.joining:  # a new client has the E-step for its mixture
+        x, y = task.train[i]
+        own = responsibilities(theta, even, x, y).mean(0) if len(y) else even
+        joined[i] = mixture(theta, own, task.test[i][0])
     return Outcome(
         {"components": theta},
         {i: {"mixture": {"value": pi[i]}} for i in trained},
         {"personal": answers},
+        {"personal": joined},
     )

@@ -14,11 +14,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from . import definition
 from .plain import Batches, Ints, Outcome, Task
 
 Tensors = dict[str, Tensor]
 # (round, client) -> the examples that the router sees in each step
 Looks = dict[tuple[int, int], list[Ints]]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """All that is random, by round and client."""
+
+    noises: dict[tuple[int, int], Tensor]  # [edges]; the last round is the evaluation
+    looks: Looks
+    keys: dict[tuple[int, int], list[int]]  # of each step
 
 
 @dataclass
@@ -51,6 +61,9 @@ class Choices:
     rounds: int = 150  # T
     soft: bool = False  # relaxed gates in training, probabilities in evaluation
     normalise: bool = True
+    dropout: float = 0.0  # in middle blocks
+    sample: bool = False  # the evaluation draws its gates
+    per_step: bool = False  # every step draws its noise anew
     # what the fallback was needed for, told to the test
     dead: list[str] = field(default_factory=list)
 
@@ -116,7 +129,12 @@ def connect(hard: Tensor, logits: Tensor, n: tuple[int, int, int], choices: Choi
     return hard
 
 
-def forward(pool: Pool, gates: Tensor, n: tuple[int, int, int], x: Tensor) -> Tensor:
+Masks = dict[int, Tensor]  # middle block -> what its output is multiplied with
+
+
+def forward(
+    pool: Pool, gates: Tensor, n: tuple[int, int, int], x: Tensor, masks: Masks | None = None
+) -> Tensor:
     """Every block is given the gated mean of those before it that an input gets to."""
     into_middle, into_output, final = split(gates, n)
     middle, outputs = used(gates.detach(), n)
@@ -129,6 +147,7 @@ def forward(pool: Pool, gates: Tensor, n: tuple[int, int, int], x: Tensor) -> Te
         ).relu()
         for j in middle
     }
+    h2 = {j: h * masks[j] for j, h in h2.items()} if masks else h2
     h3 = {
         j: dense(
             pool.outputs[j],
@@ -147,11 +166,10 @@ def concrete(logits: Tensor, noise: Tensor, temperature: float) -> Tensor:
 def local(
     pool: Pool,
     gates: Tensor,
-    noise: Tensor,
-    t: int,
+    drawn: Drawn,
+    at: tuple[int, int],
     data: tuple[Tensor, Tensor],
     batches: Batches,
-    looks: list[Ints],
     n: tuple[int, int, int],
     choices: Choices,
 ) -> Pool:
@@ -171,14 +189,25 @@ def local(
     tensors = [v for w in moving for v in w.values()]
     sgd = torch.optim.SGD(tensors, choices.lr, choices.momentum, weight_decay=choices.decay)
     x, y = data
-    for batch, look in zip(batches, looks):
-        soft = concrete(router(copy.router, x[look], y[look]), noise, choices.temperature(t))
+    width = len(copy.middle[0]["1.0.bias"])
+    for batch, look, key in zip(batches, drawn.looks[at], drawn.keys[at]):
+        noise = drawn.noises[at]
+        if choices.per_step:
+            noise = torch.from_numpy(definition.uniform(definition.fold(key, 2**22), len(gates)))
+        soft = concrete(router(copy.router, x[look], y[look]), noise, choices.temperature(at[0]))
         through = soft if choices.soft else gates + soft - soft.detach()
-        loss = cross_entropy(forward(copy, through, n, x[batch]), y[batch])
+        masks = dropped(key, choices.dropout, n[1], (len(batch), width))
+        loss = cross_entropy(forward(copy, through, n, x[batch], masks), y[batch])
         for v, slope in zip(tensors, torch.autograd.grad(loss, tensors, allow_unused=True)):
             v.grad = torch.zeros_like(v) if slope is None else slope
         sgd.step()
     return copy
+
+
+def dropped(key: int, p: float, blocks: int, shape: tuple[int, int]) -> Masks:
+    """The middle blocks draw one after the other, also those that were not sent."""
+    drawn = {j: definition.dropout(key, j + 1, p, *shape) for j in range(blocks)} if p else {}
+    return {j: torch.from_numpy(mask) for j, mask in drawn.items()}
 
 
 def averaged(old: Tensors, copies: list[Tensors], sizes: list[int], everybody: int) -> Tensors:
@@ -221,30 +250,28 @@ def aggregated(
     return Pool(new["encoders"], new["modules.2"], new["outputs"], new["router"][0])
 
 
-def run(
-    task: Task, pool: Pool, noises: dict[tuple[int, int], Tensor], looks: Looks, choices: Choices
-) -> Outcome:
+def run(task: Task, pool: Pool, drawn: Drawn, choices: Choices) -> Outcome:
     n = len(pool.encoders), len(pool.middle), len(pool.outputs)
     data = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in task.train]
+
+    def gates_at(t: int, i: int) -> Tensor:
+        logits = router(pool.router, *data[i])
+        soft = concrete(logits, drawn.noises[t, i], choices.temperature(t))
+        return soft if choices.soft else connect((soft > 0.5).double(), logits, n, choices)
+
     for t, cohort in enumerate(task.rounds):
         copies, blocks = {}, {}
         for i, (batches,) in cohort.items():
-            logits = router(pool.router, *data[i])
-            soft = concrete(logits, noises[t, i], choices.temperature(t))
-            gates = soft if choices.soft else connect((soft > 0.5).double(), logits, n, choices)
+            gates = gates_at(t, i)
             blocks[i] = used(gates, n)
-            copies[i] = local(
-                pool, gates, noises[t, i], t, data[i], batches, looks[t, i], n, choices
-            )
+            copies[i] = local(pool, gates, drawn, (t, i), data[i], batches, n, choices)
         pool = aggregated(pool, copies, blocks, task, choices.normalise)
     answers = {}
     for i in task.clients:
         logits = router(pool.router, *data[i])
-        gates = (
-            torch.sigmoid(logits)
-            if choices.soft
-            else connect((logits > 0).double(), logits, n, choices)
-        )
+        probable = connect((logits > 0).double(), logits, n, choices)
+        gates = torch.sigmoid(logits) if choices.soft else probable
+        gates = gates_at(len(task.rounds), i) if choices.sample else gates
         answers[i] = forward(pool, gates, n, torch.from_numpy(task.test[i][0])).numpy()
     server = {
         name: [{k: np.asarray(v) for k, v in w.items()} for w in ws]

@@ -30,6 +30,17 @@ def run(task: Task, descent: Descent) -> Outcome:
             trained.add(i)
         shared = mean(copies, [task.size(i) for i in cohort])
     answers = {i: logits({**shared, **heads[i]}, task.test[i][0]) for i in task.clients}
-    return Outcome(
-        {"body": [shared]}, {i: {"head": heads[i]} for i in trained}, {"personal": answers}
-    )
+    private = {i: {"head": heads[i]} for i in trained}
+    joined = {
+        i: logits(fitted(shared, head(task.start[0]), task, i, descent), task.test[i][0])
+        for i in task.joining
+    }
+    return Outcome({"body": [shared]}, private, {"personal": answers}, {"personal": joined})
+
+
+def fitted(shared: Params, own: Params, task: Task, client: int, descent: Descent) -> Params:
+    """A new client trains its head under a body that stays."""
+    (batches,) = task.joining[client]
+    slope = on(task, client)
+    own = descent.run(own, batches, lambda v, batch: head(slope({**shared, **v}, batch)))
+    return {**shared, **own}

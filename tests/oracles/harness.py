@@ -8,21 +8,26 @@ pytest imports these files as a package, so that `from .harness import ...` work
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
-from fedblocks.core.random import derive
+from fedblocks.core.phases import Phase
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.batching import Draw, batches
 from fedblocks.engines.round import Engine, Experiment, evaluate, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 
+from . import definition
+from .autograd import IGNORE
+from .definition import Course
 from .plain import Array, Batches, Outcome, Params, Task, losses
 
 SEED = 7
@@ -72,38 +77,73 @@ def _numbered(sizes: tuple[int, ...], first: int) -> tuple[list[np.ndarray], int
     return [np.arange(end - size, end) for end, size in zip(ends, sizes)], int(ends[-1])
 
 
-def task_of(method: Method, slots: int = 4, sizes: tuple[int, ...] = SIZES) -> Task:
-    """The oracles' view of the same federation: initial models, data and batches."""
+def task_of(
+    method: Method,
+    slots: int = 4,
+    sizes: tuple[int, ...] = SIZES,
+    courses: Sequence[Course] | None = None,
+    adapting: Sequence[Course] | None = None,
+    joining: Sequence[Course] | None = None,
+) -> Task:
+    """The oracles' view of the same federation: initial models, data and batches.
+
+    A test that gives the courses of training, adaptation and joining takes nothing from the
+    method's phases; else the courses are those of the phases.
+    """
     data = federation(sizes=sizes)
     x, y = data.x.numpy(), data.y.numpy()
-    start = [_numpy(method.net.init(derive(SEED, "init", slot))) for slot in range(slots)]
     return Task(
-        start,
+        [initial(method.net.make, slot) for slot in range(slots)],
         train=[(x[rows], y[rows]) for rows in data.train],
         test=[(x[rows], y[rows]) for rows in data.test],
-        rounds=[
-            {i: _batches(method, t, i, sizes[i]) for i in cohort}
-            for t, cohort in enumerate(COHORTS)
-        ],
-        adapting={
-            i: _batches(method, len(COHORTS), i, sizes[i], adapting=True) for i in range(len(sizes))
-        },
+        **plans(method, sizes, courses, adapting, joining),
     )
 
 
-def _batches(
-    method: Method, round: int, client: int, count: int, adapting: bool = False
+def initial(make: Callable[[], nn.Module], slot: int) -> Params:
+    """A module at the start of a slot, in double precision."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(definition.key(SEED, "init", slot))
+        module = make().double()
+    tensors = module.state_dict().items()
+    return {k: v.detach().numpy() for k, v in tensors if not k.endswith("num_batches_tracked")}
+
+
+def plans(
+    method: Method,
+    sizes: tuple[int, ...],
+    courses: Sequence[Course] | None = None,
+    adapting: Sequence[Course] | None = None,
+    joining: Sequence[Course] | None = None,
+    cohorts: Sequence[tuple[int, ...]] = COHORTS,
+) -> dict[str, Any]:
+    """Everybody's batches: in the rounds, before the evaluation, and as a client that joins."""
+    clients, last = range(len(sizes)), len(cohorts)
+    train = courses_of(method.phases()) if courses is None else courses
+    adapt = courses_of(method.adaptation()) if adapting is None else adapting
+    join = courses_of(method.joining()) if joining is None else joining
+    drawn = lambda own, t, i, purpose: draw(method, own, sizes[i], (SEED, t, i, purpose))
+    return {
+        "rounds": [
+            {i: drawn(train, t, i, "train") for i in cohort} for t, cohort in enumerate(cohorts)
+        ],
+        "adapting": {i: drawn(adapt, last, i, "adapt") for i in clients},
+        "joining": {i: drawn(join, last, i, "join") for i in clients},
+    }
+
+
+def courses_of(phases: Sequence[Phase]) -> list[Course]:
+    return [Course(phase.epochs, phase.on, phase.steps) for phase in phases]
+
+
+def draw(
+    method: Method, courses: Sequence[Course], count: int, place: definition.Place
 ) -> list[Batches]:
-    phases = method.adaptation() if adapting else method.phases()
-    purpose = "adapt" if adapting else "train"
+    """One client's batches, course by course."""
     return [
-        batches(method, phase, number, count, Draw(SEED, round, client, purpose))
-        for number, phase in enumerate(phases)
+        definition.batches(course, phase, count, method.batch_size, method.drop_last, place)
+        for phase, course in enumerate(courses)
     ]
-
-
-def _numpy(params: dict[str, Tensor]) -> Params:
-    return {name: value.numpy() for name, value in params.items()}
 
 
 def play(
@@ -122,9 +162,25 @@ def play(
     return experiment, state
 
 
-def agrees(method: Method, expected: Outcome, engine: Engine) -> None:
+def agrees(
+    method: Method,
+    expected: Outcome,
+    engine: Engine,
+    data: Federation | None = None,
+    cohorts: tuple[tuple[int, ...], ...] = COHORTS,
+) -> None:
     """Server slots, private blocks and evaluations of the library are those of the oracle."""
-    experiment, state = play(method, engine)
+    experiment, state = play(method, engine, data, cohorts)
+    same_state(state, expected)
+    clients = range(experiment.data.clients)
+    same_evaluations(evaluate(experiment, state, clients, engine), expected.logits, experiment.data)
+    if expected.joined:
+        joined = evaluate(experiment, state, clients, engine, joining=True)
+        same_evaluations(joined, expected.joined, experiment.data)
+
+
+def same_state(state: State, expected: Outcome) -> None:
+    """What the server and the clients hold."""
     assert state.server.keys() == expected.server.keys()
     for block, slots in expected.server.items():
         for slot, params in enumerate(slots):
@@ -139,9 +195,6 @@ def agrees(method: Method, expected: Outcome, engine: Engine) -> None:
     for client, blocks in expected.private.items():
         for block, params in blocks.items():
             _same(f"{block} of client {client}", state.private[client][block], params)
-    _same_evaluations(
-        evaluate(experiment, state, range(len(SIZES)), engine), expected, experiment.data
-    )
 
 
 def _same(what: str, found: dict[str, Tensor], expected: Params) -> None:
@@ -153,14 +206,19 @@ def _same(what: str, found: dict[str, Tensor], expected: Params) -> None:
         )
 
 
-def _same_evaluations(
-    found: dict[str, dict[int, tuple[float, float, float]]], expected: Outcome, data: Federation
+def same_evaluations(
+    found: dict[str, dict[int, tuple[float, float, float]]],
+    expected: dict[str, dict[int, Array]],
+    data: Federation,
+    part: str = "test",
 ) -> None:
-    assert found.keys() == expected.logits.keys()
-    for view, by_client in expected.logits.items():
+    """Correct answers, scored labels and sums of losses on a part of the clients' data."""
+    assert found.keys() == expected.keys()
+    for view, by_client in expected.items():
         for client, z in by_client.items():
-            labels = data.y.numpy()[data.test[client]]
-            right, scored, loss = counts(z, labels)
+            labels = data.y.numpy()[getattr(data, part)[client]]
+            is_scored = labels != IGNORE
+            right, scored, loss = counts(z[is_scored], labels[is_scored])
             message = f"{view} of client {client}"
             assert found[view][client][:2] == (right, scored), message
             assert abs(found[view][client][2] - loss) < TOLERANCE * max(1, loss), message

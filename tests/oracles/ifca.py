@@ -27,4 +27,5 @@ def run(task: Task, descent: Descent, clusters: int) -> Outcome:
             for group, old in zip(members, models)
         ]
     answers = {i: logits(models[choice(models, task, i)], task.test[i][0]) for i in task.clients}
-    return Outcome({"clusters": models}, {}, {"personal": answers})
+    views = {"personal": answers}
+    return Outcome({"clusters": models}, {}, views, joined=views)  # a new client chooses, too

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
-from fedblocks.engines.batching import Draw, batches
 
-from .harness import SEED, SIZES, TOLERANCE, federation, task_of
+from .harness import SIZES, TOLERANCE, federation, plans, task_of
 from .plain import Params, Task
 
 LONGER = ((0, 1, 2, 3, 4), (1, 3, 4), (0, 1, 2, 3), (0, 3, 2, 1))
@@ -27,16 +26,9 @@ def validated() -> Federation:
 
 
 def longer_task(method: Method, cohorts: tuple[tuple[int, ...], ...] = LONGER) -> Task:
-    """The oracles' task with other cohorts; the method must have one phase."""
-    (phase,) = method.phases()
-    rounds = [
-        {
-            i: [batches(method, phase, 0, SIZES[i], Draw(SEED, t, i, "train"))]
-            for i in sorted(cohort)
-        }
-        for t, cohort in enumerate(cohorts)
-    ]
-    return replace(task_of(method), rounds=rounds)
+    """The oracles' task with other cohorts."""
+    drawn = plans(method, SIZES, cohorts=[tuple(sorted(cohort)) for cohort in cohorts])
+    return replace(task_of(method), **drawn)
 
 
 def close(

@@ -171,9 +171,17 @@ def run(
             trained.add(i)
         relied = [np.ones((len(LAYERS), branches)) if plain else how.of(a[i]) for i in cohort]
         w = averaged(copies, relied, [task.size(i) for i in cohort])
-    answers = {}
+
+    def answer(i: int, a: Array, for_alpha: Batches, for_weights: Batches) -> Array:
+        tuned, own = locally(i, a, for_alpha, for_weights)
+        return logits(merged(own, larger(how.of(tuned), dropped)), task.test[i][0])
+
+    answers, joined = {}, {}
     for i in task.clients:
-        tuned, own = locally(i, a[i], *[[]] * (2 - len(task.adapting[i])), *task.adapting[i])
-        answers[i] = logits(merged(own, larger(how.of(tuned), dropped)), task.test[i][0])
+        none: list[Batches] = [[]] * (2 - len(task.adapting[i]))
+        answers[i] = answer(i, a[i], *none, *task.adapting[i])
+    for i, own in task.joining.items():
+        joined[i] = answer(i, how.start(branches), *own, *[[]] * (2 - len(own)))
     server = {f"layers.{layer}": [part(c, layer) for c in w] for layer in LAYERS}
-    return Outcome(server, {i: {"alpha": {"value": a[i]}} for i in trained}, {"personal": answers})
+    private = {i: {"alpha": {"value": a[i]}} for i in trained}
+    return Outcome(server, private, {"personal": answers}, {"personal": joined})

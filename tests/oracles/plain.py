@@ -8,7 +8,7 @@ line. Neither this file nor the oracles know the library.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,8 @@ class Task:
     test: list[tuple[Array, Ints]]
     rounds: list[dict[int, list[Batches]]]  # round -> client of the cohort -> phase -> batches
     adapting: dict[int, list[Batches]]  # client -> phase -> batches, before the evaluation
+    # the same for a client that never took part
+    joining: dict[int, list[Batches]] = field(default_factory=dict)
 
     def size(self, client: int) -> int:
         return len(self.train[client][1])
@@ -48,6 +50,8 @@ class Outcome:
     server: dict[str, list[Params]]  # block -> slot -> parameters
     private: dict[int, dict[str, Params]]  # client that took part -> block -> parameters
     logits: dict[str, dict[int, Array]]  # view -> client -> [test examples, classes]
+    # the same if the client had never taken part; empty: the oracle does not say
+    joined: dict[str, dict[int, Array]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

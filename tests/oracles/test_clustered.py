@@ -14,7 +14,6 @@ from torch import nn
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.state import State
-from fedblocks.engines.batching import Draw, batches
 from fedblocks.engines.round import evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods._common.clustering import complete_linkage
@@ -29,6 +28,8 @@ from .harness import (
     SEED,
     SIZES,
     agrees,
+    courses_of,
+    draw,
     federation,
     mlp_net,
     play,
@@ -44,11 +45,8 @@ each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGIN
 
 
 def orders(method: Clustered, round: int, client: int) -> list[Batches]:
-    phases = enumerate(method.phases())
-    return [
-        batches(method, phase, n, SIZES[client], Draw(SEED, round, client, "train"))
-        for n, phase in phases
-    ]
+    courses = courses_of(method.phases())
+    return draw(method, courses, SIZES[client], (SEED, round, client, "train"))
 
 
 def membership(state: State) -> list[int]:

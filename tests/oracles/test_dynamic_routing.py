@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from fedblocks.core.optimizers import SGD
-from fedblocks.core.random import derive
 from fedblocks.engines.round import run_round
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.flow.dynamic_routing import DynamicRouting
 
+from . import definition
 from .dynamic_routing import run
 from .flow import IMAGE, TEXT, Options
 from .harness import BATCH, ENGINES, SEED, agrees, mlp_net, play, task_of
@@ -35,7 +35,7 @@ def expected(case: str, texts: bool) -> tuple[DynamicRouting, Outcome]:
     method = DynamicRouting(
         text_net() if texts else mlp_net(), lr=0.2, batch_size=BATCH, tune_lr=0.1, **own
     )
-    theta = method.router.init(derive(SEED, "init", 0))
+    theta = method.router.init(definition.key(SEED, "init", 0))
     task, kind = (text_task(method), TEXT) if texts else (task_of(method), IMAGE)
     return method, run(task, theta, kind, Options(lr=0.2, theta_lr=0.2, **message), tune_lr=0.1)
 

@@ -11,11 +11,12 @@ import torch
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.optimizers import SGD
-from fedblocks.core.random import derive, uniform
+from fedblocks.core.random import uniform
 from fedblocks.methods.fedala import FedALA
 from fedblocks.methods.fedavg import FedAvg
 
-from . import fedala
+from . import definition, fedala
+from .definition import client_key
 from .harness import BATCH, COHORTS, ENGINES, SEED, SIZES, agrees, mlp_net, play, task_of
 from .plain import Descent
 
@@ -24,17 +25,11 @@ each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGIN
 
 
 def drawn(share: float) -> fedala.Drawn:
-    """The examples that the library draws: a number for each from the client's key of the round."""
+    """The examples that are drawn: a number for each from the client's key of the round."""
     purposes = ["train"] * len(COHORTS) + ["adapt"]
-    keys = {
-        (t, i): derive(SEED, t, i, p, "noise")
-        for t, p in enumerate(purposes)
-        for i in range(len(SIZES))
-    }
-    return {
-        (t, i): (uniform(torch.tensor(key), (SIZES[i],)) < share).numpy()
-        for (t, i), key in keys.items()
-    }
+    places = [(SEED, t, i, p) for t, p in enumerate(purposes) for i in range(len(SIZES))]
+    numbers = {place: definition.uniform(client_key(place), SIZES[place[2]]) for place in places}
+    return {(t, i): own < share for (_, t, i, _), own in numbers.items()}
 
 
 @each_engine

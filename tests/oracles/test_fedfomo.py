@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from fedblocks.core.errors import DataError, UserError
-from fedblocks.core.random import derive, fold, uniform
 from fedblocks.data.rows import Rows
 from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.methods.fedfomo import FedFomo, epsilon_greedy
 from fedblocks.methods.local import Local
 
-from . import fedfomo
+from . import definition, fedfomo
 from .harness import BATCH, ENGINES, SEED, SIZES, federation, mlp_net, play
 from .longer import LONGER, close, longer_task, validated
 from .plain import Descent
@@ -26,8 +25,8 @@ each_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=list(ENGIN
 
 
 def luck(round: int, client: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    key = torch.tensor(derive(derive(SEED, round, "server"), "peers"))
-    return uniform(fold(key, client), (count,)).double().numpy()
+    key = definition.key(definition.key(SEED, round, "server"), "peers")
+    return definition.uniform(definition.fold(key, client), count)
 
 
 def expected(method: FedFomo) -> fedfomo.Result:

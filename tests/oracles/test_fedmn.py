@@ -1,4 +1,4 @@
-"""FedMN against its algorithm box: noise and the router's examples are given to both."""
+"""FedMN against its algorithm box: noise and the router's examples as docs/randomness.md says."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from fedblocks.core.optimizers import SGD
-from fedblocks.core.random import derive, fold, uniform
 from fedblocks.core.schedules import Exponential
-from fedblocks.methods.fedmn.gates import edges
 from fedblocks.methods.fedmn.method import FedMN
-from fedblocks.methods.fedmn.router import _SUBSET
 
-from . import fedmn
+from . import definition, fedmn
+from .definition import Course
 from .harness import (
     BATCH,
-    COHORTS,
     ENGINES,
     SEED,
-    SIZES,
     Experiment,
     agrees,
     federation,
@@ -50,6 +45,14 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {"modules": (1, 4, 3), "router_samples": 6, "temperature": Exponential(0.7, 0.2, 3)},
         {"start": 0.7, "end": 0.2, "rounds": 3},
     ),
+    "dropout, and gates drawn for the evaluation": (
+        {"router_samples": 0, "dropout": 0.4, "eval_gate": "sample"},
+        {"dropout": 0.4, "sample": True},
+    ),
+    "soft gates drawn anew in each step": (
+        {"router_samples": 5, "gate_mode": "soft", "eval_gate": "soft", "noise_per": "step"},
+        {"soft": True, "per_step": True},
+    ),
 }
 OPTIMIZERS = {
     "sgd": (0.3, SGD()),
@@ -57,35 +60,34 @@ OPTIMIZERS = {
 }
 
 
-def key(round: int, client: int) -> Tensor:
-    return torch.tensor(derive(SEED, round, client, "train", "noise"))
-
-
-def noises(method: FedMN) -> dict[tuple[int, int], Tensor]:
-    places = [(t, i) for t, cohort in enumerate(COHORTS) for i in cohort]
-    return {place: uniform(key(*place), (edges(method.modules),)).double() for place in places}
-
-
-def looks(method: FedMN, task: Task) -> fedmn.Looks:
-    """The examples with the lowest numbers, drawn anew in each step."""
-
-    def look(t: int, i: int, step: int) -> Ints:
-        order = uniform(fold(fold(fold(key(t, i), 0), step), _SUBSET), (SIZES[i],)).numpy()
-        return np.argsort(order)[: method.router_samples or None]
-
-    steps = {
-        (t, i): len(batches)
-        for t, cohort in enumerate(task.rounds)
-        for i, (batches,) in cohort.items()
+def drawn_for(method: FedMN, task: Task) -> fedmn.Drawn:
+    """All that is random in a task: of the rounds, and for everybody before the evaluation."""
+    last, n = len(task.rounds), method.modules
+    edges = n[0] * n[1] + n[1] * n[2] + n[2]
+    training = {
+        (t, i): (SEED, t, i, "train") for t, cohort in enumerate(task.rounds) for i in cohort
     }
-    return {
-        (t, i): [look(t, i, step) for step in range(1, count + 1)]
-        for (t, i), count in steps.items()
+    places = training | {(last, i): (SEED, last, i, "adapt") for i in task.clients}
+    noises = {at: definition.uniform(definition.client_key(p), edges) for at, p in places.items()}
+    keys = {
+        (t, i): [definition.step_key(p, 0, step + 1) for step in range(len(task.rounds[t][i][0]))]
+        for (t, i), p in training.items()
     }
+    looks = {
+        (t, i): [look(key, task.size(i), method.router_samples) for key in own]
+        for (t, i), own in keys.items()
+    }
+    return fedmn.Drawn({at: torch.from_numpy(u) for at, u in noises.items()}, looks, keys)
 
 
-def started(method: FedMN) -> fedmn.Pool:
-    server = Experiment.of(method, federation(), SEED).start().server
+def look(key: int, size: int, count: int) -> Ints:
+    """The examples that the router sees in a step: those with the lowest numbers."""
+    order = definition.uniform(definition.fold(key, 2**20), size)
+    return np.argsort(order, kind="stable")[: count or None]
+
+
+def started(experiment: Experiment) -> fedmn.Pool:
+    server = experiment.start().server
     slots = {
         n: [{k: v[s] for k, v in b.items()} for s in range(len(next(iter(b.values()))))]
         for n, b in server.items()
@@ -104,10 +106,9 @@ def case(name: str, optimizer: str) -> tuple[FedMN, fedmn.Choices]:
 def expected(name: str, optimizer: str) -> tuple[Outcome, list[str]]:
     """What the paper's box arrives at, and what it needed the fallback for."""
     method, choices = case(name, optimizer)
-    task = task_of(method)
-    return fedmn.run(
-        task, started(method), noises(method), looks(method, task), choices
-    ), choices.dead
+    task = task_of(method, courses=[Course(epochs=2)], adapting=[], joining=[])
+    start = started(Experiment.of(method, federation(), SEED))
+    return fedmn.run(task, start, drawn_for(method, task), choices), choices.dead
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import UserError
-from fedblocks.core.random import derive, fold, uniform
-from fedblocks.engines.batching import Draw, batches
-from fedblocks.methods.fedmn.gates import STREAM
 from fedblocks.methods.fedmn.reference import FedMNReference
 
+from . import definition
 from . import fedmn_reference as oracle
+from .definition import Course
 from .harness import (
     BATCH,
     COHORTS,
@@ -23,14 +22,15 @@ from .harness import (
     SIZES,
     Experiment,
     agrees,
+    draw,
     evaluate,
     federation,
     mlp_net,
     play,
+    same_evaluations,
     task_of,
 )
 from .harness import _same as same
-from .harness import _same_evaluations as same_evaluations
 from .plain import Outcome, Task
 
 N = (2, 3, 2)
@@ -51,10 +51,10 @@ def made(**options: object) -> FedMNReference:
 
 
 def noise(round: int, client: int, purpose: str, step: int | None = None) -> Tensor:
-    key = torch.tensor(derive(SEED, round, client, purpose, "noise"))
-    return uniform(
-        key if step is None else fold(fold(fold(key, 0), step), STREAM), (GATES,)
-    ).double()
+    place = (SEED, round, client, purpose)
+    of_round = definition.client_key(place)
+    key = of_round if step is None else definition.fold(definition.step_key(place, 0, step), 2**22)
+    return torch.from_numpy(definition.uniform(key, GATES))
 
 
 def expected(
@@ -72,7 +72,7 @@ def expected(
         name: {k: v[0] for k, v in server[name].items()}
         for name in ("encoder", "module.2", "output")
     }
-    route = method.router.net.init(derive(SEED, "init", 0))
+    route = method.router.net.init(definition.key(SEED, "init", 0))
     steps = {
         (t, i): len(actual)
         for t, cohort in enumerate(task.rounds)
@@ -99,8 +99,7 @@ def test_one_client_a_round_in_turn_is_the_released_code() -> None:
     turns = {(p, i): p * clients + i for p in range(passes) for i in range(clients)}
 
     def order(p: int, i: int) -> list[list]:
-        draw = Draw(SEED, turns[p, i], i, "train")
-        return [batches(method, method.phases()[0], 0, SIZES[i], draw)]
+        return draw(method, [Course(epochs=2)], SIZES[i], (SEED, turns[p, i], i, "train"))
 
     task = replace(
         task_of(method), rounds=[{i: order(p, i) for i in range(clients)} for p in range(passes)]
@@ -112,7 +111,8 @@ def test_one_client_a_round_in_turn_is_the_released_code() -> None:
     )
     for name, (slot,) in outcome.server.items():
         same(name, {k: v[0] for k, v in state.server[name].items()}, slot)
-    same_evaluations(evaluate(experiment, state, range(clients), engine), outcome, experiment.data)
+    found = evaluate(experiment, state, range(clients), engine)
+    same_evaluations(found, outcome.logits, experiment.data)
 
 
 def test_clients_in_turn_refuse_a_cohort_of_two() -> None:

@@ -6,16 +6,18 @@ from functools import cache
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from fedblocks.core.optimizers import SGD
-from fedblocks.core.random import derive
 from fedblocks.methods.flow.flow import Flow
 
 from .autograd import Params
+from .definition import Course
 from .flow import IMAGE, TEXT, Options, run
-from .harness import BATCH, ENGINES, SEED, agrees, mlp_net, task_of
+from .harness import BATCH, ENGINES, FEATURES, agrees, initial, mlp_net, task_of
 from .plain import Outcome
-from .texts import agrees_on_texts, text_net, text_task
+from .texts import EMBEDDING, HIDDEN, agrees_on_texts, text_net, text_task
 
 # options of the method, and of the oracle
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -39,8 +41,19 @@ TEXT_CASES = {
 }
 
 
-def theta(method: Flow) -> Params:
-    return method.routers["router"].init(derive(SEED, "init", 0))
+def theta(seen: int) -> Params:
+    """The router at the start: a dense layer on what it sees, two outputs."""
+    start = initial(lambda: nn.Sequential(nn.Linear(seen, 2)), slot=0)
+    return {name: torch.from_numpy(value) for name, value in start.items()}
+
+
+def courses(own: dict[str, Any]) -> dict[str, list[Course]]:
+    """Tune w^l, then theta and w^g together; w^l and theta again before an evaluation."""
+    first, second = ("support", "query") if own.get("split_data") else ("all", "all")
+    local = own.get("local_epochs", 1)
+    before = [Course(local), Course(own.get("router_epochs", 1))]
+    train = [Course(local, first), Course(own.get("epochs", 1), second)]
+    return {"courses": train, "adapting": before, "joining": before}
 
 
 @cache
@@ -48,7 +61,10 @@ def on_a_chain(case: str) -> tuple[Flow, Outcome]:
     own, message = CASES[case]
     method = Flow(mlp_net(), lr=0.2, batch_size=BATCH, **own)
     return method, run(
-        task_of(method), theta(method), IMAGE, Options(**{"lr": 0.2, "theta_lr": 0.2, **message})
+        task_of(method, **courses(own)),
+        theta(FEATURES),
+        IMAGE,
+        Options(**{"lr": 0.2, "theta_lr": 0.2, **message}),
     )
 
 
@@ -57,7 +73,10 @@ def on_texts(case: str) -> tuple[Flow, Outcome]:
     own, message = TEXT_CASES[case]
     method = Flow(text_net(), lr=0.2, batch_size=BATCH, **own)
     return method, run(
-        text_task(method), theta(method), TEXT, Options(**{"lr": 0.2, "theta_lr": 0.2, **message})
+        text_task(method, **courses(own)),
+        theta(EMBEDDING + HIDDEN),
+        TEXT,
+        Options(**{"lr": 0.2, "theta_lr": 0.2, **message}),
     )
 
 

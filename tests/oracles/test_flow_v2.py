@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fedblocks.core.random import derive
 from fedblocks.methods.flow.flow_v2 import FlowV2
 from fedblocks.nets.text import next_word
 
+from . import definition
 from .flow_v2 import IMAGE, TEXT, run
 from .harness import BATCH, ENGINES, SEED, agrees, mlp_net, task_of
 from .plain import Outcome
@@ -39,7 +39,8 @@ def expected(case: str, texts: bool) -> tuple[FlowV2, Outcome]:
     net = text_net() if texts else mlp_net()
     method = FlowV2(net, lr=0.2, batch_size=BATCH, local_epochs=2, router_epochs=2, **SMALL, **own)
     policies = {
-        name: router.init(derive(SEED, "init", 0)) for name, router in method.routers.items()
+        name: router.init(definition.key(SEED, "init", 0))
+        for name, router in method.routers.items()
     }
     task, kind = (text_task(method), TEXT) if texts else (task_of(method), IMAGE)
     return method, run(task, policies, kind, 0.2, method.strength, method.eval_routing == "hard")

@@ -14,7 +14,6 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.plan import plan
-from fedblocks.core.random import derive
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.engines.round import Experiment, evaluate, run_round
@@ -24,6 +23,7 @@ from fedblocks.methods.fedper import FedPer
 from fedblocks.methods.modfl import ModFL
 
 from . import modfl
+from .definition import Course
 from .harness import (
     BATCH,
     CLASSES,
@@ -34,6 +34,7 @@ from .harness import (
     SIZES,
     counts,
     federation,
+    initial,
     mlp_net,
     task_of,
 )
@@ -49,16 +50,16 @@ def tagged(use: tuple[int, ...] = USE) -> Federation:
     return replace(federation(), tags={"operation": np.array(use)})
 
 
-def wide_net(features: int = 6) -> Net:
+def wide_module(features: int = 6) -> nn.Module:
     """Another architecture, whose layers have other names; its operation module is that
     of the small net.
     """
+    body = [nn.Identity(), nn.Linear(FEATURES, 9), nn.ReLU(), nn.Linear(9, features), nn.ReLU()]
+    return nn.Sequential(*body, nn.Linear(features, CLASSES))
 
-    def make() -> nn.Module:
-        body = [nn.Identity(), nn.Linear(FEATURES, 9), nn.ReLU(), nn.Linear(9, features), nn.ReLU()]
-        return nn.Sequential(*body, nn.Linear(features, CLASSES))
 
-    return Net.of(make, dtype=torch.float64)
+def wide_net(features: int = 6) -> Net:
+    return Net.of(lambda: wide_module(features), dtype=torch.float64)
 
 
 def made(net: Net | None = None, **options: Any) -> ModFL:
@@ -72,6 +73,7 @@ def made(net: Net | None = None, **options: Any) -> ModFL:
 
 
 DESCENT = Descent(0.1, momentum=0.5)
+COURSES: dict[str, list[Course]] = {"courses": [Course(epochs=2)], "adapting": [], "joining": []}
 
 
 def generations(wide: Net | None = None, **options: Any) -> Experiment:
@@ -115,10 +117,10 @@ def same_answers(
 def test_two_architectures_average_their_operation_modules_together(engine: str) -> None:
     experiment = generations()
     wide = {
-        f"{OTHER_NAMES[k.split('.')[0]]}.{k.split('.')[1]}": v.numpy()
-        for k, v in wide_net().init(derive(SEED, "init", 0)).items()
+        f"{OTHER_NAMES[k.split('.')[0]]}.{k.split('.')[1]}": v
+        for k, v in initial(wide_module, slot=0).items()
     }
-    task = task_of(experiment.methods["old"])
+    task = task_of(experiment.methods["old"], **COURSES)
     device = {i: int(name == "new") for i, name in enumerate(DEVICE)}
     expected = modfl.run(task, DESCENT, [task.start[0], wide], device, dict(enumerate(USE)))
     state = play(experiment, ENGINES[engine])
@@ -135,7 +137,7 @@ def test_two_architectures_average_their_operation_modules_together(engine: str)
 def test_cohorts_are_found_where_operation_modules_change_alike(warmup: int, engine: str) -> None:
     method = made(cohorts="found", operations=2, warmup=warmup)
     experiment = Experiment.of(method, federation(), SEED)
-    expected = modfl.run_found(task_of(method), DESCENT, operations=2, warmup=warmup)
+    expected = modfl.run_found(task_of(method, **COURSES), DESCENT, operations=2, warmup=warmup)
     state = play(experiment, ENGINES[engine])
     same(state.server["configuration"], 0, expected.configurations[0])
     for cohort, operation in enumerate(expected.operations):

@@ -16,6 +16,7 @@ from fedblocks.core.optimizers import SGD
 from fedblocks.methods import METHODS
 
 from . import ditto, fedavg, fedavg_ft, fedem, fedper, fedprox, ifca, local, pfedmb
+from .definition import Course
 from .harness import BATCH, COHORTS, ENGINES, SIZES, agrees, federation, mlp_net, task_of
 from .plain import Descent, Outcome, Task, logits, losses, slope
 
@@ -51,6 +52,21 @@ CASES: dict[str, tuple[dict[str, object], Oracle]] = {
 }
 
 
+# What a client goes through: in a round; before an evaluation; when it joins.
+TWICE, THRICE = Course(epochs=2), Course(epochs=3)
+COURSES: dict[str, tuple[list[Course], list[Course], list[Course]]] = {
+    "local": ([TWICE], [], [TWICE]),
+    "fedavg": ([TWICE], [], []),
+    "fedprox": ([TWICE], [], []),
+    "fedavg_ft": ([TWICE], [THRICE], [THRICE]),
+    "fedper": ([TWICE], [], [TWICE]),
+    "ditto": ([THRICE, TWICE], [], [THRICE]),
+    "ifca": ([TWICE], [], []),
+    "fedem": ([TWICE], [], []),
+    "pfedmb": ([THRICE, TWICE], [THRICE, TWICE], [THRICE, TWICE]),
+}
+
+
 def made(name: str, optimizer: str) -> tuple[Method, Descent]:
     """A method, and the same local optimizer for its oracle."""
     sgd, lr = OPTIMIZERS[optimizer], LR[optimizer]
@@ -64,7 +80,20 @@ def made(name: str, optimizer: str) -> tuple[Method, Descent]:
 @pytest.mark.parametrize("name", CASES)
 def test_two_rounds_are_those_of_the_paper(name: str, optimizer: str, engine: str) -> None:
     method, descent = made(name, optimizer)
-    agrees(method, CASES[name][1](task_of(method), descent), ENGINES[engine])
+    train, adapt, join = COURSES[name]
+    task = task_of(method, courses=train, adapting=adapt, joining=join)
+    agrees(method, CASES[name][1](task, descent), ENGINES[engine])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["fedavg", "fedem", "pfedmb"])
+def test_a_last_batch_that_is_not_full_is_left_out_on_request(name: str, engine: str) -> None:
+    """Unless it is the only one, as client 3's; the client counts with all its examples."""
+    method, descent = made(name, "sgd")
+    method = replace(method, drop_last=True)
+    train, adapt, join = COURSES[name]
+    task = task_of(method, courses=train, adapting=adapt, joining=join)
+    agrees(method, CASES[name][1](task, descent), ENGINES[engine])
 
 
 def test_the_oracles_gradient_is_the_slope_of_its_loss() -> None:

@@ -13,6 +13,7 @@ from fedblocks.methods.pfedmb.branches import project
 from fedblocks.methods.pfedmb.method import PFedMB
 
 from . import pfedmb
+from .definition import Course
 from .harness import BATCH, ENGINES, agrees, mlp_net, task_of
 from .plain import Descent
 
@@ -52,11 +53,12 @@ def test_two_rounds_are_those_of_the_paper(case: str, engine: str) -> None:
         "alpha_epochs": 3,
     }
     method = PFedMB(net=mlp_net(), **options, **{**usual, **own})
-    agrees(
-        method,
-        pfedmb.run(task_of(method), Descent(0.1, momentum=0.9), **{**usual, **message}),
-        ENGINES[engine],
-    )
+    alpha, weights = Course(epochs=3), Course(epochs=2)
+    tuning = {"alpha+W": [alpha, weights], "W": [weights], "none": []}[method.finetune]
+    joining = [alpha, weights] if tuning else [alpha]
+    task = task_of(method, courses=[alpha, weights], adapting=tuning, joining=joining)
+    expected = pfedmb.run(task, Descent(0.1, momentum=0.9), **{**usual, **message})
+    agrees(method, expected, ENGINES[engine])
 
 
 def test_the_projection_is_the_nearest_point_of_the_simplex() -> None:

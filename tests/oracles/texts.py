@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
+from torch import nn
 
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
-from fedblocks.core.random import derive
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows
-from fedblocks.engines.round import Engine, evaluate
+from fedblocks.engines.round import Engine
 from fedblocks.nets.text import next_word
 
 from .autograd import IGNORE
-from .harness import (
-    COHORTS,
-    SEED,
-    SIZES,
-    TEST_SIZES,
-    TOLERANCE,
-    _batches,
-    _numbered,
-    _numpy,
-    _same,
-    counts,
-    play,
-)
+from .definition import Course
+from .harness import SIZES, TEST_SIZES, _numbered, agrees, initial, plans
 from .plain import Outcome, Task
 
 WORDS, STEPS = 9, 5
+EMBEDDING, HIDDEN = 3, 4
+
+
+def text_module() -> nn.Module:
+    sizes = {"embedding": EMBEDDING, "hidden": HIDDEN, "projection": 5}
+    return next_word((STEPS,), WORDS, **sizes).make()
 
 
 def text_net() -> Net:
-    built = next_word((STEPS,), WORDS, embedding=3, hidden=4, projection=5)
-    return Net.of(built.make, dtype=torch.float64, input_shape=(STEPS,))
+    return Net.of(text_module, dtype=torch.float64, input_shape=(STEPS,))
 
 
 def texts() -> Federation:
@@ -55,41 +51,16 @@ def texts() -> Federation:
     return Federation(torch.from_numpy(x), torch.from_numpy(y), *parts, classes=WORDS)
 
 
-def text_task(method: Method, slots: int = 2) -> Task:
+def text_task(method: Method, slots: int = 2, **courses: Sequence[Course]) -> Task:
     data = texts()
     x, y = data.x.numpy(), data.y.numpy()
     return Task(
-        [_numpy(method.net.init(derive(SEED, "init", slot))) for slot in range(slots)],
+        [initial(text_module, slot) for slot in range(slots)],
         train=[(x[rows], y[rows]) for rows in data.train],
         test=[(x[rows], y[rows]) for rows in data.test],
-        rounds=[
-            {i: _batches(method, t, i, SIZES[i]) for i in cohort}
-            for t, cohort in enumerate(COHORTS)
-        ],
-        adapting={
-            i: _batches(method, len(COHORTS), i, SIZES[i], adapting=True) for i in range(len(SIZES))
-        },
+        **plans(method, SIZES, **courses),
     )
 
 
 def agrees_on_texts(method: Method, expected: Outcome, engine: Engine) -> None:
-    """Server slots and evaluations of the library are those of the oracle, and clients
-    keep nothing.
-    """
-    experiment, state = play(method, engine, texts())
-    assert state.server.keys() == expected.server.keys() and state.private == {}
-    for block, slots in expected.server.items():
-        for slot, params in enumerate(slots):
-            _same(
-                f"slot {slot} of {block}",
-                {k: v[slot] for k, v in state.server[block].items()},
-                params,
-            )
-    actual = evaluate(experiment, state, range(len(SIZES)), engine)
-    assert actual.keys() == expected.logits.keys()
-    for view, by_client in expected.logits.items():
-        for client, z in by_client.items():
-            y = experiment.data.y.numpy()[experiment.data.test[client]]
-            right, scored, loss = counts(z[y != IGNORE], y[y != IGNORE])
-            assert actual[view][client][:2] == (right, scored)
-            assert abs(actual[view][client][2] - loss) < TOLERANCE * max(1, loss)
+    agrees(method, expected, engine, texts())
