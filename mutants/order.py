@@ -1,0 +1,40 @@
+"""Which tests are asked first, and how many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+
+def spread(tests: list[str]) -> list[str]:
+    """One case of each parametrised test, then the second of each, and so on."""
+    turns: Counter[str] = Counter()
+    ranked = []
+    for place, test in enumerate(tests):
+        name = test.partition("[")[0]
+        ranked.append((turns[name], place, test))
+        turns[name] += 1
+    return [test for _, _, test in sorted(ranked)]
+
+
+def within_budget(tests: list[str], seconds: dict[str, float], budget: float) -> list[str]:
+    """As many as fit, in waves of doubling length, each with the tests of a file side by side."""
+    chosen: list[str] = []
+    for wave in _waves(tests, seconds, budget):
+        places = {test.partition("::")[0]: i for i, test in reversed(list(enumerate(wave)))}
+        chosen += sorted(wave, key=lambda test: places[test.partition("::")[0]])
+    return chosen
+
+
+def _waves(tests: list[str], seconds: dict[str, float], budget: float) -> Iterator[list[str]]:
+    wave: list[str] = []
+    spent, edge = 0.0, 0.5
+    for test in tests:
+        if spent and spent + seconds[test] > budget:
+            continue
+        spent += seconds[test]
+        wave.append(test)
+        if spent > edge:
+            yield wave
+            wave, edge = [], 2 * edge
+    yield wave

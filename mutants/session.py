@@ -1,0 +1,139 @@
+"""A whole call: record what tests reach, plant what was drawn, keep every verdict."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any, TypeVar
+
+from mutants.crew import Worker
+from mutants.judge import CAUGHT, Judge
+from mutants.plant import copied
+from mutants.project import Project
+from mutants.reach import Reach
+from mutants.sample import sample
+from mutants.sites import Site, sites
+from mutants.stored import EQUIVALENT, SURVIVORS, add_survivors, load
+
+Task = TypeVar("Task")
+Verdict = dict[str, Any]
+
+
+@dataclass
+class Session:
+    """What is asked for."""
+
+    project: Project
+    seed: int = 0
+    count: int = 300
+    jobs: int = 1
+    seconds: float = 20.0
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        self.lock, self.began = Lock(), time.monotonic()
+        self.reach = Reach(self.project)
+
+    @cached_property
+    def every(self) -> dict[str, Site]:
+        """All mutants there could be, but for those that change nothing."""
+        source, equivalent = self.project.source, load(self.project, EQUIVALENT)
+        found = (
+            site
+            for file in self.project.files()
+            for site in sites(file, (source / file).read_bytes())
+        )
+        return {site.key: site for site in found if site.key not in equivalent}
+
+    def chosen(self) -> list[Site]:
+        """Earlier survivors, then the draw."""
+        earlier = [self.every[key] for key in load(self.project, SURVIVORS) if key in self.every]
+        drawn = sample(self.every.values(), self.project.stratum, self.seed, self.count)
+        return list({site.key: site for site in (*earlier, *drawn)}.values())
+
+    def run(self) -> dict[str, Verdict]:
+        """Verdicts by key; those of an earlier call on the same files are kept."""
+        known, chosen = self.known(), self.chosen()
+        left = [site for site in chosen if site.key not in known]
+        if left:
+            with ExitStack() as stack:
+                workers = self._workers(stack)
+                self._share(workers, self.reach.missing(), self.reach.record, "recorded")
+                judges = [
+                    Judge(self.project, self.reach, worker, self.seconds) for worker in workers
+                ]
+                self._share(judges, left, self._plant, "planted")
+        verdicts = self.known()
+        passed = [
+            s for s in chosen if verdicts.get(s.key, {}).get("verdict") in ("passed", "unreached")
+        ]
+        add_survivors(self.project, passed)
+        return {site.key: verdicts[site.key] for site in chosen if site.key in verdicts}
+
+    def _workers(self, stack: ExitStack) -> list[Worker]:
+        """One for each job, with a copy of its own; the first notes what importing runs."""
+        imports = self.reach.folder / "imports.json" if self.reach.missing() else None
+        files = self.project.test_files()
+        workers = [
+            Worker(copied(self.project, i), files, None if i else imports) for i in range(self.jobs)
+        ]
+        with ThreadPoolExecutor(self.jobs) as pool:
+            list(pool.map(stack.enter_context, workers))
+        for worker in workers:
+            if not worker.tests:
+                raise RuntimeError(f"no tests were collected; see {worker.copy / 'worker.log'}")
+        return workers
+
+    def _share(
+        self, hands: list[Any], tasks: list[Task], do: Callable[[Task, Any], None], done: str
+    ) -> None:
+        """Every hand takes the next task until none is left, or the time is over."""
+        queue: SimpleQueue[Task] = SimpleQueue()
+        for task in tasks:
+            queue.put(task)
+
+        def work(hand: Any) -> None:
+            while self.minutes is None or time.monotonic() - self.began < 60 * self.minutes:
+                try:
+                    do(queue.get_nowait(), hand)
+                except Empty:
+                    return
+                with self.lock:
+                    print(
+                        f"\r{done} {len(tasks) - queue.qsize()} of {len(tasks)}", end="", flush=True
+                    )
+
+        with ThreadPoolExecutor(len(hands)) as pool:
+            list(pool.map(work, hands))
+        print()
+
+    def _plant(self, site: Site, judge: Judge) -> None:
+        verdict = judge.verdict(site)
+        with self.lock, self._results.open("a") as file:
+            file.write(
+                json.dumps(
+                    {"state": self.project.state, "key": site.key, **site.identity, **verdict}
+                )
+                + "\n"
+            )
+
+    @property
+    def _results(self) -> Any:
+        return self.project.cache / "results.jsonl"
+
+    def known(self) -> dict[str, Verdict]:
+        """Verdicts on the same sources and tests."""
+        lines = self._results.read_text().splitlines() if self._results.exists() else []
+        rows = map(json.loads, lines)
+        return {row["key"]: row for row in rows if row["state"] == self.project.state}
+
+
+def is_caught(verdict: Verdict) -> bool:
+    return verdict["verdict"] in CAUGHT
