@@ -19,8 +19,8 @@ THREADS = (
 class Worker:
     """A process in a copy of the checkout, which has collected some files of tests."""
 
-    def __init__(self, copy: Path, files: list[str], imports: Path | None = None) -> None:
-        self.copy, self.files, self.imports = copy, files, imports
+    def __init__(self, copy: Path, files: list[str]) -> None:
+        self.copy, self.files = copy, files
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Worker:
@@ -33,14 +33,7 @@ class Worker:
         }
         orders, self.orders = os.pipe()
         self.answers, answers = os.pipe()
-        command = [
-            sys.executable,
-            "-m",
-            "mutants.worker",
-            str(orders),
-            str(answers),
-            str(self.imports or ""),
-        ]
+        command = [sys.executable, "-m", "mutants.worker", str(orders), str(answers)]
         with (self.copy / "worker.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *self.files], cwd=self.copy, env=environment, pass_fds=(orders, answers),
@@ -49,7 +42,11 @@ class Worker:
         os.close(orders)
         os.close(answers)
         self.reader = os.fdopen(self.answers)
-        self.tests: list[str] = self._answer().get("tests", [])
+        ready = self._answer()
+        self.tests: list[str] = ready.get("tests", [])
+        self.imports: list[int] = ready.get(
+            "imports", []
+        )  # marks that were set by collecting the tests
         return self
 
     def __exit__(self, *_: object) -> None:

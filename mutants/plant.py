@@ -19,9 +19,9 @@ NOT_COPIED = {"runs", "carried", "build", "dist"}
 TICKS = count(1)  # a mutant's file has a time of its own: no compiled file of another fits it
 
 
-def copied(project: Project, number: int) -> Path:
+def copied(project: Project, name: str) -> Path:
     """A fresh copy of the checkout; mutants are planted there and nowhere else."""
-    folder = project.cache / f"copy-{number}"
+    folder = project.cache / name
     shutil.rmtree(folder, ignore_errors=True)
     skip = shutil.ignore_patterns("__pycache__", ".hypothesis")
     for item in project.root.iterdir():

@@ -1,4 +1,4 @@
-"""Which tests reach a line, and in which order they are asked."""
+"""Which tests reach a statement, and in which order they are asked."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from mutants.crew import Worker
+from mutants.marks import Place
 from mutants.order import spread
 from mutants.project import Project, digest
 from mutants.sites import Site
 
-RECORDING = 900.0  # seconds for a file of tests, whose lines are counted meanwhile
-Lines = dict[str, int]  # by test, a bit for each line
+RECORDING = 900.0  # seconds that a file of tests may take
+IMPORTS = "imports.json"
+Lines = dict[str, int]  # by test, a bit for each line where a statement begins
 
 
 class Reach:
@@ -46,8 +48,8 @@ class Reach:
         files = [root / file, *fixtures, *(self.project.source / name for name in sorted(reached))]
         return digest(f.read_bytes() for f in files if f.exists())
 
-    def record(self, file: str, worker: Worker) -> None:
-        """Run a file of tests in a worker and keep what it reaches."""
+    def record(self, file: str, worker: Worker, places: list[Place]) -> None:
+        """Run a file of tests in a worker whose copy is marked, and keep what it reaches."""
         tests = [test for test in worker.tests if test.partition("::")[0] == file]
         draft = worker.copy / "reached.json"
         draft.unlink(missing_ok=True)
@@ -55,12 +57,17 @@ class Reach:
             worker.ask(tests, dict.fromkeys(tests, RECORDING), RECORDING, record=str(draft))
         empty: dict[str, Any] = {"seconds": {}, "failed": tests, "reached": {}}
         noted = json.loads(draft.read_text()) if draft.exists() else empty
-        source = f"{worker.copy / 'src' / self.project.package}/"
-        noted["reached"] = {
-            k.removeprefix(source): v for k, v in noted["reached"].items() if k.startswith(source)
-        }
-        noted["key"] = self._key(file, noted["reached"])
+        reached: dict[str, dict[str, str]] = defaultdict(dict)
+        for test, marks in noted["reached"].items():
+            for name, bits in _by_file(places[mark] for mark in marks).items():
+                reached[name][test] = f"{bits:x}"
+        noted |= {"reached": reached, "key": self._key(file, reached)}
         self._path(file).write_text(json.dumps(noted))
+
+    def record_imports(self, worker: Worker, places: list[Place]) -> None:
+        """Keep what collecting the tests runs: bugs there need modules that are loaded anew."""
+        bits = _by_file(places[mark] for mark in worker.imports)
+        (self.folder / IMPORTS).write_text(json.dumps({file: f"{b:x}" for file, b in bits.items()}))
 
     @cached_property
     def noted(self) -> list[dict[str, Any]]:
@@ -103,21 +110,16 @@ class Reach:
     @cached_property
     def at_import(self) -> dict[str, int]:
         """By source file: the lines that run when the tests are collected."""
-        path = self.folder / "imports.json"
-        noted = json.loads(path.read_text()) if path.exists() else {}
-        source = f"/src/{self.project.package}/"
-        return {
-            file.partition(source)[2]: sum(1 << line for line in lines)
-            for file, lines in noted.items()
-        }
+        noted = json.loads((self.folder / IMPORTS).read_text())
+        return {file: int(bits, 16) for file, bits in noted.items()}
 
     def runs_at_import(self, site: Site) -> bool:
-        return site.at_import or bool(self.at_import.get(site.file, 0) & _mask(site))
+        return site.at_import or bool(self.at_import.get(site.file, 0) & 1 << site.lines[0])
 
     def tests(self, site: Site) -> list[str]:
         """Those that reach the statement; first the quick ones that do little else."""
         reached = self.lines.get(site.file, {})
-        wanted = -1 if self.runs_at_import(site) else _mask(site)
+        wanted = -1 if self.runs_at_import(site) else 1 << site.lines[0]
         telling = [test for test, bits in reached.items() if bits & wanted]
         cost = {
             t: (self.seconds[t] + 0.02) * self.breadth[t] / reached[t].bit_count() for t in telling
@@ -125,6 +127,9 @@ class Reach:
         return spread(sorted(telling, key=cost.__getitem__))
 
 
-def _mask(site: Site) -> int:
-    first, last = site.lines
-    return ((1 << (last - first + 1)) - 1) << first
+def _by_file(places: Iterable[Place]) -> dict[str, int]:
+    """A bit for each line, file by file."""
+    bits: dict[str, int] = defaultdict(int)
+    for file, line in places:
+        bits[file] |= 1 << line
+    return bits

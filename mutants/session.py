@@ -8,13 +8,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, TypeVar
 
 from mutants.crew import Worker
-from mutants.judge import CAUGHT, Judge
+from mutants.judge import Judge
+from mutants.marks import mark_copy
 from mutants.plant import copied
 from mutants.project import Project
 from mutants.reach import Reach
@@ -63,9 +65,11 @@ class Session:
         known, chosen = self.known(), self.chosen()
         left = [site for site in chosen if site.key not in known]
         if left:
+            self._record()
             with ExitStack() as stack:
-                workers = self._workers(stack)
-                self._share(workers, self.reach.missing(), self.reach.record, "recorded")
+                workers = self._workers(
+                    stack, [copied(self.project, f"copy-{i}") for i in range(self.jobs)]
+                )
                 judges = [
                     Judge(self.project, self.reach, worker, self.seconds) for worker in workers
                 ]
@@ -77,13 +81,23 @@ class Session:
         add_survivors(self.project, passed)
         return {site.key: verdicts[site.key] for site in chosen if site.key in verdicts}
 
-    def _workers(self, stack: ExitStack) -> list[Worker]:
-        """One for each job, with a copy of its own; the first notes what importing runs."""
-        imports = self.reach.folder / "imports.json" if self.reach.missing() else None
-        files = self.project.test_files()
-        workers = [
-            Worker(copied(self.project, i), files, None if i else imports) for i in range(self.jobs)
-        ]
+    def _record(self) -> None:
+        """Note what tests reach, where something has changed since it was noted."""
+        missing = self.reach.missing()
+        if missing:
+            copies = [copied(self.project, f"marked-{i}") for i in range(self.jobs)]
+            files = self.project.files()
+            for copy in copies:
+                places = mark_copy(copy, self.project.package, files)
+            with ExitStack() as stack:
+                workers = self._workers(stack, copies)
+                self.reach.record_imports(workers[0], places)
+                record = partial(self.reach.record, places=places)
+                self._share(workers, missing, record, "recorded")
+
+    def _workers(self, stack: ExitStack, copies: list[Path]) -> list[Worker]:
+        """One for each copy, with every test collected."""
+        workers = [Worker(copy, self.project.test_files()) for copy in copies]
         with ThreadPoolExecutor(self.jobs) as pool:
             list(pool.map(stack.enter_context, workers))
         for worker in workers:
@@ -133,7 +147,3 @@ class Session:
         lines = self._results.read_text().splitlines() if self._results.exists() else []
         rows = map(json.loads, lines)
         return {row["key"]: row for row in rows if row["state"] == self.project.state}
-
-
-def is_caught(verdict: Verdict) -> bool:
-    return verdict["verdict"] in CAUGHT

@@ -35,7 +35,7 @@ class Place:
 
     def inside(self, node: ast.AST) -> Place:
         """In the body of a function or class."""
-        name = ".".join(filter(None, (self.function, getattr(node, "name", "<lambda>"))))
+        name = ".".join(filter(None, (self.function, getattr(node, "name", ""))))
         return replace(
             self, function=name, at_import=self.at_import and isinstance(node, ast.ClassDef)
         )
@@ -66,7 +66,7 @@ def walk(node: ast.AST, place: Place) -> Iterator[tuple[ast.AST, Place]]:
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_comment", "pattern", "bases"):
             continue
-        enters = name == "body" and isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda))
+        enters = name == "body" and isinstance(node, (*FUNCTIONS, ast.ClassDef))
         below = place.inside(node) if enters else place
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST) and not (

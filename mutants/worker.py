@@ -18,7 +18,7 @@ import pytest
 
 from mutants.children import adopt_orphans, end_orphans, waited
 from mutants.plant import functions_of, is_loaded, replace_code
-from mutants.recording import ImportRecorder, Recorder
+from mutants.recording import Marks, Recorder
 
 MEMORY = 16 << 30  # bytes of address space; a mutant may ask for absurd amounts
 
@@ -26,8 +26,7 @@ MEMORY = 16 << 30  # bytes of address space; a mutant may ask for absurd amounts
 class Server:
     """Takes orders (one JSON object a line) instead of running what was collected."""
 
-    def __init__(self, orders: int, answers: int, imports: ImportRecorder | None) -> None:
-        self.imports = imports
+    def __init__(self, orders: int, answers: int) -> None:
         self.orders, self.answers = os.fdopen(orders), os.fdopen(answers, "w")
         self.functions: dict[str, list[FunctionType]] = {}
         self.items: dict[str, pytest.Item] = {}
@@ -36,9 +35,8 @@ class Server:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.items = {item.nodeid: item for item in session.items}
         self.functions = functions_of(Path.cwd() / "src")
-        if self.imports:
-            self.imports.save()
-        self._answer({"tests": list(self.items)})
+        marks = sorted(Marks().take()) if Path("marks").exists() else []
+        self._answer({"tests": list(self.items), "imports": marks})
         for line in self.orders:
             self._answer(self._in_child(json.loads(line)))
         return True
@@ -90,7 +88,7 @@ class Server:
         if order["file"] and not self._planted(order):
             return {"verdict": "unplanted"}
         items = [self.items[name] for name in order["tests"]]
-        recorder = Recorder(order["record"], items, scratch) if order["record"] else None
+        recorder = Recorder(order["record"], items) if order["record"] else None
         for item, following in zip(items, [*items[1:], None]):
             (scratch / "running").write_text(item.nodeid)
             item.add_marker(pytest.mark.timeout(order["limits"].get(item.nodeid, order["limit"])))
@@ -113,13 +111,12 @@ class Server:
             return False
 
 
-def main(orders: int, answers: int, imports: str, files: list[str]) -> None:
-    """Collect these files and serve; `imports`: where to note the lines that this runs, or ""."""
+def main(orders: int, answers: int, files: list[str]) -> None:
+    """Collect these files and serve."""
     adopt_orphans()
     quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
-    server = Server(orders, answers, ImportRecorder(Path(imports)) if imports else None)
-    pytest.main([*quiet, *files], plugins=[server])
+    pytest.main([*quiet, *files], plugins=[Server(orders, answers)])
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
