@@ -1,4 +1,4 @@
-"""What an operator yields, and how the text of a changed node is made."""
+"""What an operator yields, and how the new text of a node comes about."""
 
 from __future__ import annotations
 

@@ -119,12 +119,18 @@ class Reach:
     def tests(self, site: Site) -> list[str]:
         """Those that reach the statement; first the quick ones that do little else."""
         reached = self.lines.get(site.file, {})
+        if self.runs_at_import(site) and not reached:
+            return self._of_folder(site.file)
         wanted = -1 if self.runs_at_import(site) else 1 << site.lines[0]
         telling = [test for test, bits in reached.items() if bits & wanted]
-        cost = {
-            t: (self.seconds[t] + 0.02) * self.breadth[t] / reached[t].bit_count() for t in telling
-        }
-        return spread(sorted(telling, key=cost.__getitem__))
+        share = {test: reached[test].bit_count() / self.breadth[test] for test in telling}
+        return spread(sorted(telling, key=lambda test: (self.seconds[test] + 0.02) / share[test]))
+
+    def _of_folder(self, file: str) -> list[str]:
+        """The tests of the package that a file of mere constants belongs to."""
+        folder = f"tests/{file.partition('/')[0]}/"
+        near = (test for test in self.seconds if test.startswith(folder))
+        return spread(sorted(near, key=self.seconds.__getitem__))
 
 
 def _by_file(places: Iterable[Place]) -> dict[str, int]:

@@ -47,12 +47,12 @@ class Session:
     def every(self) -> dict[str, Site]:
         """All mutants there could be, but for those that change nothing."""
         source, equivalent = self.project.source, load(self.project, EQUIVALENT)
-        found = (
+        candidates = (
             site
             for file in self.project.files()
             for site in sites(file, (source / file).read_bytes())
         )
-        return {site.key: site for site in found if site.key not in equivalent}
+        return {site.key: site for site in candidates if site.key not in equivalent}
 
     def chosen(self) -> list[Site]:
         """Earlier survivors, then the draw."""
