@@ -20,8 +20,16 @@ STRATA: Mapping[str, tuple[str, ...]] = {
     "config, commands": ("config", "recipes", "cli", "export", "watch"),
 }
 
-# Not to be judged by tests on a CPU. `testing` and `bench` are tools for tests and timing.
-LEFT_OUT = ("kernels", "testing", "bench", "engines/cuda_graphs.py")
+# For GPUs, or tools for tests and timing: tests on a CPU cannot judge them.
+LEFT_OUT = (
+    "kernels",
+    "layers/mapped_convolution.py",
+    "layers/mapped_pooling.py",
+    "engines/cuda_graphs.py",
+    "testing",
+    "bench",
+    "cli/bench.py",
+)
 
 # They read the text of the source, build the site, or need a browser or a GPU.
 TESTS_LEFT_OUT = (
