@@ -35,8 +35,9 @@ soak: .venv/.dev
 mutants: SEED ?= 0
 mutants: COUNT ?= 300
 mutants: JOBS ?= 2
+mutants: SECONDS ?= 20
 mutants: .venv/.dev
-	.venv/bin/python -m mutants --seed $(SEED) --count $(COUNT) --jobs $(JOBS)
+	.venv/bin/python -m mutants --seed $(SEED) --count $(COUNT) --jobs $(JOBS) --seconds $(SECONDS)
 
 lint: .venv/.dev
 	.venv/bin/ruff check $(CODE)

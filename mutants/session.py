@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +19,12 @@ from mutants.marks import mark_copy
 from mutants.plant import copied
 from mutants.project import Project
 from mutants.reach import Reach
+from mutants.results import SURVIVED, Results, Verdict
 from mutants.sample import sample
 from mutants.sites import Site, sites
 from mutants.stored import EQUIVALENT, SURVIVORS, add_survivors, load
 
 Task = TypeVar("Task")
-Verdict = dict[str, Any]
 
 
 @dataclass
@@ -42,6 +41,7 @@ class Session:
     def __post_init__(self) -> None:
         self.lock, self.began = Lock(), time.monotonic()
         self.reach = Reach(self.project)
+        self.results = Results(self.project.cache / "results.jsonl", self.project.state)
 
     @cached_property
     def every(self) -> dict[str, Site]:
@@ -62,24 +62,20 @@ class Session:
 
     def run(self) -> dict[str, Verdict]:
         """Verdicts by key; those of an earlier call on the same files are kept."""
-        known, chosen = self.known(), self.chosen()
-        left = [site for site in chosen if site.key not in known]
+        chosen, settled = self.chosen(), self.results.settled(self.seconds)
+        left = [site for site in chosen if site.key not in settled]
         if left:
             self._record()
             with ExitStack() as stack:
-                workers = self._workers(
-                    stack, [copied(self.project, f"copy-{i}") for i in range(self.jobs)]
-                )
-                judges = [
-                    Judge(self.project, self.reach, worker, self.seconds) for worker in workers
-                ]
+                copies = [copied(self.project, f"copy-{i}") for i in range(self.jobs)]
+                workers = self._workers(stack, copies)
+                judges = [Judge(self.project, self.reach, w, self.seconds) for w in workers]
                 self._share(judges, left, self._plant, "planted")
-        verdicts = self.known()
-        passed = [
-            s for s in chosen if verdicts.get(s.key, {}).get("verdict") in ("passed", "unreached")
-        ]
-        add_survivors(self.project, passed)
-        return {site.key: verdicts[site.key] for site in chosen if site.key in verdicts}
+        verdicts = self.results.latest()
+        judged = [site for site in chosen if site.key in verdicts]
+        survivors = (site for site in judged if verdicts[site.key]["verdict"] in SURVIVED)
+        add_survivors(self.project, survivors)
+        return {site.key: verdicts[site.key] for site in judged}
 
     def _record(self) -> None:
         """Note what tests reach, where something has changed since it was noted."""
@@ -120,30 +116,12 @@ class Session:
                 except Empty:
                     return
                 with self.lock:
-                    print(
-                        f"\r{done} {len(tasks) - queue.qsize()} of {len(tasks)}", end="", flush=True
-                    )
+                    count = len(tasks) - queue.qsize()
+                    print(f"\r{done} {count} of {len(tasks)}", end="", flush=True)
 
         with ThreadPoolExecutor(len(hands)) as pool:
             list(pool.map(work, hands))
         print()
 
     def _plant(self, site: Site, judge: Judge) -> None:
-        verdict = judge.verdict(site)
-        with self.lock, self._results.open("a") as file:
-            file.write(
-                json.dumps(
-                    {"state": self.project.state, "key": site.key, **site.identity, **verdict}
-                )
-                + "\n"
-            )
-
-    @property
-    def _results(self) -> Any:
-        return self.project.cache / "results.jsonl"
-
-    def known(self) -> dict[str, Verdict]:
-        """Verdicts on the same sources and tests."""
-        lines = self._results.read_text().splitlines() if self._results.exists() else []
-        rows = map(json.loads, lines)
-        return {row["key"]: row for row in rows if row["state"] == self.project.state}
+        self.results.add(site, self.seconds, judge.verdict(site))

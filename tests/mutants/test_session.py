@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mutants.project import Project
 from mutants.report import write_page
+from mutants.results import Results
 from mutants.session import Session
+from mutants.sites import sites
 from mutants.stored import SURVIVORS, load
 
 
@@ -53,3 +57,16 @@ def test_an_interrupted_call_is_taken_up_where_it_ended(toy: Project) -> None:
     (toy.cache / "results.jsonl").write_text("\n".join(lines[:-1]) + "\n")
     assert len(verdicts(toy)) == len(lines)
     assert len((toy.cache / "results.jsonl").read_text().splitlines()) == len(lines)
+
+
+def test_a_survivor_is_planted_again_only_if_more_tests_may_be_asked(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl", "now")
+    source = b"def f(a):\n    a += 1\n    a += 1\n    a += 1\n    a += 1\n"
+    rows = {"passed": [2, 5], "unreached": [0, 0], "failed": [2, 5], "timeout": [1, 5]}
+    for site, (verdict, tests) in zip(sites("a.py", source)[::2], rows.items()):
+        results.add(site, 20.0, {"verdict": verdict, "tests": tests})
+    assert len(results.settled(20.0)) == 4
+    assert {results.latest()[key]["verdict"] for key in results.settled(21.0)} == rows.keys() - {
+        "passed"
+    }
+    assert Results(tmp_path / "results.jsonl", "later").latest() == {}
