@@ -15,6 +15,7 @@ from mutants.sites import Site
 
 PATIENCE = 10.0  # seconds a test may take beyond ten times what it took before
 CAUGHT = ("failed", "timeout", "died")
+UNREACHED = {"verdict": "unreached", "test": "", "seconds": 0.0, "fresh": False}
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Judge:
             useful = [test for test in every if test not in self.unsound]
             tests = within_budget(useful, self.reach.seconds, self.budget)
             if not tests:
-                return {"verdict": "unreached", "test": "", "seconds": 0.0, "tests": [0, 0]}
+                return {**UNREACHED, "tests": [0, len(every)]}
             answer = self._planted(site, tests)
             if answer["verdict"] not in CAUGHT or self._is_sound(answer["test"]):
                 return {**answer, "tests": [len(tests), len(every)]}
@@ -53,9 +54,9 @@ class Judge:
             if not self.reach.runs_at_import(site):
                 answer = self._ask(self.worker, tests, file=str(file), old=old)
                 if answer["verdict"] != "unplanted":
-                    return answer
+                    return {**answer, "fresh": False}
             with Worker(self.copy, sorted({test.partition("::")[0] for test in tests})) as fresh:
-                return self._ask(fresh, tests)
+                return {**self._ask(fresh, tests), "fresh": True}
 
     def _is_sound(self, test: str) -> bool:
         """Whether a test passes alone without a mutant; one that does not is never asked again."""

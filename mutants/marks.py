@@ -28,10 +28,8 @@ def mark_copy(copy: Path, package: str, files: list[str]) -> list[Place]:
     places: list[Place] = []
     for name in files:
         file = copy / "src" / package / name
-        _store(
-            file,
-            compile(_Marker(name, places).visit(ast.parse(file.read_bytes())), str(file), "exec"),
-        )
+        marked = _Marker(name, places).visit(ast.parse(file.read_bytes()))
+        _store(file, compile(marked, str(file), "exec", dont_inherit=True))
     (copy / "marks").write_bytes(bytes(len(places) + 1))
     (copy / "src" / f"{MODULE}.py").write_text(LOADED.format(path=str(copy / "marks")))
     return places

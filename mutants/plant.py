@@ -64,7 +64,8 @@ def functions_of(folder: Path) -> dict[str, list[FunctionType]]:
 
 def replace_code(functions: list[FunctionType], file: str, old: bytes, new: bytes) -> int:
     """Give living functions the code of the mutant; how many. ValueError: one cannot be changed."""
-    before, after = _codes(compile(old, file, "exec")), _codes(compile(new, file, "exec"))
+    compiled = (compile(text, file, "exec", dont_inherit=True) for text in (old, new))
+    before, after = map(_codes, compiled)
     other = {
         code: after[key] for key, code in before.items() if key in after and after[key] != code
     }

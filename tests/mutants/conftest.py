@@ -22,6 +22,10 @@ def mean(values):
     return total / len(values)
 
 
+def half(x):
+    return x / 2
+
+
 def unseen(x):
     return x + 1
 
@@ -32,19 +36,19 @@ def weak(x):
 TESTS = """
 import subprocess, sys
 import pytest
-from toy.core.sums import mean, over, weak
+from toy.core.sums import half, over, weak
 
 def test_over_is_strict():
     assert over(4) and not over(3)
 
 @pytest.fixture(scope="module")
 def result():
-    return mean([2, 4])
+    return half(6)
 
 def test_that_asks_for_the_fixture_first(result):
     pass
 
-def test_mean(result):
+def test_half(result):
     assert result == 3
 
 def test_weak_is_only_called():

@@ -14,48 +14,44 @@ from mutants.sites import sites
 from mutants.stored import SURVIVORS, load
 
 
-def verdicts(toy: Project, **more: int) -> dict[str, str]:
-    """By line and change, what became of each mutant."""
-    rows = Session(toy, count=100, **more).run().values()
-    return {f"{row['line']} | {row['after']}": row["verdict"] for row in rows}
+def verdicts(toy: Project) -> dict[str, tuple[str, bool]]:
+    """By function: what became of its mutants, and whether modules were loaded anew."""
+    rows = Session(toy, count=100).run().values()
+    return {row["function"]: (row["verdict"], row["fresh"]) for row in rows}
 
 
 def test_bugs_are_caught_by_the_tests_that_reach_them(
     toy: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = (toy.source / "core" / "sums.py").read_bytes()
-    actual = verdicts(toy)
-    assert actual["return x > LIMIT | x >= LIMIT"] == "failed"
-    assert (
-        actual["LIMIT = 3 | 4"] == "failed"
-    )  # runs at import: planted before the module is loaded
-    assert (
-        actual["total = sum(values) | max"] == "failed"
-    )  # in a fixture, which another test was the first to ask for
-    assert actual["return x + 1 | x - 1"] == "unreached"
-    assert "passed" in (actual.get("return x * 2 | x / 2"), actual.get("return x * 2 | 3"))
+    assert verdicts(toy) == {
+        "": ("failed", True),  # a constant of the module
+        "over": ("failed", False),
+        "half": ("failed", False),  # of a fixture that another test asks for first
+        "mean": ("failed", False),  # in a process that a test starts
+        "unseen": ("unreached", False),
+        "weak": ("passed", False),
+    }
     assert (toy.source / "core" / "sums.py").read_bytes() == before
 
     assert [entry["function"] for entry in load(toy, SURVIVORS).values()] == ["unseen", "weak"]
     again = Session(toy, seed=1, count=0)
     assert [site.function for site in again.chosen()] == ["unseen", "weak"]
 
-    monkeypatch.setattr(
-        "mutants.session.Worker", None
-    )  # nothing is left to be planted, so no process is needed
+    monkeypatch.setattr("mutants.session.Worker", None)  # all is known: no process is needed
     rows = Session(toy, count=100).run()
-    assert len(rows) == len(actual)
+    assert len(rows) == 7  # one for each statement
     write_page(toy, 0, rows)
-    assert "| core | 4 | 6 | 67% | 30% to 90% | 1 | 0 |" in toy.page.read_text()
+    assert "| core | 5 | 7 | 71% | 36% to 92% | 1 | 0 |" in toy.page.read_text()
 
 
 def test_an_interrupted_call_is_taken_up_where_it_ended(toy: Project) -> None:
     tests = "from toy.core.sums import over\ndef test_it():\n    assert over(4)\n"
     (toy.root / "tests" / "test_sums.py").write_text(tests)
-    assert len(verdicts(toy)) == len(Session(toy, count=100).chosen())
+    Session(toy, count=100).run()
     lines = (toy.cache / "results.jsonl").read_text().splitlines()
     (toy.cache / "results.jsonl").write_text("\n".join(lines[:-1]) + "\n")
-    assert len(verdicts(toy)) == len(lines)
+    assert len(Session(toy, count=100).run()) == len(lines) == 7
     assert len((toy.cache / "results.jsonl").read_text().splitlines()) == len(lines)
 
 
