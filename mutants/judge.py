@@ -40,7 +40,7 @@ class Judge:
         every = self.reach.tests(site)
         while True:
             useful = [test for test in every if test not in self.unsound]
-            tests = within_budget(useful, self.reach.seconds, self.budget)
+            tests = within_budget(useful, self.reach.seconds, self.reach.shared, self.budget)
             if not tests:
                 return {**UNREACHED, "tests": [0, len(every)]}
             answer = self._planted(site, tests)
@@ -66,6 +66,6 @@ class Judge:
         return test not in self.unsound
 
     def _ask(self, worker: Worker, tests: list[str], **more: str) -> dict[str, Any]:
-        limits = {test: PATIENCE + 10 * self.reach.seconds[test] for test in tests}
-        whole = 3 * PATIENCE + 5 * sum(self.reach.seconds[test] for test in tests)
+        limits = {test: PATIENCE + 10 * self.reach.cost(test) for test in tests}
+        whole = 3 * PATIENCE + 5 * sum(map(self.reach.cost, tests))
         return worker.ask(tests, limits, whole, **more)

@@ -17,22 +17,36 @@ def spread(tests: list[str]) -> list[str]:
     return [test for _, _, test in sorted(ranked)]
 
 
-def within_budget(tests: list[str], seconds: dict[str, float], budget: float) -> list[str]:
-    """As many as fit, in waves of doubling length, each with the tests of a file side by side."""
+def within_budget(
+    tests: list[str], seconds: dict[str, float], shared: dict[str, float], budget: float
+) -> list[str]:
+    """As many as fit, in waves of doubling length, each with the tests of a file side by side.
+
+    Fixtures that tests share are paid for once in each file.
+    """
     chosen: list[str] = []
-    for wave in _waves(tests, seconds, budget):
-        places = {test.partition("::")[0]: i for i, test in reversed(list(enumerate(wave)))}
-        chosen += sorted(wave, key=lambda test: places[test.partition("::")[0]])
+    for wave in _waves(tests, seconds, shared, budget):
+        places = {file_of(test): i for i, test in reversed(list(enumerate(wave)))}
+        chosen += sorted(wave, key=lambda test: places[file_of(test)])
     return chosen
 
 
-def _waves(tests: list[str], seconds: dict[str, float], budget: float) -> Iterator[list[str]]:
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _waves(
+    tests: list[str], seconds: dict[str, float], shared: dict[str, float], budget: float
+) -> Iterator[list[str]]:
     wave: list[str] = []
+    paid: dict[str, float] = {}
     spent, edge = 0.0, 0.5
     for test in tests:
-        if spent and spent + seconds[test] > budget:
+        fixtures = max(0.0, shared.get(test, 0.0) - paid.get(file_of(test), 0.0))
+        if spent and spent + seconds[test] + fixtures > budget:
             continue
-        spent += seconds[test]
+        spent += seconds[test] + fixtures
+        paid[file_of(test)] = max(shared.get(test, 0.0), paid.get(file_of(test), 0.0))
         wave.append(test)
         if spent > edge:
             yield wave

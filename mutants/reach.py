@@ -55,7 +55,7 @@ class Reach:
         draft.unlink(missing_ok=True)
         if tests:
             worker.ask(tests, dict.fromkeys(tests, RECORDING), RECORDING, record=str(draft))
-        empty: dict[str, Any] = {"seconds": {}, "failed": tests, "reached": {}}
+        empty: dict[str, Any] = {"seconds": {}, "shared": {}, "failed": tests, "reached": {}}
         noted = json.loads(draft.read_text()) if draft.exists() else empty
         reached: dict[str, dict[str, str]] = defaultdict(dict)
         for test, marks in noted["reached"].items():
@@ -87,6 +87,15 @@ class Reach:
             for t, s in noted["seconds"].items()
             if t not in self.failed
         }
+
+    @cached_property
+    def shared(self) -> dict[str, float]:
+        """Seconds of the fixtures that a test has in common with others of its file."""
+        return {test: s for noted in self.noted for test, s in noted["shared"].items()}
+
+    def cost(self, test: str) -> float:
+        """Seconds that a test takes alone."""
+        return self.seconds[test] + self.shared.get(test, 0.0)
 
     @cached_property
     def lines(self) -> dict[str, Lines]:
@@ -124,13 +133,13 @@ class Reach:
         wanted = -1 if self.runs_at_import(site) else 1 << site.lines[0]
         telling = [test for test, bits in reached.items() if bits & wanted]
         share = {test: reached[test].bit_count() / self.breadth[test] for test in telling}
-        return spread(sorted(telling, key=lambda test: (self.seconds[test] + 0.02) / share[test]))
+        return spread(sorted(telling, key=lambda test: (self.cost(test) + 0.02) / share[test]))
 
     def _of_folder(self, file: str) -> list[str]:
         """The tests of the package that a file of mere constants belongs to."""
         folder = f"tests/{file.partition('/')[0]}/"
         near = (test for test in self.seconds if test.startswith(folder))
-        return spread(sorted(near, key=self.seconds.__getitem__))
+        return spread(sorted(near, key=self.cost))
 
 
 def _by_file(places: Iterable[Place]) -> dict[str, int]:

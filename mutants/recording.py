@@ -38,7 +38,8 @@ class Recorder:
 
     def __init__(self, path: str, items: list[pytest.Item]) -> None:
         self.path, self.items, self.marks = Path(path), items, Marks()
-        self.seconds: dict[str, float] = defaultdict(float)
+        self.seconds: dict[str, float] = defaultdict(float)  # without fixtures that are shared
+        self.shared: dict[str, float] = defaultdict(float)  # those fixtures
         self.reached: dict[str, set[int]] = defaultdict(set)
         self.failed: set[str] = set()
         self.context = ""
@@ -66,8 +67,14 @@ class Recorder:
             return (yield)
         finally:
             self._switch(outer)
-            for item in self._users(fixturedef.argname):
-                self.seconds[item.nodeid] += time.perf_counter() - began
+            self._share(time.perf_counter() - began, fixturedef.argname)
+
+    def _share(self, seconds: float, fixture: str) -> None:
+        """The time of a fixture is that of all its tests, and not of the one that asked first."""
+        if SHARED not in self.context:
+            self.seconds[self.context] -= seconds
+        for item in self._users(fixture):
+            self.shared[item.nodeid] += seconds
 
     def _users(self, fixture: str) -> list[pytest.Item]:
         return [item for item in self.items if fixture in getattr(item, "fixturenames", ())]
@@ -78,12 +85,17 @@ class Recorder:
             self.failed.add(report.nodeid)
 
     def save(self) -> None:
-        """{"seconds": {test: s}, "failed": [tests], "reached": {test: [numbers of marks]}}."""
+        """{"seconds", "shared": {test: s}, "failed": [tests], "reached": {test: [marks]}}."""
         self._switch("")
         reached = {item.nodeid: set(self.reached[item.nodeid]) for item in self.items}
         for context, marks in self.reached.items():
             for item in self._users(context.removeprefix(SHARED)) if SHARED in context else ():
                 reached[item.nodeid] |= marks
         lists = {test: sorted(marks) for test, marks in reached.items()}
-        noted = {"seconds": self.seconds, "failed": sorted(self.failed), "reached": lists}
+        noted = {
+            "seconds": self.seconds,
+            "shared": self.shared,
+            "failed": sorted(self.failed),
+            "reached": lists,
+        }
         self.path.write_text(json.dumps(noted))
