@@ -14,6 +14,7 @@ PAIRS = (
 TWINS = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])}
 BUILT_IN = {"any": "all", "all": "any", "min": "max", "max": "min", "sum": "max", "sorted": "list"}
 COPIES = {"detach", "clone", "copy", "contiguous", "abs", "sqrt", "double", "clamp", "strip"}
+GUARDS = {"strict", "frozen", "help", "encoding", "stacklevel", "daemon"}
 DIMENSIONS = {"dim", "axis", "dims", "in_dims", "out_dims"}
 REDUCTIONS = {
     "sum", "mean", "amax", "amin", "any", "all", "argmax", "argmin", "softmax", "log_softmax",
@@ -37,14 +38,14 @@ def _orders(call: ast.Call) -> bool:
 
 
 def dimension(node: ast.AST) -> Changes:
-    """`dim=1` becomes `dim=0`, any other `dim` becomes 1; `x.sum(0)` becomes `x.sum(1)`."""
+    """`dim=0` becomes `dim=1`, any other becomes 0; `x.sum(1)` becomes `x.sum(0)`."""
     if isinstance(node, ast.Call):
         name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         places = [k.value for k in node.keywords if k.arg in DIMENSIONS]
         places += [a for a in node.args if name in REDUCTIONS and _integer(a)]
         for place in places:
             if _integer(place):
-                yield place, "0" if ast.unparse(place) == "1" else "1"
+                yield place, "1" if ast.unparse(place) == "0" else "0"
 
 
 def _integer(node: ast.AST) -> bool:
@@ -55,10 +56,10 @@ def _integer(node: ast.AST) -> bool:
 
 
 def keyword(node: ast.AST) -> Changes:
-    """`f(x, dim=1)` becomes `f(x)`."""
+    """`f(x, dim=1)` becomes `f(x)`; `strict`, `frozen` and the like only guard."""
     if isinstance(node, ast.Call):
         for i, argument in enumerate(node.keywords):
-            if argument.arg is not None:
+            if argument.arg is not None and argument.arg not in GUARDS:
                 yield node, changed(node, keywords=replaced(node.keywords, i))
 
 

@@ -19,6 +19,7 @@ QUIET = {
     "warning",
     "cast",
     "TypeVar",
+    "sleep",
 }
 UNSEEN = {"__repr__", "__str__", "__all__", "TYPE_CHECKING", "__name__"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
