@@ -1,15 +1,16 @@
 # Each target sets up everything it needs; a second call finds it done. Choose another Python with: make PYTHON=python3.12 test
 PYTHON ?= python3 python3.13 python3.12 python3.11
 PIP := .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt
-CODE := src tests $(wildcard examples)
+CODE := src tests mutants $(wildcard examples)
 
-.PHONY: help quickstart test test-flower soak lint docs bench clean
+.PHONY: help quickstart test test-flower soak mutants lint docs bench clean
 
 help:
 	@echo "make quickstart   train nine methods on handwritten digits, print a table and write a report"
 	@echo "make test         ruff, mypy and all tests but the slow ones"
 	@echo "make test-flower  real federations on this machine: Flower, certificates, keys, attacks"
 	@echo "make soak         the slow tests"
+	@echo "make mutants      plant small bugs, and see whether the tests notice (SEED=0 COUNT=300 JOBS=2)"
 	@echo "make lint         ruff and mypy only"
 	@echo "make docs         the documentation site, in build/docs"
 	@echo "make bench        how fast it is on this CPU, beside a hand-written loop (up to ten minutes)"
@@ -19,7 +20,7 @@ quickstart: .venv/.core
 	@.venv/bin/fedblocks quickstart
 
 # Two workers share the cores: more threads each only slow them down.
-test test-flower soak: export OMP_NUM_THREADS = 1
+test test-flower soak mutants: export OMP_NUM_THREADS = 1
 
 test: lint
 	.venv/bin/python -m pytest -q -n 2 --dist loadfile
@@ -29,6 +30,14 @@ test-flower: .venv/.flower
 
 soak: .venv/.dev
 	.venv/bin/python -m pytest -q -m soak --timeout=1800
+
+# The first call notes which lines each test reaches; later ones only where something has changed.
+mutants: SEED ?= 0
+mutants: COUNT ?= 300
+mutants: JOBS ?= 2
+mutants: SECONDS ?= 20
+mutants: .venv/.dev
+	.venv/bin/python -m mutants --seed $(SEED) --count $(COUNT) --jobs $(JOBS) --seconds $(SECONDS)
 
 lint: .venv/.dev
 	.venv/bin/ruff check $(CODE)
@@ -46,7 +55,7 @@ bench: .venv/.core
 	.venv/bin/fedblocks bench J1 J5 J7 J8 --large --engine auto --engine sequential --out results/bench-cpu.json
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutants
 
 # The stamps are written last, so that an interrupted installation is taken up again.
 .venv/.core: pyproject.toml constraints.txt

@@ -1,0 +1,1 @@
+"""Plants small bugs in the package and asks whether its tests notice: `make mutants`."""

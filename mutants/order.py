@@ -1,0 +1,54 @@
+"""Which tests are asked first, and how many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+
+def spread(tests: list[str]) -> list[str]:
+    """One case of each parametrised test, then the second of each, and so on."""
+    turns: Counter[str] = Counter()
+    ranked = []
+    for place, test in enumerate(tests):
+        name = test.partition("[")[0]
+        ranked.append((turns[name], place, test))
+        turns[name] += 1
+    return [test for _, _, test in sorted(ranked)]
+
+
+def within_budget(
+    tests: list[str], seconds: dict[str, float], shared: dict[str, float], budget: float
+) -> list[str]:
+    """As many as fit, in waves of doubling length, each with the tests of a file side by side.
+
+    Fixtures that tests share are paid for once in each file.
+    """
+    chosen: list[str] = []
+    for wave in _waves(tests, seconds, shared, budget):
+        places = {file_of(test): i for i, test in reversed(list(enumerate(wave)))}
+        chosen += sorted(wave, key=lambda test: places[file_of(test)])
+    return chosen
+
+
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _waves(
+    tests: list[str], seconds: dict[str, float], shared: dict[str, float], budget: float
+) -> Iterator[list[str]]:
+    wave: list[str] = []
+    paid: dict[str, float] = {}
+    spent, edge = 0.0, 0.5
+    for test in tests:
+        fixtures = max(0.0, shared.get(test, 0.0) - paid.get(file_of(test), 0.0))
+        if spent and spent + seconds[test] + fixtures > budget:
+            continue
+        spent += seconds[test] + fixtures
+        paid[file_of(test)] = max(shared.get(test, 0.0), paid.get(file_of(test), 0.0))
+        wave.append(test)
+        if spent > edge:
+            yield wave
+            wave, edge = [], 2 * edge
+    yield wave

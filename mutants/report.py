@@ -1,0 +1,88 @@
+"""docs/mutants.md: what was caught, package by package, and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mutants.judge import CAUGHT
+from mutants.operators import OPERATORS
+from mutants.project import Project
+from mutants.sample import wilson
+from mutants.stored import EQUIVALENT, SURVIVORS, load
+
+HEAD = """# Mutants
+
+`make mutants` plants small bugs in copies of the source, one at a time, and runs the tests that
+reach the changed line. A bug is *caught* if a test fails, takes more than ten times as long, or its
+process dies. This page is written by that command (seed {seed}).
+
+The draw gives every group of packages and every kind of bug the same number of turns, so the share
+is not one of all possible bugs. The interval is Wilson's, at 95 %. Tests are asked in the order of
+time and focus, up to a limit of seconds for each bug: a survivor on a line that thousands of tests
+reach may be caught by one that was not asked. Code for GPUs is left out.
+"""
+COLUMNS = ("packages", "caught", "of", "share", "interval", "not reached", "timed out or died")
+
+
+def write_page(project: Project, seed: int, verdicts: dict[str, dict[str, Any]]) -> None:
+    """Write the page and print its table."""
+    rows = list(verdicts.values())
+    survivors = [row for row in rows if row["verdict"] not in CAUGHT]
+    table = _table(project, rows)
+    print(table)
+    parts = [HEAD.format(seed=seed), table, "## Kinds of bugs\n", _kinds(rows), "## Survivors\n"]
+    parts += [_survivors(project, survivors), "## Equivalent\n", _equivalent(project)]
+    project.page.write_text("\n".join(parts))
+
+
+def _table(project: Project, rows: list[dict[str, Any]]) -> str:
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---|" + "--:|" * (len(COLUMNS) - 1)]
+    for name in project.strata:
+        lines.append(_line(name, [row for row in rows if project.stratum(row["file"]) == name]))
+    return "\n".join([*lines, _line("**all**", rows), ""])
+
+
+def _line(name: str, rows: list[dict[str, Any]]) -> str:
+    caught = sum(row["verdict"] in CAUGHT for row in rows)
+    low, high = wilson(caught, len(rows))
+    unreached = sum(row["verdict"] == "unreached" for row in rows)
+    ended = sum(row["verdict"] in ("timeout", "died") for row in rows)
+    share = f"{caught / len(rows):.0%}" if rows else "-"
+    cells = (name, caught, len(rows), share, f"{low:.0%} to {high:.0%}", unreached, ended)
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _kinds(rows: list[dict[str, Any]]) -> str:
+    lines = ["| kind | caught | of | what it does |", "|---|--:|--:|---|"]
+    for name, operator in OPERATORS.items():
+        mine = [row for row in rows if row["operator"] == name]
+        caught = sum(row["verdict"] in CAUGHT for row in mine)
+        lines.append(f"| {name} | {caught} | {len(mine)} | {operator.__doc__} |")
+    return "\n".join([*lines, ""])
+
+
+def _survivors(project: Project, rows: Iterable[dict[str, Any]]) -> str:
+    notes = load(project, SURVIVORS)
+    lines = []
+    for row in sorted(rows, key=lambda row: (row["file"], row["function"], row["line"])):
+        asked, reaching = row["tests"]
+        tests = f"{asked} of {reaching} tests" if reaching else "no test reaches it"
+        note = notes.get(row["key"], {}).get("note") or "to be looked at"
+        place = f"`{row['file']}`, `{row['function'] or 'module'}`"
+        lines.append(f"- {place} ({tests}): `{_change(row)}`. {note}")
+    return "\n".join([*lines, ""]) if lines else "None.\n"
+
+
+def _equivalent(project: Project) -> str:
+    rows = load(project, EQUIVALENT).values()
+    lines = [
+        f"- `{row['file']}`, `{row['function']}`: `{_change(row)}`. {row['reason']}" for row in rows
+    ]
+    return "\n".join([*lines, ""]) if lines else "None is listed.\n"
+
+
+def _change(row: dict[str, Any]) -> str:
+    """The line before and after, in one line."""
+    line, after = (" ".join(row[name].split()) for name in ("line", "after"))
+    return f"{line}` with `{' '.join(row['before'].split())}` as `{after}"

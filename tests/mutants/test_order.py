@@ -1,0 +1,34 @@
+"""Which tests are asked, and in which order."""
+
+from __future__ import annotations
+
+from mutants.order import spread, within_budget
+
+SECONDS = {"a::x": 0.1, "b::y": 0.2, "a::z": 0.3, "c::slow": 5.0, "b::w": 0.4}
+
+
+def test_one_case_of_each_test_comes_before_the_second_of_any() -> None:
+    assert spread(["a::f[1]", "a::f[2]", "a::g", "a::f[3]"]) == [
+        "a::f[1]",
+        "a::g",
+        "a::f[2]",
+        "a::f[3]",
+    ]
+
+
+def test_tests_are_asked_until_their_time_is_spent() -> None:
+    assert within_budget(list(SECONDS), SECONDS, {}, 1.0) == ["a::x", "a::z", "b::y", "b::w"]
+    assert within_budget(list(SECONDS), SECONDS, {}, 0.35) == ["a::x", "b::y"]
+
+
+def test_a_test_that_takes_longer_than_the_budget_is_asked_if_it_is_the_first() -> None:
+    assert within_budget(["c::slow", "a::x"], SECONDS, {}, 1.0) == ["c::slow"]
+
+
+def test_a_fixture_is_paid_for_once_in_a_file() -> None:
+    shared = {
+        "a::x": 0.5,
+        "a::z": 0.5,
+        "b::y": 0.5,
+    }  # with them: 0.6, then 0.3; b::y would need 0.7
+    assert within_budget(["a::x", "a::z", "b::y"], SECONDS, shared, 1.0) == ["a::x", "a::z"]
