@@ -20,7 +20,7 @@ from mutants.children import adopt_orphans, end_orphans, waited
 from mutants.plant import functions_of, is_loaded, replace_code
 from mutants.recording import Marks, Recorder
 
-MEMORY = 16 << 30  # bytes of address space; a mutant may ask for absurd amounts
+MEMORY = 8 << 30  # bytes of address space; a mutant may ask for absurd amounts
 
 
 class Server:
