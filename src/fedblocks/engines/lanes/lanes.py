@@ -8,7 +8,7 @@ ends as its run would have ended alone, up to the last bits of sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from fedblocks.core.local_round import rates_of
 from fedblocks.core.optimizers import Rate
 from fedblocks.core.server import Download
 from fedblocks.core.state import State
-from fedblocks.core.trees import concatenate, split
+from fedblocks.core.trees import concatenate, shapes, split, take
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
 from fedblocks.engines.close_round import ClientResults, Report, close_round
@@ -74,8 +74,7 @@ class Lanes:
         """
         results: list[dict[str, ClientResults]] = [{} for _ in states]
         for group in self.experiments[0].methods:
-            jobs = self._training_jobs(group, states, clients)
-            if jobs:
+            for jobs in same_shapes(self._training_jobs(group, states, clients)):
                 trained = engine.train(join_jobs(self, jobs), score)
                 by_lane = split_trained(trained, list(jobs.values()))
                 for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
@@ -107,7 +106,8 @@ class Lanes:
             evaluation_jobs(experiment, state, ids, joining)
             for experiment, state, ids in zip(self.experiments, states, clients, strict=True)
         ]
-        for jobs in _by_group(lanes):
+        by_group = _by_group(lanes)
+        for jobs in (alike for own in by_group for alike in same_shapes(own)):
             evaluated = engine.evaluate(join_jobs(self, jobs), parts)
             by_lane = split_evaluated(evaluated, list(jobs.values()))
             for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
@@ -156,6 +156,16 @@ class JoinedJob(Job):
         jobs = zip(by_lane, self.jobs.values(), strict=True)
         each = [rate for rate, job in jobs for _ in job.ids]
         return torch.tensor(each, device=self.device, dtype=self.method.net.dtype)
+
+
+def same_shapes(jobs: Mapping[int, Job]) -> list[dict[int, Job]]:
+    """The jobs that can be one: lanes that found other numbers of clusters are sent other
+    numbers of slots.
+    """
+    apart: dict[Hashable, dict[int, Job]] = {}
+    for lane, job in jobs.items():
+        apart.setdefault(shapes(take(job.sent.blocks, 0)), {})[lane] = job
+    return list(apart.values())
 
 
 def join_jobs(lanes: Lanes, jobs: Mapping[int, Job]) -> Job:
