@@ -20,6 +20,7 @@ from fedblocks.engines.round import Experiment, evaluate_parts, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES
+from fedblocks.testing.starts import STARTS
 
 RATES = (1.0, 0.5)  # times the learning rate of the example
 
@@ -87,6 +88,28 @@ def test_lanes_end_as_separate_runs(name):
         assert {
             v: {c: n[:2] for c, n in by.items()} for v, by in actual.scores["test"].items()
         } == {v: {c: n[:2] for c, n in by.items()} for v, by in expected.scores["test"].items()}
+
+
+def test_lanes_that_found_other_numbers_of_clusters_end_as_separate_runs():
+    """The second lane's clients are all of one kind."""
+    example = STARTS["ifca_updates"]()
+    same = example.federation.subset([0, 2, 4, 6])
+    lanes = [example.experiment(), example.experiment(same), example.experiment()]
+    together, engine = Lanes(lanes), Vectorised()
+    states = apart = [experiment.start() for experiment in lanes]
+    cohorts = [list(range(experiment.data.clients)) for experiment in lanes]
+    for _ in range(2):
+        states = [state for state, _ in together.run_round(states, cohorts, engine)]
+        apart = [run_round(*own, engine)[0] for own in zip(lanes, apart, cohorts)]
+    assert [int(state.server["begun"]["value"]) for state in states] == [2, 1, 2]
+    for one, other in zip(states, apart):
+        assert_alike(one.server, other.server)
+    scores = together.evaluate_parts(states, cohorts, engine, ["test"])
+    for actual, *own in zip(scores, lanes, apart, cohorts):
+        expected = evaluate_parts(*own, engine, ["test"]).scores["test"]["personal"]
+        assert {c: n[0] for c, n in actual.scores["test"]["personal"].items()} == {
+            c: n[0] for c, n in expected.items()
+        }
 
 
 def assert_alike(one, other):

@@ -25,6 +25,7 @@ from fedblocks.testing.compare import Leaves, differences, report_leaves, state_
 from fedblocks.testing.extras import normed_net
 from fedblocks.testing.federations import without_training_rows
 from fedblocks.testing.rounds import run
+from fedblocks.testing.starts import STARTS
 
 from .federations import everybody, leaves, played
 
@@ -58,6 +59,14 @@ def test_messages_in_process_give_what_the_sequential_engine_gives(
     name: str, tmp_path: Path
 ) -> None:
     example = EXAMPLES[name]()
+    assert_the_same(example.experiment, example.cohorts(), tmp_path)
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_clusters_of_the_first_updates_are_those_of_the_sequential_engine(
+    name: str, tmp_path: Path
+) -> None:
+    example = STARTS[name]()
     assert_the_same(example.experiment, example.cohorts(), tmp_path)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .ifca import choice
+from .modfl import clusters
 from .plain import Array, Batches, Descent, Outcome, Params, Task, logits, mean, on
 
 
@@ -101,6 +102,20 @@ def one_round(
             if present
             else now.models[c]
         )
+    return Federation(models, members)
+
+
+def begin(task: Task, descent: Descent, count: int, cohort: dict[int, list[Batches]]) -> Federation:
+    """One round of FedAvg; clients whose changes are alike are a cluster, by examples."""
+    start = task.start[0]
+    copies = {
+        i: descent.run(start, batches, on(task, i))
+        for i, (batches,) in cohort.items()
+        if task.size(i)
+    }
+    group = clusters({i: vector(w) - vector(start) for i, w in copies.items()}, count, task)
+    members = [{i for i in group if group[i] == c} for c in range(count)]
+    models = [mean([copies[i] for i in m], [task.size(i) for i in m]) for m in members]
     return Federation(models, members)
 
 

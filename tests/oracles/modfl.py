@@ -63,18 +63,20 @@ def run(
     )
 
 
-def run_found(task: Task, descent: Descent, operations: int, warmup: int) -> Modules:
+def run_found(
+    task: Task, descent: Descent, operations: int, warmup: int, by_updates: bool = False
+) -> Modules:
     """One device; one W_o for all until round `warmup`, then one for each cluster of
-    its changes.
+    its changes, less what all changes have in common, or of the updates of whole models.
     """
     configuration, modules, use = base(task.start[0]), [head(task.start[0])], dict[int, int]()
     for number, cohort in enumerate(task.rounds, 1):
         use |= {
             i: chosen(task, i, configuration, modules, use) for i in cohort if use and task.size(i)
         }
+        sent = {i: {**configuration, **modules[use.get(i, 0)]} for i in cohort}
         trained = {
-            i: descent.run({**configuration, **modules[use.get(i, 0)]}, batches, on(task, i))
-            for i, (batches,) in cohort.items()
+            i: descent.run(sent[i], batches, on(task, i)) for i, (batches,) in cohort.items()
         }
         (configuration,) = averages(
             {i: base(w) for i, w in trained.items()},
@@ -84,9 +86,11 @@ def run_found(task: Task, descent: Descent, operations: int, warmup: int) -> Mod
         )
         heads = {i: head(w) for i, w in trained.items() if task.size(i)}
         if not use and number >= warmup:
+            update = {i: flat(trained[i]) - flat(sent[i]) for i in heads}
             change = {i: flat(w) - flat(modules[0]) for i, w in heads.items()}
             common = sum(change.values()) / len(change)
-            use = clusters({i: c - common for i, c in change.items()}, operations, task)
+            less = {i: c - common for i, c in change.items()}
+            use = clusters(update if by_updates else less, operations, task)
             modules = modules * operations
         modules = averages(heads, {i: use.get(i, 0) for i in heads}, modules, task)
     own = {i: modules[chosen(task, i, configuration, modules, use)] for i in task.clients}

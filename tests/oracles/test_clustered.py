@@ -127,6 +127,40 @@ def test_a_second_split_keeps_a_partition_of_the_clients(engine: Any) -> None:
         assert len(parents) == len({a for a, _ in parents})  # each cluster comes out of one
 
 
+@each_engine
+def test_clusters_of_the_first_updates_are_those_of_a_round_of_fedavg(engine: Any) -> None:
+    """Clients with an odd number call the classes otherwise: the server finds two
+    clusters; client 5 is absent.
+    """
+    sizes = (164, 158, 160, 162, 156, 161)
+    method = Clustered(**COMMON, start="updates", max_clusters=4)
+    task = task_of(method, sizes=sizes)
+    expected = clustered.begin(task, Descent(0.2), 2, task.rounds[0])
+    assert expected.members == [{0, 2, 4}, {1, 3}]
+    _, state = play(method, engine, data=federation(sizes=sizes), cohorts=COHORTS[:1])
+    assert membership(state) == [0, 1, 0, 1, 0, -1]
+    for slot, params in enumerate(expected.models):
+        for key, value in params.items():
+            np.testing.assert_allclose(
+                state.server["clusters"][key][slot].numpy(), value, rtol=0, atol=1e-10
+            )
+
+
+def test_clusters_of_the_first_updates_split_like_others_and_are_not_fedavg() -> None:
+    sizes = (164, 158, 160, 162, 156, 161)
+    options = {**EAGER, "start": "updates", "max_clusters": 4, "min_size": 1}
+    _, state = play(
+        Clustered(**COMMON, **options),
+        ENGINES["sequential"],
+        data=federation(sizes=sizes),
+        cohorts=FULL[:2],
+    )
+    homes = membership(state)
+    assert len(set(homes)) == 4 and not {homes[0], homes[2], homes[4]} & {homes[1], homes[3]}
+    assert not Clustered(**COMMON, start="updates", never_split=True).degenerate()
+    assert Clustered(**COMMON, start="updates", max_clusters=1).degenerate()
+
+
 def test_the_hidden_groups_are_found() -> None:
     """Clients with an odd number call the classes otherwise; once the common model
     stands still, they part.

@@ -136,15 +136,28 @@ def test_two_architectures_average_their_operation_modules_together(engine: str)
 @pytest.mark.parametrize("warmup", [1, 2])
 def test_cohorts_are_found_where_operation_modules_change_alike(warmup: int, engine: str) -> None:
     method = made(cohorts="found", operations=2, warmup=warmup)
-    experiment = Experiment.of(method, federation(), SEED)
     expected = modfl.run_found(task_of(method, **COURSES), DESCENT, operations=2, warmup=warmup)
+    same_cohorts(method, expected, engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_cohorts_are_found_where_first_updates_of_whole_models_are_alike(engine: str) -> None:
+    method = made(cohorts="found", operations=3, start="updates")
+    expected = modfl.run_found(task_of(method, **COURSES), DESCENT, operations=3, warmup=1, by_updates=True)
+    by_modules = modfl.run_found(task_of(method, **COURSES), DESCENT, operations=3, warmup=1)
+    assert expected.use != by_modules.use
+    same_cohorts(method, expected, engine)
+
+
+def same_cohorts(method: ModFL, expected: modfl.Modules, engine: str) -> None:
+    experiment = Experiment.of(method, federation(), SEED)
     state = play(experiment, ENGINES[engine])
     same(state.server["configuration"], 0, expected.configurations[0])
     for cohort, operation in enumerate(expected.operations):
         same(state.server["operation"], cohort, operation)
     known = [expected.use.get(i, -1) for i in EVERYBODY]
     assert state.server["membership"]["value"].squeeze(1).tolist() == known
-    assert set(known) == {-1, 0, 1}
+    assert set(known) == {-1, *range(method.slots)}
     same_answers(experiment, state, expected, ENGINES[engine])
 
 
@@ -260,6 +273,8 @@ def test_modules_that_do_not_fit_together_are_refused_by_name_and_shape() -> Non
         ({"operations": 0}, "operations = 0"),
         ({"cohorts": "guessed"}, "guessed"),
         ({"warmup": 0}, "warmup = 0"),
+        ({"operations": "auto"}, 'operations = "auto"'),
+        ({"start": "updates"}, 'start = "updates"'),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options: dict[str, Any], told: str) -> None:

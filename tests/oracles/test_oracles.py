@@ -44,6 +44,10 @@ CASES: dict[str, tuple[dict[str, object], Oracle]] = {
         lambda t, d: ditto.run(t, d, personal=replace(d, lr=0.04), strength=0.6),
     ),
     "ifca": ({"clusters": 4}, lambda t, d: ifca.run(t, d, clusters=4)),
+    "ifca from updates": (
+        {"clusters": 3, "start": "updates"},
+        lambda t, d: ifca.run_from_updates(t, d, clusters=3),
+    ),
     "fedem": ({"components": 3}, lambda t, d: fedem.run(t, d, components=3)),
     "pfedmb": (
         {"branches": 3, "alpha_lr": 0.9, "alpha_epochs": 3},
@@ -71,7 +75,9 @@ def made(name: str, optimizer: str) -> tuple[Method, Descent]:
     """A method, and the same local optimizer for its oracle."""
     sgd, lr = OPTIMIZERS[optimizer], LR[optimizer]
     own, _ = CASES[name]
-    method = METHODS[name](net=mlp_net(), lr=lr, epochs=2, batch_size=BATCH, optimizer=sgd, **own)
+    method = METHODS[name.split()[0]](
+        net=mlp_net(), lr=lr, epochs=2, batch_size=BATCH, optimizer=sgd, **own
+    )
     return method, Descent(lr, sgd.momentum, sgd.nesterov, sgd.weight_decay)
 
 

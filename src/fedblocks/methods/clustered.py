@@ -18,9 +18,10 @@ from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads
-from fedblocks.methods._common.clustering import alike
 from fedblocks.methods._common.membership import (
     average_members,
+    first_changes,
+    group_clients,
     membership,
     no_home,
     send_home,
@@ -69,6 +70,10 @@ class Clustered(Method):
             'how members count in the mean of their cluster: "examples", or "clients" (all alike)'
         ),
     ] = "examples"
+    start: Annotated[
+        Literal["one", "updates"],
+        Help('"one" cluster at first, or as many as the first "updates" show'),
+    ] = "one"
     never_split: Annotated[bool, Help("what public code with a wrong norm does")] = False
 
     def conflicts(self) -> list[Conflict]:
@@ -115,6 +120,8 @@ class Clustered(Method):
     # on the server: split clusters whose members pull apart, then average each
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
+        if self.start == "updates" and not bool((before["membership"]["value"] >= 0).any()):
+            return self.begin(server, before, uploads)
         if self.never_split or cohort.round < self.first_round or len(cohort) == 0:
             return server
         upload = uploads["clusters"]
@@ -128,6 +135,18 @@ class Clustered(Method):
         membership = {"value": home[:, None].to(self.net.dtype)}
         return {**server, "clusters": clusters, "membership": membership}
 
+    def begin(self, server: Blocks, before: Blocks, uploads: Uploads) -> Blocks:
+        """The clusters of clients whose first changes are alike."""
+        upload = uploads["clusters"].keep(uploads["clusters"].weights.sum(1) > 0)
+        if len(upload.ids) == 0:
+            return server
+        changes = first_changes(before, {"clusters": upload}, "clusters")
+        own = group_clients(changes, upload.weights.sum(1), "auto", self.max_clusters)  # [clients]
+        clusters = average_members(before["clusters"], upload, own, self.max_clusters)
+        home = before["membership"]["value"].squeeze(1)  # [population]
+        home = home.index_copy(0, upload.ids, own.to(home.dtype))
+        return {**server, "clusters": clusters, "membership": {"value": home[:, None]}}
+
     def split(self, home: Tensor, cohort: Cohort, changes: Tensor, weights: Tensor) -> Tensor:
         """The cluster of every client, [population], after all splits of a round."""
         home = home.clone()
@@ -136,7 +155,7 @@ class Clustered(Method):
             here = (home[cohort.ids] == cluster) & (cohort.sizes > 0)  # [clients]
             if clusters < self.max_clusters and self.torn(changes[here], weights[here]):
                 ids = cohort.ids[here]
-                far = lighter_half(changes[here], weights[here])
+                far = group_clients(changes[here], weights[here], 2) == 1  # the lighter half
                 home[home == cluster] = -1  # who is absent chooses again when it comes back
                 home[ids[~far]] = cluster
                 home[ids[far]] = clusters
@@ -153,19 +172,6 @@ class Clustered(Method):
         return bool(mean.norm() < self.epsilon1) and bool(changes.norm(dim=1).max() > self.epsilon2)
 
     def degenerate(self) -> list[str]:
-        whole = self.never_split or self.max_clusters == 1 or self.epsilon1 == 0
+        still = self.start == "one" and (self.never_split or self.epsilon1 == 0)
+        whole = still or self.max_clusters == 1
         return ["no cluster can split, which makes Clustered FL FedAvg"] if whole else []
-
-
-def lighter_half(changes: Tensor, weights: Tensor) -> Tensor:
-    """Two groups of rows by the cosine between them; True: the group of less weight, which moves to
-    a new slot.
-
-    Equal weights are told apart by the groups' changes, so that the numbers of clients never
-    matter.
-    """
-    far = alike(changes, groups=2) == 1
-    heaviness = [
-        (float(weights[half].sum()), float(changes[half].sum(0).norm())) for half in (~far, far)
-    ]
-    return far if heaviness[0] >= heaviness[1] else ~far

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from fedblocks.core.arithmetic import flat
 from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Read, Selection, Shared
 from fedblocks.core.client import Client
 from fedblocks.core.description import Paper, by_options
@@ -21,10 +19,12 @@ from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.pieces import Piece
 from fedblocks.core.server import Cohort
-from fedblocks.core.uploads import Upload, Uploads
-from fedblocks.methods._common.clustering import alike
+from fedblocks.core.uploads import Uploads
+from fedblocks.methods._common.clustering import MOST
 from fedblocks.methods._common.membership import (
     average_members,
+    first_changes,
+    group_clients,
     membership,
     no_home,
     send_home,
@@ -78,12 +78,21 @@ class ModFL(Method):
         str, Help("who federates the head: groups with the same name, cohort by cohort")
     ] = ""
     operations: Annotated[
-        int, AtLeast(1), Help("operation cohorts", usual="one for each way of use")
+        int | Literal["auto"],
+        AtLeast(1),
+        Help(
+            'operation cohorts; "auto": as many as are found',
+            usual="one for each way of use",
+        ),
     ] = 3
     cohorts: Annotated[
         Literal["given", "found"],
         Help('"given" by the tag "operation", or "found" by clustering the operation modules'),
     ] = "given"
+    start: Annotated[
+        Literal["warmup", "updates"],
+        Help('found cohorts: by operation modules after a "warmup", or by the first "updates"'),
+    ] = "warmup"
     warmup: Annotated[
         int,
         AtLeast(1),
@@ -94,13 +103,17 @@ class ModFL(Method):
         if self.statistics == "local" and any(map(is_statistic, self.net.head.names)):
             why = "an operation module cannot leave statistics on clients"
             return [Conflict("statistics", why, 'use statistics = "average"', with_net=True)]
-        return []
+        if self.cohorts == "found":
+            return []
+        why, fix = "it is for cohorts that are found", 'use cohorts = "found"'
+        searches = {"operations": self.operations == "auto", "start": self.start == "updates"}
+        return [Conflict(option, why, fix) for option, is_set in searches.items() if is_set]
 
     def blocks(self) -> dict[str, Block]:
         configuration = Shared(self.net.body, _server_name("configuration", self.configuration))
         name = _server_name("operation", self.task)
         # alike: every W_o,j starts from the same values
-        pool = Pool(Operation(self.net.head), self.operations, name, of="module", alike=True)
+        pool = Pool(Operation(self.net.head), self.slots, name, of="module", alike=True)
         shared: dict[str, Block] = {
             "configuration": configuration,
             "operation": pool,
@@ -111,13 +124,18 @@ class ModFL(Method):
         where = _server_name("membership", self.task)
         return {**shared, "membership": PerClient(no_home(self.net.dtype), "membership", where)}
 
+    @property
+    def slots(self) -> int:
+        return MOST if self.operations == "auto" else self.operations
+
     # a round: down W_c,i and W_o,j; train both jointly; up both
 
     def reads(self, server: Blocks, cohort: Cohort) -> dict[str, Read]:
         if self.cohorts == "given":
-            return {"operation": Selection(tagged_cohorts(cohort, self.operations)[:, None])}
+            return {"operation": Selection(tagged_cohorts(cohort, self.slots)[:, None])}
         home = server["membership"]["value"].squeeze(1).long()  # [population]
-        slots = self.operations if bool((home >= 0).any()) else 1
+        used = int(home.max()) + 1  # 0: no cohort is found yet
+        slots = self.slots if used and self.operations != "auto" else max(used, 1)
         return {"operation": send_home(home, cohort, slots)}
 
     def prepare(self, blocks: Blocks, client: Client) -> Blocks:
@@ -139,7 +157,7 @@ class ModFL(Method):
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         # before cohorts are found, all write the first
         home = self.home(blocks, client).clamp(min=0)
-        return {"operation": client.size * membership(home, self.operations, client)}
+        return {"operation": client.size * membership(home, self.slots, client)}
 
     def home(self, blocks: Blocks, client: Client) -> Tensor:
         """The operation cohort of a client; -1 where it has none yet."""
@@ -147,23 +165,32 @@ class ModFL(Method):
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """After the warm-up, find the cohorts, once; each gets the mean of its own members."""
-        if self.cohorts == "given" or cohort.round + 1 < self.warmup:
+        is_early = self.start == "warmup" and cohort.round + 1 < self.warmup
+        if self.cohorts == "given" or is_early:
             return server
         wrote = [uploads[name].weights.sum(1) > 0 for name in ("operation", "membership")]
         heard = wrote[0] & wrote[1]  # [clients]
         home = server["membership"]["value"].squeeze(1)  # [population]
         if bool((home >= 0).any()) or not bool(heard.any()):
             return server
-        upload = uploads["operation"].keep(heard)
-        cohorts = cohorts_by_change(upload, self.operations)  # [heard]
+        kept = {name: upload.keep(heard) for name, upload in uploads.items()}
+        upload, changes = kept["operation"], self.changes(before, kept)
+        cohorts = group_clients(changes, upload.weights.sum(1), self.operations)  # [heard]
         # for a cohort of nobody
         common = {k: v[:1].expand_as(v) for k, v in server["operation"].items()}
-        operation = average_members(common, upload, cohorts, self.operations)
+        operation = average_members(common, upload, cohorts, self.slots)
         home = home.index_copy(0, upload.ids, cohorts.to(home.dtype))
         return {**server, "operation": operation, "membership": {"value": home[:, None]}}
 
+    def changes(self, before: Blocks, uploads: Uploads) -> Tensor:
+        """By what cohorts are found: [clients, parameters]."""
+        if self.start == "updates":
+            return first_changes(before, uploads, "configuration", "operation")
+        moved = first_changes(before, uploads, "operation")
+        return moved - moved.mean(0)  # what all changes have in common tells nothing
+
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        return {"operation cohort": membership(self.home(blocks, client), self.operations, client)}
+        return {"operation cohort": membership(self.home(blocks, client), self.slots, client)}
 
     def remarks(self, tags: Mapping[str, Tensor]) -> list[str]:
         if self.cohorts == "found" or TAG not in tags:
@@ -177,7 +204,7 @@ class ModFL(Method):
         ]
 
     def degenerate(self) -> list[str]:
-        if self.operations > 1:
+        if self.slots > 1:
             return []
         return ["operations = 1 makes ModFL FedAvg among clients of one configuration"]
 
@@ -197,17 +224,6 @@ def tagged_cohorts(cohort: Cohort, operations: int) -> Tensor:
             f"cohorts are numbered from 0 to {operations - 1}",
         )
     return numbers
-
-
-def cohorts_by_change(upload: Upload, count: int) -> Tensor:
-    """Cohorts whose operation modules changed alike, [clients]; the one with the most
-    examples is the first.
-    """
-    # [clients, parameters]
-    moved = flat({k: v for k, v in upload.copies.items() if not is_statistic(k)})
-    cohorts = alike(moved - moved.mean(0), count)  # what all changes have in common tells nothing
-    sizes = (F.one_hot(cohorts, count) * upload.weights.sum(1, keepdim=True)).sum(0)  # [cohorts]
-    return sizes.argsort(descending=True, stable=True).argsort()[cohorts]
 
 
 def _server_name(block: str, of: str) -> str | None:

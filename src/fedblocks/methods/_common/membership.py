@@ -13,13 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedblocks.core.arithmetic import each, pick
+from fedblocks.core.arithmetic import each, flat, pick
 from fedblocks.core.blocks import Selection
 from fedblocks.core.client import Client
-from fedblocks.core.parts import Params, Value
+from fedblocks.core.parts import Blocks, Params, Value, is_statistic
 from fedblocks.core.reduction import reduce_slots
 from fedblocks.core.server import Cohort
-from fedblocks.core.uploads import Upload
+from fedblocks.core.uploads import Upload, Uploads
+from fedblocks.methods._common.clustering import MOST, Count, alike
 
 Model = Callable[[Params, Tensor], Tensor]  # (the copy in one slot, inputs) -> logits
 
@@ -68,3 +69,28 @@ def average_members(before: Params, upload: Upload, home: Tensor, slots: int) ->
     """
     weights = F.one_hot(home, slots) * upload.weights.sum(1, keepdim=True)  # [clients, slots]
     return reduce_slots(before, replace(upload, weights=weights))[0]
+
+
+def first_changes(before: Blocks, uploads: Uploads, *names: str) -> Tensor:
+    """What each client changed of these blocks, where all were sent the first slot:
+    [clients, parameters].
+    """
+    changes = [
+        {k: v - before[name][k][0] for k, v in uploads[name].copies.items() if not is_statistic(k)}
+        for name in names
+    ]
+    return torch.cat([flat(own) for own in changes], 1)
+
+
+def group_clients(changes: Tensor, weights: Tensor, groups: Count, most: int = MOST) -> Tensor:
+    """Groups of clients whose changes, [clients, parameters], are alike: [clients]; the
+    group with the most weight is the first.
+
+    Equal weights are told apart by the groups' changes, so that the numbers of clients never
+    matter.
+    """
+    labels = alike(changes, groups, most)
+    members = [labels == label for label in range(int(labels.max()) + 1)]
+    heaviness = [(float(weights[m].sum()), float(changes[m].sum(0).norm())) for m in members]
+    order = sorted(range(len(members)), key=lambda label: heaviness[label], reverse=True)
+    return torch.tensor(order, device=labels.device).argsort()[labels]
