@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,6 @@ def test_branch_weights_group_clients_by_their_numbers_though_some_never_trained
             db.execute(
                 "INSERT INTO snapshots VALUES (2, 'alpha', ?, ?)", (client, json.dumps(alpha))
             )
-    weights = measure(load_run(copy), {"name": "branch_weights"})
+    weights = measure(replace(branched, folder=copy), {"name": "branch_weights"})
     assert weights["value"] == 100
     assert [client is None for client in weights["alpha"][0]] == [False, True, False, False]
