@@ -15,7 +15,7 @@ from fedblocks.engines.round import run_round
 from fedblocks.recipes.measures import measure
 from fedblocks.recipes.recipe import merge_tables
 from fedblocks.runs.build import prepare
-from fedblocks.runs.result import RunResult, load_run
+from fedblocks.runs.result import RunResult
 from fedblocks.runs.run import run
 
 from .conftest import DIGITS

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any
 
 import pytest
 import tomli_w
-import tomllib
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import CheckpointError, Interrupted, RunFolderError
@@ -232,7 +232,7 @@ def test_an_unfinished_run_may_be_given_more_rounds(stopped: Path) -> None:
 
 def test_a_run_without_its_record_is_told_from_a_folder_that_is_no_run(stopped: Path) -> None:
     (stopped / "run.sqlite").unlink()
-    with pytest.raises(RunFolderError, match="has lost its record, run.sqlite") as caught:
+    with pytest.raises(RunFolderError, match=r"has lost its record, run\.sqlite") as caught:
         resume(stopped)
     assert "restore run.sqlite from a copy" in caught.value.fix
 

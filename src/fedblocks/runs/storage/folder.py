@@ -90,8 +90,8 @@ class RunFolder:
         if _place_of(self.path) != self._place:
             raise RunFolderError(
                 f"{self.path} was moved, deleted or replaced while its run went on",
-                f"if you moved it, move it back, then: fedblocks resume {self.path}; if it is gone, "
-                "start the run again",
+                f"if you moved it, move it back, then: fedblocks resume {self.path}; if it is "
+                "gone, start the run again",
             )
 
     def close(self) -> None:
