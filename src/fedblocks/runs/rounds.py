@@ -12,10 +12,12 @@ from typing import Literal, TypeVar
 
 import torch
 
+from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import generator
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
+from fedblocks.engines.failures import FAILED
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.round import Engine, Portraits
 from fedblocks.engines.sequential import Sequential
@@ -36,7 +38,7 @@ from fedblocks.runs.storage.states import settle
 SMALL = 256  # numbers that a private block may have to be kept for plots: branch weights, mixtures
 Result = TypeVar("Result")
 # of one lane; no portraits: it was not evaluated
-Table = tuple[list[ClientMetric], Portraits | None]
+Table = tuple[list[ClientMetric], Portraits | None, list[Refusal]]
 # view -> client -> correct, labels, sum of losses
 Counts = Mapping[str, Mapping[int, tuple[float, float, float]]]
 
@@ -101,13 +103,13 @@ def _play(
     coming = [cohort_of(own, round + 1) for own in prepared]
     ends = lanes.run_round(states, cohorts, engine, part_scored(prepared[0], due), coming)
     after = [settle(state) for state, _ in ends]
-    tables: list[Table] = [([], None)] * len(prepared)
+    tables: list[Table] = [([], None, [])] * len(prepared)
     if due:
         tables = _evaluate(lanes, prepared, after, engine)
     seconds = (time.perf_counter() - began) / len(prepared)
     records = [
-        record(state, end[1], *own, notes)
-        for state, end, own in zip(after, ends, tables, strict=True)
+        record(state, replace(end[1], refusals=[*end[1].refusals, *failures]), *own, notes)
+        for state, end, (*own, failures) in zip(after, ends, tables, strict=True)
     ]
     return [
         (s, replace(r, seconds=seconds, started_at=started_at))
@@ -131,7 +133,8 @@ def _evaluate(
         for part in parts:
             metrics += metrics_of(part, seen[lane].scores.get(part, {}))
         metrics += metrics_of("unseen", new[lane].scores.get("test", {})) if new else []
-        tables.append((metrics, seen[lane].portraits if seen else {}))
+        failures = [r for own in (seen, new) if own for r in own[lane].failures]
+        tables.append((metrics, seen[lane].portraits if seen else {}, failures))
     return tables
 
 
@@ -206,8 +209,9 @@ def _snapshots(state: State, portraits: Portraits) -> list[Snapshot]:
 
 
 def _remarks(report: Report) -> list[Note]:
-    if report.clients and len({r.client for r in report.refusals}) == len(report.clients):
-        first = report.refusals[0]
+    refused = [r for r in report.refusals if r.reason != FAILED]
+    if report.clients and len({r.client for r in refused}) == len(report.clients):
+        first = refused[0]
         text = (
             f"every update was refused ({first.reason}: {first.detail}); try a lower learning rate"
         )

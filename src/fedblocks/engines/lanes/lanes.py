@@ -8,13 +8,15 @@ ends as its run would have ended alone, up to the last bits of sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError
 from fedblocks.core.local_round import rates_of
 from fedblocks.core.optimizers import Rate
@@ -24,11 +26,14 @@ from fedblocks.core.trees import concatenate, split
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
 from fedblocks.engines.close_round import ClientResults, Report, close_round
+from fedblocks.engines.failures import FAILED, ClientFailures, describe
 from fedblocks.engines.job import Evaluated, Job, Origin, Rates, RowTables, Trained
 from fedblocks.engines.lanes.federations import merge_federations
 from fedblocks.engines.lanes.likeness import why_not
 from fedblocks.engines.lanes.side_by_side import speculate_lanes
-from fedblocks.engines.round import Engine, Evaluation, Experiment, evaluation_jobs
+from fedblocks.engines.round import Engine, Evaluation, Experiment, evaluation_job
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +78,14 @@ class Lanes:
         next round, where known.
         """
         results: list[dict[str, ClientResults]] = [{} for _ in states]
+        absent: list[list[Refusal]] = [[] for _ in states]
         for group in self.experiments[0].methods:
-            jobs = self._training_jobs(group, states, clients)
-            if jobs:
-                trained = engine.train(join_jobs(self, jobs), score)
-                by_lane = split_trained(trained, list(jobs.values()))
-                for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
-                    results[lane][group] = ClientResults.of(job, own)
+            training = lambda ids, group=group: self._training_jobs(group, states, ids)
+            train = lambda job: engine.train(job, score)
+            jobs, trained = self._without_failures(training, clients, train, absent)
+            by_lane = split_trained(trained, list(jobs.values())) if trained is not None else []
+            for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
+                results[lane][group] = ClientResults.of(job, own)
         ends = [
             (experiment.methods, state, own, experiment.share)
             for experiment, state, own in zip(self.experiments, states, results, strict=True)
@@ -88,9 +94,13 @@ class Lanes:
         speculated = speculate_lanes(ends) if speculation.pays_on(device) else [None] * len(ends)
         for experiment, state, ids in zip(self.experiments, states, coming, strict=False):
             experiment.prefetch_batches(ids, state.round + 1)
-        return [
+        closed = [
             close_round(*end) if own is None else own.settle(*end)
             for end, own in zip(ends, speculated, strict=True)
+        ]
+        return [
+            (state, replace(report, refusals=[*report.refusals, *own]))
+            for (state, report), own in zip(closed, absent, strict=True)
         ]
 
     def evaluate_parts(
@@ -103,16 +113,53 @@ class Lanes:
     ) -> list[Evaluation]:
         """Evaluate every lane as `evaluate_parts` of its experiment would."""
         evaluations = [Evaluation() for _ in states]
-        lanes = [
-            evaluation_jobs(experiment, state, ids, joining)
-            for experiment, state, ids in zip(self.experiments, states, clients, strict=True)
-        ]
-        for jobs in _by_group(lanes):
-            evaluated = engine.evaluate(join_jobs(self, jobs), parts)
-            by_lane = split_evaluated(evaluated, list(jobs.values()))
+        absent: list[list[Refusal]] = [[] for _ in states]
+        for group in self.experiments[0].methods:
+            trying = lambda ids, group=group: self._evaluation_jobs(group, states, ids, joining)
+            evaluate = lambda job: engine.evaluate(job, parts)
+            jobs, evaluated = self._without_failures(trying, clients, evaluate, absent)
+            by_lane = (
+                split_evaluated(evaluated, list(jobs.values())) if evaluated is not None else []
+            )
             for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
                 evaluations[lane].add(own, job.ids)
+        for evaluation, own in zip(evaluations, absent, strict=True):
+            evaluation.failures.extend(own)
         return evaluations
+
+    def _without_failures(
+        self,
+        jobs_for: Callable[[Sequence[Sequence[int]]], dict[int, Job]],
+        clients: Sequence[Sequence[int]],
+        work: Callable[[Job], Result],
+        absent: list[list[Refusal]],
+    ) -> tuple[dict[int, Job], Result | None]:
+        """Some work for the clients of every lane, without those whose own part of it
+        fails; they are added to the absent ones.
+        """
+        while jobs := jobs_for(clients):
+            try:
+                return jobs, work(join_jobs(self, jobs))
+            except ClientFailures as failures:
+                places = [(lane, i) for lane, job in jobs.items() for i in job.ids]
+                for member, error in failures.by_member.items():
+                    lane, client = places[member]
+                    absent[lane].append(Refusal(client, FAILED, describe(error)))
+                gone = [{refusal.client for refusal in own} for own in absent]
+                clients = [
+                    [i for i in ids if i not in own] for ids, own in zip(clients, gone, strict=True)
+                ]
+        return {}, None
+
+    def _evaluation_jobs(
+        self, group: str, states: Sequence[State], clients: Sequence[Sequence[int]], joining: bool
+    ) -> dict[int, Job]:
+        jobs: dict[int, Job] = {}
+        for lane, (experiment, state) in enumerate(zip(self.experiments, states, strict=True)):
+            ids = experiment.members(clients[lane]).get(group)
+            if ids:
+                jobs[lane] = evaluation_job(experiment, group, ids, state, joining)
+        return jobs
 
     def _training_jobs(
         self, group: str, states: Sequence[State], clients: Sequence[Sequence[int]]
@@ -201,12 +248,3 @@ def split_evaluated(evaluated: Evaluated, jobs: Sequence[Job]) -> list[Evaluated
     counts = [len(job.ids) for job in jobs]
     trees = zip(split(evaluated.counts, counts), split(evaluated.portraits, counts), strict=True)
     return [Evaluated(*own) for own in trees]
-
-
-def _by_group(lanes: Sequence[Iterator[Job]]) -> Iterator[dict[int, Job]]:
-    """The jobs of all lanes that have the same method, group by group."""
-    groups: dict[int, dict[int, Job]] = {}
-    for lane, jobs in enumerate(lanes):
-        for number, job in enumerate(jobs):
-            groups.setdefault(number, {})[lane] = job
-    yield from groups.values()
