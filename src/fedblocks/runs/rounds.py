@@ -23,6 +23,7 @@ from fedblocks.engines.round import Engine, Portraits
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
+from fedblocks.runs.faults import ABSENT, faults_of, note_absent
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.record import (
     ClientMetric,
@@ -99,9 +100,7 @@ def _play(
     started_at = now()
     round = states[0].round
     due = is_due(prepared[0], round)
-    cohorts = [cohort_of(own, round) for own in prepared]
-    coming = [cohort_of(own, round + 1) for own in prepared]
-    ends = lanes.run_round(states, cohorts, engine, part_scored(prepared[0], due), coming)
+    ends = _train(lanes, prepared, states, engine)
     after = [settle(state) for state, _ in ends]
     tables: list[Table] = [([], None, [])] * len(prepared)
     if due:
@@ -114,6 +113,31 @@ def _play(
     return [
         (s, replace(r, seconds=seconds, started_at=started_at))
         for s, r in zip(after, records, strict=True)
+    ]
+
+
+def _train(
+    lanes: Lanes, prepared: Sequence[Prepared], states: Sequence[State], engine: Engine
+) -> list[tuple[State, Report]]:
+    """The states after a round of every lane, and what happened in it, faults on
+    purpose included.
+    """
+    round = states[0].round
+    cohorts = [cohort_of(own, round) for own in prepared]
+    coming = [cohort_of(own, round + 1) for own in prepared]
+    faults = [faults_of(own, round, ids) for own, ids in zip(prepared, cohorts, strict=True)]
+    present = [
+        [i for i in ids if own.get(i) not in ABSENT]
+        for ids, own in zip(cohorts, faults, strict=True)
+    ]
+    corrupt = [{i for i, fault in own.items() if fault == "corrupt"} for own in faults]
+    part = part_scored(prepared[0], is_due(prepared[0], round))
+    ends = lanes.run_round(states, present, engine, part, coming, corrupt=corrupt)
+    return [
+        (after, note_absent(own, state, report, by_client) if by_client else report)
+        for (after, report), own, state, by_client in zip(
+            ends, prepared, states, faults, strict=True
+        )
     ]
 
 
@@ -209,7 +233,8 @@ def _snapshots(state: State, portraits: Portraits) -> list[Snapshot]:
 
 
 def _remarks(report: Report) -> list[Note]:
-    refused = [r for r in report.refusals if r.reason != FAILED]
+    here = {*report.clients}
+    refused = [r for r in report.refusals if r.client in here and r.reason != FAILED]
     if report.clients and len({r.client for r in refused}) == len(report.clients):
         first = refused[0]
         text = (

@@ -8,7 +8,7 @@ ends as its run would have ended alone, up to the last bits of sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TypeVar
@@ -22,7 +22,7 @@ from fedblocks.core.local_round import rates_of
 from fedblocks.core.optimizers import Rate
 from fedblocks.core.server import Download
 from fedblocks.core.state import State
-from fedblocks.core.trees import concatenate, split
+from fedblocks.core.trees import concatenate, map_leaves, split
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
 from fedblocks.engines.close_round import ClientResults, Report, close_round
@@ -73,9 +73,11 @@ class Lanes:
         engine: Engine,
         score: str | None = None,
         coming: Sequence[Sequence[int]] = (),
+        *,
+        corrupt: Sequence[Collection[int]] | None = None,
     ) -> list[tuple[State, Report]]:
         """One round of every lane, each with its own cohort; `coming` are those of the
-        next round, where known.
+        next round, where known, `corrupt` the clients of each lane that send NaN.
         """
         results: list[dict[str, ClientResults]] = [{} for _ in states]
         absent: list[list[Refusal]] = [[] for _ in states]
@@ -85,7 +87,8 @@ class Lanes:
             jobs, trained = self._without_failures(training, clients, train, absent)
             by_lane = split_trained(trained, list(jobs.values())) if trained is not None else []
             for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
-                results[lane][group] = ClientResults.of(job, own)
+                rubbish = [i in corrupt[lane] for i in job.ids] if corrupt is not None else []
+                results[lane][group] = ClientResults.of(job, spoil(own, rubbish))
         ends = [
             (experiment.methods, state, own, experiment.share)
             for experiment, state, own in zip(self.experiments, states, results, strict=True)
@@ -241,6 +244,20 @@ def split_trained(trained: Trained, jobs: Sequence[Job]) -> list[Trained]:
     names = [own.name for own in fields(trained)]
     trees = [split(getattr(trained, name), counts) for name in names]
     return [Trained(**dict(zip(names, own, strict=True))) for own in zip(*trees, strict=True)]
+
+
+def spoil(trained: Trained, rubbish: Sequence[bool]) -> Trained:
+    """The same, with NaN in place of what some of the clients learned."""
+    if not any(rubbish):
+        return trained
+
+    def put_nan(values: Tensor) -> Tensor:
+        if not values.is_floating_point():
+            return values
+        rows = torch.tensor(rubbish, device=values.device).view(-1, *[1] * (values.dim() - 1))
+        return torch.where(rows, torch.nan, values)
+
+    return replace(trained, blocks=map_leaves(put_nan, trained.blocks))
 
 
 def split_evaluated(evaluated: Evaluated, jobs: Sequence[Job]) -> list[Evaluated]:
