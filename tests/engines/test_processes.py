@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from fedblocks.core.errors import UserError
+from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.processes import engine as module
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.shared_memory import (
@@ -105,16 +106,60 @@ def test_results_of_an_earlier_job_are_not_written_over_by_a_later_one(engine) -
     assert all(torch.equal(first[k], before[k]) for k in first)
 
 
-def test_a_killed_worker_is_named_and_the_others_end(engine) -> None:
+def test_a_killed_worker_is_replaced_and_its_clients_are_trained_again(engine) -> None:
     example = EXAMPLES["fedavg"]()
     experiment = example.experiment()
     state, _ = run_round(experiment, experiment.start(), example.everybody, engine)
+    expected, _ = run_round(experiment, state, example.everybody, Sequential(replay=False))
     victim, other = pids(engine)
     os.kill(victim, signal.SIGKILL)
-    with pytest.raises(WorkerError, match=rf"worker 0 \(process {victim}\) was ended by SIGKILL"):
-        run_round(experiment, state, example.everybody, engine)
-    assert not alive(victim) and not alive(other)
-    run_round(experiment, state, example.everybody, engine)  # the next job starts others
+    after, _ = run_round(experiment, state, example.everybody, engine)
+    assert not alive(victim) and pids(engine)[1] == other and victim not in pids(engine)
+    ours, theirs = state_leaves(after), state_leaves(expected)
+    assert [key for key in theirs if not torch.equal(ours[key], theirs[key])] == []
+
+
+def dying(monkeypatch, deaths: Path, most: int, client: int) -> None:
+    """Let whoever trains a client be killed, so many times."""
+    whole = module.Sequential.train
+
+    def train(self, job, score=None):
+        if job.ids == [client] and len(list(deaths.iterdir())) < most:
+            (deaths / str(os.getpid())).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole(self, job, score)
+
+    monkeypatch.setattr(module.Sequential, "train", train)
+
+
+def test_a_worker_killed_over_a_client_is_replaced_in_the_same_round(
+    engine, monkeypatch, tmp_path
+) -> None:
+    example = EXAMPLES["pfedmb"]()
+    experiment = example.experiment()
+    start = experiment.start()
+    expected, _ = run_round(experiment, start, example.everybody, Sequential(replay=False))
+    dying(monkeypatch, tmp_path, most=1, client=1)
+    after, report = run_round(experiment, start, example.everybody, engine)
+    assert len(list(tmp_path.iterdir())) == 1 and report.refusals == []
+    ours, theirs = state_leaves(after), state_leaves(expected)
+    assert [key for key in theirs if not torch.equal(ours[key], theirs[key])] == []
+
+
+def test_a_client_that_costs_two_workers_is_absent(engine, monkeypatch, tmp_path) -> None:
+    example = EXAMPLES["fedavg"]()
+    experiment = example.experiment()
+    start = experiment.start()
+    everybody = list(example.everybody)
+    others = [client for client in everybody if client != 1]
+    expected, _ = run_round(experiment, start, others, Sequential(replay=False))
+    dying(monkeypatch, tmp_path, most=99, client=1)
+    ((after, report),) = Lanes([experiment]).run_round([start], [everybody], engine)
+    (refusal,) = report.refusals
+    assert (refusal.client, refusal.reason) == (1, "failed") and "SIGKILL" in refusal.detail
+    assert report.clients == others and len(list(tmp_path.iterdir())) == 2
+    ours, theirs = state_leaves(after), state_leaves(expected)
+    assert [key for key in theirs if not torch.equal(ours[key], theirs[key])] == []
 
 
 def test_an_error_in_a_worker_says_which_client_and_where(engine, monkeypatch) -> None:
@@ -152,8 +197,8 @@ import os, signal
 from fedblocks.engines.round import run_round
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.testing import EXAMPLES
-setting, engine = EXAMPLES["fedavg"]().setting(), Processes(count=2)
-run_round(setting, setting.start(), [0, 1], engine)
+experiment, engine = EXAMPLES["fedavg"]().experiment(), Processes(count=2)
+run_round(experiment, experiment.start(), [0, 1], engine)
 print(*[worker.process.pid for worker in engine.worker_group.workers.workers], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -143,7 +143,9 @@ def test_cohorts_are_found_where_operation_modules_change_alike(warmup: int, eng
 @pytest.mark.parametrize("engine", ENGINES)
 def test_cohorts_are_found_where_first_updates_of_whole_models_are_alike(engine: str) -> None:
     method = made(cohorts="found", operations=3, start="updates")
-    expected = modfl.run_found(task_of(method, **COURSES), DESCENT, operations=3, warmup=1, by_updates=True)
+    expected = modfl.run_found(
+        task_of(method, **COURSES), DESCENT, operations=3, warmup=1, by_updates=True
+    )
     by_modules = modfl.run_found(task_of(method, **COURSES), DESCENT, operations=3, warmup=1)
     assert expected.use != by_modules.use
     same_cohorts(method, expected, engine)

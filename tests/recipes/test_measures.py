@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedblocks.engines.round import run_round
 from fedblocks.recipes.measures import measure
 from fedblocks.recipes.recipe import merge_tables
 from fedblocks.runs.build import prepare
-from fedblocks.runs.result import RunResult, load_run
+from fedblocks.runs.result import RunResult
 from fedblocks.runs.run import run
 
 from .conftest import DIGITS
@@ -100,6 +101,6 @@ def test_branch_weights_group_clients_by_their_numbers_though_some_never_trained
             db.execute(
                 "INSERT INTO snapshots VALUES (2, 'alpha', ?, ?)", (client, json.dumps(alpha))
             )
-    weights = measure(load_run(copy), {"name": "branch_weights"})
+    weights = measure(replace(branched, folder=copy), {"name": "branch_weights"})
     assert weights["value"] == 100
     assert [client is None for client in weights["alpha"][0]] == [False, True, False, False]

@@ -3,7 +3,9 @@ in its results.
 """
 
 import struct
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from fedblocks.config.model import Config
 from fedblocks.config.presets import read_config, read_trackers
 from fedblocks.core.errors import UserError
-from fedblocks.runs import trackers
+from fedblocks.runs import beside, trackers
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.run import run
 from fedblocks.runs.storage.record import Note
@@ -215,3 +217,52 @@ def test_a_tracker_that_exits_is_switched_off_and_the_run_goes_on(
         result = run(config, tmp_path / "run", mirrors.on_round)
     assert result.status == "finished" and result.rounds == config.rounds
     assert [note.text for note in notes] == ['tracker "trackio" failed and is off: SystemExit: 3']
+
+
+def test_a_tracker_that_hangs_does_not_hold_up_the_run(
+    small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, entered = threading.Event(), threading.Event()
+
+    def hang(*_: Any, **__: Any) -> None:
+        entered.set()
+        released.wait()
+
+    pretend(monkeypatch, "trackio", SimpleNamespace(init=lambda **_: None, log=hang, finish=hang))
+    monkeypatch.setattr(trackers, "PATIENCE", 0.1)
+    notes: list[Note] = []
+    with Mirrors(["trackio"], tmp_path / "run", Config.of(small), notes.append) as mirrors:
+        for _ in range(3):  # each of them would wait for ever
+            mirrors.on_round(ROUND)
+        assert entered.wait(60)
+    released.set()
+    assert [note.text for note in notes] == [
+        'tracker "trackio" was not done in time: its last rounds may be missing'
+    ]
+
+
+def test_a_tracker_that_is_far_behind_misses_rounds_and_says_so_once(
+    small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, entered = threading.Event(), threading.Event()
+    logged: list[int] = []
+
+    def log(numbers: Any, step: int) -> None:
+        entered.set()
+        released.wait()
+        logged.append(step)
+
+    nothing = lambda **_: None
+    pretend(monkeypatch, "trackio", SimpleNamespace(init=nothing, log=log, finish=nothing))
+    monkeypatch.setattr(beside, "WAITING", 2)
+    notes: list[Note] = []
+    with Mirrors(["trackio"], tmp_path / "run", Config.of(small), notes.append) as mirrors:
+        mirrors.on_round(replace(ROUND, round=1))
+        assert entered.wait(60)  # it works on round 1
+        for round in range(2, 7):
+            mirrors.on_round(replace(ROUND, round=round))
+        released.set()
+    assert logged == [1, 2, 3]
+    assert [note.text for note in notes] == [
+        'tracker "trackio" is 2 rounds behind: it misses some from 4 on'
+    ]

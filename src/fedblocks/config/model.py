@@ -20,6 +20,7 @@ from fedblocks.config.sections import (
     CohortSection,
     DataSection,
     EvaluationSection,
+    FaultsSection,
     GroupSection,
     Section,
 )
@@ -75,6 +76,9 @@ class Config(Section):
     cohort: CohortSection = CohortSection()
     evaluation: EvaluationSection = EvaluationSection()
     checkpoint: CheckpointSection = CheckpointSection()
+    faults: FaultsSection | None = Field(
+        default=None, description="faults on purpose: clients that drop out, crash, ..."
+    )
     groups: dict[str, GroupSection] = Field(
         default={}, description="groups of clients with another net or other options"
     )

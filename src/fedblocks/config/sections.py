@@ -143,6 +143,27 @@ class CheckpointSection(Section):
     )
 
 
+class FaultsSection(Section):
+    """Faults on purpose, drawn for every client and round from the seed alone."""
+
+    drop: float = Field(default=0.0, ge=0, le=1, description="share that does not take part")
+    slow: float = Field(default=0.0, ge=0, le=1, description="share whose update comes too late")
+    crash: float = Field(
+        default=0.0, ge=0, le=1, description="share that crashes while it is trained"
+    )
+    corrupt: float = Field(default=0.0, ge=0, le=1, description="share that sends NaN")
+    clients: tuple[int, ...] | None = Field(
+        default=None, description="numbers of the clients that have faults; default: all"
+    )
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> FaultsSection:
+        total = self.drop + self.slow + self.crash + self.corrupt
+        if total > 1 + 1e-9:
+            raise ValueError(f"drop: the shares add up to {total:g}, more than 1")
+        return self
+
+
 class GroupSection(Section):
     """Clients that differ from the others in net or method."""
 

@@ -120,16 +120,17 @@ def report_of(results: Results, refusals: list[Refusal]) -> Report:
     report = Report(clients, {}, {}, refusals, {})
     for own in results.values():
         ids = own.job.ids
-        _add_bytes(report.bytes_down, own.trained.bytes_down, ids)
-        _add_bytes(report.bytes_up, own.bytes_up, ids)
+        add_bytes(report.bytes_down, own.trained.bytes_down, ids)
+        add_bytes(report.bytes_up, own.bytes_up, ids)
         for view, counts in own.trained.counts.items():
             report.counts.setdefault(view, {}).update(counts_by_client(counts, ids))
     return report
 
 
-def _add_bytes(
+def add_bytes(
     traffic: dict[str, dict[int, int]], sizes: Mapping[str, Tensor], ids: list[int]
 ) -> None:
+    """Add the bytes of some clients, block by block, to a table."""
     for block, values in sizes.items():
         traffic.setdefault(block, {}).update(zip(ids, values.tolist(), strict=True))
 

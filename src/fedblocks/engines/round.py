@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import DataError
 from fedblocks.core.method import Method
 from fedblocks.core.phases import Phase
@@ -21,6 +22,7 @@ from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
 from fedblocks.engines.batching import Draw, batches
 from fedblocks.engines.close_round import ClientResults, Report, close_round, counts_by_client
+from fedblocks.engines.failures import first_error
 from fedblocks.engines.job import Evaluated, Job, RowTables, Trained
 
 
@@ -182,7 +184,8 @@ def run_round(
     results: dict[str, ClientResults] = {}
     for group, ids in experiment.members(clients).items():
         job = experiment.training_job(group, ids, state)
-        results[group] = ClientResults.of(job, engine.train(job, score))
+        with first_error():
+            results[group] = ClientResults.of(job, engine.train(job, score))
     end = experiment.methods, state, results, experiment.share
     pays = speculation.pays_on(experiment.data.x.device)
     speculated = speculation.speculate(*end) if pays else None
@@ -201,6 +204,7 @@ class Evaluation:
 
     scores: dict[str, Scores] = field(default_factory=dict)  # by part of the data
     portraits: Portraits = field(default_factory=dict)
+    failures: list[Refusal] = field(default_factory=list)  # clients whose own work failed
 
     def add(self, evaluated: Evaluated, ids: list[int]) -> None:
         """Write down what an engine says of a group of clients."""
@@ -243,7 +247,8 @@ def evaluate_parts(
     """
     evaluation = Evaluation()
     for job in evaluation_jobs(experiment, state, clients, joining):
-        evaluation.add(engine.evaluate(job, parts), job.ids)
+        with first_error():
+            evaluation.add(engine.evaluate(job, parts), job.ids)
     return evaluation
 
 
@@ -251,8 +256,15 @@ def evaluation_jobs(
     experiment: Experiment, state: State, clients: Sequence[int], joining: bool
 ) -> Iterator[Job]:
     """What clients do before they are evaluated, a job for each group."""
-    state = replace(state, private={}) if joining else state  # who never took part has kept nothing
     for group, ids in experiment.members(clients).items():
-        method = experiment.methods[group]
-        phases = method.joining() if joining else method.adaptation()
-        yield experiment.job(group, ids, state, phases, joining, "join" if joining else "adapt")
+        yield evaluation_job(experiment, group, ids, state, joining)
+
+
+def evaluation_job(
+    experiment: Experiment, group: str, ids: Sequence[int], state: State, joining: bool
+) -> Job:
+    """What the clients of a group do before they are evaluated."""
+    state = replace(state, private={}) if joining else state  # who never took part has kept nothing
+    method = experiment.methods[group]
+    phases = method.joining() if joining else method.adaptation()
+    return experiment.job(group, ids, state, phases, joining, "join" if joining else "adapt")

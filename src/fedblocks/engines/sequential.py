@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from fedblocks.core.client import ClientStack, Step
+from fedblocks.core.errors import UserError
 from fedblocks.core.local_round import StepRunner, step_by_step
 from fedblocks.core.parts import Blocks
 from fedblocks.core.trees import stack, take
 from fedblocks.engines.batching import steps_of_one
+from fedblocks.engines.failures import raise_failures
 from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.local_work import (
     EvalChunk,
@@ -37,19 +42,33 @@ class Sequential:
         key = (id(job.method), job.purpose)
         return self.known.setdefault(key, Replayed(job.method, self.worth))
 
+    @contextmanager
+    def _noting(self, job: Job, member: int, failures: dict[int, Exception]) -> Iterator[None]:
+        """Note an error of one client, so that the others go on; not one of all."""
+        try:
+            yield
+        except (UserError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            failures[member] = error
+            self.known.pop((id(job.method), job.purpose), None)  # half written down, perhaps
+
     def train(self, job: Job, score: str | None = None) -> Trained:
         """Local training of every client; `score` names a part of the data to try the
         trained models on.
         """
         ends: list[Trained] = []
         blocks: Blocks = {}
-        runner = self.runner(job)
+        failures: dict[int, Exception] = {}
         for member in range(len(job.cohort)):
-            chunks = [] if score is None else _chunks(job, member, score)
-            end = train_locally(job, *_one(job, member), chunks, runner)
-            _put(blocks, end.blocks, member, len(job.cohort))
-            # so that the next client works where this one did, in warm memory
-            ends.append(replace(end, blocks={}))
+            with self._noting(job, member, failures):
+                chunks = [] if score is None else _chunks(job, member, score)
+                end = train_locally(job, *_one(job, member), chunks, self.runner(job))
+                _put(blocks, end.blocks, member, len(job.cohort))
+                # so that the next client works where this one did, in warm memory
+                ends.append(replace(end, blocks={}))
+        if failures:
+            raise_failures(failures, len(job.cohort))
         return Trained(
             blocks,
             stack([end.weights for end in ends]),
@@ -60,11 +79,14 @@ class Sequential:
 
     def evaluate(self, job: Job, parts: Sequence[str]) -> Evaluated:
         """Every view of every client's model on parts of its data, after one adaptation."""
-        runner = self.runner(job)
         ends: list[Evaluated] = []
+        failures: dict[int, Exception] = {}
         for member in range(len(job.cohort)):
-            chunks = {part: _chunks(job, member, part) for part in parts}
-            ends.append(evaluate_locally(job, *_one(job, member), chunks, runner))
+            with self._noting(job, member, failures):
+                chunks = {part: _chunks(job, member, part) for part in parts}
+                ends.append(evaluate_locally(job, *_one(job, member), chunks, self.runner(job)))
+        if failures:
+            raise_failures(failures, len(job.cohort))
         portraits = stack([end.portraits for end in ends])
         return Evaluated(stack([end.counts for end in ends]), portraits)
 

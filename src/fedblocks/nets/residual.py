@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Annotated
 
+import torch
 from torch import Tensor, nn
 
 from fedblocks.core.checks import checked
@@ -30,7 +31,7 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = self.norm1(self.conv1(x)).relu()
         h = self.norm2(self.conv2(h)) + self.past(x)
-        return h.relu()
+        return torch.relu(h)
 
 
 class MeanOverPlaces(nn.Module):

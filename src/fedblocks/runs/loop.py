@@ -97,6 +97,7 @@ def _rounds(
             lane.changed.update(cohort_of(lane.prepared, lane.state.round))
             lane.state = state
             lane.records.append(record)
+            lane.folder.refuse_moved()
         round = lanes[0].state.round
         stopping = stop.asked
         last = round == config.rounds

@@ -194,28 +194,34 @@ class RunResult:
 
 
 def load_run(path: str | Path) -> RunResult:
-    """The run in a folder."""
+    """The run in a folder, if its record is whole."""
     with RunFolder.open(Path(path)) as folder:
-        store = folder.store
-        totals = store.rows(
-            "SELECT COUNT(*) AS n, SUM(seconds) AS s, SUM(bytes_down) AS d, SUM(bytes_up) AS u "
-            "FROM rounds"
-        )[0]
-        evaluated = store.rows("SELECT MAX(round) AS round FROM means")[0]["round"]
-        return RunResult(
-            folder=folder.path,
-            config=stored_config(folder),
-            status=folder.status,
-            rounds=totals["n"],
-            seconds=totals["s"] or 0.0,
-            warm_seconds=sum(warm_seconds(store).values()),
-            lanes=int(store.meta(LANES) or 1),
-            bytes_down=totals["d"] or 0,
-            bytes_up=totals["u"] or 0,
-            last=_read_evaluation(store, evaluated),
-            best=_read_evaluation(store, store.best_round()),
-            notes=store.rows("SELECT round, level, text FROM notes ORDER BY rowid"),
-        )
+        folder.store.verify()
+        return result_of(folder)
+
+
+def result_of(folder: RunFolder) -> RunResult:
+    """A run as it stands; its record is taken as it is, so that a look costs little."""
+    store = folder.store
+    totals = store.rows(
+        "SELECT COUNT(*) AS n, SUM(seconds) AS s, SUM(bytes_down) AS d, SUM(bytes_up) AS u "
+        "FROM rounds"
+    )[0]
+    evaluated = store.rows("SELECT MAX(round) AS round FROM means")[0]["round"]
+    return RunResult(
+        folder=folder.path,
+        config=stored_config(folder),
+        status=folder.status,
+        rounds=totals["n"],
+        seconds=totals["s"] or 0.0,
+        warm_seconds=sum(warm_seconds(store).values()),
+        lanes=int(store.meta(LANES) or 1),
+        bytes_down=totals["d"] or 0,
+        bytes_up=totals["u"] or 0,
+        last=_read_evaluation(store, evaluated),
+        best=_read_evaluation(store, store.best_round()),
+        notes=store.rows("SELECT round, level, text FROM notes ORDER BY rowid"),
+    )
 
 
 def stored_config(folder: RunFolder) -> Config:

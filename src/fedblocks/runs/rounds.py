@@ -12,15 +12,18 @@ from typing import Literal, TypeVar
 
 import torch
 
+from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import generator
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
+from fedblocks.engines.failures import FAILED
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.round import Engine, Portraits
 from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
+from fedblocks.runs.faults import ABSENT, faults_of, note_absent
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.record import (
     ClientMetric,
@@ -36,7 +39,7 @@ from fedblocks.runs.storage.states import settle
 SMALL = 256  # numbers that a private block may have to be kept for plots: branch weights, mixtures
 Result = TypeVar("Result")
 # of one lane; no portraits: it was not evaluated
-Table = tuple[list[ClientMetric], Portraits | None]
+Table = tuple[list[ClientMetric], Portraits | None, list[Refusal]]
 # view -> client -> correct, labels, sum of losses
 Counts = Mapping[str, Mapping[int, tuple[float, float, float]]]
 
@@ -97,21 +100,44 @@ def _play(
     started_at = now()
     round = states[0].round
     due = is_due(prepared[0], round)
-    cohorts = [cohort_of(own, round) for own in prepared]
-    coming = [cohort_of(own, round + 1) for own in prepared]
-    ends = lanes.run_round(states, cohorts, engine, part_scored(prepared[0], due), coming)
+    ends = _train(lanes, prepared, states, engine)
     after = [settle(state) for state, _ in ends]
-    tables: list[Table] = [([], None)] * len(prepared)
+    tables: list[Table] = [([], None, [])] * len(prepared)
     if due:
         tables = _evaluate(lanes, prepared, after, engine)
     seconds = (time.perf_counter() - began) / len(prepared)
-    records = [
-        record(state, end[1], *own, notes)
-        for state, end, own in zip(after, ends, tables, strict=True)
-    ]
+    records = []
+    for state, (_, report), (metrics, portraits, failures) in zip(after, ends, tables, strict=True):
+        whole = replace(report, refusals=[*report.refusals, *failures])
+        records.append(record(state, whole, metrics, portraits, notes))
     return [
         (s, replace(r, seconds=seconds, started_at=started_at))
         for s, r in zip(after, records, strict=True)
+    ]
+
+
+def _train(
+    lanes: Lanes, prepared: Sequence[Prepared], states: Sequence[State], engine: Engine
+) -> list[tuple[State, Report]]:
+    """The states after a round of every lane, and what happened in it, faults on
+    purpose included.
+    """
+    round = states[0].round
+    cohorts = [cohort_of(own, round) for own in prepared]
+    coming = [cohort_of(own, round + 1) for own in prepared]
+    faults = [faults_of(own, round, ids) for own, ids in zip(prepared, cohorts, strict=True)]
+    present = [
+        [i for i in ids if own.get(i) not in ABSENT]
+        for ids, own in zip(cohorts, faults, strict=True)
+    ]
+    corrupt = [{i for i, fault in own.items() if fault == "corrupt"} for own in faults]
+    part = part_scored(prepared[0], is_due(prepared[0], round))
+    ends = lanes.run_round(states, present, engine, part, coming, corrupt=corrupt)
+    return [
+        (after, note_absent(own, state, report, by_client) if by_client else report)
+        for (after, report), own, state, by_client in zip(
+            ends, prepared, states, faults, strict=True
+        )
     ]
 
 
@@ -131,7 +157,8 @@ def _evaluate(
         for part in parts:
             metrics += metrics_of(part, seen[lane].scores.get(part, {}))
         metrics += metrics_of("unseen", new[lane].scores.get("test", {})) if new else []
-        tables.append((metrics, seen[lane].portraits if seen else {}))
+        failures = [r for own in (seen, new) if own for r in own[lane].failures]
+        tables.append((metrics, seen[lane].portraits if seen else {}, failures))
     return tables
 
 
@@ -206,8 +233,10 @@ def _snapshots(state: State, portraits: Portraits) -> list[Snapshot]:
 
 
 def _remarks(report: Report) -> list[Note]:
-    if report.clients and len({r.client for r in report.refusals}) == len(report.clients):
-        first = report.refusals[0]
+    here = {*report.clients}
+    refused = [r for r in report.refusals if r.client in here and r.reason != FAILED]
+    if report.clients and len({r.client for r in refused}) == len(report.clients):
+        first = refused[0]
         text = (
             f"every update was refused ({first.reason}: {first.detail}); try a lower learning rate"
         )

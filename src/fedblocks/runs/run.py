@@ -19,6 +19,7 @@ from fedblocks.runs.loop import Lane, carry_out
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, config_of, load_run
 from fedblocks.runs.storage import checkpoint
+from fedblocks.runs.storage.config_record import refuse_edited, remember_config
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import RunFolder
@@ -60,6 +61,7 @@ def resume(
     """
     with RunFolder.open(Path(path)) as folder:
         folder.claim()
+        check_untouched(folder)
         goes_on = folder.status != "finished"
         config = config_of(folder, ingredients) if goes_on or ingredients is not None else None
         if config is not None and goes_on:
@@ -139,10 +141,8 @@ def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]
     """Where to go on: the newest whole checkpoint, or the start if there has never been one."""
     if not folder.checkpoints.is_dir() or not any(folder.checkpoints.glob("round-*")):
         return prepared.experiment.start(), []
-    loaded = checkpoint.load(folder.checkpoints)
-    notes = [
-        Note(f"passed over a damaged checkpoint: {reason}", "warning") for reason in loaded.skipped
-    ]
+    loaded = checkpoint.load(folder.checkpoints, folder.store.last_round() or 0)
+    notes = [Note(f"passed over a checkpoint: {reason}", "warning") for reason in loaded.skipped]
     state = state_of(loaded, prepared.experiment.data.x.device)
     start = prepared.experiment.start()
     if state.server.keys() != start.server.keys():
@@ -153,6 +153,15 @@ def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]
     if loaded.skipped:
         notes.append(Note(f"going on from round {loaded.round}", "warning"))
     return state, notes
+
+
+def check_untouched(folder: RunFolder) -> None:
+    """Refuse a run whose record is damaged, or whose configuration was edited; it may
+    have been given more rounds.
+    """
+    folder.store.verify()
+    refuse_edited(folder.store, folder.config)
+    remember_config(folder.store, folder.config)
 
 
 def check_same_data(folder: RunFolder, prepared: Prepared) -> None:

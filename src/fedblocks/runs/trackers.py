@@ -1,24 +1,28 @@
 """Mirrors of a run in other tools: TensorBoard, Weights & Biases, Trackio, MLflow.
 
 A mirror only watches. Nothing of it enters the configuration or the results, and one that fails is
-switched off with a warning while the run goes on.
+switched off with a warning while the run goes on. Each has a thread of its own: a slow one does not
+hold up the run, and at its end is waited for a few seconds only.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedblocks.config.model import Config
 from fedblocks.config.tracking import check_tracker
+from fedblocks.runs.beside import Beside, Tracker
 from fedblocks.runs.progress import OnNote, RoundDone
 from fedblocks.runs.storage.record import Note
 
+PATIENCE = 5.0  # seconds that the end of a run waits for its trackers
 PROJECT = "fedblocks"  # what runs are filed under
 NEEDS = {  # tracker -> its package, and what installs it
     "tensorboard": ("tensorboardX", 'pip install "fedblocks[track]"'),
@@ -26,16 +30,6 @@ NEEDS = {  # tracker -> its package, and what installs it
     "trackio": ("trackio", "pip install trackio"),
     "mlflow": ("mlflow", "pip install mlflow"),
 }
-
-
-class Tracker(Protocol):
-    """Where numbers go."""
-
-    def log(self, round: int, numbers: Mapping[str, float]) -> None:
-        """The numbers of one round."""
-
-    def close(self) -> None:
-        """There are no more rounds."""
 
 
 class TensorBoard:
@@ -117,25 +111,26 @@ class Mirrors:
     def __init__(
         self, names: Sequence[str], folder: Path, config: Config, tell: OnNote | None = None
     ) -> None:
-        self._folder, self._config, self._tell = folder, config, tell or (lambda note: None)
-        self._waiting = [
-            name for name in dict.fromkeys(map(check_tracker, names)) if self._is_there(name)
-        ]
-        self._open: dict[str, Tracker] = {}
+        self._tell = tell or (lambda note: None)
+        there = [name for name in dict.fromkeys(map(check_tracker, names)) if self._is_there(name)]
+        # partial: the trackers of this module as they are when the thread begins
+        self._besides = [Beside(name, partial(_open, name, folder, config)) for name in there]
 
     def on_round(self, done: RoundDone) -> None:
         """One round more; trackers start with the first, when the folder of the run is there."""
-        for name in self._waiting:
-            self._safely(name, partial(self._start, name))
-        self._waiting = []
-        for name, tracker in list(self._open.items()):
-            self._safely(name, partial(tracker.log, done.round, numbers_of(done)))
+        for one in self._besides:
+            one.log(done.round, numbers_of(done))
+        self._pass_on()
 
     def close(self) -> None:
-        """The run has ended."""
-        for name, tracker in list(self._open.items()):
-            self._safely(name, tracker.close)
-        self._open = {}
+        """The run has ended; trackers have a few seconds in all to end as well."""
+        end = time.monotonic() + PATIENCE
+        for one in self._besides:
+            one.finish()
+        for one in self._besides:
+            one.wait(max(0.0, end - time.monotonic()))
+        self._pass_on()
+        self._besides = []
 
     def __enter__(self) -> Mirrors:
         return self
@@ -143,8 +138,11 @@ class Mirrors:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self, name: str) -> None:
-        self._open[name] = TRACKERS[name](self._folder, self._config)
+    def _pass_on(self) -> None:
+        """Tell what happened to the trackers meanwhile, from the thread of the run."""
+        for one in self._besides:
+            while one.remarks:
+                self._tell(Note(f'tracker "{one.name}" {one.remarks.popleft()}', "warning"))
 
     def _is_there(self, name: str) -> bool:
         package, command = NEEDS[name]
@@ -155,20 +153,9 @@ class Mirrors:
         )
         return False
 
-    def _safely(self, name: str, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # whatever other people's code does, the run goes on
-            self._open.pop(name, None)
-            self._tell(
-                Note(
-                    f'tracker "{name}" failed and is off: {type(error).__name__}: {error}',
-                    "warning",
-                )
-            )
+
+def _open(name: str, folder: Path, config: Config) -> Tracker:
+    return TRACKERS[name](folder, config)
 
 
 def numbers_of(done: RoundDone) -> dict[str, float]:

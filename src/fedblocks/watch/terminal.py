@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedblocks.runs.result import RunResult, load_run
+from fedblocks.runs.result import RunResult, result_of
 from fedblocks.runs.storage.folder import RunFolder
 
 EVERY = 0.5  # seconds between two looks
@@ -58,10 +58,10 @@ class View(NamedTuple):
 
 def view_of(path: Path) -> View:
     """A look at a run; says what is wrong with a folder that is none."""
-    result = load_run(path)
-    parts = result.config.evaluation.parts
-    part = "validation" if "validation" in parts else parts[0]
     with RunFolder.open(path) as folder:
+        result = result_of(folder)
+        parts = result.config.evaluation.parts
+        part = "validation" if "validation" in parts else parts[0]
         means = folder.store.rows(
             "SELECT accuracy FROM means WHERE part = ? AND view = 'personal' ORDER BY round", part
         )

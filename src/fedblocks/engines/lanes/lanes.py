@@ -8,27 +8,32 @@ ends as its run would have ended alone, up to the last bits of sums.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError
 from fedblocks.core.local_round import rates_of
 from fedblocks.core.optimizers import Rate
 from fedblocks.core.server import Download
 from fedblocks.core.state import State
-from fedblocks.core.trees import concatenate, split
+from fedblocks.core.trees import concatenate, map_leaves, split
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
 from fedblocks.engines.close_round import ClientResults, Report, close_round
+from fedblocks.engines.failures import FAILED, ClientFailures, describe
 from fedblocks.engines.job import Evaluated, Job, Origin, Rates, RowTables, Trained
 from fedblocks.engines.lanes.federations import merge_federations
 from fedblocks.engines.lanes.likeness import why_not
 from fedblocks.engines.lanes.side_by_side import speculate_lanes
-from fedblocks.engines.round import Engine, Evaluation, Experiment, evaluation_jobs
+from fedblocks.engines.round import Engine, Evaluation, Experiment, evaluation_job
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,17 +73,22 @@ class Lanes:
         engine: Engine,
         score: str | None = None,
         coming: Sequence[Sequence[int]] = (),
+        *,
+        corrupt: Sequence[Collection[int]] | None = None,
     ) -> list[tuple[State, Report]]:
         """One round of every lane, each with its own cohort; `coming` are those of the
-        next round, where known.
+        next round, where known, `corrupt` the clients of each lane that send NaN.
         """
         results: list[dict[str, ClientResults]] = [{} for _ in states]
+        absent: list[list[Refusal]] = [[] for _ in states]
         for group in self.experiments[0].methods:
-            for jobs in _by_shape(self._training_jobs(group, states, clients)):
-                trained = engine.train(join_jobs(self, jobs), score)
+            training = lambda ids, group=group: self._training_jobs(group, states, ids)
+            train = lambda job: engine.train(job, score)
+            for jobs, trained in self._carry_out(training, clients, train, absent):
                 by_lane = split_trained(trained, list(jobs.values()))
                 for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
-                    results[lane][group] = ClientResults.of(job, own)
+                    rubbish = [i in corrupt[lane] for i in job.ids] if corrupt is not None else []
+                    results[lane][group] = ClientResults.of(job, spoil(own, rubbish))
         ends = [
             (experiment.methods, state, own, experiment.share)
             for experiment, state, own in zip(self.experiments, states, results, strict=True)
@@ -87,9 +97,13 @@ class Lanes:
         speculated = speculate_lanes(ends) if speculation.pays_on(device) else [None] * len(ends)
         for experiment, state, ids in zip(self.experiments, states, coming, strict=False):
             experiment.prefetch_batches(ids, state.round + 1)
-        return [
+        closed = [
             close_round(*end) if own is None else own.settle(*end)
             for end, own in zip(ends, speculated, strict=True)
+        ]
+        return [
+            (state, replace(report, refusals=[*report.refusals, *own]))
+            for (state, report), own in zip(closed, absent, strict=True)
         ]
 
     def evaluate_parts(
@@ -102,16 +116,52 @@ class Lanes:
     ) -> list[Evaluation]:
         """Evaluate every lane as `evaluate_parts` of its experiment would."""
         evaluations = [Evaluation() for _ in states]
-        lanes = [
-            evaluation_jobs(experiment, state, ids, joining)
-            for experiment, state, ids in zip(self.experiments, states, clients, strict=True)
-        ]
-        for jobs in (alike for group in _by_group(lanes) for alike in _by_shape(group)):
-            evaluated = engine.evaluate(join_jobs(self, jobs), parts)
-            by_lane = split_evaluated(evaluated, list(jobs.values()))
-            for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
-                evaluations[lane].add(own, job.ids)
+        absent: list[list[Refusal]] = [[] for _ in states]
+        for group in self.experiments[0].methods:
+            trying = lambda ids, group=group: self._evaluation_jobs(group, states, ids, joining)
+            evaluate = lambda job: engine.evaluate(job, parts)
+            for jobs, evaluated in self._carry_out(trying, clients, evaluate, absent):
+                by_lane = split_evaluated(evaluated, list(jobs.values()))
+                for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
+                    evaluations[lane].add(own, job.ids)
+        for evaluation, refusals in zip(evaluations, absent, strict=True):
+            evaluation.failures.extend(refusals)
         return evaluations
+
+    def _carry_out(
+        self,
+        jobs_for: Callable[[Sequence[Sequence[int]]], dict[int, Job]],
+        clients: Sequence[Sequence[int]],
+        work: Callable[[Job], Result],
+        absent: list[list[Refusal]],
+    ) -> Iterator[tuple[dict[int, Job], Result]]:
+        """Some work for the clients of every lane, lanes of one shape together, without the
+        clients whose own part of it fails; these are added to the absent ones.
+        """
+        for alike in _by_shape(jobs_for(clients)):
+            jobs, lanes = alike, set(alike)
+            while jobs:
+                try:
+                    yield jobs, work(join_jobs(self, jobs))
+                    break
+                except ClientFailures as failures:
+                    places = [(lane, i) for lane, job in jobs.items() for i in job.ids]
+                    for member, error in failures.by_member.items():
+                        lane, client = places[member]
+                        absent[lane].append(Refusal(client, FAILED, describe(error)))
+                gone = [{refusal.client for refusal in own} for own in absent]
+                left = [[i for i in ids if i not in gone[lane]] for lane, ids in enumerate(clients)]
+                jobs = jobs_for([ids if lane in lanes else [] for lane, ids in enumerate(left)])
+
+    def _evaluation_jobs(
+        self, group: str, states: Sequence[State], clients: Sequence[Sequence[int]], joining: bool
+    ) -> dict[int, Job]:
+        jobs: dict[int, Job] = {}
+        for lane, (experiment, state) in enumerate(zip(self.experiments, states, strict=True)):
+            ids = experiment.members(clients[lane]).get(group)
+            if ids:
+                jobs[lane] = evaluation_job(experiment, group, ids, state, joining)
+        return jobs
 
     def _training_jobs(
         self, group: str, states: Sequence[State], clients: Sequence[Sequence[int]]
@@ -195,20 +245,25 @@ def split_trained(trained: Trained, jobs: Sequence[Job]) -> list[Trained]:
     return [Trained(**dict(zip(names, own, strict=True))) for own in zip(*trees, strict=True)]
 
 
+def spoil(trained: Trained, rubbish: Sequence[bool]) -> Trained:
+    """The same, with NaN in place of what some of the clients learned."""
+    if not any(rubbish):
+        return trained
+
+    def put_nan(values: Tensor) -> Tensor:
+        if not values.is_floating_point():
+            return values
+        rows = torch.tensor(rubbish, device=values.device).view(-1, *[1] * (values.dim() - 1))
+        return torch.where(rows, torch.nan, values)
+
+    return replace(trained, blocks=map_leaves(put_nan, trained.blocks))
+
+
 def split_evaluated(evaluated: Evaluated, jobs: Sequence[Job]) -> list[Evaluated]:
     """How the clients of each job did."""
     counts = [len(job.ids) for job in jobs]
     trees = zip(split(evaluated.counts, counts), split(evaluated.portraits, counts), strict=True)
     return [Evaluated(*own) for own in trees]
-
-
-def _by_group(lanes: Sequence[Iterator[Job]]) -> Iterator[dict[int, Job]]:
-    """The jobs of all lanes that have the same method, group by group."""
-    groups: dict[int, dict[int, Job]] = {}
-    for lane, jobs in enumerate(lanes):
-        for number, job in enumerate(jobs):
-            groups.setdefault(number, {})[lane] = job
-    yield from groups.values()
 
 
 def _by_shape(jobs: Mapping[int, Job]) -> list[dict[int, Job]]:

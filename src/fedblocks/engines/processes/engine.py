@@ -4,14 +4,16 @@ a cohort side by side.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Sequence
+import traceback
+from collections import Counter, deque
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from fedblocks.core.errors import UserError
 from fedblocks.core.server import Download
 from fedblocks.core.trees import take
+from fedblocks.engines.failures import ClientFailures, raise_failures
 from fedblocks.engines.job import Evaluated, Job, Trained
 from fedblocks.engines.processes.shared_memory import (
     Room,
@@ -85,7 +87,9 @@ class WorkerGroup:
             "places": request.places,
         }
         try:
-            return Assignment(job, workers, message, request, self.rooms[act]).carry_out()
+            return Assignment(job, workers, message, request, self.rooms).carry_out()
+        except ClientFailures:  # the workers have done their part
+            raise
         except BaseException:  # Ctrl-C, too: nobody knows what the workers are at
             self.close()
             raise
@@ -120,66 +124,98 @@ class Assignment:
     """One job handed out client by client: whoever is done gets the next."""
 
     def __init__(
-        self, job: Job, workers: Workers, message: Message, request: SharedTree, room: Room
+        self,
+        job: Job,
+        workers: Workers,
+        message: Message,
+        request: SharedTree,
+        rooms: Mapping[Act, Room],
     ) -> None:
         self.job = job
         self.workers = workers
         self.message = message
         self.request = request
-        self.room = room
+        self.rooms = rooms
+        self.room = rooms[message["act"]]
         # longest first
         self.waiting = deque(sorted(range(len(job.cohort)), key=lambda member: -job.sizes[member]))
         self.busy: dict[int, deque[int]] = {}  # worker -> clients, first the one that it works on
         self.results: Tree | None = None
+        self.failures: dict[int, Exception] = {}  # client -> why it did not end
+        self.losses: Counter[int] = Counter()  # client -> workers that were lost over it
+        self.spare = 2 * (len(job.cohort) + len(workers.workers))  # more are not started
 
     def carry_out(self) -> Tree:
         """Hand out all clients, and wait for what they end with."""
-        here = self.workers.workers[: len(self.waiting)]
-        for worker in here:
-            self._say(worker, self.message, self.request.descriptor)
-            self._next(worker, 1)
-        for worker in self.workers.incoming(here):
-            self._hear(worker)
-            if not self.busy:
-                break
+        for worker in self.workers.workers[: len(self.waiting)]:
+            self._begin(worker)
+        while self.busy:
+            for worker in self.workers.incoming(self.busy):
+                self._hear(worker)
+        if self.failures:
+            raise_failures(self.failures, len(self.job.cohort))
         if self.results is None:
             raise ValueError("a job without clients")
         return self.results
+
+    def _begin(self, worker: Worker) -> None:
+        """Tell a worker of the job, and give it its first client."""
+        try:
+            worker.channel.send(self.message, self.request.descriptor)
+            self._next(worker, 1)
+        except ConnectionError:
+            self._replace(worker)
 
     def _next(self, worker: Worker, count: int) -> None:
         """So many clients for a worker, as long as there are some."""
         own = self.busy.setdefault(worker.number, deque())
         while self.waiting and len(own) < count:
             own.append(self.waiting.popleft())
-            self._say(worker, {"member": own[-1]})
+            worker.channel.send({"member": own[-1]})
         if not own:
             del self.busy[worker.number]
 
     def _hear(self, worker: Worker) -> None:
         try:
             message, _ = worker.channel.receive()
+            self._heed(worker, message)
         except (EOFError, ConnectionError):
-            raise worker.gone(self._doing(worker)) from None
+            self._replace(worker)
+
+    def _heed(self, worker: Worker, message: Message) -> None:
         if "error" in message:
             self._fail(worker, message)
         elif "shapes" in message:
             self.results = self.results or self.room.of(message["shapes"])
-            self._say(worker, {"places": self.room.places}, self.room.key(worker.number))
-        else:
-            self.busy[worker.number].popleft()
-            many = len(self.waiting) > 2 * len(self.workers.workers)
-            self._next(worker, 2 if many else 1)  # one ahead, so that it need not wait for us
+            worker.channel.send({"places": self.room.places}, self.room.key(worker.number))
+            return
+        self.busy[worker.number].popleft()
+        many = len(self.waiting) > 2 * len(self.workers.workers)
+        self._next(worker, 2 if many else 1)  # one ahead, so that it need not wait for us
 
-    def _say(self, worker: Worker, message: Message, descriptor: int | None = None) -> None:
-        try:
-            worker.channel.send(message, descriptor)
-        except ConnectionError:
-            raise worker.gone(self._doing(worker)) from None
+    def _replace(self, worker: Worker) -> None:
+        """Another worker in the place of one that is gone; its clients are trained again, but for
+        one that has cost two workers.
+        """
+        lost = worker.gone(self._doing(worker))
+        own = self.busy.pop(worker.number, deque())
+        if own:
+            self.losses[own[0]] += 1
+            if self.losses[own[0]] > 1:
+                self.failures[own.popleft()] = lost
+        self.waiting.extendleft(reversed(own))
+        for room in self.rooms.values():
+            room.forget(worker.number)
+        if self.waiting:
+            self.spare -= 1
+            if self.spare < 0:
+                raise lost
+            self._begin(self.workers.replace(worker))
 
-    def _fail(self, worker: Worker, message: Message) -> NoReturn:
+    def _fail(self, worker: Worker, message: Message) -> None:
         if message["fix"] is not None:
             raise UserError(message["error"], message["fix"])
-        raise WorkerError(
+        self.failures[self.busy[worker.number][0]] = WorkerError(
             f"worker {worker.number} failed while it {self._doing(worker)}:\n{message['error']}"
         )
 
@@ -202,7 +238,13 @@ def _serve(channel: Channel, kinds: list[Job]) -> None:
             results = None
             job = _job(kinds[said["kind"]], said, open_tree(descriptor, said["places"]))
         elif job is not None:
-            one = _work(engine, _part(job, said["member"]), message)
+            try:
+                one = _work(engine, _part(job, said["member"]), message)
+            except UserError:
+                raise
+            except Exception:  # of this client's; the others go on
+                channel.send({"error": traceback.format_exc(), "fix": None})
+                continue
             if results is None:
                 act = message["act"]
                 results = _room(channel, one, len(job.cohort), rooms.get(act))

@@ -90,6 +90,10 @@ class Room:
         self.known.add(worker)
         return self.descriptor if new else None
 
+    def forget(self, worker: int) -> None:
+        """A worker is gone, and the next one with its number does not have it."""
+        self.known.discard(worker)
+
     def close(self) -> None:
         """Give it up; what is in it lives on as long as somebody looks at it."""
         if self.descriptor is not None:

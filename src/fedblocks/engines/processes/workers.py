@@ -15,7 +15,7 @@ import sys
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -96,36 +96,46 @@ class Workers:
             raise UserError(message, 'use engine = "auto" or "sequential"')
         self.workers: list[Worker] = []
         self._end = weakref.finalize(self, _end, self.workers)
-        context = multiprocessing.get_context("fork")
+        self._serve = serve
         for number in range(count):
-            ours, theirs = socket.socketpair()
-            # or their EOF would never come
-            others = [worker.channel.socket for worker in self.workers]
-            process = context.Process(
-                target=_live,
-                args=(theirs, [ours, *others], serve),
-                name=f"worker-{number}",
-                daemon=True,
-            )
-            with warnings.catch_warnings():
-                # threads of torch, idle and not used again
-                warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-            theirs.close()
-            self.workers.append(Worker(number, process, Channel(ours)))
+            self.workers.append(self._fork(number))
 
     def close(self) -> None:
         """End all of them now."""
         self._end()
 
-    def incoming(self, among: Sequence[Worker]) -> Iterator[Worker]:
-        """Workers that have something to say, as it comes, as long as the caller goes on."""
+    def replace(self, dead: Worker) -> Worker:
+        """Start another worker in the place of one that is gone."""
+        dead.channel.socket.close()
+        self.workers[dead.number] = self._fork(dead.number)
+        return self.workers[dead.number]
+
+    def incoming(self, among: Collection[int]) -> list[Worker]:
+        """Those of the workers with these numbers that have something to say, once there are
+        some.
+        """
         with selectors.DefaultSelector() as selector:
-            for worker in among:
+            for number in among:
+                worker = self.workers[number]
                 selector.register(worker.channel.socket, selectors.EVENT_READ, worker)
-            while True:
-                for key, _ in selector.select():
-                    yield key.data
+            return [key.data for key, _ in selector.select()]
+
+    def _fork(self, number: int) -> Worker:
+        ours, theirs = socket.socketpair()
+        # or their EOF would never come
+        others = [own.channel.socket for own in self.workers if own.number != number]
+        process = multiprocessing.get_context("fork").Process(
+            target=_live,
+            args=(theirs, [ours, *others], self._serve),
+            name=f"worker-{number}",
+            daemon=True,
+        )
+        with warnings.catch_warnings():
+            # threads of torch, idle and not used again
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        theirs.close()
+        return Worker(number, process, Channel(ours))
 
 
 def available() -> bool:

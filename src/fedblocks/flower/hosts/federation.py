@@ -34,6 +34,11 @@ Choices = Mapping[str, Any]  # of a job: seconds, patience, minimum, more, share
 
 def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
     """Make the folder of a run for a federation, after all checks that are possible beforehand."""
+    if config.faults is not None:
+        raise UserError(
+            "[faults] is for simulated runs: the clients of a federation have their own",
+            "leave it out",
+        )
     prepared = prepare(config, shape_of(config))
     path = out if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
     with RunFolder.create(path, config.resolved(), environment()) as folder:

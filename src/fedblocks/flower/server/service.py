@@ -29,7 +29,7 @@ from fedblocks.flower.wire.run_spec import shape_of
 from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.result import config_of
 from fedblocks.runs.rounds import cohort_of, metrics_of
-from fedblocks.runs.run import threads
+from fedblocks.runs.run import check_untouched, threads
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import ClientMetric, Note, Snapshot
@@ -52,6 +52,7 @@ def serve(grid: Grid, server: Path, name: str) -> None:
                 service.adapt()
             else:
                 folder.claim()
+                check_untouched(folder)
                 with _ending(folder, lambda: load_job(server, name).status == "stopped"):
                     service.train()
 
@@ -228,6 +229,7 @@ class Service:
         """Write what happened, then what the server goes on from: a kill in between
         costs one round.
         """
+        self.folder.refuse_moved()
         done = closed.progress.state.round
         self.folder.store.set_meta(CLAIMS, json.dumps(self.registry.claims))
         if closed.evaluated.counts:

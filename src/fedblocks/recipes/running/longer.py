@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import tomli_w
 
 from fedblocks.config.model import Config
 from fedblocks.runs.result import load_run
+from fedblocks.runs.storage.config_record import remember_config
 from fedblocks.runs.storage.folder import CONFIG, LOCK, STORE, write_atomically
 from fedblocks.runs.storage.store import RunStore
 
@@ -38,11 +38,11 @@ def _reopen(path: Path, config: Config) -> None:
     """
     with closing(RunStore(path)) as store:
         last = store.last_round() or 0
+        store.upgrade()
         store.set_meta("status", "interrupted")
-    if last % config.evaluation.every:
-        with closing(sqlite3.connect(path)) as db, db:
-            for table in ("client_metrics", "means", "snapshots"):
-                db.execute(f"DELETE FROM {table} WHERE round = ?", (last,))
+        remember_config(store, config.resolved())
+        if last % config.evaluation.every:
+            store.drop_evaluation(last)
 
 
 def _is_start(shorter: Path, config: Config) -> bool:

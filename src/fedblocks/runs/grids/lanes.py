@@ -20,7 +20,7 @@ from fedblocks.runs.loop import Lane, carry_out
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.rounds import attempt
-from fedblocks.runs.run import check_same_data, hardware, last_state
+from fedblocks.runs.run import check_same_data, check_untouched, hardware, last_state
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
@@ -115,6 +115,7 @@ def _open(stack: ExitStack, config: Config, path: Path, ran_on: Mapping[str, obj
         return Lane(folder, prepared, prepared.experiment.start(), [*prepared.notes])
     folder = stack.enter_context(RunFolder.open(path))
     folder.claim()
+    check_untouched(folder)
     check_same_data(folder, prepared)
     restore_constants(folder.path, prepared.experiment.methods)
     state, notes = last_state(folder, prepared)

@@ -80,12 +80,15 @@ def save(
     return folder
 
 
-def load(root: Path) -> Loaded:
-    """The newest checkpoint whose files are all whole; `skipped` says what was wrong
-    with newer ones.
+def load(root: Path, recorded: int | None = None) -> Loaded:
+    """The newest checkpoint whose files are all whole, of a round on record where those are known;
+    `skipped` says what was wrong with newer ones.
     """
     skipped: list[str] = []
-    for _, folder in _folders(root):
+    for round, folder in _folders(root):
+        if recorded is not None and round > recorded:
+            skipped.append(f"{folder.name}: the record of the run ends with round {recorded}")
+            continue
         try:
             return load_round(folder)._replace(skipped=skipped)
         except NewerFormat:
@@ -93,9 +96,10 @@ def load(root: Path) -> Loaded:
         except CheckpointError as error:
             skipped.append(error.message)
     reasons = "".join(f"\n  {reason}" for reason in skipped)
-    raise CheckpointError(
-        f"no usable checkpoint in {root}{reasons}", fix="start the run again in a new folder"
-    )
+    fix = "start the run again in a new folder"
+    if recorded is not None and any(round > recorded for round, _ in _folders(root)):
+        fix = f"restore run.sqlite and run.sqlite-wal together from a copy, or {fix}"
+    raise CheckpointError(f"no usable checkpoint in {root}{reasons}", fix)
 
 
 def load_round(folder: Path) -> Loaded:

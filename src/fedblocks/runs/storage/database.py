@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fedblocks.core.errors import RunFolderError
 
-DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# a plain error: a query of ours met other tables than those that we make
+DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 RESTORE = (
     "restore the file from a copy, or start the run again in a new folder: without its "
     "record it cannot go on"
@@ -38,6 +39,8 @@ def readable_errors(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise  # a mistake of the program, not of the disk
+    except UnicodeDecodeError as error:
+        raise RunFolderError(f"the record {path} is damaged: {error}", RESTORE) from error
     except (sqlite3.DatabaseError, OSError) as error:
         # the lowest byte is the kind of error
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE:

@@ -16,6 +16,7 @@ import tomli_w
 
 from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.storage import code_record
+from fedblocks.runs.storage.config_record import remember_config
 from fedblocks.runs.storage.environment import alive, start_time, sync
 from fedblocks.runs.storage.links import open_for_locking, refuse_links, write_new
 from fedblocks.runs.storage.store import SUFFIXES, RunStore
@@ -39,6 +40,7 @@ class RunFolder:
         self.store = store
         self.checkpoints = path / "checkpoints"
         self._lock: int | None = None
+        self._place = _place_of(path)
 
     @classmethod
     def create(
@@ -53,9 +55,8 @@ class RunFolder:
             _refuse_used(path)
             lock = _take_lock(path)
             try:
-                store = _fill(
-                    path, config_text, code_text, json.dumps(environment, indent=2, sort_keys=True)
-                )
+                environment_text = json.dumps(environment, indent=2, sort_keys=True)
+                store = _fill(path, config_text, code_text, environment_text)
             except BaseException:
                 os.close(lock)
                 raise
@@ -80,6 +81,18 @@ class RunFolder:
         refuse_links(self.path)
         if self._lock is None:
             self._lock = _take_lock(self.path)
+        self.store.upgrade()
+
+    def refuse_moved(self) -> None:
+        """End a run whose folder, or whose record, is no longer where it was: what it
+        writes would be lost.
+        """
+        if _place_of(self.path) != self._place:
+            raise RunFolderError(
+                f"{self.path} was moved, deleted or replaced while its run went on",
+                f"if you moved it, move it back, then: fedblocks resume {self.path}; if it is "
+                "gone, start the run again",
+            )
 
     def close(self) -> None:
         """Close the record and give back the right to write."""
@@ -131,6 +144,14 @@ def write_atomically(path: Path, text: str) -> None:
     sync(path.parent)
 
 
+def _place_of(path: Path) -> list[tuple[int, int]] | None:
+    """What tells a folder and its record from others of the same name."""
+    try:
+        return [(one.st_dev, one.st_ino) for one in (path.stat(), (path / STORE).stat())]
+    except OSError:
+        return None
+
+
 def _fill(path: Path, config: str, code: str | None, environment: str) -> RunStore:
     _refuse_used(path)  # again, now that nobody else can fill it
     write_atomically(path / ENVIRONMENT, environment)
@@ -138,6 +159,7 @@ def _fill(path: Path, config: str, code: str | None, environment: str) -> RunSto
         write_atomically(path / code_record.FILE, code)
     store = RunStore.create(path / STORE)
     store.set_meta("status", "running")
+    remember_config(store, tomllib.loads(config))
     write_atomically(path / CONFIG, config)
     return store
 
@@ -209,6 +231,12 @@ def _refuse_no_run(path: Path) -> None:
         raise RunFolderError(
             f"{path} is a run that was stopped before it began",
             "start it again with the same --out",
+        )
+    if CONFIG in names and STORE not in names and any(path.glob("checkpoints/round-*")):
+        raise RunFolderError(
+            f"{path} has lost its record, {STORE}; its checkpoints are still there",
+            f"restore {STORE} from a copy, or start the run again in a new folder: fedblocks run "
+            f"{path / CONFIG} --out FOLDER",
         )
     if not {CONFIG, STORE} <= names:
         missing = " and ".join(sorted({CONFIG, STORE} - names))

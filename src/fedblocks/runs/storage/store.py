@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.runs.storage import seals
 from fedblocks.runs.storage.database import RESTORE, connect, readable_errors
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.record import Part, RoundRecord, tables_of
 from fedblocks.runs.storage.summary import Reference, Summary, summarise
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # SQLite's own files beside the record's
-VERSION = 1  # of the tables below, kept in SQLite's user_version
-SCHEMA = """
+VERSION = 2  # of the tables below, kept in SQLite's user_version
+WITHOUT_SEALS = 1  # an earlier one, which `upgrade` makes the present one
+TABLES = """
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, seconds REAL NOT NULL, clients INTEGER NOT NULL,
     bytes_down INTEGER NOT NULL, bytes_up INTEGER NOT NULL, started_at TEXT NOT NULL);
 CREATE TABLE client_metrics (round INTEGER NOT NULL REFERENCES rounds ON DELETE CASCADE,
@@ -44,6 +46,7 @@ CREATE TABLE notes (round INTEGER REFERENCES rounds ON DELETE CASCADE,
     time TEXT NOT NULL, level TEXT NOT NULL, text TEXT NOT NULL);
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
+SCHEMA = TABLES + seals.TABLE
 
 
 class RunStore:
@@ -53,10 +56,10 @@ class RunStore:
         self.path = path
         with readable_errors(path):
             self._db = connect(path)
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:  # SQLite's own default: a file without tables, such as an empty one
+            self._version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if self._version == 0:  # SQLite's own default: a file without tables, such as an empty one
             raise RunFolderError(f"{path} is damaged, or not the record of a run", RESTORE)
-        if version != VERSION:
+        if self._version not in (WITHOUT_SEALS, VERSION):
             raise RunFolderError(f"{path} was written by a newer fedblocks", "update fedblocks")
 
     @classmethod
@@ -67,12 +70,38 @@ class RunStore:
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             with closing(sqlite3.connect(path)) as db:
                 db.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the writer
-                db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+                db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION};")
+                seals.seal_whole(db)
+                db.execute("COMMIT")
         return cls(path)
 
     def close(self) -> None:
         """Close the file; SQLite then tidies its side files away."""
         self._db.close()
+
+    def verify(self) -> None:
+        """Refuse a damaged record: every row is read and compared with the checksum of
+        its round. A record of an earlier version has no checksums yet.
+        """
+        if self._version == WITHOUT_SEALS:
+            return
+        with readable_errors(self.path):
+            self._db.execute("BEGIN")  # a writer beside us changes nothing in between
+            problem = seals.damage(self._db, SCHEMA)
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        if problem is not None:
+            raise RunFolderError(f"the record {self.path} is damaged: {problem}", RESTORE)
+
+    def upgrade(self) -> None:
+        """Give a record of an earlier version its checksums."""
+        if self._version == WITHOUT_SEALS:
+            with readable_errors(self.path), self._transaction():
+                self._db.execute(seals.TABLE)
+                self._db.execute(f"PRAGMA user_version = {VERSION}")
+                seals.seal_rounds(self._db, 0)
+                seals.seal_whole(self._db)
+            self._version = VERSION
 
     def record_round(self, *records: RoundRecord) -> None:
         """Store a round, or several in a row, all or nothing, in place of these and
@@ -86,16 +115,26 @@ class RunStore:
                 self._insert(
                     table, ((round, *row) for round, tables in by_round for row in tables[table])
                 )
+            seals.seal_rounds(self._db, records[0].round)
+
+    def drop_evaluation(self, round: int) -> None:
+        """Forget how the models did in a round, as if they had not been tried."""
+        with self._transaction():
+            for table in ("client_metrics", "means", "snapshots"):
+                self._db.execute(f"DELETE FROM {table} WHERE round = ?", (round,))
+            seals.seal_rounds(self._db, round)
 
     def note(self, text: str, level: Literal["info", "warning"] = "info") -> None:
         """Add a note about the run as a whole; it stays when rounds are redone."""
         with self._transaction():
             self._insert("notes", [(None, now(), level, text)])
+            seals.seal_whole(self._db)
 
     def set_meta(self, key: str, value: str) -> None:
         """Remember a fact about the run, such as its status."""
         with self._transaction():
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+            seals.seal_whole(self._db)
 
     def meta(self, key: str) -> str | None:
         """A fact that `set_meta` stored."""

@@ -1,0 +1,57 @@
+"""Faults on purpose: clients that drop out, come late, crash or send rubbish, as a
+configuration asks; a function of seed, round and client alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from fedblocks.core.admission import Refusal
+from fedblocks.core.random import generator
+from fedblocks.core.state import State
+from fedblocks.engines.close_round import Report, add_bytes
+from fedblocks.runs.build import Prepared
+
+Fault: TypeAlias = Literal["drop", "slow", "crash", "corrupt"]
+ABSENT: Mapping[Fault, str] = {  # fault -> the reason in the record
+    "drop": "dropped-out",
+    "slow": "late",
+    "crash": "crashed",
+}
+
+
+def faults_of(prepared: Prepared, round: int, cohort: Sequence[int]) -> dict[int, Fault]:
+    """The clients of a cohort that have a fault in this round."""
+    chosen = prepared.config.faults
+    if chosen is None:
+        return {}
+    faults: dict[int, Fault] = {}
+    prone = cohort if chosen.clients is None else sorted({*cohort} & {*chosen.clients})
+    for client in prone:
+        left = generator(prepared.config.seed, round, client, "fault").random()
+        for fault in (*ABSENT, "corrupt"):
+            left -= getattr(chosen, fault)
+            if left < 0:
+                faults[client] = fault
+                break
+    return faults
+
+
+def note_absent(
+    prepared: Prepared, state: State, report: Report, faults: Mapping[int, Fault]
+) -> Report:
+    """The report of a round with those who were absent from it; who came late, or
+    crashed, had been sent something.
+    """
+    absent = {client: fault for client, fault in faults.items() if fault in ABSENT}
+    rows = [
+        Refusal(client, ABSENT[fault], "a fault on purpose") for client, fault in absent.items()
+    ]
+    bytes_down = {block: dict(by_client) for block, by_client in report.bytes_down.items()}
+    reached = [client for client, fault in absent.items() if fault != "drop"]
+    for group, ids in prepared.experiment.members(reached).items():
+        sent = prepared.experiment.training_job(group, ids, state).sent
+        add_bytes(bytes_down, sent.bytes_down, ids)
+    return replace(report, refusals=[*report.refusals, *rows], bytes_down=bytes_down)

@@ -1,0 +1,59 @@
+"""The configuration that a run was started with, kept in its record as well: one that
+was edited since belongs to another run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedblocks.core.errors import RunFolderError
+from fedblocks.runs.storage.store import RunStore
+
+KEY = "config"
+MOST = 5  # differences that are named
+
+
+def remember_config(store: RunStore, config: Mapping[str, Any]) -> None:
+    """Keep a resolved configuration in the record of its run."""
+    store.set_meta(KEY, _text(config))
+
+
+def refuse_edited(store: RunStore, config: Mapping[str, Any]) -> None:
+    """Refuse a configuration that differs from the one the run was started with; more
+    rounds may be asked for.
+    """
+    text = store.meta(KEY)
+    if text is None:  # a run of an earlier version
+        return
+    before = json.loads(text)
+    after = json.loads(_text(config))
+    if after.get("rounds", 0) >= before.get("rounds", 0):
+        before["rounds"] = after.get("rounds")
+    found = list(_differences(before, after, ""))
+    if found:
+        more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
+        raise RunFolderError(
+            f"config.toml is not as it was when the run was started: "
+            f"{'; '.join(found[:MOST])}{more}",
+            "put that back, or start a run of its own with: fedblocks run CONFIG --out FOLDER",
+        )
+
+
+def _text(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True, default=str)
+
+
+def _differences(before: Any, after: Any, place: str) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({**before, **after}):
+            below = f"{place}.{key}" if place else key
+            yield from _differences(before.get(key), after.get(key), below)
+    elif repr(before) != repr(after):  # NaN is itself here
+        yield f"{place} was {_shown(before)}, now {_shown(after)}"
+
+
+def _shown(value: Any) -> str:
+    text = "absent" if value is None else json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
