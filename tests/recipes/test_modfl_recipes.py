@@ -25,7 +25,7 @@ def test_every_published_number_is_a_count_over_the_test_total(name: str, cells:
     actual = recipe_named(name).cells
     assert len(actual) == cells
     for cell in actual:
-        total = TOTALS[cell.experiment.rpartition("-")[2]]
+        total = TOTALS[cell.setting.rpartition("-")[2]]
         assert cell.published is not None
         assert abs(round(cell.published * total / 100) * 100 / total - cell.published) < 0.00501, (
             cell.key
@@ -70,7 +70,7 @@ def test_all_data_sets_of_modfl_are_read_off_one_run_and_fedx_has_one_for_each()
 
 @pytest.mark.parametrize("name", [name for name in MODFL if recipe_named(name).stand_in_for])
 def test_no_cell_of_a_stand_in_has_the_name_of_a_data_set_that_it_lacks(name: str) -> None:
-    settings = {cell.experiment.partition("-")[0] for cell in recipe_named(name).cells}
+    settings = {cell.setting.partition("-")[0] for cell in recipe_named(name).cells}
     assert not settings & {"cifar", "stl", "hapt", "rwhar", "wisdm"}
 
 
