@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from fedblocks.core.pieces import Piece as Piece
     from fedblocks.core.plan import plan as plan
     from fedblocks.core.schedules import Exponential as Exponential
+    from fedblocks.core.schedules import Linear as Linear
     from fedblocks.core.schedules import Milestones as Milestones
     from fedblocks.core.schedules import Schedule as Schedule
     from fedblocks.core.server import Cohort as Cohort
@@ -167,7 +168,7 @@ _NAMES = {  # module -> the names that are taken from it
     "core.pieces": "Piece",
     "core.phases": "Batch Phase Pull Update",
     "core.plan": "plan",
-    "core.schedules": "Exponential Milestones Schedule",
+    "core.schedules": "Exponential Linear Milestones Schedule",
     "core.server": "Cohort",
     "core.state": "State",
     "core.uploads": "Upload",

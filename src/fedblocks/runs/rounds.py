@@ -97,8 +97,8 @@ def _play(
         tables = _evaluate(lanes, prepared, after, engine)
     seconds = (time.perf_counter() - began) / len(prepared)
     records = [
-        record(state, end[1], *own, notes)
-        for state, end, own in zip(after, ends, tables, strict=True)
+        record(state, end[1], *own, [*notes, *_conclusions(lane, round, own[1])])
+        for state, end, own, lane in zip(after, ends, tables, prepared, strict=True)
     ]
     return [
         (s, replace(r, seconds=seconds, started_at=started_at))
@@ -194,6 +194,20 @@ def _snapshots(state: State, portraits: Portraits) -> list[Snapshot]:
         for client, numbers in by.items()
     ]
     return kept + [snapshot for snapshot in drawn if len(snapshot.numbers) <= SMALL]
+
+
+def _conclusions(prepared: Prepared, round: int, portraits: Portraits | None) -> list[Note]:
+    """After the last round, what the methods say of the models that came out."""
+    if portraits is None or round + 1 < prepared.config.rounds:
+        return []
+    sentences: list[str] = []
+    for group, clients in prepared.experiment.members(prepared.clients).items():
+        own = {
+            name: {client: by[client] for client in clients if client in by}
+            for name, by in portraits.items()
+        }
+        sentences += prepared.experiment.methods[group].conclusions(own)
+    return [Note(text, "warning") for text in sentences]
 
 
 def _remarks(report: Report) -> list[Note]:
