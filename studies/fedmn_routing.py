@@ -80,7 +80,8 @@ SEARCH: dict[str, Options] = {
     "printed": PRINTED,
     "printed, lr 0.6": {**PRINTED, "lr": 0.6},
 }
-# fedmn and frozen: the best validation accuracy of the search; local and fedavg: chosen of twelve settings each in studies/hidden_groups.py
+# fedmn and frozen: the best validation accuracy of the search; local and fedavg: chosen of twelve
+# settings each in studies/hidden_groups.py
 CHOSEN: dict[str, tuple[str, Options]] = {
     "local": ("local", {"lr": 0.3, "epochs": 1}),
     "fedavg": ("fedavg", {"lr": 0.6, "epochs": 5}),
@@ -163,13 +164,15 @@ def mean(result: Mapping[str, Any], part: str) -> float:
 
 def summary(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Means, and differences paired by client and seed with 95 % intervals."""
-    test = {other: np.array(result["test"]) for other, result in results.items()}
-    versus = {
-        f"minus_{other}": vars(bootstrap_interval(test[name] - test[other]))
-        for other in results
-        if other != name
-    }
-    return {"mean": mean(results[name], "test"), **versus}
+    seeds, test = results[name]["seeds"], np.array(results[name]["test"])  # [seeds, clients]
+    versus = {}
+    for other in results.keys() - {name}:
+        both = [seed for seed in seeds if seed in results[other]["seeds"]]
+        theirs = dict(zip(results[other]["seeds"], results[other]["test"], strict=True))
+        mine = test[[seeds.index(seed) for seed in both]]
+        gain = bootstrap_interval(mine - np.array([theirs[seed] for seed in both]))
+        versus[f"minus_{other}"] = {**vars(gain), "seeds": len(both)}
+    return {"mean": mean(results[name], "test"), **dict(sorted(versus.items()))}
 
 
 def stored() -> dict[str, Any]:
@@ -190,10 +193,10 @@ def search(names: Sequence[str]) -> None:
         print(name, results["search"][name], flush=True)
 
 
-def fresh(names: Sequence[str]) -> None:
+def fresh(names: Sequence[str], seeds: int) -> None:
     for name in names:
         results = stored()
-        results["fresh"][name] = run(*CHOSEN[name], FRESH)
+        results["fresh"][name] = run(*CHOSEN[name], FRESH[:seeds])
         known = results["fresh"]
         results["summary"] = {one: summary(one, known) for one in known}
         OUT.write_text(json.dumps(results, indent=1) + "\n")
@@ -205,8 +208,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("search", "fresh"))
     parser.add_argument("--only", help="names of settings, with ; between them")
+    parser.add_argument(
+        "--seeds", type=int, default=len(FRESH), help="of the fresh ones, the first"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     known = SEARCH if args.what == "search" else CHOSEN
     chosen = args.only.split(";") if args.only else list(known)
-    (search if args.what == "search" else fresh)(chosen)
+    if args.what == "search":
+        search(chosen)
+    else:
+        fresh(chosen, args.seeds)

@@ -9,7 +9,7 @@ import torch
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
-from fedblocks.core.schedules import Exponential, Linear, at
+from fedblocks.core.schedules import Exponential, Ramp, at
 from fedblocks.engines.round import Experiment
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.recipes.running.longer import lengthen
@@ -17,11 +17,11 @@ from fedblocks.runs.build import prepare
 from fedblocks.runs.run import run
 from fedblocks.testing.federations import small_federation, small_net
 
-HALF = Linear(1.0, 0.0, 0.5)
+HALF = Ramp(1.0, 0.0, 0.5)
 
 
 def test_a_line_falls_by_the_same_amount_each_round_and_then_stays() -> None:
-    assert [at(Linear(1.0, 0.2, 4), t) for t in (0, 1, 2, 4, 9)] == pytest.approx(
+    assert [at(Ramp(1.0, 0.2, 4), t) for t in (0, 1, 2, 4, 9)] == pytest.approx(
         [1.0, 0.8, 0.6, 0.2, 0.2]
     )
 
@@ -51,12 +51,12 @@ def test_even_the_shortest_run_has_a_round_for_it() -> None:
 
 def test_more_than_the_whole_run_is_refused() -> None:
     with pytest.raises(UserError, match="more than the whole run"):
-        Linear(1.0, 0.0, 1.5)
+        Ramp(1.0, 0.0, 1.5)
 
 
 def test_limits_hold_for_the_values_of_a_schedule_without_a_run() -> None:
     with pytest.raises(UserError, match=r"FedAvg.lr = .* must be above 0 in every round"):
-        FedAvg(small_net(), lr=Linear(0.1, 0.0))
+        FedAvg(small_net(), lr=Ramp(0.1, 0.0))
 
 
 def test_a_method_over_some_rounds_has_no_open_schedules() -> None:

@@ -157,7 +157,7 @@ def test_a_joint_reading_sees_who_calls_classes_otherwise(reading: str, sees: bo
 
 def test_without_noise_clients_train_what_they_are_evaluated_with() -> None:
     """An output is asked for if its gate to the prediction, one of the last two, is used."""
-    method = ours(gate_noise=0.0)
+    method = ours(gate_noise=0.0, router_spread=1.0)  # with noise, these would be coin tosses
     experiment, state = play(method, 1)
     job = experiment.job("all", EVERYBODY, state, method.phases(), True, "train")
     asked = Vectorised().train(job).wanted["outputs"].tolist()

@@ -19,7 +19,7 @@ from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
 from fedblocks.core.options import AtLeast, Help
-from fedblocks.core.schedules import Exponential, Linear, Milestones, Schedule
+from fedblocks.core.schedules import Exponential, Milestones, Ramp, Schedule
 from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.storage import read_arrays
@@ -38,7 +38,7 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {"sgd": SGD, "adam": Adam, "adamw": 
 SCHEDULES: dict[str, Callable[..., Any]] = {
     "milestones": Milestones,
     "exponential": Exponential,
-    "linear": Linear,
+    "linear": Ramp,
 }
 TABLES: dict[Any, dict[str, Callable[..., Any]]] = {Optimizer: OPTIMIZERS, Schedule: SCHEDULES}
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedblocks.core.checks import Checked
 from fedblocks.core.errors import UserError
-from fedblocks.core.options import AtLeast, Conflict, Help, Positive
+from fedblocks.core.options import AnyNumber, AtLeast, Conflict, Help, Positive
 
 Number = TypeVar("Number", float, Tensor)  # a tensor where a captured graph reads the round anew
 
@@ -58,8 +58,8 @@ class Glide(Checked):
     `over` makes it a whole number, once the run is known.
     """
 
-    start: Annotated[float, Help("the first value")]
-    end: Annotated[float, Help("the last value")]
+    start: Annotated[float, AnyNumber(), Help("the first value")]
+    end: Annotated[float, AnyNumber(), Help("the last value")]
     rounds: Rounds = 1.0
 
     def conflicts(self) -> list[Conflict]:
@@ -87,7 +87,8 @@ class Glide(Checked):
     def share(self, round: Number) -> Number:
         """How much of the way is behind: 0 to 1."""
         share: Any = round / self._whole()
-        return share.clamp(max=1.0) if isinstance(share, Tensor) else min(share, 1.0)  # type: ignore[no-any-return]
+        share = share.clamp(max=1.0) if isinstance(share, Tensor) else min(share, 1.0)
+        return share  # type: ignore[no-any-return]
 
     def _whole(self) -> int:
         if isinstance(self.rounds, int):
@@ -110,11 +111,11 @@ class Exponential(Glide):
 
 
 @dataclass(frozen=True)
-class Linear(Glide):
+class Ramp(Glide):
     """From `start` to `end` in `rounds` rounds, by a constant difference a round, then constant."""
 
     def __call__(self, round: Number) -> Number:
-        return self.start + (self.end - self.start) * self.share(round)  # type: ignore[no-any-return]
+        return self.start + (self.end - self.start) * self.share(round)
 
 
 def is_open(value: Any) -> bool:

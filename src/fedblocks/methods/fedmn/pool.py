@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedblocks.core.options import AtLeast, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks
-from fedblocks.core.schedules import Exponential, Linear, Schedule
+from fedblocks.core.schedules import Exponential, Ramp, Schedule
 from fedblocks.methods.fedmn.gates import edges, matrices, modules_reached, modules_used
 from fedblocks.methods.fedmn.options import PoolOptions
 from fedblocks.methods.fedmn.router import Router
@@ -79,7 +79,7 @@ class ModulePool(PoolOptions):
     ] = "st_hard"
     gate_noise: Annotated[
         float | Schedule, AtLeast(0), Help("how much of the noise is in a draw; printed: 1")
-    ] = field(default_factory=lambda: Linear(1.0, 0.0, 0.5))
+    ] = field(default_factory=lambda: Ramp(1.0, 0.0, 0.5))
     noise_per: Annotated[
         Literal["round", "step"],
         Help('"round": one draw of the gates; "step": a new one for each batch, soft gates only'),

@@ -71,9 +71,9 @@ class Router:
         parts = OrderedDict[str, nn.Module](inputs=of_input, labels=of_label)
         if self.joint:
             parts["pairs"] = nn.Sequential(nn.Linear(self.width, self.width), nn.ReLU())
-        parts["gates"] = nn.Linear(self.width, self.gates)
+        to_gates = parts["gates"] = nn.Linear(self.width, self.gates)
         with torch.no_grad():
-            parts["gates"].weight *= self.spread
+            to_gates.weight *= self.spread
         return nn.Sequential(parts)
 
     def of_client(self, params: Params, client: Client, moments: Params | None = None) -> Tensor:
