@@ -88,7 +88,7 @@ def federation(tags: tuple[str, ...]) -> Federation:
 
 def measured(method: Method) -> tuple[int, int]:
     """(bytes, floating-point operations) of one round."""
-    setting = Experiment.of(method, federation(type(method).tags))
+    setting = Experiment.of(method, federation(type(method).tags), rounds=100)
     with FlopCounterMode(display=False) as counter:
         _, report = run_round(setting, setting.start(), range(CLIENTS), Sequential())
     return traffic(report), counter.get_total_flops()

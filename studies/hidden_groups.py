@@ -34,6 +34,7 @@ from fedblocks.data.shifts import joint
 from fedblocks.engines.round import Experiment, evaluate, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
+from fedblocks.methods.fedmn import AS_PRINTED
 from fedblocks.nets import NETS
 from fedblocks.reports.groups import adjusted_rand, find_groups
 from fedblocks.reports.intervals import bootstrap_interval
@@ -110,7 +111,10 @@ def make(name: str, options: Mapping[str, Any]) -> Method:
     chosen = {k: v for k, v in options.items() if k != "gates"} | GATES.get(
         options.get("gates", ""), {}
     )
-    return METHODS[name](NETS["mlp"]((1, 8, 8), 10, hidden=(64,)), batch_size=16, **chosen)
+    # FedMN as printed; studies/fedmn_routing.py is about what it is by default
+    printed = AS_PRINTED if name == "fedmn" else {}
+    net = NETS["mlp"]((1, 8, 8), 10, hidden=(64,))
+    return METHODS[name](net, batch_size=16, **printed, **chosen)
 
 
 def run(job: tuple[str, dict[str, Any], int], rounds: int = 60) -> dict[str, Any]:
@@ -149,13 +153,11 @@ def describe(name: str, setting: Experiment, state: State) -> np.ndarray | None:
     if name in ("ifca", "fedmn"):
         job = setting.job("all", range(CLIENTS), state, [], False, "adapt")
         local = job.several(range(CLIENTS), torch.func.vmap)
+        prepared = local.call(method.prepare, job.sent.blocks)
         if name == "ifca":
-            return local.call(method.prepare, job.sent.blocks)["choice"]["value"].double().numpy()
-        logits = local.call(
-            lambda blocks, client: method.router.of_client(blocks["router"], client),
-            job.sent.blocks,
-        )
-        return torch.sigmoid(logits).double().detach().numpy()
+            return prepared["choice"]["value"].double().numpy()
+        gates = local.call(method.portrait, prepared)["gates"]  # those that are used
+        return gates.double().detach().numpy()
     if "membership" in state.server:
         return state.server["membership"]["value"].double().view(CLIENTS, -1).numpy()
     return None

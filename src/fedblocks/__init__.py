@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from fedblocks.core.plan import plan as plan
     from fedblocks.core.schedules import Exponential as Exponential
     from fedblocks.core.schedules import Milestones as Milestones
+    from fedblocks.core.schedules import Ramp as Ramp
     from fedblocks.core.schedules import Schedule as Schedule
     from fedblocks.core.server import Cohort as Cohort
     from fedblocks.core.state import State as State
@@ -167,7 +168,7 @@ _NAMES = {  # module -> the names that are taken from it
     "core.pieces": "Piece",
     "core.phases": "Batch Phase Pull Update",
     "core.plan": "plan",
-    "core.schedules": "Exponential Milestones Schedule",
+    "core.schedules": "Exponential Milestones Ramp Schedule",
     "core.server": "Cohort",
     "core.state": "State",
     "core.uploads": "Upload",

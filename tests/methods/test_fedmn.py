@@ -21,18 +21,25 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods.fedmn.gates import concrete, connect, edges, matrices, modules_reached
 from fedblocks.methods.fedmn.method import FedMN
+from fedblocks.methods.fedmn.pool import AS_PRINTED
 from fedblocks.testing.compare import differences, state_leaves
 from fedblocks.testing.federations import CLASSES, FEATURES, SIZES, small_federation, small_net
 
 EVERYBODY = list(range(len(SIZES)))
 SMALL: dict[str, object] = {"widths": (6, 5), "dropout": 0.0, "summary_width": 4, "label_width": 3}
+ROUNDS = 4  # of a run that knows its length
 POOLS = ("encoders", "modules.2", "outputs")
 
 
 def small(**options: object) -> FedMN:
-    return FedMN(
-        **{"net": small_net(), "lr": 0.2, "epochs": 2, "batch_size": 4, **SMALL, **options}
-    )  # type: ignore[arg-type]
+    """FedMN as it is printed, and small."""
+    return ours(**{**AS_PRINTED, **options})
+
+
+def ours(**options: object) -> FedMN:
+    """FedMN with its defaults, small, in a run of ROUNDS rounds."""
+    common = {"net": small_net(), "lr": 0.2, "epochs": 2, "batch_size": 4}
+    return FedMN(**{**common, **SMALL, **options}).over(ROUNDS)  # type: ignore[arg-type]
 
 
 def biased(state: State, bias: Tensor) -> State:

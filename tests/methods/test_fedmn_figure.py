@@ -16,6 +16,7 @@ from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.methods.fedmn.method import FedMN
+from fedblocks.methods.fedmn.pool import AS_PRINTED
 from fedblocks.nets.mobilenet import mobilenet_v2
 from fedblocks.nets.modular import figure_mlp, figure_pools, modular, modular_mlp
 from fedblocks.nets.papers import femnist_cnn
@@ -68,6 +69,12 @@ def test_without_the_router_even_a_full_pool_of_the_figure_is_smaller_than_fedav
         assert sum(n * size for n, size in zip(pool, stages, strict=True)) < fedavg
 
 
+def printed(shape: tuple[int, ...], classes: int, **options: object) -> FedMN:
+    """FedMN with the figure's pool of 1 x 4 x 3, as printed."""
+    own = {**AS_PRINTED, "modules": (1, 4, 3), **options}
+    return FedMN(modular_mlp(shape, classes), **own)  # type: ignore[arg-type]
+
+
 def round_of(method: FedMN | FedAvg, images: str) -> Report:
     shape, classes = IMAGES[images]
     draw = np.random.Generator(np.random.PCG64(0))
@@ -92,7 +99,7 @@ def test_fedmn_sends_fewer_bytes_than_fedavg_in_the_figures_setting() -> None:
     """One encoder, [1 x 4 x 3] against an 8-layer perceptron, 256 units, router of one
     layer and all.
     """
-    fedmn = round_of(FedMN(modular_mlp(*IMAGES["emnist"]), modules=(1, 4, 3)), "emnist")
+    fedmn = round_of(printed(*IMAGES["emnist"]), "emnist")
     fedavg = round_of(FedAvg(figure_mlp(*IMAGES["emnist"])), "emnist")
     assert travelled(fedavg)[0] == CLIENTS * 4 * (
         784 * 256 + 256 + 6 * (256 * 256 + 256) + 256 * 62 + 62
@@ -105,11 +112,9 @@ def test_fedmn_sends_fewer_bytes_than_fedavg_in_the_figures_setting() -> None:
 def test_on_larger_images_that_holds_only_if_the_router_is_not_counted() -> None:
     """A router of 3072 x 128 weights is more than what closed gates save; a narrow one is not."""
     shape, classes = IMAGES["cifar10"]
-    fedmn = round_of(FedMN(modular_mlp(shape, classes), modules=(1, 4, 3)), "cifar10")
+    fedmn = round_of(printed(shape, classes), "cifar10")
     fedavg = round_of(FedAvg(figure_mlp(shape, classes)), "cifar10")
-    narrow = round_of(
-        FedMN(modular_mlp(shape, classes), modules=(1, 4, 3), summary_width=32), "cifar10"
-    )
+    narrow = round_of(printed(shape, classes, summary_width=32), "cifar10")
     assert travelled(fedmn)[0] > travelled(fedavg)[0] > travelled(narrow)[0]
     assert travelled(fedmn, "router")[0] < travelled(fedavg)[0]
 

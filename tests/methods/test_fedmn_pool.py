@@ -100,7 +100,7 @@ def test_a_modular_net_brings_its_own_modules() -> None:
         lambda: nn.Sequential(nn.Tanh(), nn.Linear(7, CLASSES)),
     ]
     net = ModularNet(layers, lambda width: nn.Linear(FEATURES, width), torch.float64)
-    method = FedMN(net, modules=(2, 3), summary_width=4, label_width=3, batch_size=4)
+    method = FedMN(net, modules=(2, 3), summary_width=4, label_width=3, batch_size=4).over(2)
     before, after, report = one_round(method)
     assert [tuple(v.shape) for v in after.server["outputs"].values()] == [
         (3, CLASSES, 7),

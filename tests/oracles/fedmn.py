@@ -2,7 +2,9 @@
 
 The box leaves open what the methods page answers: hard gates forward and soft ones backward, one
 draw of the noise in a round, blocks averaged over those who used them, evaluation with the more
-probable choice.
+probable choice. What the page adds to the box is here, too: summaries in units of the federation,
+a layer for pairs of input and label, noise that fades, first rounds with open gates, a router that
+stays as it was drawn.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class Pool:
     middle: list[Tensors]
     outputs: list[Tensors]
     router: Tensors
+    moments: Tensors  # of all summaries in the federation: mean and square
 
     def layers(self) -> dict[str, list[Tensors]]:
         return {
@@ -64,6 +67,14 @@ class Choices:
     dropout: float = 0.0  # in middle blocks
     sample: bool = False  # the evaluation draws its gates
     per_step: bool = False  # every step draws its noise anew
+    noise: tuple[float, ...] = (1.0, 1.0)  # in each round
+    open_rounds: int = 0  # at first, with all gates open
+    scaled: bool = False  # summaries in units of the federation
+    unit_length: bool = True
+    relu: bool = True
+    only_used: bool = False  # modules that lead nowhere are not sent
+    head_only: bool = False  # of the router, its last layer learns
+    frozen: bool = False  # the router stays as it was drawn
     # what the fallback was needed for, told to the test
     dead: list[str] = field(default_factory=list)
 
@@ -82,11 +93,27 @@ def perceptron(w: Tensors, prefix: str, x: Tensor) -> Tensor:
     )
 
 
-def router(w: Tensors, x: Tensor, y: Tensor) -> Tensor:
-    """G = mean_i h(relu([phi_x(x_i), phi_y(y_i)] / length))."""
-    # [examples, width]
+def summaries(w: Tensors, x: Tensor, y: Tensor, choices: Choices) -> Tensor:
+    """[phi_x(x_i), phi_y(y_i)], through the layer for pairs if there is one: [examples, width]."""
     s = torch.cat([perceptron(w, "inputs", x), w["labels.weight"].T[y] + w["labels.bias"]], 1)
-    return dense(w, "gates", (s / s.norm(dim=1, keepdim=True)).relu()).sum(0) / max(len(x), 1)
+    if "pairs.0.weight" in w:
+        s = dense(w, "pairs.0", s).relu()
+    if choices.unit_length:
+        s = s / s.norm(dim=1, keepdim=True)
+    return s.relu() if choices.relu else s
+
+
+def router(pool: Pool, x: Tensor, y: Tensor, choices: Choices) -> Tensor:
+    """G = mean_i h(s_i), where s_i may be in units of the federation; 0 if there are no
+    examples.
+    """
+    s = summaries(pool.router, x, y, choices)
+    if choices.head_only:
+        s = s.detach()
+    if choices.scaled:
+        mean, square = pool.moments["mean"], pool.moments["square"]
+        s = (s - mean) / torch.sqrt(square - mean**2 + 1e-6)
+    return dense(pool.router, "gates", s).sum(0) / max(len(x), 1)
 
 
 def split(gates: Tensor, n: tuple[int, int, int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -99,16 +126,28 @@ def split(gates: Tensor, n: tuple[int, int, int]) -> tuple[Tensor, Tensor, Tenso
     )
 
 
-def used(gates: Tensor, n: tuple[int, int, int]) -> tuple[list[int], list[int]]:
+def reached(gates: Tensor, n: tuple[int, int, int]) -> tuple[list[int], list[int]]:
     """The middle and output blocks that an input gets to."""
     into_middle, into_output, _ = split(gates, n)
     middle = [j for j in range(n[1]) if any(into_middle[j] > 0)]
     return middle, [j for j in range(n[2]) if any(into_output[j, k] > 0 for k in middle)]
 
 
+def sent(gates: Tensor, n: tuple[int, int, int], choices: Choices) -> tuple[list[int], list[int]]:
+    """The middle and output blocks that a client has: all that an input gets to, or only those
+    on a way to the prediction.
+    """
+    middle, outputs = reached(gates, n)
+    if not choices.only_used:
+        return middle, outputs
+    _, into_output, final = split(gates, n)
+    outputs = [j for j in outputs if final[j] > 0]
+    return [k for k in middle if any(into_output[j, k] > 0 for j in outputs)], outputs
+
+
 def connect(hard: Tensor, logits: Tensor, n: tuple[int, int, int], choices: Choices) -> Tensor:
     """If nothing reaches the prediction: its most probable output, and back from there."""
-    middle, outputs = used(hard, n)
+    middle, outputs = reached(hard, n)
     if any(split(hard, n)[2][j] > 0 for j in outputs):
         return hard
     hard = hard.clone()
@@ -133,11 +172,16 @@ Masks = dict[int, Tensor]  # middle block -> what its output is multiplied with
 
 
 def forward(
-    pool: Pool, gates: Tensor, n: tuple[int, int, int], x: Tensor, masks: Masks | None = None
+    pool: Pool,
+    gates: Tensor,
+    n: tuple[int, int, int],
+    x: Tensor,
+    choices: Choices,
+    masks: Masks | None = None,
 ) -> Tensor:
-    """Every block is given the gated mean of those before it that an input gets to."""
+    """Every block is given the gated mean of those before it that the client has."""
     into_middle, into_output, final = split(gates, n)
-    middle, outputs = used(gates.detach(), n)
+    middle, outputs = sent(gates.detach(), n, choices)
     h1 = [perceptron(w, "0.0", x).relu() for w in pool.encoders]
     h2 = {
         j: dense(
@@ -159,8 +203,9 @@ def forward(
     return sum(final[j] * h3[j] for j in outputs) / final[outputs].sum()
 
 
-def concrete(logits: Tensor, noise: Tensor, temperature: float) -> Tensor:
-    return torch.sigmoid((torch.log(noise) - torch.log(1 - noise) + logits) / temperature)
+def concrete(logits: Tensor, draw: Tensor, temperature: float, noise: float) -> Tensor:
+    logistic = torch.log(draw) - torch.log(1 - draw)
+    return torch.sigmoid((noise * logistic + logits) / temperature)
 
 
 def local(
@@ -178,26 +223,30 @@ def local(
         name: [{k: v.clone().requires_grad_() for k, v in w.items()} for w in ws]
         for name, ws in pool.layers().items()
     }
-    copy = Pool(fresh["encoders"], fresh["modules.2"], fresh["outputs"], fresh["router"][0])
-    middle, outputs = used(gates, n)
+    layers = fresh["encoders"], fresh["modules.2"], fresh["outputs"]
+    copy = Pool(*layers, fresh["router"][0], pool.moments)
+    middle, outputs = sent(gates, n, choices)
     moving = [
         *copy.encoders,
         *(copy.middle[j] for j in middle),
         *(copy.outputs[j] for j in outputs),
-        copy.router,
+        *([] if choices.frozen else [copy.router]),
     ]
     tensors = [v for w in moving for v in w.values()]
     sgd = torch.optim.SGD(tensors, choices.lr, choices.momentum, weight_decay=choices.decay)
     x, y = data
-    width = len(copy.middle[0]["1.0.bias"])
+    t, width = at[0], len(copy.middle[0]["1.0.bias"])
     for batch, look, key in zip(batches, drawn.looks[at], drawn.keys[at]):
         noise = drawn.noises[at]
         if choices.per_step:
             noise = torch.from_numpy(definition.uniform(definition.fold(key, 2**22), len(gates)))
-        soft = concrete(router(copy.router, x[look], y[look]), noise, choices.temperature(at[0]))
+        logits = router(copy, x[look], y[look], choices)
+        soft = concrete(logits, noise, choices.temperature(t), choices.noise[t])
         through = soft if choices.soft else gates + soft - soft.detach()
+        if t < choices.open_rounds:
+            through = torch.ones_like(gates)
         masks = dropped(key, choices.dropout, n[1], (len(batch), width))
-        loss = cross_entropy(forward(copy, through, n, x[batch], masks), y[batch])
+        loss = cross_entropy(forward(copy, through, n, x[batch], choices, masks), y[batch])
         for v, slope in zip(tensors, torch.autograd.grad(loss, tensors, allow_unused=True)):
             v.grad = torch.zeros_like(v) if slope is None else slope
         sgd.step()
@@ -247,7 +296,20 @@ def aggregated(
             averaged(layer[j], of[j], sizes[j], sum(sizes[j]) if normalise else everybody)
             for j in range(len(layer))
         ]
-    return Pool(new["encoders"], new["modules.2"], new["outputs"], new["router"][0])
+    measured = averaged(
+        pool.moments,
+        [c.moments for c in copies.values()],
+        [task.size(i) for i in copies],
+        everybody,
+    )
+    return Pool(new["encoders"], new["modules.2"], new["outputs"], new["router"][0], measured)
+
+
+def moments(copy: Pool, x: Tensor, y: Tensor, choices: Choices) -> Tensors:
+    """Of a client's own summaries, under the router as it has trained it."""
+    s = summaries(copy.router, x, y, choices).detach()
+    count = max(len(x), 1)
+    return {"mean": s.sum(0) / count, "square": (s**2).sum(0) / count}
 
 
 def run(task: Task, pool: Pool, drawn: Drawn, choices: Choices) -> Outcome:
@@ -255,26 +317,33 @@ def run(task: Task, pool: Pool, drawn: Drawn, choices: Choices) -> Outcome:
     data = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in task.train]
 
     def gates_at(t: int, i: int) -> Tensor:
-        logits = router(pool.router, *data[i])
-        soft = concrete(logits, drawn.noises[t, i], choices.temperature(t))
+        logits = router(pool, *data[i], choices)
+        noise = (*choices.noise, choices.noise[-1])[t]  # that of the last round in the evaluation
+        soft = concrete(logits, drawn.noises[t, i], choices.temperature(t), noise)
         return soft if choices.soft else connect((soft > 0.5).double(), logits, n, choices)
 
     for t, cohort in enumerate(task.rounds):
         copies, blocks = {}, {}
         for i, (batches,) in cohort.items():
             gates = gates_at(t, i)
-            blocks[i] = used(gates, n)
+            if t < choices.open_rounds:
+                gates = torch.ones_like(gates)
+            blocks[i] = sent(gates, n, choices)
             copies[i] = local(pool, gates, drawn, (t, i), data[i], batches, n, choices)
+            copies[i].moments = moments(copies[i], *data[i], choices)
         pool = aggregated(pool, copies, blocks, task, choices.normalise)
     answers = {}
     for i in task.clients:
-        logits = router(pool.router, *data[i])
+        logits = router(pool, *data[i], choices)
         probable = connect((logits > 0).double(), logits, n, choices)
         gates = torch.sigmoid(logits) if choices.soft else probable
         gates = gates_at(len(task.rounds), i) if choices.sample else gates
-        answers[i] = forward(pool, gates, n, torch.from_numpy(task.test[i][0])).numpy()
+        answers[i] = forward(pool, gates, n, torch.from_numpy(task.test[i][0]), choices).numpy()
+    federated = pool.layers() | ({"moments": [pool.moments]} if choices.scaled else {})
+    if choices.frozen:
+        del federated["router"]
     server = {
         name: [{k: np.asarray(v) for k, v in w.items()} for w in ws]
-        for name, ws in pool.layers().items()
+        for name, ws in federated.items()
     }
     return Outcome(server, {}, {"personal": answers})

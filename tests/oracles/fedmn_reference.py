@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from .fedmn import Tensors, dense, perceptron, router
+from .fedmn import Choices, Pool, Tensors, dense, perceptron, router
 from .plain import Outcome, Task
 
 Model = dict[str, Tensors]  # "encoder", "module.2", "output"
@@ -63,7 +63,7 @@ def run(
             }
             sgd = torch.optim.SGD([v for w in copy.values() for v in w.values()], lr)
             x, y = data[i]
-            logits = router(route, x, y)  # never trained
+            logits = router(Pool([], [], [], route, {}), x, y, Choices(lr))  # never trained
             for batch, noise in zip(batches, noises[t, i]):
                 sgd.zero_grad()
                 cross_entropy(
@@ -78,7 +78,10 @@ def run(
             name: {k: torch.stack([r[name][k] for r in results]).mean(0) for k in w}
             for name, w in model.items()
         }
-    gates = {i: output_gates(router(route, *data[i]), last[i], n) for i in task.clients}
+    gates = {
+        i: output_gates(router(Pool([], [], [], route, {}), *data[i], Choices(lr)), last[i], n)
+        for i in task.clients
+    }
     answers = {
         i: forward(model, gates[i], torch.from_numpy(task.test[i][0])).numpy() for i in task.clients
     }

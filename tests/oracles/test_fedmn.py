@@ -16,6 +16,7 @@ from . import definition, fedmn
 from .definition import Course
 from .harness import (
     BATCH,
+    COHORTS,
     ENGINES,
     SEED,
     Experiment,
@@ -33,24 +34,95 @@ SMALL = {
     "widths": (6, 5),
     "modules": (2, 3, 2),
 }
+PRINTED: dict[str, object] = {
+    "router_scale": "none",
+    "router_spread": 1.0,
+    "train_router": "all",
+    "gate_noise": 1.0,
+    "temperature": Exponential(1.0, 0.1, 150),
+    "pretrain_rounds": 0,
+    "travel": "reached",
+}
+# the defaults in a run of two rounds: noise 1 and 0, tau 1 and 0.1 ** 0.5
+OURS: dict[str, object] = {
+    "scaled": True,
+    "noise": (1.0, 0.0),
+    "open_rounds": 1,
+    "rounds": 2,
+    "only_used": True,
+    "head_only": True,
+}
 CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
-    "hard gates, all examples": ({"router_samples": 0}, {}),
-    "hard gates, five examples": ({"router_samples": 5}, {}),
-    "blocks averaged as printed": (
-        {"router_samples": 0, "normalise_blocks": False},
+    "as printed, hard gates, all examples": ({**PRINTED, "router_samples": 0}, {}),
+    "as printed, hard gates, five examples": ({**PRINTED, "router_samples": 5}, {}),
+    "as printed, blocks averaged as printed": (
+        {**PRINTED, "router_samples": 0, "normalise_blocks": False},
         {"normalise": False},
     ),
-    "soft gates": ({"router_samples": 7, "gate_mode": "soft", "eval_gate": "soft"}, {"soft": True}),
-    "a cold pool of other sizes": (
-        {"modules": (1, 4, 3), "router_samples": 6, "temperature": Exponential(0.7, 0.2, 3)},
+    "as printed, soft gates": (
+        {**PRINTED, "router_samples": 7, "gate_mode": "soft", "eval_gate": "soft"},
+        {"soft": True},
+    ),
+    "as printed, a cold pool of other sizes": (
+        {
+            **PRINTED,
+            "modules": (1, 4, 3),
+            "router_samples": 6,
+            "temperature": Exponential(0.7, 0.2, 3),
+        },
         {"start": 0.7, "end": 0.2, "rounds": 3},
     ),
+    "modules that lead nowhere stay away": (
+        {**PRINTED, "router_samples": 0, "travel": "used"},
+        {"only_used": True},
+    ),
+    "half of the noise": ({**PRINTED, "gate_noise": 0.5}, {"noise": (0.5, 0.5)}),
+    "raw summaries": (
+        {**PRINTED, "unit_length": False, "router_relu": False},
+        {"unit_length": False, "relu": False},
+    ),
+    "a wide router that stays": (
+        {**PRINTED, "train_router": "nothing", "router_spread": 8.0},
+        {"frozen": True},
+    ),
+    "a router whose head alone learns": (
+        {**PRINTED, "train_router": "head", "router_spread": 3.0},
+        {"head_only": True},
+    ),
+    "one round with open gates": ({**PRINTED, "pretrain_rounds": 1}, {"open_rounds": 1}),
+    "as by default": ({"router_samples": 0}, OURS),
+    "as by default, soft gates": (
+        {"router_samples": 0, "gate_mode": "soft", "eval_gate": "soft"},
+        {**OURS, "soft": True},
+    ),
+    "in units of the federation, routed from the first moments on": (
+        {"router_samples": 6, "gate_noise": 1.0, "temperature": 0.5, "modules": (1, 4, 3)},
+        {**OURS, "noise": (1.0, 1.0), "start": 0.5, "end": 0.5},
+    ),
+    "in units of the federation, the whole router learns": (
+        {"router_samples": 0, "train_router": "all", "gate_noise": 0.5},
+        {**OURS, "head_only": False, "noise": (0.5, 0.5)},
+    ),
+    "a layer for pairs": (
+        {"router_samples": 5, "reading": "joint", "router_spread": 20.0},
+        OURS,
+    ),
+    "a layer for pairs, as they are": (
+        {**PRINTED, "router_samples": 5, "reading": "joint", "router_spread": 3.0},
+        {},
+    ),
     "dropout, and gates drawn for the evaluation": (
-        {"router_samples": 0, "dropout": 0.4, "eval_gate": "sample"},
+        {**PRINTED, "router_samples": 0, "dropout": 0.4, "eval_gate": "sample"},
         {"dropout": 0.4, "sample": True},
     ),
     "soft gates drawn anew in each step": (
-        {"router_samples": 5, "gate_mode": "soft", "eval_gate": "soft", "noise_per": "step"},
+        {
+            **PRINTED,
+            "router_samples": 5,
+            "gate_mode": "soft",
+            "eval_gate": "soft",
+            "noise_per": "step",
+        },
         {"soft": True, "per_step": True},
     ),
 }
@@ -86,19 +158,26 @@ def look(key: int, size: int, count: int) -> Ints:
     return np.argsort(order, kind="stable")[: count or None]
 
 
-def started(experiment: Experiment) -> fedmn.Pool:
+def started(method: FedMN) -> fedmn.Pool:
+    experiment = Experiment.of(method, federation(), SEED)
     server = experiment.start().server
     slots = {
         n: [{k: v[s] for k, v in b.items()} for s in range(len(next(iter(b.values()))))]
         for n, b in server.items()
     }
-    return fedmn.Pool(slots["encoders"], slots["modules.2"], slots["outputs"], slots["router"][0])
+    # a router that nobody trains is not on the server
+    router = slots.get("router") or [experiment.beginnings["all"].fresh["router"]]
+    nothing = {"mean": torch.zeros(7).double(), "square": torch.ones(7).double()}
+    moments = slots.get("moments", [nothing])
+    layers = slots["encoders"], slots["modules.2"], slots["outputs"]
+    return fedmn.Pool(*layers, router[0], moments[0])
 
 
 def case(name: str, optimizer: str) -> tuple[FedMN, fedmn.Choices]:
     own, message = CASES[name]
     lr, sgd = OPTIMIZERS[optimizer]
     method = FedMN(mlp_net(), lr=lr, epochs=2, batch_size=BATCH, optimizer=sgd, **{**SMALL, **own})
+    method = method.over(len(COHORTS))
     return method, fedmn.Choices(lr, sgd.momentum, sgd.weight_decay, **message)
 
 
@@ -107,8 +186,7 @@ def expected(name: str, optimizer: str) -> tuple[Outcome, list[str]]:
     """What the paper's box arrives at, and what it needed the fallback for."""
     method, choices = case(name, optimizer)
     task = task_of(method, courses=[Course(epochs=2)], adapting=[], joining=[])
-    start = started(Experiment.of(method, federation(), SEED))
-    return fedmn.run(task, start, drawn_for(method, task), choices), choices.dead
+    return fedmn.run(task, started(method), drawn_for(method, task), choices), choices.dead
 
 
 @pytest.mark.parametrize("engine", ENGINES)

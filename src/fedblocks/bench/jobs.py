@@ -9,6 +9,7 @@ from typing import Any
 
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.methods import METHODS
+from fedblocks.methods.fedmn import AS_PRINTED
 
 COLOUR = (3, 32, 32)
 GREY = (1, 28, 28)
@@ -68,7 +69,7 @@ _PAPER: dict[str, dict[str, Any]] = {
     "pfedmb": {"branches": 5},
     "fedem": {"components": 3},
     "ifca": {"clusters": 3},
-    "fedmn": {"modules": (2, 2, 2)},
+    "fedmn": {"modules": (2, 2, 2), **AS_PRINTED},
 }
 
 

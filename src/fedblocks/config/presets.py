@@ -63,11 +63,19 @@ PRESETS: dict[str, Callable[[], Config]] = {
 # The settings of docs/methods/hidden-groups.md, chosen there by validation accuracy with seeds 0, 1
 # and 2; the quickstart runs with another seed. With a convolutional net, learning rates have the
 # best validation accuracy after 40 rounds with seed 0: Flow's of 0.3, 0.6 and 1.0, ModFL's of 0.3
-# and 0.6 (perceptron) x 0.1, 0.3 and 0.6. FedMN has as many epochs as FedAvg, the best of 1, 3 and
-# 5 with seed 0; eight at a lower rate are better still, and take longer.
+# and 0.6 (perceptron) x 0.1, 0.3 and 0.6. FedMN has the setting of studies/fedmn_routing.py.
 GLOBAL_ONLY: Table = {"global_update_path": "global_only"}
 FOUND: Table = {"operations": 4, "cohorts": "found", "warmup": 5}
-NARROW: Table = {"modules": [2, 2, 2], "widths": [64, 32], "dropout": 0.0, "router_lr": 1.0}
+NARROW: Table = {
+    "modules": [1, 8],
+    "widths": [64],
+    "dropout": 0.0,
+    "summary_width": 32,
+    "label_width": 16,
+    "router_samples": 32,
+    "router_lr": 1.0,
+    "epochs": 5,
+}
 SECOND: Table = {
     "new": {
         "clients": list(range(1, 20, 2)),
@@ -84,7 +92,7 @@ PRESETS |= {
     "quickstart-fedavg_ft": partial(digits, "fedavg_ft", lr=0.6, tune_epochs=5),
     "quickstart-fedper": partial(digits, "fedper", epochs=5),
     "quickstart-fedem": partial(digits, "fedem", lr=1.0, epochs=5, components=4),
-    "quickstart-fedmn": partial(digits, "fedmn", epochs=5, **NARROW),
+    "quickstart-fedmn": partial(digits, "fedmn", **NARROW),
     "quickstart-flow": partial(digits, "flow", net=CNN, **GLOBAL_ONLY),
     # two generations of devices
     "quickstart-modfl": partial(digits, "modfl", groups=SECOND, **FOUND),

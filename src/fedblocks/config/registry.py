@@ -19,7 +19,7 @@ from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
 from fedblocks.core.options import AtLeast, Help
-from fedblocks.core.schedules import Exponential, Milestones, Schedule
+from fedblocks.core.schedules import Exponential, Milestones, Ramp, Schedule
 from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.storage import read_arrays
@@ -35,7 +35,11 @@ PYTHON = "python"  # nets and data that were handed over as objects, and have no
 BY_CODE = "or add --code FILE, the Python file that defines it"
 
 OPTIMIZERS: dict[str, Callable[..., Any]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
-SCHEDULES: dict[str, Callable[..., Any]] = {"milestones": Milestones, "exponential": Exponential}
+SCHEDULES: dict[str, Callable[..., Any]] = {
+    "milestones": Milestones,
+    "exponential": Exponential,
+    "linear": Ramp,
+}
 TABLES: dict[Any, dict[str, Callable[..., Any]]] = {Optimizer: OPTIMIZERS, Schedule: SCHEDULES}
 
 FILLED_IN = {  # parameters that a run fills in by itself

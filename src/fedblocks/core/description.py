@@ -4,7 +4,7 @@ here changes what is learned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -61,6 +61,14 @@ class Described:
         """Say what a user should know of these clients, [clients] by tag, each as a sentence.
 
         Called once, before the first round; a run prints and records the sentences as warnings.
+        """
+        return []
+
+    def conclusions(self, portraits: Mapping[str, Mapping[int, Sequence[float]]]) -> list[str]:
+        """Say what a user should know of the models that came out, by their portraits (name ->
+        client -> numbers), each as a sentence.
+
+        Called once, after the last round; a run records the sentences as warnings.
         """
         return []
 

@@ -132,7 +132,9 @@ def _numbers(value: Any) -> list[Any]:
     if isinstance(value, list | tuple):
         return [number for one in value for number in _numbers(one)]
     if callable(value):
-        return [float(value(round)) for round in getattr(value, "turns", (0,))]
+        # of a run of any length, if it goes over the whole of one
+        schedule = value.over(1) if getattr(value, "is_open", False) else value
+        return [float(schedule(round)) for round in getattr(schedule, "turns", (0,))]
     return [value] if isinstance(value, Real) and not isinstance(value, bool) else []
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from fedblocks.core.optimizers import SGD, Optimizer
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.phases import Batch, Loss, Phase, Pull, Update
-from fedblocks.core.schedules import Schedule
+from fedblocks.core.schedules import Schedule, is_open
 
 if TYPE_CHECKING:
     from fedblocks.core.client import Client
@@ -43,6 +43,8 @@ class Method(Described, Checked):
     lr_used_in_hooks: ClassVar[bool] = False
     # other options that are rates of steps, pulls, or the server's alone
     in_steps_only: ClassVar[tuple[str, ...]] = ()
+    # options that came after results were stored, each with the value that changes nothing
+    later_options: ClassVar[Mapping[str, Any]] = {}
 
     net: Net
     lr: Annotated[
@@ -150,6 +152,18 @@ class Method(Described, Checked):
     def options(self) -> dict[str, Any]:
         """The hyper-parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "net"}
+
+    @property
+    def open_schedules(self) -> dict[str, Any]:
+        """The options that are schedules over the run's rounds and do not know their number yet."""
+        return {name: value for name, value in self.options().items() if is_open(value)}
+
+    def over(self, rounds: int) -> Self:
+        """The same method in a run of so many rounds: schedules over the run's own rounds end
+        with it.
+        """
+        schedules = {name: value.over(rounds) for name, value in self.open_schedules.items()}
+        return replace(self, **schedules) if schedules else self
 
     @property
     def has_personal_state(self) -> bool:

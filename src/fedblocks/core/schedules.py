@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
 from torch import Tensor
 
 from fedblocks.core.checks import Checked
-from fedblocks.core.options import AtLeast, Help, Positive
+from fedblocks.core.errors import UserError
+from fedblocks.core.options import AnyNumber, AtLeast, Conflict, Help, Positive
 
 Number = TypeVar("Number", float, Tensor)  # a tensor where a captured graph reads the round anew
 
@@ -18,7 +19,8 @@ class Schedule(Protocol):
     """A number as a function of the round.
 
     Limits of an option are checked at its rounds `turns`, between which it only rises or only
-    falls; without them, at the first round.
+    falls; without them, at the first round. A schedule that goes over the run's own rounds has
+    `is_open` until `over(rounds)` has said how many these are.
     """
 
     def __call__(self, round: Any) -> Any: ...
@@ -41,22 +43,84 @@ class Milestones(Checked):
         return self.start * self.factor**passed  # type: ignore[no-any-return]
 
 
+Rounds = Annotated[
+    int | float,
+    Positive(),
+    Help("until `end` is reached; a fraction such as 0.5: of the run's own rounds"),
+]
+
+
 @dataclass(frozen=True)
-class Exponential(Checked):
+class Glide(Checked):
+    """From `start` to `end`, then constant.
+
+    A whole number of rounds is that number. A fraction is a part of the run, whatever its length:
+    `over` makes it a whole number, once the run is known.
+    """
+
+    start: Annotated[float, AnyNumber(), Help("the first value")]
+    end: Annotated[float, AnyNumber(), Help("the last value")]
+    rounds: Rounds = 1.0
+
+    def conflicts(self) -> list[Conflict]:
+        if isinstance(self.rounds, int) or self.rounds <= 1:
+            return []
+        return [
+            Conflict("rounds", "is more than the whole run", "use a whole number, or up to 1.0")
+        ]
+
+    @property
+    def turns(self) -> tuple[int, int]:
+        return 0, self._whole()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it does not know yet how many rounds the run has."""
+        return isinstance(self.rounds, float)
+
+    def over(self, rounds: int) -> Self:
+        """The same schedule in a run of so many rounds."""
+        if not self.is_open:
+            return self
+        return replace(self, rounds=max(1, round(self.rounds * rounds)))
+
+    def share(self, round: Number) -> Number:
+        """How much of the way is behind: 0 to 1."""
+        share: Any = round / self._whole()
+        share = share.clamp(max=1.0) if isinstance(share, Tensor) else min(share, 1.0)
+        return share  # type: ignore[no-any-return]
+
+    def _whole(self) -> int:
+        if isinstance(self.rounds, int):
+            return self.rounds
+        message = f"{self} does not know how many rounds the run has"
+        raise UserError(message, "say it, `method.over(rounds)`, or give a whole number of rounds")
+
+
+@dataclass(frozen=True)
+class Exponential(Glide):
     """From `start` to `end` in `rounds` rounds, by a constant factor a round, then constant."""
 
     start: Annotated[float, Positive(), Help("the first value")]
     end: Annotated[float, Positive(), Help("the last value")]
-    rounds: Annotated[int, AtLeast(1), Help("until it is reached")]
-
-    @property
-    def turns(self) -> tuple[int, int]:
-        return 0, self.rounds
+    rounds: Rounds = 1.0
 
     def __call__(self, round: Number) -> Number:
-        share: Any = round / self.rounds
-        share = share.clamp(max=1.0) if isinstance(share, Tensor) else min(share, 1.0)
-        return self.start * (self.end / self.start) ** share  # type: ignore[no-any-return]
+        ratio = self.end / self.start
+        return self.start * ratio ** self.share(round)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Ramp(Glide):
+    """From `start` to `end` in `rounds` rounds, by a constant difference a round, then constant."""
+
+    def __call__(self, round: Number) -> Number:
+        return self.start + (self.end - self.start) * self.share(round)
+
+
+def is_open(value: Any) -> bool:
+    """Whether an option is a schedule that waits for the number of the run's rounds."""
+    return bool(getattr(value, "is_open", False))
 
 
 def at(value: float | Schedule, round: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.admission import Refusal
-from fedblocks.core.errors import DataError
+from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.method import Method
 from fedblocks.core.phases import Phase
 from fedblocks.core.random import derive
@@ -55,6 +55,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         for group, method in self.methods.items():
+            _check_schedules(method)
             method.net.place(self.data.x.device)
             for part in method.needs:
                 self._check_part(group, type(method).__name__, part)
@@ -75,8 +76,13 @@ class Experiment:
             )
 
     @staticmethod
-    def of(method: Method, data: Federation, seed: int = 0) -> Experiment:
-        return Experiment({"all": method}, data, seed)
+    def of(
+        method: Method, data: Federation, seed: int = 0, rounds: int | None = None
+    ) -> Experiment:
+        """One method for all clients; `rounds` is how many there will be, which schedules over
+        the run's own rounds need to know.
+        """
+        return Experiment({"all": method if rounds is None else method.over(rounds)}, data, seed)
 
     def start(self) -> State:
         """The state before the first round."""
@@ -150,6 +156,17 @@ class Experiment:
                     count = len(self.data.train[client])
                     draw = Draw(self.seed, round, client, "train")
                     batches(method, phase, number, count, draw)
+
+
+def _check_schedules(method: Method) -> None:
+    """Refuse schedules over the run's own rounds where nobody has said how many these are."""
+    for name in method.open_schedules:
+        raise UserError(
+            f"{type(method).__name__}.{name} goes over the rounds of the run, and nobody says how "
+            f"many these are",
+            "say it, e.g. Experiment.of(method, data, rounds=100), or give the schedule a whole "
+            "number of rounds",
+        )
 
 
 CohortTensors = tuple[Tensor, Tensor, dict[str, Tensor]]  # ids, sizes, tags

@@ -107,9 +107,11 @@ def _play(
         tables = _evaluate(lanes, prepared, after, engine)
     seconds = (time.perf_counter() - began) / len(prepared)
     records = []
-    for state, (_, report), (metrics, portraits, failures) in zip(after, ends, tables, strict=True):
+    for lane, state, (_, report), own in zip(prepared, after, ends, tables, strict=True):
+        metrics, portraits, failures = own
         whole = replace(report, refusals=[*report.refusals, *failures])
-        records.append(record(state, whole, metrics, portraits, notes))
+        said = [*notes, *_conclusions(lane, round, portraits)]
+        records.append(record(state, whole, metrics, portraits, said))
     return [
         (s, replace(r, seconds=seconds, started_at=started_at))
         for s, r in zip(after, records, strict=True)
@@ -230,6 +232,20 @@ def _snapshots(state: State, portraits: Portraits) -> list[Snapshot]:
         for client, numbers in by.items()
     ]
     return kept + [snapshot for snapshot in drawn if len(snapshot.numbers) <= SMALL]
+
+
+def _conclusions(prepared: Prepared, round: int, portraits: Portraits | None) -> list[Note]:
+    """After the last round, what the methods say of the models that came out."""
+    if portraits is None or round + 1 < prepared.config.rounds:
+        return []
+    sentences: list[str] = []
+    for group, clients in prepared.experiment.members(prepared.clients).items():
+        own = {
+            name: {client: by[client] for client in clients if client in by}
+            for name, by in portraits.items()
+        }
+        sentences += prepared.experiment.methods[group].conclusions(own)
+    return [Note(text, "warning") for text in sentences]
 
 
 def _remarks(report: Report) -> list[Note]:

@@ -65,7 +65,7 @@ class Example:
     def methods(self, **changes: Any) -> dict[str, Method]:
         """The method of each group, with some options changed."""
         return {
-            group: self.method(**{**self.options, **own, **changes})
+            group: self.method(**{**self.options, **own, **changes}).over(self.rounds)
             for group, own in self.groups.items()
         }
 

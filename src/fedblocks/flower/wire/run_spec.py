@@ -48,6 +48,7 @@ class RunSpec(BaseModel):
     federation: str
     run: str
     population: int = Field(ge=1, lt=LARGEST)
+    rounds: int = Field(ge=1, lt=LARGEST)
     seed: int = Field(ge=0, lt=2**63)
     threads: int | None = Field(default=None, ge=1)
     input_shape: tuple[int, ...]
@@ -64,7 +65,7 @@ class RunSpec(BaseModel):
             raise UserError(
                 f"seed {full['seed']} is too large for a federation", "choose one below 2**63"
             )
-        chosen = {name: full[name] for name in ("seed", "net", "method")}
+        chosen = {name: full[name] for name in ("seed", "rounds", "net", "method")}
         spec = RunSpec(
             version=__version__,
             federation=federation,
@@ -110,7 +111,7 @@ class RunSpec(BaseModel):
         tables = self.tables(group)
         net = net_of(Choice(**tables["net"]), data)
         method: Method = make("method", tables["method"], net=net)
-        return method
+        return method.over(self.rounds)
 
     def model_bytes(self, group: str) -> int:
         """Count the bytes that a client of a group is sent or keeps, without allocating them."""

@@ -41,29 +41,44 @@ def modules_reached(gates: Sequence[Tensor]) -> list[Tensor]:
 
 
 def modules_used(gates: Sequence[Tensor]) -> list[Tensor]:
-    """The modules between the input and the prediction, by number, for each layer; the
-    prediction is the last layer.
+    """Which modules stand between the input and the prediction, 1 = yes: [modules] for each
+    layer, the encoders first and the prediction last.
     """
     alive = modules_reached(gates)
-    needed = [torch.ones_like(alive[-1])]
+    used = [torch.ones_like(alive[-1])]
     for gate, before in zip(reversed(gates), reversed(alive[:-1]), strict=True):
-        needed.append((gate * needed[-1][:, None]).sum(0) * before)
-    numbers = [mask.nonzero().flatten() for mask in reversed(needed)]
-    # a layer cannot be without modules
-    return [where if len(where) else where.new_zeros(1) for where in numbers]
+        leads_on = (gate * used[-1][:, None]).sum(0) > 0  # [modules before]
+        used.append(before * leads_on.to(before.dtype))
+    return used[::-1]
 
 
-def concrete(logits: Tensor, noise: Tensor, temperature: Tensor | float) -> Tensor:
-    """Relaxed choices between 0 and 1: the binary concrete distribution; above 1/2 with
-    probability sigmoid(logits).
+def gates_used(gates: Tensor, modules: Sequence[int]) -> Tensor:
+    """The same gates, 0 where they lead from or to a module that the prediction does not
+    use: [edges].
     """
-    return torch.sigmoid((torch.logit(noise) + logits) / temperature)
+    by_layer = matrices(gates, modules)
+    used = modules_used(by_layer)
+    between = zip(by_layer, used, used[1:], strict=False)
+    return torch.cat(
+        [(gate * after[:, None] * before).flatten() for gate, before, after in between]
+    )
 
 
-def draw_relaxed(logits: Tensor, key: Tensor, temperature: Tensor | float) -> Tensor:
+def concrete(
+    logits: Tensor, uniform: Tensor, temperature: Tensor | float, noise: Tensor | float = 1.0
+) -> Tensor:
+    """Relaxed choices between 0 and 1: the binary concrete distribution. With all of the noise
+    above 1/2 with probability sigmoid(logits), without noise where the logits are positive.
+    """
+    return torch.sigmoid((noise * torch.logit(uniform) + logits) / temperature)
+
+
+def draw_relaxed(
+    logits: Tensor, key: Tensor, temperature: Tensor | float, noise: Tensor | float = 1.0
+) -> Tensor:
     """Relaxed choices, drawn with the noise of a key: [edges]."""
-    noise = uniform(key, tuple(logits.shape)).to(logits.dtype)
-    return concrete(logits, noise.clamp(1e-6, 1 - 1e-6), temperature)
+    draws = uniform(key, tuple(logits.shape)).to(logits.dtype)
+    return concrete(logits, draws.clamp(1e-6, 1 - 1e-6), temperature, noise)
 
 
 def connect(hard: Tensor, logits: Tensor, modules: Sequence[int]) -> Tensor:

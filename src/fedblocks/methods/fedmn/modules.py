@@ -8,16 +8,15 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.parts import Params
-from fedblocks.methods.fedmn.gates import modules_reached
 
 Call = Callable[[Params, Tensor], Tensor]
 
 
-def mix(gate: Tensor, alive: Tensor, outputs: Tensor) -> Tensor:
+def mix(gate: Tensor, sent: Tensor, outputs: Tensor) -> Tensor:
     """The input of every module: the gated mean of what the modules before it made,
-    those not reached left out.
+    those that were not sent left out.
     """
-    weights = gate * alive  # [modules, modules before]
+    weights = gate * sent  # [modules, modules before]
     total = weights.sum(-1, keepdim=True)
     return torch.einsum("jk,k...->j...", weights / torch.where(total > 0, total, 1), outputs)
 
@@ -29,14 +28,17 @@ def run_layer(module: Call, stack: Params, inputs: Tensor) -> Tensor:
 
 
 def run_modules(
-    layers: Sequence[Call], stacks: Sequence[Params], gates: Sequence[Tensor], x: Tensor
+    layers: Sequence[Call],
+    stacks: Sequence[Params],
+    gates: Sequence[Tensor],
+    sent: Sequence[Tensor],
+    x: Tensor,
 ) -> Tensor:
     """The outputs of the last layer's modules under these gates: [outputs, batch, classes]."""
     count = gates[0].shape[1]
     outputs = run_layer(layers[0], stacks[0], x.expand(count, *x.shape))
-    reached = modules_reached(gates)
-    for layer, stack, gate, alive in zip(layers[1:], stacks[1:], gates, reached, strict=False):
-        outputs = run_layer(layer, stack, mix(gate, alive, outputs))
+    for layer, stack, gate, own in zip(layers[1:], stacks[1:], gates, sent, strict=False):
+        outputs = run_layer(layer, stack, mix(gate, own, outputs))
     return outputs
 
 

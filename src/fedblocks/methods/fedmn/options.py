@@ -13,6 +13,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.modular_net import ModularNet, modular
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length
 from fedblocks.core.parts import Blocks
+from fedblocks.methods.fedmn.gates import gates_used
 
 Spread = Annotated[
     float | None,
@@ -71,4 +72,4 @@ class PoolOptions(Method):
         return modular(self.net, widths, dropout, self.spread)
 
     def portrait(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
-        return {"gates": blocks["gates"]["value"]}
+        return {"gates": gates_used(blocks["gates"]["value"], self.modules)}

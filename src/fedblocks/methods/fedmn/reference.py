@@ -20,7 +20,7 @@ from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.random import fold
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads
-from fedblocks.methods.fedmn.gates import STREAM, draw_relaxed, edges, matrices
+from fedblocks.methods.fedmn.gates import STREAM, draw_relaxed, edges, matrices, modules_reached
 from fedblocks.methods.fedmn.modules import run_modules
 from fedblocks.methods.fedmn.options import PoolOptions, Spread
 from fedblocks.methods.fedmn.router import Router
@@ -104,7 +104,7 @@ class FedMNReference(PoolOptions):
         by_layer = matrices(gates, self.modules)
         counts = zip(self.layers, self.modules, strict=True)
         stacks = [_repeat(blocks[name], count) for name, count in counts]
-        outputs = run_modules(self.path.stages, stacks, by_layer, x)
+        outputs = run_modules(self.path.stages, stacks, by_layer, modules_reached(by_layer), x)
         weights = by_layer[-1][0]  # [outputs]
         logits = torch.zeros_like(outputs[0])  # [batch, classes]
         for weight, output in zip(weights, outputs, strict=True):

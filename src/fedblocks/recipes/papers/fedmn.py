@@ -20,6 +20,16 @@ RATES = (0.001, 0.003, 0.01, 0.03, 0.05, 0.1)  # hold every rate that FedEM's sc
 FEDMN_RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 # FedProx's mu in FedEM's scripts
 PROX = {"cifar10": 1.0, "cifar100": 0.1, "emnist": 0.1, "femnist": 0.05}
+# FedMN as its paper has it; the defaults of `fedmn` route otherwise
+PRINTED: Table = {
+    "router_scale": "none",
+    "router_spread": 1.0,
+    "train_router": "all",
+    "gate_noise": 1.0,
+    "temperature": {"name": "exponential", "start": 1.0, "end": 0.1, "rounds": 150},
+    "pretrain_rounds": 0,
+    "travel": "reached",
+}
 PULL = {"cifar10": 1.0, "cifar100": 1.0, "emnist": 1.0, "femnist": 10.0}  # "pFedMe"'s mu
 
 # what is divided how: the data section of each setting, and what --quick changes in it
@@ -161,7 +171,13 @@ def options(setting: str, method: str) -> Table:
         "clustered": {"never_split": True},
         "pfedme": {"strength": PULL[setting], "optimizer": {"name": "sgd", "weight_decay": 5e-4}},
         "fedem": {"components": encoders},
-        "fedmn": {"modules": [encoders] * 3, "lr": 0.02, "spread": 0.01, "keep_optimizer": False},
+        "fedmn": {
+            "modules": [encoders] * 3,
+            "lr": 0.02,
+            "spread": 0.01,
+            "keep_optimizer": False,
+            **PRINTED,
+        },
     }
     name = "mean_reg_mtl" if method == "pfedme" else method
     return {"name": name, **common, **own.get(method, {})}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedblocks.config.options import Table
 from fedblocks.nets.modular import figure_pools
-from fedblocks.recipes.papers.fedmn import EMNIST, FEDMN_RATES, PAPER, SEED, SETTINGS
+from fedblocks.recipes.papers.fedmn import EMNIST, FEDMN_RATES, PAPER, PRINTED, SEED, SETTINGS
 from fedblocks.recipes.recipe import Cell, Recipe
 
 NOTES = (
@@ -50,7 +50,7 @@ def figure_cells(setting: str) -> tuple[Cell, ...]:
     for blocks in (8, 9, 10):
         for number, pool in enumerate(figure_pools(blocks)):
             net = {"name": "modular_mlp", "layers": 3}
-            method: Table = {"name": "fedmn", "modules": list(pool)}
+            method: Table = {"name": "fedmn", "modules": list(pool), **PRINTED}
             point = f"fedmn-{'x'.join(map(str, pool))}"
             cells.append(figure_cell(setting, point, net, method, in_quick=number == 1))
     return tuple(cells)

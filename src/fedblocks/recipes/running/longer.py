@@ -1,5 +1,5 @@
-"""A run of more rounds begins where one of fewer ended; nothing in a run depends on how
-many are to come.
+"""A run of more rounds begins where one of fewer ended, unless a schedule depends on how many are
+to come.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import os
 import shutil
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
@@ -54,4 +55,13 @@ def _is_start(shorter: Path, config: Config) -> bool:
     other = before.config.resolved()
     for table in (mine, other):
         del table["rounds"], table["checkpoint"]
+    if _depends_on_length(mine):
+        return False
     return before.status == "finished" and before.rounds < config.rounds and mine == other
+
+
+def _depends_on_length(table: Any) -> bool:
+    """Whether there is a schedule over a part of the run: its rounds are a fraction."""
+    if not isinstance(table, dict):
+        return False
+    return isinstance(table.get("rounds"), float) or any(map(_depends_on_length, table.values()))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fedblocks.config.options import Table
+from fedblocks.methods import METHODS
 from fedblocks.recipes.recipe import Cell, Values
 
 # validation: the run helps to choose; test: its number goes to the table
@@ -36,7 +37,7 @@ class Task:
     @property
     def key(self) -> str:
         """What the numbers depend on: configuration, measure and part."""
-        return digest([self.config, self.measure, self.part])
+        return digest([_without_later_options(self.config), self.measure, self.part])
 
     @property
     def kind(self) -> str:
@@ -62,6 +63,16 @@ class Task:
             return f"{self.cell.key}, seed {self.seed}"
         values = ", ".join(f"{name} {value}" for name, value in self.values.items())
         return f"{self.cell.key}, {values}, {self.config['rounds']} rounds"
+
+
+def _without_later_options(config: Table) -> Table:
+    """A configuration less the options that its method got after numbers were stored, where they
+    change nothing: such numbers are still those of this configuration.
+    """
+    method = config["method"]
+    later = METHODS[method["name"]].later_options if method["name"] in METHODS else {}
+    own = {k: v for k, v in method.items() if k not in later or later[k] != v}
+    return {**config, "method": own}
 
 
 def _without_numbers(table: Any) -> Any:

@@ -68,10 +68,14 @@ def map_charts(story: Story, numbers: Numbers, number: int) -> list[Chart]:
     charts = [_heat(story, numbers, number)]
     if story.federation is not None:
         charts.append(_labels(story, story.federation, numbers, number))
-    differ = np.ptp(np.nan_to_num(numbers.values[-1]), axis=0).any()
-    if len(numbers.clients) > 2 and numbers.values.shape[2] > 1 and differ:
+    if len(numbers.clients) > 2 and numbers.values.shape[2] > 1 and _differ(numbers):
         charts.append(_plane(story, numbers, number))
     return charts
+
+
+def _differ(numbers: Numbers) -> bool:
+    """Whether any two clients differ in the last round."""
+    return bool(np.ptp(np.nan_to_num(numbers.values[-1]), axis=0).any())
 
 
 def label_shares(federation: Federation, clients: Sequence[int]) -> tuple[Floats, list[int]]:
@@ -147,6 +151,8 @@ def _heat(story: Story, numbers: Numbers, number: int) -> Chart:
     note = f"Seed {_seed(story, numbers)}; similar clients stand side by side."
     if "→" in numbers.labels[0]:
         note += " A gate leads from one module (layer.module) to another."
+    if len(numbers.clients) > 1 and not _differ(numbers):
+        note += " In the last round all clients are the same: nothing is personal here."
     if len(numbers.rounds) > 1:
         note += " Move the slider to see earlier rounds."
     steps = [
