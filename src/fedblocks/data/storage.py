@@ -88,11 +88,11 @@ def check_sizes(path: str | Path) -> None:
 
 
 def _check_array(name: str, member: IO[bytes], size: int) -> None:
-    version = np.lib.format.read_magic(member)  # type: ignore[arg-type]
+    version = np.lib.format.read_magic(member)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
         read = np.lib.format.read_array_header_2_0
-    shape, _, kind = read(member)  # type: ignore[arg-type]
+    shape, _, kind = read(member)
     if kind.hasobject:
         raise ValueError(f"{name} holds objects")
     if any(n < 0 for n in shape) or member.tell() + math.prod(shape) * kind.itemsize != size:

@@ -46,7 +46,7 @@ class Card(BaseModel):
     examples: int
     part: str  # of the client's data, that the examples are of
     input_shape: Annotated[list[Positive], AfterValidator(_of_bearable_size)]  # of one example
-    input_type: Literal["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8"]
+    input_type: str = Field(pattern="^(float64|float32|float16|bfloat16|int64|int32|uint8)$")
     classes: int = Field(ge=1, le=10**6)
     numbers: int  # that the model has
     numbers_before: int  # that the client's blocks had before they were folded

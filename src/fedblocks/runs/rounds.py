@@ -107,8 +107,16 @@ def _play(
         tables = _evaluate(lanes, prepared, after, engine)
     seconds = (time.perf_counter() - began) / len(prepared)
     records = [
-        record(state, replace(end[1], refusals=[*end[1].refusals, *failures]), *own, notes)
-        for state, end, (*own, failures) in zip(after, ends, tables, strict=True)
+        record(
+            state,
+            replace(report, refusals=[*report.refusals, *failures]),
+            metrics,
+            portraits,
+            notes,
+        )
+        for state, (_, report), (metrics, portraits, failures) in zip(
+            after, ends, tables, strict=True
+        )
     ]
     return [
         (s, replace(r, seconds=seconds, started_at=started_at))

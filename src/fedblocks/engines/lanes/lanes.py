@@ -126,8 +126,8 @@ class Lanes:
             )
             for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
                 evaluations[lane].add(own, job.ids)
-        for evaluation, own in zip(evaluations, absent, strict=True):
-            evaluation.failures.extend(own)
+        for evaluation, failures in zip(evaluations, absent, strict=True):
+            evaluation.failures.extend(failures)
         return evaluations
 
     def _without_failures(
