@@ -37,7 +37,8 @@ def check(start: Start, method: str, format: Any, tmp_path: Path, **options: Any
     """A file's logits are those of the client's own model, in batches of any size."""
     result = start(method, **options)
     actual = personal(result, CLIENT)
-    model = read(export_model(result.folder, CLIENT, format, tmp_path / f"m.{format}"))
+    path = export_model(result.folder, CLIENT, format, tmp_path / f"m.{format}")
+    model = read(path, trust=True)
     for many in (1, 2, 9):
         x = actual.examples(many).x
         torch.testing.assert_close(model.logits(x), actual.predict(x), atol=1e-5, rtol=0)
@@ -173,8 +174,8 @@ def test_a_model_that_differs_is_not_kept(
 ) -> None:
     result, honest = start("fedavg"), models.read
 
-    def wrong(path: Path, method: Method | None = None) -> models.Model:
-        model = honest(path, method)
+    def wrong(path: Path, method: Method | None = None, trust: bool = False) -> models.Model:
+        model = honest(path, method, trust=trust)
         return models.Model(
             model.card,
             lambda x: model.logits(x) + 2e-5 * max(1.0, float(model.logits(x).abs().max())),
@@ -243,6 +244,7 @@ def test_predictions_of_a_file_go_to_a_file(
             "--json",
             "--output",
             str(tmp_path / "o.npz"),
+            "--force",
         ]
         with pytest.raises(SystemExit) as ended:
             main(words)
@@ -281,7 +283,84 @@ def test_foreign_files_are_no_models(name: str, tmp_path: Path) -> None:
     if name != "missing.onnx":
         (tmp_path / name).write_bytes(b"hello" * 100)
     with pytest.raises(UserError):
-        read(tmp_path / name)
+        read(tmp_path / name, trust=True)
+
+
+def test_a_program_of_a_stranger_is_read_only_if_one_says_so(start: Start, tmp_path: Path) -> None:
+    path = export_model(start("fedavg").folder, 0, "pt2", tmp_path / "m.pt2")
+    with pytest.raises(UserError, match="can run code") as caught:
+        read(path)
+    assert "--trust" in caught.value.fix
+    assert read(path, trust=True).card.method == "fedavg"
+
+
+def test_a_file_is_replaced_only_if_one_says_so(start: Start, tmp_path: Path) -> None:
+    folder, path = start("fedavg").folder, tmp_path / "m.safetensors"
+    path.write_text("mine")
+    with pytest.raises(UserError, match=r"m\.safetensors exists already") as caught:
+        export_model(folder, 0, "safetensors", path)
+    assert "--force" in caught.value.fix and path.read_text() == "mine"
+    assert read(export_model(folder, 0, "safetensors", path, force=True)).card.client == 0
+    path.unlink()
+    with pytest.raises(UserError, match=r"m\.safetensors\.md exists already"):
+        export_model(folder, 0, "safetensors", path)
+
+
+def test_a_run_is_never_written_over_by_its_export(start: Start) -> None:
+    folder = start("fedavg").folder
+    (part,) = sorted(folder.glob("checkpoints/round-*/shared.safetensors"))[:1]
+    before = part.read_bytes()
+    with pytest.raises(UserError, match="belongs to what is read"):
+        export_model(folder, 0, "safetensors", part, force=True)
+    assert part.read_bytes() == before
+
+
+@pytest.mark.parametrize("harm", ["m.safetensors", "x.npz", "other.npz"])
+def test_predictions_never_replace_what_they_are_made_of(
+    start: Start, tmp_path: Path, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = personal(start("fedavg"), 0).examples(3).x
+    model = export_model(start("fedavg").folder, 0, "safetensors", tmp_path / "m.safetensors")
+    for name in ("x.npz", "other.npz"):
+        np.savez(tmp_path / name, x=x.numpy())
+    before = (tmp_path / harm).read_bytes()
+    words = ["predict", str(model), "--input", str(tmp_path / "x.npz")]
+    force = [] if harm == "other.npz" else ["--force"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--output", str(tmp_path / harm), *force])
+    said = "exists already" if harm == "other.npz" else "belongs to what is read"
+    assert ended.value.code == 2 and said in capsys.readouterr().err
+    assert (tmp_path / harm).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("net", {}),
+        ("net", {"name": 3}),
+        ("net", {"name": "mlp", "hidden": [7]}),
+        ("net", {"name": "mlp", "hidden": "wide"}),
+        ("input_shape", [-1]),
+        ("input_shape", [2**40]),
+        ("input_shape", [7]),
+        ("input_type", "load"),
+        ("classes", 10**15),
+        ("classes", 9),
+        ("kind", "method"),
+        ("method", "fedmn"),
+    ],
+)
+def test_an_altered_card_is_refused_with_a_reason(
+    start: Start, tmp_path: Path, field: str, value: Any
+) -> None:
+    path = export_model(start("fedavg").folder, 0, "safetensors", tmp_path / "m.safetensors")
+    card = json.loads(read(path).card.model_dump_json()) | {field: value}
+    if field == "method":
+        card |= {"kind": "method"}
+    tensors = safetensors.torch.load_file(path)
+    safetensors.torch.save_file(tensors, path, {"fedblocks": json.dumps(card)})
+    with pytest.raises(UserError):
+        read(path)
 
 
 def test_tensors_of_strangers_are_no_models(tmp_path: Path) -> None:

@@ -215,10 +215,12 @@ def test_a_leaderboard_ranks_runs_and_counts_clients_below_the_reference(
 def test_too_little_memory_halves_the_stack_and_is_said(
     small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def short_of_memory(lanes: Lanes, states: Any, clients: Any, engine: Any, *more: Any) -> Any:
+    def short_of_memory(
+        lanes: Lanes, states: Any, clients: Any, engine: Any, *more: Any, **named: Any
+    ) -> Any:
         if engine.chunk > 1:
             raise torch.OutOfMemoryError("out of memory")
-        return whole(lanes, states, clients, engine, *more)
+        return whole(lanes, states, clients, engine, *more, **named)
 
     config = Config.of(small | {"engine": "vectorised"})
     expected, whole = run(config, tmp_path / "a").state(), Lanes.run_round
@@ -265,7 +267,7 @@ def test_an_error_on_every_engine_is_that_error(
 def test_one_client_that_does_not_fit_the_memory_is_an_error(
     small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_memory(*arguments: Any) -> Any:
+    def no_memory(*arguments: Any, **named: Any) -> Any:
         raise torch.OutOfMemoryError("out of memory")
 
     monkeypatch.setattr(Lanes, "run_round", no_memory)
@@ -388,7 +390,7 @@ def test_methods_of_installed_packages_are_found_and_a_broken_one_is_told(
         (NETS["cnn"]((3, 32, 32), 10), 20, "sequential", "convolutional net"),
         (NETS["lstm"]((3, 8), 10), 20, "sequential", "recurrent"),
         (
-            Net.of(lambda: torch.nn.Sequential(torch.nn.GRU(3, 4))),
+            Net.of(lambda: torch.nn.Sequential(torch.nn.LSTM(3, 4, proj_size=2))),
             20,
             "sequential",
             "cannot be mapped",

@@ -126,11 +126,11 @@ def test_lanes_that_do_not_fit_the_memory_are_done_with_fewer_clients_at_once(
 ):
     whole, chunks = Lanes.run_round, []
 
-    def short_of_memory(lanes, states, clients, engine, *more):
+    def short_of_memory(lanes, states, clients, engine, *more, **named):
         chunks.append(engine.chunk)
         if engine.chunk > 3:
             raise torch.OutOfMemoryError("out of memory")
-        return whole(lanes, states, clients, engine, *more)
+        return whole(lanes, states, clients, engine, *more, **named)
 
     monkeypatch.setattr(Lanes, "run_round", short_of_memory)
     together = run_together([config(0), config(1)], [tmp_path / "0", tmp_path / "1"])

@@ -12,6 +12,7 @@ import typer
 from fedblocks.cli.code import CodeFiles, ingredients_of, method_of, read_code
 from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
 
+Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 SHOWN = 20  # predictions that are printed
 
 
@@ -27,6 +28,7 @@ def export(
         Path | None,
         typer.Option("--out", metavar="FILE", help="Model file; default: client-NUMBER.FORMAT."),
     ] = None,
+    force: Force = False,
     code: CodeFiles = None,
     as_json: AsJson = False,
 ) -> None:
@@ -41,8 +43,8 @@ def export(
 
         own = ingredients_of(folder, read_code(code))
         method, data = (None, None) if own is None else (own.methods, own.data)
-        path = export_model(folder, client, format_of(format), out, method, data)
-        card = read_card(path) or read(path).card
+        path = export_model(folder, client, format_of(format), out, method, data, force=force)
+        card = read_card(path) or read(path, trust=True).card
         size = path.stat().st_size
         if as_json:
             about = {"name": path.name, "file": str(path), "bytes": size}
@@ -68,16 +70,23 @@ def predict(
         Path | None,
         typer.Option("--output", metavar="FILE", help="File for all predictions: npz or csv."),
     ] = None,
+    force: Force = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Read a .pt2 file, which can run code.")
+    ] = False,
     code: CodeFiles = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict with an exported model."""
 
     def action() -> None:
+        from fedblocks.export.overwriting import refuse_overwriting
         from fedblocks.export.predict import predict as ask
         from fedblocks.export.predict import write_predictions
 
-        predictions = ask(model, inputs, method_of(model, read_code(code)))
+        if output is not None:
+            refuse_overwriting(output, [model, inputs], force)
+        predictions = ask(model, inputs, method_of(model, read_code(code)), trust=trust)
         if output is not None:
             write_predictions(predictions, output)
         labels = predictions.class_labels()

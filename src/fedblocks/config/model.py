@@ -29,6 +29,8 @@ from fedblocks.config.sources import Source
 if TYPE_CHECKING:
     from fedblocks.config.code.ingredients import Ingredients
 
+MOST_PROCESSES = 256
+MOST_THREADS = 1024
 ALL = "all"  # the group of the clients that belong to no other
 
 
@@ -50,13 +52,17 @@ class Config(Section):
     processes: int | None = Field(
         default=None,
         ge=1,
-        description="worker processes, at least 1; default: a process for each thread",
+        le=MOST_PROCESSES,
+        description=f"worker processes, 1 to {MOST_PROCESSES}; default: a process for each thread",
     )
     memory: str | None = Field(
         default=None, description='memory for clients that are trained at once, e.g. "8GiB"'
     )
     threads: int | None = Field(
-        default=None, ge=1, description="CPU threads, at least 1; default: torch's own choice"
+        default=None,
+        ge=1,
+        le=MOST_THREADS,
+        description=f"CPU threads, 1 to {MOST_THREADS}; default: torch's own choice",
     )
     precision: Literal["float32", "tf32"] = Field(
         default="float32",

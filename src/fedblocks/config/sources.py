@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import UserError
 
 Key = tuple[str, ...]
@@ -76,7 +77,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UserError(f"cannot read {path}: {reason}", "name a TOML file or a preset") from error
     try:
-        return tomllib.loads(text), Source(str(path), text)
+        return parse_toml(text), Source(str(path), text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         place = f"{path}:{line[1]}" if line else str(path)
@@ -97,7 +98,7 @@ def parse_change(text: str) -> tuple[Key, Any]:
             f"--set {text}: this is not NAME=VALUE", "write for example --set method.branches=4"
         )
     try:
-        return path, tomllib.loads(f"value = {value}")["value"]
+        return path, parse_toml(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError as error:
         if _WORD.fullmatch(value.strip()):
             return path, value.strip()

@@ -21,7 +21,7 @@ from fedblocks.data.pools import DataPool
 from fedblocks.data.rows import Ints, Numbered, Rows, read_only, same_length
 from fedblocks.data.saved import hash_of, read_federation, write_federation
 from fedblocks.data.splits import Fractions
-from fedblocks.data.storage import read_columns, verify
+from fedblocks.data.storage import read_columns, told_as_damage, verify
 from fedblocks.data.subsets import drop_unheld, hold_out, take_clients
 from fedblocks.data.summary import IGNORE
 
@@ -266,7 +266,8 @@ class Federation:
     @classmethod
     def load(cls, path: str | Path) -> Federation:
         """Read a saved federation; a damaged file is refused."""
-        header, fields = read_federation(path)
-        federation = cls(**fields)
-        verify(path, header, federation.hash())
+        with told_as_damage(path, "Federation"):
+            header, fields = read_federation(path)
+            federation = cls(**fields)
+            verify(path, header, federation.hash())
         return federation

@@ -13,7 +13,7 @@ import torch
 
 from fedblocks.core.errors import DataError
 from fedblocks.data.rows import Floats, Ints, Numbered, Rows, starts, take_names
-from fedblocks.data.storage import content_hash, read_npz, verify, write_npz
+from fedblocks.data.storage import content_hash, read_npz, told_as_damage, verify, write_npz
 from fedblocks.data.summary import labels_held
 
 Labels = npt.ArrayLike | torch.Tensor
@@ -72,10 +72,11 @@ class Partition:
     @classmethod
     def load(cls, path: str | Path) -> Partition:
         """Read a saved partition; a damaged file is refused."""
-        header, arrays = read_npz(path, "Partition")
-        names = names_from(header, arrays)
-        partition = cls(Rows(arrays["index"], arrays["offsets"]), header["recipe"], names)
-        verify(path, header, partition.hash())
+        with told_as_damage(path, "Partition"):
+            header, arrays = read_npz(path, "Partition")
+            names = names_from(header, arrays)
+            partition = cls(Rows(arrays["index"], arrays["offsets"]), header["recipe"], names)
+            verify(path, header, partition.hash())
         return partition
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedblocks.core.errors import DataError
+from fedblocks.core.errors import DataError, UserError
 
 FORMAT = 1
+LARGE = 2**30  # bytes of arrays that any file may hold
+MOST_RATIO = 100  # of what arrays take in memory to what their file has, where that is more
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -49,15 +53,64 @@ def write_npz(path: str | Path, kind: str, header: dict[str, Any], arrays: Array
 def read_arrays(path: str | Path) -> Arrays:
     """Every array of an npz file; object arrays are refused."""
     try:
+        check_sizes(path)
         with np.load(path, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise ValueError("one array, not an npz")
             return {name: file[name] for name in file.files}
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist", "check the path") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # whatever a broken archive leads to
         fix = "save plain numeric or string arrays with numpy.savez; object arrays are refused"
-        raise DataError(f"{path} cannot be read as npz: {error}", fix) from error
+        reason = str(error) or type(error).__name__
+        raise DataError(f"{path} cannot be read as npz: {reason}", fix) from error
+
+
+def check_sizes(path: str | Path) -> None:
+    """Refuse an archive that would fill the memory: arrays larger than their bytes, and
+    bytes far more than the file has.
+    """
+    size = os.path.getsize(path)
+    if not zipfile.is_zipfile(path):
+        raise ValueError("it is not an archive")
+    with zipfile.ZipFile(path) as archive:
+        total = sum(info.file_size for info in archive.infolist())
+        if total > max(LARGE, MOST_RATIO * size):
+            raise DataError(
+                f"{path} has {size / 1e6:.1f} MB and would take {total / 1e9:.1f} GB of memory",
+                "save its arrays without compression (numpy.savez) if they are that large",
+            )
+        for info in archive.infolist():
+            with archive.open(info) as member:
+                _check_array(info.filename, member, info.file_size)
+
+
+def _check_array(name: str, member: IO[bytes], size: int) -> None:
+    version = np.lib.format.read_magic(member)
+    read = np.lib.format.read_array_header_1_0
+    if version != (1, 0):
+        read = np.lib.format.read_array_header_2_0
+    shape, _, kind = read(member)
+    if kind.hasobject:
+        raise ValueError(f"{name} holds objects")
+    if any(n < 0 for n in shape) or member.tell() + math.prod(shape) * kind.itemsize != size:
+        raise ValueError(f"{name} says it has shape {list(shape)[:8]}, which it has not")
+
+
+@contextmanager
+def told_as_damage(path: str | Path, kind: str) -> Iterator[None]:
+    """Errors in making something of a file's arrays mean that the file is damaged."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DataError(
+            f"{path} is damaged, or not a saved {kind} ({reason})", "make the file again"
+        ) from error
 
 
 def read_columns(path: str | Path, names: Sequence[str]) -> list[npt.NDArray[Any]]:
@@ -75,8 +128,8 @@ def read_npz(path: str | Path, kind: str) -> tuple[dict[str, Any], Arrays]:
     """The header and the arrays that `write_npz` stored."""
     arrays = read_arrays(path)
     try:
-        header: dict[str, Any] = json.loads(arrays.pop("header").tobytes())
-    except (KeyError, ValueError) as error:
+        header: dict[str, Any] = dict(json.loads(arrays.pop("header").tobytes()))
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise DataError(
             f"{path} is not a saved {kind}", f"load a file that {kind}.save wrote"
         ) from error

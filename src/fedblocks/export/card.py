@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from math import prod
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fedblocks.core.errors import UserError
 
 KEY = "fedblocks"  # under which a model file carries its card
+MOST_INPUT = 2**28  # numbers of one example
+Positive = Annotated[int, Field(ge=1)]
 Format = Literal["safetensors", "pt2", "onnx"]
+
+
+def _with_a_name(table: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(table.get("name"), str):
+        raise ValueError("it has no name")
+    return table
+
+
+def _of_bearable_size(shape: list[int]) -> list[int]:
+    if prod(shape) > MOST_INPUT:
+        raise ValueError("one example of that shape would fill the memory")
+    return shape
 
 
 class Card(BaseModel):
@@ -30,13 +45,13 @@ class Card(BaseModel):
     accuracy: float | None  # on the client's own examples below
     examples: int
     part: str  # of the client's data, that the examples are of
-    input_shape: list[int]  # of one example
-    input_type: str
-    classes: int
+    input_shape: Annotated[list[Positive], AfterValidator(_of_bearable_size)]  # of one example
+    input_type: str = Field(pattern="^(float64|float32|float16|bfloat16|int64|int32|uint8)$")
+    classes: int = Field(ge=1, le=10**6)
     numbers: int  # that the model has
     numbers_before: int  # that the client's blocks had before they were folded
     # tables of the configuration, from which the net and the method are made again
-    net: dict[str, Any]
+    net: Annotated[dict[str, Any], AfterValidator(_with_a_name)]
     options: dict[str, Any]
     commands: list[str]
     versions: dict[str, str]

@@ -60,13 +60,19 @@ def write(model: Folded, card: Card, x: Tensor, path: Path) -> None:
             _write_onnx(_program(model, x), card, path)
 
 
-def read(path: Path, method: Method | None = None) -> Model:
+def read(path: Path, method: Method | None = None, *, trust: bool = False) -> Model:
     """A model that `write` wrote; tensors of a net that has no name need the method
-    that it was trained with.
+    that it was trained with. A .pt2 file can hold code, and is read only with `trust`.
     """
     if not path.is_file():
         message = f"{path} is no file" if path.exists() else f"{path} does not exist"
         raise UserError(message, "name an exported model")
+    if path.suffix == ".pt2" and not trust:
+        raise UserError(
+            f"{path} is a .pt2 file, which can run code on this machine when it is read",
+            "if you trust where it comes from, add --trust (in Python: trust=True); .safetensors "
+            "and .onnx hold no code",
+        )
     readers: dict[str, Callable[[Path], Model]] = {".pt2": _pt2, ".onnx": _onnx}
     if path.suffix == ".safetensors":
         return _safetensors(path, method)
@@ -119,9 +125,41 @@ def _safetensors(path: Path, method: Method | None) -> Model:
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a dict
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"cannot read {path}: {error}", "export the model again") from error
-    model = Folded(tensors, _core(card, method, path))
-    _restore_constants(model)
+    with _fitting(path):
+        model = Folded(tensors, _core(card, method, path))
+        _restore_constants(model)
+        _try_out(model, card)
     return Model(card, lambda x: model(x).detach())
+
+
+def _try_out(model: Folded, card: Card) -> None:
+    """Refuse tensors of other shapes than the net's, and a net with other outputs than
+    the card's.
+    """
+    if isinstance(model.core, Net):
+        tensors = model.tensors()
+        for name, value in model.core.init(0).items():
+            if tensors[name].shape != value.shape:
+                raise ValueError(f"{name} is {list(tensors[name].shape)}, not {list(value.shape)}")
+    with torch.no_grad():
+        x = torch.zeros(1, *card.input_shape, dtype=getattr(torch, card.input_type))
+        if model(x).shape[-1] != card.classes:
+            raise ValueError(f"it has {model(x).shape[-1]} outputs, not {card.classes}")
+
+
+@contextmanager
+def _fitting(path: Path) -> Iterator[None]:
+    """Errors in making a net of a card and its tensors mean that they do not fit."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {_first_line(error)}"
+        raise UserError(
+            f"the tensors of {path} do not fit the net of its card ({reason})",
+            "export the model again",
+        ) from error
 
 
 def _restore_constants(model: Folded) -> None:

@@ -19,8 +19,10 @@ from fedblocks.data.federation import Federation
 from fedblocks.export.card import Card, Format
 from fedblocks.export.fold import Folded, changed_options, fold
 from fedblocks.export.formats import Model, read, write
+from fedblocks.export.overwriting import refuse_overwriting
 from fedblocks.export.personal import Personal, personal
 from fedblocks.runs.python import Methods
+from fedblocks.runs.storage import constants
 from fedblocks.runs.storage.code_record import Entry, read_entries
 from fedblocks.runs.storage.folder import CONFIG, write_atomically
 
@@ -35,18 +37,24 @@ def export_model(
     out: str | Path | None = None,
     method: Methods | None = None,
     data: Federation | None = None,
+    *,
+    force: bool = False,
 ) -> Path:
     """Write a client's personal model, in its smallest form, and beside it a card; where the model
     was written.
 
     The file is read again and compared with the run's own model on inputs of the client; one that
-    differs is not kept. A run that was started with a method and data needs the same again.
+    differs is not kept. A run that was started with a method and data needs the same again. A file
+    that exists is replaced only with `force`.
     """
     path = Path(out) if out is not None else Path(f"client-{client}.{format}")
     if path.suffix != f".{format}":
         raise UserError(
             f"{path} does not end in .{format}", f"name it {path.with_suffix(f'.{format}')}"
         )
+    of_run = [Path(run) / "checkpoints", Path(run) / constants.FILE]
+    refuse_overwriting(path, of_run, force)
+    refuse_overwriting(path.with_name(f"{path.name}.md"), of_run, force)
     model = personal(run, client, method, data)
     folded = fold(model)
     code = read_entries(Path(run))
@@ -56,7 +64,7 @@ def export_model(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(folded, card, x, draft)
-        difference = _difference(model, read(draft, None if method is None else model.method), x)
+        difference = _difference(model, _read_back(draft, model, method), x)
         os.replace(draft, path)
         write_atomically(path.with_name(f"{path.name}.md"), card.markdown(difference))
     except OSError as error:
@@ -66,6 +74,10 @@ def export_model(
     finally:
         draft.unlink(missing_ok=True)
     return path
+
+
+def _read_back(draft: Path, model: Personal, method: Methods | None) -> Model:
+    return read(draft, None if method is None else model.method, trust=True)  # our own
 
 
 def _difference(original: Personal, model: Model, x: Tensor) -> float:

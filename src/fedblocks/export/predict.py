@@ -35,14 +35,16 @@ class Predictions(NamedTuple):
         return [names[label] if names else label for label in self.labels.tolist()]
 
 
-def predict(model: str | Path, inputs: str | Path, method: Method | None = None) -> Predictions:
+def predict(
+    model: str | Path, inputs: str | Path, method: Method | None = None, *, trust: bool = False
+) -> Predictions:
     """The most probable label of every input in an npz or csv file, and the probabilities of all
     labels.
 
     Tensors (.safetensors) of a net that was made in Python need the method that it was trained
-    with.
+    with. A .pt2 file can run code and is read only with `trust`.
     """
-    loaded = read(Path(model), method)
+    loaded = read(Path(model), method, trust=trust)
     logits = _logits(loaded, read_inputs(Path(inputs), loaded.card))
     probabilities = torch.softmax(logits.double(), -1).float()
     return Predictions(loaded.card, logits.argmax(-1).numpy(), probabilities.numpy())

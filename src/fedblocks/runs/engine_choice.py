@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from fedblocks.config.model import Config
+from fedblocks.config.model import MOST_PROCESSES, Config
 from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.engines.auto.choose import choose
@@ -53,7 +53,7 @@ def engine_of(
 ) -> tuple[Engine, str]:
     """The engine, and why this one."""
     chunk = _chunk(config, experiment)
-    processes = config.processes or config.threads or cores()
+    processes = config.processes or min(config.threads or cores(), MOST_PROCESSES)
     if config.engine == "sequential":
         return Sequential(), "as configured"
     if config.engine == "vectorised":

@@ -156,11 +156,20 @@ def number(field: str, column: str, path: str, row: int) -> float:
         ) from error
 
 
+MOST_DIGITS = 6  # of the number of a class
+
+
 def number_labels(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Labels as they are if they are whole numbers, else their place among the words,
     and the words.
     """
-    if all(field.strip().isdigit() for field in fields):
+    if all(field.strip().isdecimal() for field in fields):
+        longest = max(fields, key=lambda field: len(field.strip().lstrip("0")))
+        if len(longest.strip().lstrip("0")) > MOST_DIGITS:
+            raise DataError(
+                f'the label "{longest.strip()[:40]}" is too large for the number of a class',
+                "number the classes 0, 1, 2, ..., or write them as words",
+            )
         return np.array([int(field) for field in fields], np.int64), []
     words, places = np.unique(np.array(fields), return_inverse=True)
     return places.astype(np.int64), words.tolist()

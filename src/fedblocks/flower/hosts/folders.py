@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import UserError
 from fedblocks.flower.client.policy import Allow
 from fedblocks.flower.gateway.limits import Limits
@@ -45,7 +46,7 @@ class _Host(BaseModel):
         """Read the configuration of a folder."""
         path = folder / cls.file()
         try:
-            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+            return cls.model_validate(parse_toml(path.read_text(encoding="utf-8")))
         except OSError as error:
             fix = f"name a folder that `fedblocks federation {cls.maker()}` made"
             raise UserError(f"cannot read {path}: {error.strerror}", fix) from error

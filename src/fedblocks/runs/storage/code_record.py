@@ -11,7 +11,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import fedblocks.core
 from fedblocks.config.code.loading import Code, file_hash
@@ -47,10 +47,19 @@ def text_of(table: Mapping[str, Any]) -> str | None:
 def read_entries(folder: Path) -> list[Entry]:
     """What a run folder says of the code that it needs."""
     try:
-        entries: list[Entry] = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        entries = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return []
-    return entries
+    return entries if _are_entries(entries) else []
+
+
+def _are_entries(value: Any) -> TypeGuard[list[Entry]]:
+    return isinstance(value, list) and all(
+        isinstance(entry, dict)
+        and isinstance(entry.get("defines"), str)
+        and all(isinstance(text, str) for text in entry.values())
+        for entry in value
+    )
 
 
 def names_in(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -31,12 +31,12 @@ def refuse_edited(store: RunStore, config: Mapping[str, Any]) -> None:
     after = json.loads(_text(config))
     if after.get("rounds", 0) >= before.get("rounds", 0):
         before["rounds"] = after.get("rounds")
-    found = list(_differences(before, after, ""))
-    if found:
-        more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
+    differences = list(_differences(before, after, ""))
+    if differences:
+        more = f" and {len(differences) - MOST} more" if len(differences) > MOST else ""
         raise RunFolderError(
             f"config.toml is not as it was when the run was started: "
-            f"{'; '.join(found[:MOST])}{more}",
+            f"{'; '.join(differences[:MOST])}{more}",
             "put that back, or start a run of its own with: fedblocks run CONFIG --out FOLDER",
         )
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import tomli_w
 
+from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.storage import code_record
 from fedblocks.runs.storage.config_record import remember_config
@@ -115,7 +116,10 @@ class RunFolder:
             table: dict[str, Any] = json.loads(
                 (self.path / ENVIRONMENT).read_text(encoding="utf-8")
             )
-        except (OSError, ValueError) as error:
+            words = table.get("command", [])
+            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                raise ValueError("its command is not a list of words")
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             message = f"cannot read {self.path / ENVIRONMENT}: {error}"
             raise RunFolderError(message, "restore the file from a copy") from error
         return table
@@ -245,7 +249,7 @@ def _refuse_no_run(path: Path) -> None:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads((path / CONFIG).read_text(encoding="utf-8"))
+        return parse_toml((path / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunFolderError(
             f"cannot read {path / CONFIG}: {error}", "restore the file from a copy"
