@@ -171,10 +171,10 @@ def test_noise_and_temperature_end_with_the_run() -> None:
 
 
 def leads_nowhere() -> Tensor:
-    """Gates of (2, 2, 2): the second middle block has a way in and none on; the second output
-    is reached and has no gate to the prediction.
+    """Gates of (2, 2, 2): the second output is reached and has no gate to the prediction, and the
+    second middle block leads there and nowhere else.
     """
-    return torch.tensor([1, 1, 1, 1, 1, 0, 1, 0, 1, 0.0])
+    return torch.tensor([1, 1, 1, 1, 1, 0, 1, 1, 1, 0.0])
 
 
 @pytest.mark.parametrize(("travel", "modules"), [("used", [1, 0]), ("reached", [1, 1])])
