@@ -48,7 +48,7 @@ class Words(nn.Module):
         return embedded + self.places[:, : x.shape[1]]
 
 
-class Encoder(nn.TransformerEncoderLayer):
+class TransformerLayer(nn.TransformerEncoderLayer):
     """A layer of four times the width inside, normalised before each part."""
 
     def __init__(self, width: int, heads: int, dropout: float, causal: bool) -> None:
@@ -90,7 +90,7 @@ def vit(
     _check_heads(width, heads)
 
     def make() -> nn.Module:
-        blocks = [Encoder(width, heads, dropout, causal=False) for _ in range(layers)]
+        blocks = [TransformerLayer(width, heads, dropout, causal=False) for _ in range(layers)]
         parts = {"patches": Patches(input_shape, patch, width), **_named(blocks)}
         parts |= {"first": FirstStep(), "norm": nn.LayerNorm(width)}
         return nn.Sequential(OrderedDict({**parts, "fc": nn.Linear(width, classes)}))
@@ -118,7 +118,7 @@ def gpt(
     _check_heads(width, heads)
 
     def make() -> nn.Module:
-        blocks = [Encoder(width, heads, dropout, causal=True) for _ in range(layers)]
+        blocks = [TransformerLayer(width, heads, dropout, causal=True) for _ in range(layers)]
         parts: dict[str, nn.Module] = {"words": Words(vocabulary or classes, input_shape[0], width)}
         parts |= {**_named(blocks), "norm": nn.LayerNorm(width)}
         return nn.Sequential(OrderedDict({**parts, "fc": nn.Linear(width, classes)}))
@@ -132,5 +132,5 @@ def _check_heads(width: int, heads: int) -> None:
         raise UserError(message, "each head has an equal part of the width")
 
 
-def _named(blocks: list[Encoder]) -> dict[str, nn.Module]:
+def _named(blocks: list[TransformerLayer]) -> dict[str, nn.Module]:
     return {f"layer{number}": block for number, block in enumerate(blocks, 1)}
