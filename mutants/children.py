@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import sys
 import time
 from pathlib import Path
-
-SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-
-
-def adopt_orphans() -> None:
-    """Become the parent of processes whose own parent dies; elsewhere than on Linux they stay."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(SUBREAPER, 1)
 
 
 def waited(child: int, seconds: float) -> bool:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mutants.contained import contained
+
 THREADS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -24,19 +26,12 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Worker:
-        paths = os.pathsep.join((str(self.copy / "src"), str(self.copy)))
-        environment = {
-            **os.environ,
-            **dict.fromkeys(THREADS, "1"),
-            "PYTHONPATH": paths,
-            "PYTHONHASHSEED": "0",
-        }
         orders, self.orders = os.pipe()
         self.answers, answers = os.pipe()
-        command = [sys.executable, "-m", "mutants.worker", str(orders), str(answers)]
+        command = [sys.executable, "-m", "mutants.worker", str(orders), str(answers), *self.files]
         with (self.copy / "worker.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*command, *self.files], cwd=self.copy, env=environment, pass_fds=(orders, answers),
+                contained(command, self.copy), env=self._environment(), pass_fds=(orders, answers),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         os.close(orders)
@@ -48,6 +43,18 @@ class Worker:
             "imports", []
         )  # marks that were set by collecting the tests
         return self
+
+    def _environment(self) -> dict[str, str]:
+        """One thread; sources, home and temporary files of the copy."""
+        paths = os.pathsep.join((str(self.copy / "src"), str(self.copy)))
+        places = {
+            "HOME": str(self.copy / "home"),
+            "TMPDIR": str(self.copy / "t"),
+            "PYTHONPATH": paths,
+        }
+        for name in ("HOME", "TMPDIR"):
+            Path(places[name]).mkdir(exist_ok=True)
+        return {**os.environ, **dict.fromkeys(THREADS, "1"), **places, "PYTHONHASHSEED": "0"}
 
     def __exit__(self, *_: object) -> None:
         os.close(self.orders)

@@ -61,9 +61,9 @@ class Session:
         return list({site.key: site for site in (*earlier, *drawn)}.values())
 
     def run(self) -> dict[str, Verdict]:
-        """Verdicts by key; those of an earlier call on the same files are kept."""
-        chosen, settled = self.chosen(), self.results.settled(self.seconds)
-        left = [site for site in chosen if site.key not in settled]
+        """Plant what has no verdict yet; then all verdicts, by key."""
+        settled = self.results.settled(self.seconds)
+        left = [site for site in self.chosen() if site.key not in settled]
         if left:
             self._record()
             with ExitStack() as stack:
@@ -71,11 +71,15 @@ class Session:
                 workers = self._workers(stack, copies)
                 judges = [Judge(self.project, self.reach, w, self.seconds) for w in workers]
                 self._share(judges, left, self._plant, "planted")
-        verdicts = self.results.latest()
-        judged = [site for site in chosen if site.key in verdicts]
-        survivors = (site for site in judged if verdicts[site.key]["verdict"] in SURVIVED)
+        return self.verdicts()
+
+    def verdicts(self) -> dict[str, Verdict]:
+        """Verdicts on what is chosen, as far as there are any; survivors are written down."""
+        latest = self.results.latest()
+        judged = [site for site in self.chosen() if site.key in latest]
+        survivors = (site for site in judged if latest[site.key]["verdict"] in SURVIVED)
         add_survivors(self.project, survivors)
-        return {site.key: verdicts[site.key] for site in judged}
+        return {site.key: latest[site.key] for site in judged}
 
     def _record(self) -> None:
         """Note what tests reach, where something has changed since it was noted."""

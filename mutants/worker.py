@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from mutants.children import adopt_orphans, end_orphans, waited
+from mutants.children import end_orphans, waited
+from mutants.contained import check_contained
 from mutants.plant import functions_of, is_loaded, replace_code
 from mutants.recording import Marks, Recorder
 
@@ -113,7 +114,7 @@ class Server:
 
 def main(orders: int, answers: int, files: list[str]) -> None:
     """Collect these files and serve."""
-    adopt_orphans()
+    check_contained()
     quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
     pytest.main([*quiet, *files], plugins=[Server(orders, answers)])
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mutants.project import Project
+from mutants.reach import Reach
 from mutants.report import write_page
 from mutants.results import Results
 from mutants.session import Session
@@ -33,6 +34,10 @@ def test_bugs_are_caught_by_the_tests_that_reach_them(
         "weak": ("passed", False),
     }
     assert (toy.source / "core" / "sums.py").read_bytes() == before
+    assert (
+        Reach(toy).failed == set()
+    )  # two of the tests try to do harm outside, and must not succeed
+    assert not (toy.root / "harm").exists()
 
     assert [entry["function"] for entry in load(toy, SURVIVORS).values()] == ["unseen", "weak"]
     again = Session(toy, seed=1, count=0)
