@@ -136,6 +136,7 @@ def test_jobs_are_found_by_name_and_by_the_name_of_their_family() -> None:
         "J6",
         "J7",
         "J8",
+        *(f"J{number}" for number in range(10, 15)),
     }
     with pytest.raises(UserError, match='no job "J99"'):
         choose_jobs(["J99"], large=False)

@@ -38,7 +38,7 @@ def test_the_table_of_the_study_is_that_of_its_results(generate: ModuleType) -> 
 def test_the_page_of_nets_is_that_of_the_zoo(generate: ModuleType) -> None:
     page = (ROOT / "docs" / "nets.md").read_text()
     assert page == generate.nets(), "run python docs/generate.py"
-    assert "| GRU | sequential | layer" in page and "| a frozen layer | refused |" in page
+    assert "| GRU | right |" in page and "| a frozen layer | refused |" in page
 
 
 def test_the_table_of_methods_lists_all_with_their_checks() -> None:

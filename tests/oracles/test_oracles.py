@@ -66,6 +66,7 @@ COURSES: dict[str, tuple[list[Course], list[Course], list[Course]]] = {
     "fedper": ([TWICE], [], [TWICE]),
     "ditto": ([THRICE, TWICE], [], [THRICE]),
     "ifca": ([TWICE], [], []),
+    "ifca from updates": ([TWICE], [], []),
     "fedem": ([TWICE], [], []),
     "pfedmb": ([THRICE, TWICE], [THRICE, TWICE], [THRICE, TWICE]),
 }

@@ -20,8 +20,6 @@ from .harness import (
     CLASSES,
     ENGINES,
     FEATURES,
-    SEED,
-    Experiment,
     _numbered,
     agrees,
     initial,
@@ -32,7 +30,7 @@ from .harness import (
     same_evaluations,
 )
 from .plain import Descent, Task, logits
-from .test_fedmn import SMALL, drawn_for, started
+from .test_fedmn import PRINTED, SMALL, drawn_for, started
 
 TRAIN = (600, 257, 3, 256, 0)
 TEST = (1100, 512, 513, 5, 0)
@@ -93,8 +91,9 @@ def test_an_evaluation_in_pieces_counts_every_example_once(engine: str) -> None:
 def test_a_router_that_looks_in_pieces_sees_every_example_once(engine: str) -> None:
     # soft gates show all that the router says; 300: more than one client has, fewer than another
     own = {"router_samples": 300, "gate_mode": "soft", "eval_gate": "soft"}
-    method = FedMN(mlp_net(), lr=0.1, batch_size=200, **SMALL, **own)
+    method = FedMN(mlp_net(), lr=0.1, batch_size=200, **SMALL, **PRINTED, **own)
     task = long_task(method, [Course()], [], [])
-    start = started(Experiment.of(method, long_federation(), SEED))
-    outcome = fedmn.run(task, start, drawn_for(method, task), fedmn.Choices(0.1, soft=True))
+    outcome = fedmn.run(
+        task, started(method), drawn_for(method, task), fedmn.Choices(0.1, soft=True)
+    )
     agrees(method, outcome, ENGINES[engine], long_federation(), COHORTS)

@@ -192,7 +192,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         "must be above 0 and at most 1",
         "share of the classes",
     ),
-    ('"mlp"', '"resnet"', "11: net.name", 'no net "resnet"', 'did you mean "lenet"'),
+    ('"mlp"', '"lennet"', "11: net.name", 'no net "lennet"', 'did you mean "lenet"'),
     ("[net]", "[nets]", "10: nets", "no such field", 'did you mean "net"'),
     (
         "hidden = [8]",
@@ -261,7 +261,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         "lr = { start = 0.1 }",
         "17: method.lr.name",
         "it is missing",
-        "Known: exponential, milestones",
+        "Known: exponential, linear, milestones",
     ),
     (
         "lr = 0.1",

@@ -13,6 +13,7 @@ from fedblocks.reports.tables import leaderboard
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import LANES
+from fedblocks.runs.storage.seals import seal_rounds
 from fedblocks.runs.timing import WARM, describe_seconds, warm_seconds
 
 SMALL = ["data.clients=8", "method.epochs=1", "evaluation.every=2"]
@@ -25,6 +26,7 @@ def timed(folder: Path, seconds: list[float], lanes: int = 1) -> RunResult:
     with RunFolder.open(folder) as run:
         for round, own in enumerate(seconds, 1):
             run.store._db.execute("UPDATE rounds SET seconds = ? WHERE round = ?", (own, round))
+        seal_rounds(run.store._db, 1)
         run.store._db.commit()
         run.store.set_meta(LANES, str(lanes))
     return load_run(folder)
