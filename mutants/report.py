@@ -32,7 +32,13 @@ def write_page(project: Project, seed: int, verdicts: dict[str, dict[str, Any]])
     survivors = [row for row in rows if row["verdict"] not in CAUGHT]
     table = _table(project, rows)
     print(table)
-    parts = [HEAD.format(seed=seed, count=len(rows)), table, "## Kinds of bugs\n", _kinds(rows), "## Survivors\n"]
+    parts = [
+        HEAD.format(seed=seed, count=len(rows)),
+        table,
+        "## Kinds of bugs\n",
+        _kinds(rows),
+        "## Survivors\n",
+    ]
     parts += [_survivors(project, survivors), "## Equivalent\n", _equivalent(project)]
     project.page.write_text("\n".join(parts))
 
