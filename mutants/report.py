@@ -15,7 +15,8 @@ HEAD = """# Mutants
 
 `make mutants` plants small bugs in copies of the source, one at a time, and runs the tests that
 reach the changed line. A bug is *caught* if a test fails, takes more than ten times as long, or its
-process dies. This page is written by that command (seed {seed}).
+process dies. This page is written by that command
+(seed {seed}, {count} bugs).
 
 The draw gives every group of packages and every kind of bug the same number of turns, so the share
 is not one of all possible bugs. The interval is Wilson's, at 95 %. Tests are asked in the order of
@@ -31,7 +32,13 @@ def write_page(project: Project, seed: int, verdicts: dict[str, dict[str, Any]])
     survivors = [row for row in rows if row["verdict"] not in CAUGHT]
     table = _table(project, rows)
     print(table)
-    parts = [HEAD.format(seed=seed), table, "## Kinds of bugs\n", _kinds(rows), "## Survivors\n"]
+    parts = [
+        HEAD.format(seed=seed, count=len(rows)),
+        table,
+        "## Kinds of bugs\n",
+        _kinds(rows),
+        "## Survivors\n",
+    ]
     parts += [_survivors(project, survivors), "## Equivalent\n", _equivalent(project)]
     project.page.write_text("\n".join(parts))
 
