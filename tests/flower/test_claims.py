@@ -244,7 +244,7 @@ def test_a_late_client_is_waited_for_and_joins_at_the_next_round(tmp_path: Path)
     host.serve(meddle, nodes=[0, 1], patience=1.5)
     notes = [row["text"] for row in host.rows("SELECT text FROM notes")]
     assert "waiting for clients: 2 of 3 are there, client 2 missing" in notes
-    assert "going on without client 2, not there after 0.3 s; who comes later joins" in notes
+    assert "going on without client 2, not there after 1.5 s; who comes later joins" in notes
     rounds = {
         row["round"] for row in host.rows("SELECT DISTINCT round FROM traffic WHERE client = 2")
     }
