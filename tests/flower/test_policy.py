@@ -154,14 +154,11 @@ def test_the_most_that_a_client_does_is_done(machine: Machine) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "changes", [{"seed": 2**63}, {"method": {"name": "fedavg", "epochs": 10_001}}]
-)
 def test_a_run_that_no_client_would_take_part_in_is_refused_on_the_server(
-    machine: Machine, changes: dict[str, Any]
+    machine: Machine,
 ) -> None:
-    with pytest.raises(UserError, match=r"seed .* is too large|no client would take part: epochs"):
-        machine.spec(**{"method": {"name": "fedavg"}, **changes})
+    with pytest.raises(UserError, match="no client would take part: epochs"):
+        machine.spec({"name": "fedavg", "epochs": 10_001})
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["a file", "no file"])

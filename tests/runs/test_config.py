@@ -454,3 +454,19 @@ def test_an_lstm_over_tokens_predicts_every_step_or_the_last() -> None:
     for options, shape in (({}, (2, 5, 7)), ({"every_step": False, "vocabulary": 9}, (2, 7))):
         net = NETS["lstm"]((5,), 7, **options)
         assert net(net.init(0), tokens).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("place", "changes"),
+    [
+        ("seed", {"seed": 2**63}),
+        ("seed", {"seed": -(2**63)}),
+        ("net.hidden", {"net": {"name": "mlp", "hidden": [2**70]}}),
+    ],
+)
+def test_a_number_that_could_not_be_read_back_is_refused_before_the_run(
+    small: dict[str, Any], place: str, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=rf"{place}: -?\d+ has more than 63 bits"):
+        Config.of({**small, **changes})
+    assert Config.of({**small, "seed": 2**63 - 1}).seed == 2**63 - 1

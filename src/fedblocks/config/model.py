@@ -5,6 +5,7 @@ anything starts.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
@@ -25,6 +26,7 @@ from fedblocks.config.sections import (
     Section,
 )
 from fedblocks.config.sources import Source
+from fedblocks.config.toml import LARGEST
 
 if TYPE_CHECKING:
     from fedblocks.config.code.ingredients import Ingredients
@@ -158,10 +160,21 @@ def _validate(table: Table, source: Source, problems: list[Problem]) -> Config:
         )
     except ValidationError as error:
         problems = problems + problems_of(error, {problem.path for problem in problems}, Config)
+    problems = problems + list(_number_problems(table, ()))
     if problems:
         raise ConfigError(problems, source)
     config._source = source
     return config
+
+
+def _number_problems(value: Any, path: Path) -> Iterator[Problem]:
+    """Whole numbers that a stored configuration could not be read back with."""
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        yield Problem(path, f"{value} has more than 63 bits", "write a number below 2**63")
+    for key, child in value.items() if isinstance(value, dict) else ():
+        yield from _number_problems(child, (*path, str(key)))
+    for child in value if isinstance(value, list | tuple) else ():
+        yield from _number_problems(child, path)
 
 
 def _with_defaults(table: Table) -> Table:

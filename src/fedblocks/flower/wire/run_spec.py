@@ -61,10 +61,6 @@ class RunSpec(BaseModel):
     def of(config: Config, data: Federation, federation: str, run: str) -> RunSpec:
         """Return the specification of a run that a configuration describes."""
         full = config.resolved()
-        if full["seed"] >= 2**63:
-            raise UserError(
-                f"seed {full['seed']} is too large for a federation", "choose one below 2**63"
-            )
         chosen = {name: full[name] for name in ("seed", "rounds", "net", "method")}
         spec = RunSpec(
             version=__version__,
