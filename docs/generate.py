@@ -35,6 +35,7 @@ PAGES = Path(__file__).parent / "methods"
 COUNTS = PAGES / "checks.json"
 STUDY = PAGES.parent.parent / "results" / "hidden-groups.json"
 FRESH = STUDY.with_name("hidden-groups-fresh.json")
+STARTS = STUDY.with_name("mixture-start.json")
 CLIENTS, EXAMPLES_EACH = 4, 64
 
 
@@ -171,17 +172,50 @@ COLUMNS = """
 
 def with_plan(name: str, text: str) -> str:
     """A method's page with its plan table between the markers."""
-    marker, end = f"<!-- plan:{name} -->", "<!-- /plan -->"
+    table = plan_text(EXAMPLES[name]())
+    return between(f"<!-- plan:{name} -->", "<!-- /plan -->", f"```\n{table.rstrip()}\n```", text)
+
+
+def with_starts(text: str) -> str:
+    """A page with the table of how branches start between the markers, if it has them."""
+    marker = "<!-- starts -->"
+    return between(marker, "<!-- /starts -->", starts_table(), text) if marker in text else text
+
+
+def between(marker: str, end: str, content: str, text: str) -> str:
+    """A page with other content between two markers."""
     before, found, after = text.partition(marker)
     if not found:
-        raise SystemExit(f"docs/methods/{name}.md has no line {marker}")
+        raise SystemExit(f"a page has no line {marker}")
     after = after.partition(end)[2] if end in after else after
-    table = plan_text(EXAMPLES[name]())
-    return f"{before}{marker}\n\n```\n{table.rstrip()}\n```\n\n{end}\n\n{after.lstrip()}"
+    return f"{before}{marker}\n\n{content}\n\n{end}\n\n{after.lstrip()}"
+
+
+def starts_table() -> str:
+    """Test accuracy from every start on every data set, and the difference to independent branches."""
+    tables = json.loads(STARTS.read_text())["tables"]
+    names = next(iter(tables.values()))
+    lines = [f"| start | {' | '.join(tables)} | all settings |", "|---" * (len(tables) + 2) + "|"]
+    for name in names:
+        rows = [table[name] for table in tables.values()]
+        alike = f"{100 * np.mean([row['any_setting'] for row in rows]):.1f}" if "logits_at_start" in rows[0] else "-"
+        lines.append(f"| {name} | {' | '.join(map(accuracy_from, rows))} | {alike} |")
+    return "\n".join(lines)
+
+
+def accuracy_from(row: dict[str, Any]) -> str:
+    mean, half = (100 * number for number in row["minus_independent"])
+    return f"{100 * row['mean']:.1f}" + (f" ({mean:+.1f} ± {half:.1f})" if half else "")
+
+
+def method_page(name: str) -> str:
+    return with_starts(with_plan(name, (PAGES / f"{name}.md").read_text()))
 
 
 def pages() -> dict[Path, str]:
-    found = {PAGES / f"{name}.md": with_plan(name, (PAGES / f"{name}.md").read_text()) for name in METHODS}
+    found = {PAGES / f"{name}.md": method_page(name) for name in METHODS}
+    architecture = PAGES.parent / "architecture.md"
+    found[architecture] = with_starts(architecture.read_text())
     reproduced = {PAGES.parent / "reproduction.md": reproduction_page(STUDY.parent)}
     speed = PAGES.parent / "speed.md"
     timed = {speed: with_results(speed.read_text(), STUDY.parent)}

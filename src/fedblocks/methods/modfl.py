@@ -22,6 +22,7 @@ from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
+from fedblocks.core.starts import Alike
 from fedblocks.methods._common.clustering import alike
 from fedblocks.methods._common.membership import average_members, membership, no_home, send_home, take_copy
 
@@ -86,7 +87,7 @@ class ModFL(Method):
 
     def blocks(self) -> dict[str, Block]:
         pool = Pool(
-            Operation(self.net.head), self.operations, _named("operation", self.task), of="module", alike=True
+            Operation(self.net.head), self.operations, _named("operation", self.task), of="module", start=Alike()
         )  # every W_o,j starts from the same values
         shared: dict[str, Block] = {
             "configuration": Shared(self.net.body, name=_named("configuration", self.configuration)),

@@ -17,6 +17,7 @@ from fedblocks.core.method import join
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.parts import Blocks, Params, Value
 from fedblocks.core.phases import Batch, Phase
+from fedblocks.methods._common.mixtures import STARTS
 from fedblocks.methods.pfedmb.branches import on_simplex, without_small
 from fedblocks.methods.pfedmb.compression import CompressedUpload
 
@@ -36,7 +37,11 @@ class PFedMB(CompressedUpload):
     )
 
     def blocks(self) -> dict[str, Block]:  # W_l,b on the server; alpha stays with its client, even at the start
-        pools = {layer: Pool(piece, self.branches, of=self.upload_of(layer)) for layer, piece in self.layers.items()}
+        start = STARTS[self.start]
+        pools = {
+            layer: Pool(piece, self.branches, of=self.upload_of(layer), start=start)
+            for layer, piece in self.layers.items()
+        }
         rest = {"rest": Shared(self.rest)} if self.rest.names else {}
         rows = len(self.layers) if self.alpha_scope == "layer" else 1
         even = 0.0 if self.alpha_param == "softmax" else 1 / self.branches

@@ -12,6 +12,7 @@ from fedblocks.core.net import Piece
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
 from fedblocks.core.schedules import Schedule
+from fedblocks.methods._common.mixtures import MixtureStart
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +20,7 @@ class BranchOptions(Method):
     """The options of pFedMB."""
 
     branches: Annotated[int, AtLeast(1), Help("B, of every linear layer", usual="2 to 10")] = 3
+    start: MixtureStart = "common"
     alpha_lr: Annotated[
         float | Schedule, Positive(),
         Help("of the branch weights (of their logits, with softmax)", usual="0.3"),

@@ -36,8 +36,9 @@ GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
 OPTIONS: dict[str, Table] = {
     "pfedme": {"lr": 0.005, "inner_steps": 5, "local_rounds": 20},
     "fedamp": {"relative": True},  # sigma in units of the mean distance between models
-    "pfedmb": {"finetune": "none"},  # the measure fine-tunes all methods alike
+    "pfedmb": {"finetune": "none", "start": "independent"},  # the measure fine-tunes all alike
 }
+COMMON: Table = {"start": "common"}  # in cells of their own, beside those read to the letter
 QUICK_NET: Table = {"name": "mlp", "hidden": [32]}
 QUICK_OPTIONS: dict[str, Table] = {
     **{name: {"lr": 0.05} for name in METHODS},
@@ -53,6 +54,11 @@ OPEN = (
     "Every method is fine-tuned by one local training (5 epochs) after the last round, as in the paper, and gets 12 "
     "tries to choose its values on validation data: a full grid where it has 12 points, 12 random ones of a larger "
     "grid; all for a fifth of the rounds, the best four for half of them.",
+)
+TWO_STARTS = (
+    "Read to the letter, every branch starts as an initialisation of its own; an even mixture of "
+    "them has 1 / sqrt(B) of its spread in every layer. Cells that end in -common have the "
+    "library's default, branches around one common initialisation (method.start)."
 )
 QUICK = (
     "--quick: a perceptron of 32 units in place of LeNet, a twentieth of the images (a tenth with 50 clients), 1 or 2 "
@@ -73,19 +79,25 @@ def table1() -> Recipe:
 
 def table2() -> Recipe:
     """Six settings, nine methods."""
-    numbers = {key: dict(zip(METHODS, row, strict=True)) for key, row in PUBLISHED.items()}
-    cells = [setting_cell(key, name, numbers[key][name]) for key in PUBLISHED for name in METHODS]
+    cells = [
+        cell
+        for key, row in PUBLISHED.items()
+        for name, number in zip(METHODS, row, strict=True)
+        for cell in setting_cells(key, name, number)
+    ]
     title = "Accuracy of personal models on CIFAR-10 and CIFAR-100"
     local = (
         "Local has all clients in every round, and so many rounds that each client trains as often as in the others."
     )
-    return Recipe("pfedmb-table2", title, PAPER, "table", tuple(cells), notes=(*OPEN, local, QUICK))
+    return Recipe("pfedmb-table2", title, PAPER, "table", tuple(cells), notes=(*OPEN, TWO_STARTS, local, QUICK))
 
 
 def table3() -> Recipe:
     """The number of branches that validation data ask for."""
     cells = tuple(
-        setting_cell(
+        cell
+        for key in PUBLISHED
+        for cell in setting_cells(
             key,
             "pfedmb",
             PUBLISHED_BRANCHES.get(key),
@@ -93,12 +105,11 @@ def table3() -> Recipe:
             choose_by={"name": "fine_tuned_accuracy"},
             quick_grid={"method.branches": (2, 5), **QUICK_RATES},
         )
-        for key in PUBLISHED
     )
     lost = "Our copy of the paper lacks the other numbers; known: at most 10 everywhere, fewer than 10 for CIFAR-100."
     quick = QUICK.replace("no choice of values", "2 or 5 branches and 2 learning rates to choose from")
     title = "Branches that were chosen"
-    return Recipe("pfedmb-table3", title, PAPER, "table", cells, "branches", notes=(lost, *OPEN, quick))
+    return Recipe("pfedmb-table3", title, PAPER, "table", cells, "branches", notes=(lost, *OPEN, TWO_STARTS, quick))
 
 
 def figure3() -> Recipe:
@@ -139,15 +150,32 @@ def figure5() -> Recipe:
     """Accuracy by the number of branches."""
     grids = {"grid": {"method.lr": RATES, "method.alpha_lr": ALPHA_RATES}, "quick_grid": QUICK_RATES}
     cells = tuple(
-        setting_cell("c10-2class-50", "pfedmb", None, point=f"branches-{b}", fixed={"branches": b}, **grids)
+        cell
         for b in BRANCHES
+        for cell in setting_cells("c10-2class-50", "pfedmb", None, f"branches-{b}", {"branches": b}, **grids)
     )
     notes = (
         "No printed numbers; known: the curve has its peak at 10 branches. The setting is that with 10 in table III.",
     )
     title = "Accuracy by the number of branches"
     quick = QUICK.replace("no choice of values", "2 learning rates to choose from")
-    return Recipe("pfedmb-figure5", title, PAPER, "figure", cells, notes=(*notes, *OPEN, quick))
+    return Recipe("pfedmb-figure5", title, PAPER, "figure", cells, notes=(*notes, *OPEN, TWO_STARTS, quick))
+
+
+def setting_cells(
+    setting: str,
+    method: str,
+    published: float | None,
+    point: str | None = None,
+    fixed: Table | None = None,
+    **more: Any,
+) -> list[Cell]:
+    """A method in one of the six settings; pFedMB from both starts."""
+    first = setting_cell(setting, method, published, point, fixed, **more)
+    if method != "pfedmb":
+        return [first]
+    name, options = f"{first.point}-common", {**(fixed or {}), **COMMON}
+    return [first, setting_cell(setting, method, published, name, options, **more)]
 
 
 def setting_cell(
@@ -203,12 +231,17 @@ def quick_setting(setting: str, method: str) -> Table:
 # ten clients in five pairs (V-B of the paper)
 
 BRANCHED: Table = {"name": "pfedmb", "branches": 5, "alpha_scope": "model", "finetune": "alpha+W"}
+LITERAL: Table = {**BRANCHED, "start": "independent"}
+AROUND: Table = {**BRANCHED, **COMMON}
 PAIRS: dict[str, Table] = {
     "fedavg": {"name": "fedavg_ft", "tune_epochs": 5},
-    "pfedmb-plain": {**BRANCHED, "averaging": "plain"},
-    "pfedmb": {**BRANCHED, "averaging": "alpha"},
+    "pfedmb-plain": {**LITERAL, "averaging": "plain"},
+    "pfedmb": {**LITERAL, "averaging": "alpha"},
+    "pfedmb-plain-common": {**AROUND, "averaging": "plain"},
+    "pfedmb-common": {**AROUND, "averaging": "alpha"},
 }
 PAIRS_NOTES = (
+    TWO_STARTS,
     "Clients 2p and 2p+1 hold halves of the classes 2p and 2p+1; 5 branches, one alpha for the whole net, 5 epochs, "
     "batches of 64, evaluated after fine-tuning. Not in the paper, chosen here: 200 rounds, no momentum, softmax, 12 "
     "runs to choose learning rates on validation data.",

@@ -24,6 +24,7 @@ from fedblocks.recipes.running.results import Results
 from fedblocks.recipes.running.worker import Answer
 
 LEAST = 1.0  # seconds that must be left to start another run
+EARLIER: dict[str, Table] = {"pfedmb": {"start": "independent"}}  # options, and what was done before
 LANES = 16  # runs in one batch: more would make a GPU no faster, and cells end later
 
 
@@ -47,7 +48,7 @@ class Task:
     @property
     def key(self) -> str:
         """What the numbers depend on: configuration, measure and part."""
-        return digest([self.config, self.measure, self.part])
+        return digest([as_earlier(self.config), self.measure, self.part])
 
     @property
     def kind(self) -> str:
@@ -255,6 +256,16 @@ def _without_numbers(table: Any) -> Any:
     if isinstance(table, dict):
         return {key: _without_numbers(value) for key, value in table.items()}
     return None if isinstance(table, float) else table
+
+
+def as_earlier(config: Table) -> Table:
+    """A configuration without options that only say what was done before they existed.
+
+    So numbers that were stored then keep their keys.
+    """
+    implied = EARLIER.get(config["method"]["name"], {})
+    new = {key: value for key, value in config["method"].items() if implied.get(key) != value}
+    return {**config, "method": new}
 
 
 def digest(value: Any) -> str:
