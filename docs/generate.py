@@ -144,7 +144,7 @@ The data are the digits: 20 clients in 4 hidden groups that differ in labels, an
 Every run has 60 rounds and an MLP of 64 hidden units. Gains are paired by client and seed, with 95 % hierarchical
 bootstrap intervals (seed, then client). Three seeds are few, and such intervals are then too narrow: read them as
 indications. *Rand* is the adjusted Rand index between the hidden groups and those that the method found, one number
-per seed.
+per seed. pFedMB's branches started independently (`start = "independent"`), which is not its default any more.
 
 **FedMN's Rand indices are withdrawn.** They were computed by clustering the router's probabilities, which differed
 between clients by about 0.006. A clustering finds groups in differences of any size. Computed from the gates that

@@ -65,12 +65,14 @@ def federation(seed: int) -> Federation:
     return joint(built, GROUPS, seed=seed, keep=0.6)
 
 
+RECORDED = {"pfedmb": {"start": "independent"}}  # what the stored results were made with, no default any more
 GATES = {"hard": {"gate_mode": "st_hard", "eval_gate": "mode"}, "soft": {"gate_mode": "soft", "eval_gate": "soft"}}
 
 
 def make(name: str, options: Mapping[str, Any]) -> Method:
     chosen = {k: v for k, v in options.items() if k != "gates"} | GATES.get(options.get("gates", ""), {})
-    return METHODS[name](NETS["mlp"]((1, 8, 8), 10, hidden=(64,)), batch_size=16, **chosen)
+    net = NETS["mlp"]((1, 8, 8), 10, hidden=(64,))
+    return METHODS[name](net, batch_size=16, **RECORDED.get(name, {}), **chosen)
 
 
 def run(job: tuple[str, dict[str, Any], int], rounds: int = 60) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""How should branches start whose parameters are mixed? pFedMB from five starts, on three data sets.
+"""How should branches start whose parameters are mixed? Five starts, three data sets.
 
-    FEDBLOCKS_DATA=... python studies/mixture_start.py    writes results/mixture-start.json (an hour on one core)
+    FEDBLOCKS_DATA=... python studies/mixture_start.py    writes results/mixture-start.json (an hour)
 
 Every start gets a search of nine settings (independent ones of twelve), each with seeds 0, 1 and 2;
 the one with the best mean validation accuracy is run with seeds 10 to 14, by which starts were
-compared, and with seeds 20 to 24, which chose nothing. Differences are paired by seed. The file holds all runs; the same command does only what is
-missing.
+compared, and with seeds 20 to 24, which chose nothing. Differences are paired by seed. The file
+holds all runs, also those of grids that were widened later (docs/methods/pfedmb.md tells how); the
+same command does only what is missing.
 """
 
 from __future__ import annotations
@@ -44,10 +45,17 @@ from fedblocks.nets import NETS
 from fedblocks.reports.student import half_width
 
 SEEDS = (0, 1, 2)  # choose lr and alpha_lr of every start
-SECOND = (10, 11, 12, 13, 14)  # chose among starts; on the digits they were seen before grids were widened
+SECOND = (
+    10,
+    11,
+    12,
+    13,
+    14,
+)  # chose among starts; on the digits they were seen before grids were widened
 FRESH = (20, 21, 22, 23, 24)  # chose nothing; run once, when everything else was fixed
 SPLIT = (0.4, 0.2, 0.4)  # many rows for tests, which cost little
 LITERAL = "independent"
+Runs = Mapping[str, dict[str, float]]  # key of a job -> part of the data -> mean accuracy
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,9 @@ STARTS: dict[str, Start] = {
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     **{name: {"lr": (0.1, 0.3, 0.6), "alpha_lr": (0.3, 3.0, 30.0)} for name in STARTS},
     LITERAL: {"lr": (0.1, 0.3, 0.6, 1.0), "alpha_lr": (0.3, 3.0, 30.0)},  # it asks for larger ones
-    **{name: {"lr": (0.03, 0.1, 0.3)} for name in ("local", "fedavg_ft")},  # a mixture's layer moves by about lr / B
+    **{
+        name: {"lr": (0.03, 0.1, 0.3)} for name in ("local", "fedavg_ft")
+    },  # a mixture's layer moves by about lr / B
 }
 
 
@@ -74,7 +84,7 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
 class Branched(PFedMB):
     """pFedMB whose branches start in any way."""
 
-    how: Start = Independent()
+    how: Start = Independent()  # noqa: RUF009 - frozen
 
     def blocks(self) -> dict[str, Block]:
         return {
@@ -125,7 +135,13 @@ def signal_net() -> Net:
     """Two convolutions over time and two dense layers, for three axes of 52 steps."""
 
     def make() -> nn.Module:
-        convolutions = [nn.Conv1d(3, 16, 5), nn.ReLU(), nn.MaxPool1d(2), nn.Conv1d(16, 16, 5), nn.ReLU()]
+        convolutions = [
+            nn.Conv1d(3, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool1d(2),
+            nn.Conv1d(16, 16, 5),
+            nn.ReLU(),
+        ]
         dense = [nn.MaxPool1d(2), nn.Flatten(), nn.Linear(160, 64), nn.ReLU(), nn.Linear(64, 6)]
         return nn.Sequential(*convolutions, *dense)
 
@@ -144,7 +160,8 @@ BEDS = {
     ),
     "cifar": Bed(
         "CIFAR-10 of 16 x 16 pixels, 10 clients by Dirichlet(0.4), LeNet of 5 layers",
-        cifar, lambda: NETS["lenet"]((3, 16, 16), 10), {"epochs": 2, "batch_size": 16}, branches=5, rounds=20,
+        cifar, lambda: NETS["lenet"]((3, 16, 16), 10),
+        {"epochs": 2, "batch_size": 16}, branches=5, rounds=20,
     ),
 }  # fmt: skip
 
@@ -160,7 +177,9 @@ class Job:
 
     @property
     def key(self) -> str:
-        return "/".join([self.bed, self.name, *(f"{k} {v:g}" for k, v in self.options), f"seed {self.seed}"])
+        return "/".join(
+            [self.bed, self.name, *(f"{k} {v:g}" for k, v in self.options), f"seed {self.seed}"]
+        )
 
     @property
     def method(self) -> Method:
@@ -182,7 +201,9 @@ class Job:
 
 
 def mean_accuracy(counts: Mapping[int, tuple[float, float, float]]) -> float:
-    return round(float(np.mean([right / scored for right, scored, _ in counts.values() if scored])), 5)
+    return round(
+        float(np.mean([right / scored for right, scored, _ in counts.values() if scored])), 5
+    )
 
 
 def settings(name: str) -> list[tuple[tuple[str, float], ...]]:
@@ -190,22 +211,22 @@ def settings(name: str) -> list[tuple[tuple[str, float], ...]]:
     return [tuple(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
-def chosen(runs: Mapping[str, dict[str, float]], bed: str, name: str) -> tuple[tuple[str, float], ...]:
+def chosen(runs: Runs, bed: str, name: str) -> tuple[tuple[str, float], ...]:
     """The setting with the best mean validation accuracy."""
-    score = lambda own: np.mean([runs[Job(bed, name, own, seed).key]["validation"] for seed in SEEDS])
+    score = lambda own: np.mean(
+        [runs[Job(bed, name, own, seed).key]["validation"] for seed in SEEDS]
+    )
     return max(settings(name), key=score)
 
 
-def frozen(
-    runs: Mapping[str, dict[str, float]], bed: str, name: str, seeds: tuple[int, ...]
-) -> list[Job]:
+def frozen(runs: Runs, bed: str, name: str, seeds: tuple[int, ...]) -> list[Job]:
     """The chosen setting with other seeds."""
     own = chosen(runs, bed, name)
     return [Job(bed, name, own, seed) for seed in seeds]
 
 
 def share_of_spread(bed: str, name: str) -> float:
-    """The spread of the logits at the start, of that of a single net: geometric mean over fresh seeds."""
+    """The spread of the logits at the start, of that of a single net; geometric mean over seeds."""
     ratios = []
     for seed in FRESH:
         method = Job(bed, name, settings(name)[0], seed).method
@@ -221,16 +242,14 @@ def difference(apart: npt.NDArray[np.float64]) -> list[float]:
     return [round(float(apart.mean()), 4), round(half_width(apart.tolist()), 4)]
 
 
-def any_setting(runs: Mapping[str, dict[str, float]], bed: str, name: str) -> float:
-    """The mean validation accuracy over all settings that every start tried: how little it asks for tuning."""
+def any_setting(runs: Runs, bed: str, name: str) -> float:
+    """The mean validation accuracy over the settings that every start tried."""
     tried = [own for own in settings(name) if name not in STARTS or own in settings("enlarged")]
     jobs = [Job(bed, name, own, seed) for own in tried for seed in SEEDS]
     return round(float(np.mean([runs[job.key]["validation"] for job in jobs])), 4)
 
 
-def table(
-    runs: Mapping[str, dict[str, float]], bed: str, seeds: tuple[int, ...]
-) -> dict[str, Any]:
+def table(runs: Runs, bed: str, seeds: tuple[int, ...]) -> dict[str, Any]:
     test = {
         name: np.array([runs[job.key]["test"] for job in frozen(runs, bed, name, seeds)])  # [seeds]
         for name in GRIDS
@@ -248,7 +267,9 @@ def table(
 
 
 def study(path: Path, beds: list[str]) -> None:
-    runs: dict[str, dict[str, float]] = json.loads(path.read_text())["runs"] if path.exists() else {}
+    runs: dict[str, dict[str, float]] = (
+        json.loads(path.read_text())["runs"] if path.exists() else {}
+    )
 
     def carry_out(jobs: list[Job]) -> None:
         for job in jobs:
@@ -258,10 +279,22 @@ def study(path: Path, beds: list[str]) -> None:
                 print(job.key, runs[job.key], flush=True)
 
     for bed in beds:
-        carry_out([Job(bed, name, own, seed) for name in GRIDS for own in settings(name) for seed in SEEDS])
+        carry_out(
+            [
+                Job(bed, name, own, seed)
+                for name in GRIDS
+                for own in settings(name)
+                for seed in SEEDS
+            ]
+        )
         for seeds in (SECOND, FRESH):
             carry_out([job for name in GRIDS for job in frozen(runs, bed, name, seeds)])
-    about = {"seeds": SEEDS, "second": SECOND, "fresh": FRESH, "beds": {bed: BEDS[bed].about for bed in beds}}
+    about = {
+        "seeds": SEEDS,
+        "second": SECOND,
+        "fresh": FRESH,
+        "beds": {bed: BEDS[bed].about for bed in beds},
+    }
     tables = {bed: table(runs, bed, FRESH) for bed in beds}
     second = {bed: table(runs, bed, SECOND) for bed in beds}
     whole = {**about, "tables": tables, "tables_of_second": second, "runs": runs}

@@ -1,4 +1,4 @@
-"""How the slots of a pool start: made of initialisations by number, of which 0 is every method's."""
+"""How the slots of a pool start: of initialisations by number; 0 is that of every method."""
 
 from __future__ import annotations
 
@@ -38,17 +38,20 @@ class Alike:
 
 @dataclass(frozen=True)
 class Common:
-    """Slots around one initialisation, for parameters that are mixed: their mean is that initialisation.
+    """Slots around one initialisation, which their mean is: for parameters that are mixed.
 
-    The mean of independent ones has 1 / sqrt(size) of the spread of one, in every layer, so that a deep net of such
-    means is nearly silent. `apart` is the distance between slots; 1: that between independent ones.
+    The mean of independent ones has 1 / sqrt(size) of the spread of one in every layer, so that a
+    deep net of such means is nearly silent. `apart` is the distance between slots; 1: that between
+    independent ones.
     """
 
     apart: float = 1.0  # chosen by measurement, see docs/methods/pfedmb.md
 
     def slots(self, draw: Draw, size: int) -> Params:
         centre, others = draw(0), stack([draw(slot) for slot in range(1, size + 1)])
-        return {name: centre[name] + self.apart * (own - own.mean(0)) for name, own in others.items()}
+        return {
+            name: centre[name] + self.apart * (own - own.mean(0)) for name, own in others.items()
+        }
 
 
 def stack(copies: list[Params]) -> Params:
