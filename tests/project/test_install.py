@@ -103,15 +103,17 @@ def test_every_package_that_the_tests_run_with_is_pinned() -> None:
     assert needed <= pinned.keys(), sorted(needed - pinned.keys())
 
 
-def test_help_appears_within_half_a_second() -> None:
-    seconds = []
-    for _ in range(5):  # the best of five: the other tests share the machine
-        start = time.perf_counter()
+def test_help_takes_at_most_half_a_second_of_processor_time() -> None:
+    """Not of the clock: the other tests share the machine."""
+    before = os.times()
+    for _ in range(3):
         subprocess.run(
             [sys.executable, "-m", "fedblocks", "--help"], check=True, capture_output=True
         )
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) <= 0.5, seconds
+    after = os.times()
+    user = after.children_user - before.children_user
+    system = after.children_system - before.children_system
+    assert 0.01 < (user + system) / 3 <= 0.5, (user, system)
 
 
 def test_help_does_not_import_torch() -> None:
