@@ -19,14 +19,18 @@ help:
 quickstart: .venv/.core
 	@.venv/bin/fedblocks quickstart
 
-# Two workers share the cores: more threads each only slow them down.
+# The workers share the cores: more threads each only slow them down.
 test test-flower soak mutants: export OMP_NUM_THREADS = 1
+# Many tests start processes: where bytecode is not kept, each of them compiles all it imports.
+test test-flower soak mutants: export PYTHONDONTWRITEBYTECODE =
+# One worker more than two cores, for federations mostly wait; in the order of tests/conftest.py.
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 
 test: lint
-	.venv/bin/python -m pytest -q -n 2 --dist loadfile
+	.venv/bin/python -m pytest -q $(WORKERS)
 
 test-flower: .venv/.flower
-	.venv/bin/python -m pytest -q -n 2 --dist loadfile tests/flower
+	.venv/bin/python -m pytest -q $(WORKERS) tests/flower
 
 soak: .venv/.dev
 	.venv/bin/python -m pytest -q -m soak --timeout=1800
