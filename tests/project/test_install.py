@@ -1,9 +1,9 @@
 """What an installation costs: packages, megabytes, and the time until the help appears."""
 
+import os
 import re
 import subprocess
 import sys
-import time
 import tomllib
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
