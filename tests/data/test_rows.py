@@ -61,15 +61,15 @@ def test_offsets_that_do_not_fit_are_refused(offsets: list[int]) -> None:
         Rows(np.arange(3), np.array(offsets))
 
 
-def test_a_million_clients_take_well_under_five_seconds() -> None:
-    start = time.perf_counter()
+def test_a_million_clients_take_well_under_five_seconds_of_processor_time() -> None:
+    start = time.process_time()
     rows = Rows.by_owner(np.arange(3_000_000) % 1_000_000, 1_000_000)
     part = rows.take(np.arange(0, 1_000_000, 2))
     names = Numbered.up_to(1_000_000).take(np.arange(0, 1_000_000, 2))
     assert rows[999_999].tolist() == [999_999, 1_999_999, 2_999_999]
     assert part[1].tolist() == [2, 1_000_002, 2_000_002]
     assert names[1] == "client-2"
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_long_lists_of_clients_are_shortened_in_messages() -> None:

@@ -69,7 +69,10 @@ def _check_tensors(module: nn.Module) -> None:
 def seeded(seed: int) -> Iterator[None]:
     """Torch's randomness as a function of a seed, and as before afterwards."""
     with torch.random.fork_rng(devices=[]):
-        torch.random.manual_seed(seed)
+        if torch.accelerator.is_available():  # a module may be made there
+            torch.random.manual_seed(seed)
+        else:  # that would note a stack trace for each kind of device that is not there
+            torch.default_generator.manual_seed(seed)
         yield
 
 
