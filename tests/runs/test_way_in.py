@@ -159,12 +159,15 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 # the script
 
 
-def test_report_and_watch_need_no_code(trucks: Path) -> None:
+def test_report_and_watch_need_no_code(
+    trucks: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("plotly", reason="a report needs plotly: pip install 'fedblocks[report]'")
     pytest.importorskip(
         "starlette", reason="watching needs starlette: pip install 'fedblocks[dashboard]'"
     )
-    assert "report.html" in command("report", "runs/trucks", folder=trucks)
+    monkeypatch.chdir(trucks)
+    assert "report.html" in said(capsys, "report", "runs/trucks")[1]
     words = [sys.executable, "-u", "-m", "fedblocks", "watch", "runs/trucks"]
     with subprocess.Popen(words, cwd=trucks, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
@@ -184,27 +187,17 @@ def test_a_killed_script_goes_on_by_command_to_the_same_bits(trucks: Path, same_
     assert same_bits(whole.state(), resumed.state())
 
 
-def test_a_client_s_model_is_exported_and_asked_with_the_script_s_help(trucks: Path) -> None:
-    np.savez(trucks / "in.npz", x=np.zeros((3, 6), "float32"))
-    command("export", "runs/trucks", "--client", "1", "--code", "trucks.py", folder=trucks)
-    shown = command(
-        "predict",
-        "client-1.safetensors",
-        "--input",
-        "in.npz",
-        "--code",
-        "trucks.py",
-        "--json",
-        folder=trucks,
-    )
-    alone = process(
-        "-m", "fedblocks", "predict", "client-1.safetensors", "--input", "in.npz", folder=trucks
-    )
-    assert len(json.loads(shown)["labels"]) == 3
-    assert (
-        alone.returncode == 2
-        and "add --code trucks.py (the program that started the run" in alone.stderr
-    )
+def test_a_client_s_model_is_exported_and_asked_with_the_script_s_help(
+    trucks: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, clean: None
+) -> None:
+    monkeypatch.chdir(trucks)
+    np.savez("in.npz", x=np.zeros((3, 6), "float32"))
+    words, own = ["predict", "client-1.safetensors", "--input", "in.npz"], ["--code", "trucks.py"]
+    assert said(capsys, "export", "runs/trucks", "--client", "1", *own)[0] == 0
+    alone = said(capsys, *words)
+    assert alone[0] == 2 and "add --code trucks.py (the program that started the run" in alone[1]
+    # a process of its own has nothing of the program before it reads it
+    assert len(json.loads(command(*words, *own, "--json", folder=trucks))["labels"]) == 3
 
 
 def test_the_folder_records_method_net_data_and_code(trucks: Path) -> None:
