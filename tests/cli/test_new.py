@@ -45,6 +45,7 @@ def run_tests_of(folder: str) -> subprocess.CompletedProcess[str]:
         "-q",
         "-p",
         "no:cacheprovider",
+        "--basetemp=temporary",  # or it would also clear away what earlier sessions have left
         "-c",
         f"{folder}/pyproject.toml",
         folder,
