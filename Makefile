@@ -23,8 +23,8 @@ quickstart: .venv/.core
 test test-flower soak mutants: export OMP_NUM_THREADS = 1
 # Many tests start processes: where bytecode is not kept, each of them compiles all it imports.
 test test-flower soak mutants: export PYTHONDONTWRITEBYTECODE =
-# One worker more than two cores, for federations mostly wait; in the order of tests/conftest.py.
-WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
+# One worker more than two cores, for federations mostly wait; in the order of tests/conftest.py; what is skipped is named.
+WORKERS := -rs -n 3 --dist loadfile --no-loadscope-reorder
 
 test: lint
 	.venv/bin/python -m pytest -q $(WORKERS)

@@ -195,11 +195,7 @@ def test_a_client_that_fails_counts_as_absent(tmp_path: Path) -> None:
     assert differences(leaves(federation.sides, progress), state_leaves(simulated), 1e-6) == []
 
 
-def test_a_node_that_was_away_is_asked_again_as_soon_as_it_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedblocks.flower.server.registry.LOOK", 0.0)
-    monkeypatch.setattr("fedblocks.flower.server.registry.PAUSE", 0.01)
+def test_a_node_that_was_away_is_asked_again_as_soon_as_it_is_back(tmp_path: Path) -> None:
     away = ["once"]
 
     def meddle(node: int, answer: Message) -> Message:

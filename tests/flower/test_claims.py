@@ -34,12 +34,6 @@ LIAR, HUGE = 1, 10**7
 MANY = range(2, 9)
 
 
-@pytest.fixture(autouse=True)
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedblocks.flower.server.registry.LOOK", 0.0)
-    monkeypatch.setattr("fedblocks.flower.server.registry.PAUSE", 0.01)
-
-
 @pytest.mark.parametrize(
     ("claims", "nodes", "agreed", "largest", "refused"),
     [

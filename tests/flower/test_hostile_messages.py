@@ -42,12 +42,6 @@ Change = Callable[[RecordDict], Any]
 DEEP = 200_000  # brackets; Python's reader of JSON gives up at a thousand
 
 
-@pytest.fixture(autouse=True)
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedblocks.flower.server.registry.LOOK", 0.0)
-    monkeypatch.setattr("fedblocks.flower.server.registry.PAUSE", 0.01)
-
-
 def npy(head: str) -> Array:
     """An array whose description is this text."""
     stream = io.BytesIO()

@@ -36,7 +36,6 @@ SHORT = 3.0  # seconds, of rounds that are to wait for it
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "RETRY", 0.05)
-    monkeypatch.setattr(app, "PAUSE", 0.02)
 
 
 class Replaying:
