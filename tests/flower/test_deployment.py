@@ -275,7 +275,7 @@ def test_a_client_that_is_killed_costs_no_more_than_the_deadline_and_comes_back_
 ) -> None:
     plot(deployed, "behave", "sleep")
     (deployed.base / "two" / "sleeping").unlink(missing_ok=True)
-    path = deployed.submit("pfedmb", tmp_path / "run", minimum=1.0, seconds=30.0, attempts=5)
+    path = deployed.submit("pfedmb", tmp_path / "run", minimum=1.0, seconds=20.0, attempts=8)
     until(lambda: (deployed.base / "two" / "sleeping").exists(), "round 2 on the client", deployed)
     kept = fingerprint(deployed.personal(path, 1) / "round-000001")
     assert kept
@@ -286,7 +286,7 @@ def test_a_client_that_is_killed_costs_no_more_than_the_deadline_and_comes_back_
         "%client 1: no-answer%'"
     )
     until(lambda: rows(path, abandoned) != [], "the end of the round", deployed)
-    # the deadline and a little; Flower notices after 50 to 60 seconds
+    # the deadline, and time to spare on a busy machine; Flower notices after 50 to 60 seconds
     assert time.monotonic() - killed < 45
     plot(deployed)
     start_client(deployed.processes, deployed.base / "two", "two", PROGRAM)
