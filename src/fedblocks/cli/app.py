@@ -98,7 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         if debug:
             traceback.print_exc()
-        show_error(error.message, error.fix)
+        if not vars(error).get("silent"):  # else another rank shows it
+            show_error(error.message, error.fix)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -106,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
+        if vars(error).get("silent"):
+            sys.exit(UNEXPECTED)
         show_error(
             f"unexpected {type(error).__name__}: {error}",
             "this is a bug; run again with --debug and report it",
