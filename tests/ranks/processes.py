@@ -44,7 +44,7 @@ def start_ranks(
         processes.append(
             subprocess.Popen(
                 [sys.executable, *words],
-                env={**os.environ, "OMP_NUM_THREADS": "1", **where, **own, **more},
+                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **where, **own, **more},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

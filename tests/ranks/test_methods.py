@@ -1,4 +1,4 @@
-"""Every method on several ranks ends where one process ends, and so does every row of its record."""
+"""Every method on several ranks ends where one process ends, as does every row of its record."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedblocks.testing import EXAMPLES
-from tests.ranks.players import play
-from tests.ranks.processes import play_on_ranks, unlike
+
+from .players import play
+from .processes import play_on_ranks, unlike
 
 # plain averages, branches and weights, a pool on request, private copies, a first round that needs
 # single uploads, and what is concluded from weights alone

@@ -33,6 +33,7 @@ from fedblocks.cli.help import Command, Commands
 from fedblocks.cli.output import show_error
 from fedblocks.core.errors import UserError
 
+FOR_RANKS = ("run", "resume", "doctor")  # commands that torchrun may start
 UNEXPECTED = 1  # exit code of errors that are ours, not the user's
 
 app = typer.Typer(
@@ -79,6 +80,7 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks of errors; may stand anywhere.")
     ] = False,
@@ -87,6 +89,10 @@ def _options(
     ] = False,
 ) -> None:
     """Personalised and modular federated learning."""
+    if "RANK" in os.environ and context.invoked_subcommand not in (*FOR_RANKS, None):
+        from fedblocks.runs.ranks.joining import refuse_ranks
+
+        refuse_ranks(f"fedblocks {context.invoked_subcommand}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

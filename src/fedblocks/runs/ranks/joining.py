@@ -18,6 +18,7 @@ from fedblocks.runs.storage.environment import start_time
 
 PATIENCE = "FEDBLOCKS_RANK_TIMEOUT"  # environment variable: seconds
 DEFAULT_PATIENCE = 1800.0
+START_PATIENCE = timedelta(minutes=5)  # at least: some machines take a while to import torch
 START = "torchrun --nproc-per-node 2 -m fedblocks run ..."
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -39,6 +40,17 @@ def together(work: Callable[[], Result]) -> Result:
     """Some work of this process; where it is one of several ranks, an error of one ends all."""
     ranks = current_ranks()
     return work() if ranks is None else ranks.together(work)
+
+
+def refuse_ranks(what: str) -> None:
+    """Refuse what one process does alone: several would write the same files."""
+    if is_rank():
+        refusal = UserError(
+            f"{what} is work for one process, and this is one of several ranks",
+            "start it without torchrun; ranks share the work of one run: fedblocks run, resume",
+        )
+        vars(refusal)["silent"] = not is_first()
+        raise refusal
 
 
 def is_rank() -> bool:
@@ -63,13 +75,11 @@ def _join() -> Ranks:
     if not dist.is_available():
         raise UserError("this torch is built without torch.distributed", "install another torch")
     patience = _patience()
-    group = None
     try:
-        if dist.is_initialized():  # by the user's program, with a backend of its choice
-            group = dist.new_group(backend=_backend(), timeout=patience)
-        else:
+        if not dist.is_initialized():  # else by the user's program, with a backend of its choice
             _check_variables()
-            dist.init_process_group(_backend(), timeout=patience)
+            dist.init_process_group(_backend(), timeout=max(patience, START_PATIENCE))
+        group = dist.new_group(backend=_backend(), timeout=patience)
     except (RuntimeError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         message = f"the ranks did not find each other at {_address()}: {reason}"
