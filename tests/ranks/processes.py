@@ -18,6 +18,7 @@ from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.testing.compare import differences, state_leaves
 
 PLAYERS = Path(__file__).with_name("players.py")
+PLAIN = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 TABLES = {  # what is compared, and in which order
     "client_metrics": "round, part, view, client, correct, examples, loss",
     "traffic": "round, client, block, direction, bytes",
@@ -44,7 +45,14 @@ def start_ranks(
         processes.append(
             subprocess.Popen(
                 [sys.executable, *words],
-                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **where, **own, **more},
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": "1",
+                    "PYTHONUNBUFFERED": "1",
+                    **where,
+                    **own,
+                    **more,
+                },
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

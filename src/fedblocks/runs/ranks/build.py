@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
@@ -38,6 +40,7 @@ def prepare_part(ranks: Ranks, config: Config) -> RankRun:
     """This rank's part of a run, or what does not fit, at all ranks."""
     check_alike(ranks, config)
     run = ranks.together(lambda: _read_part(ranks, config))
+    _give_back_memory()
     hashes = ranks.share(run.prepared.hash)
     ranks.together(lambda: _refuse_other_data(hashes))
     engine, reason = _choose_engine(ranks, run.prepared)
@@ -133,6 +136,12 @@ def _read_part(ranks: Ranks, config: Config) -> RankRun:
     notes = [Note(f"device {device.type}: {why}, {ranks.count} ranks"), *notes]
     prepared = Prepared(config, experiment, clients, unseen, cohort, Sequential(), notes)
     return RankRun(ranks, prepared, experiment, clients_text(federation))
+
+
+def _give_back_memory() -> None:
+    """Memory of the data of other ranks, which is free now, to the system."""
+    with suppress(AttributeError, OSError):  # only glibc has this
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _device(config: Config) -> tuple[torch.device, str]:

@@ -65,27 +65,33 @@ class RankLoop:
             last = self.state.round == config.rounds
             often = self.state.round % (config.checkpoint.every or 1) == 0
             due = last or stopping or said[0][1] or often
-            interrupted = self._record(record, due)
+            interrupted = self._keep(record, due)
             if interrupted and not due:
-                self._store()
+                self._keep(None, True)
             if (stopping or interrupted) and not last:
                 raise KeyboardInterrupt
 
-    def _record(self, record: RoundRecord, due: bool) -> bool:
+    def _keep(self, record: RoundRecord | None, due: bool) -> bool:
         """Write a round down, and the state if that is due, and tell of it; whether a listener
-        wants the run to end.
+        wants the run to end. The first rank writes, and fetches what it needs of the others.
         """
+        ranks, private = self.run.ranks, self.state.private
+        gathered = gathered_state(ranks, private) if due else None
 
         def at_first() -> bool:
             assert self.folder is not None
             self.folder.refuse_moved()
-            self.folder.store.record_round(record)
-            return False
+            if record is not None:
+                self.folder.store.record_round(record)
+            if gathered is not None:
+                whole = replace(self.state, private=gathered)
+                save(self.folder, self.run.prepared.config, whole, self.changed)
+            return record is not None and self._tell_of(record)
 
-        self.run.ranks.lead(at_first, lambda message: None)
+        interrupted = ranks.lead(at_first, lambda message: serve_shard(ranks, private, message))
         if due:
-            self._store()
-        interrupted = self.run.ranks.lead(lambda: self._tell_of(record), lambda message: None)
+            self.changed = set()
+            self.stored = time.monotonic()
         return bool(interrupted)
 
     def _tell_of(self, record: RoundRecord) -> bool:
@@ -97,20 +103,6 @@ class RankLoop:
         except KeyboardInterrupt:
             return True
         return False
-
-    def _store(self) -> None:
-        """A checkpoint: the first rank writes it, and fetches what it needs of the others."""
-        ranks, private = self.run.ranks, self.state.private
-        gathered = gathered_state(ranks, private)
-
-        def at_first() -> None:
-            assert self.folder is not None
-            whole = replace(self.state, private=gathered)
-            save(self.folder, self.run.prepared.config, whole, self.changed)
-
-        ranks.lead(at_first, lambda message: serve_shard(ranks, private, message))
-        self.changed = set()
-        self.stored = time.monotonic()
 
 
 @contextmanager

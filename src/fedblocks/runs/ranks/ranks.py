@@ -22,6 +22,7 @@ from fedblocks.runs.storage.environment import start_time
 from fedblocks.runs.storage.trees import Tree, pack, unpack
 
 Result = TypeVar("Result")
+BRIEF = 4088  # bytes of a message that travels together with its length
 GRACE = 2.0  # seconds in which a process whose connections are closed is seen to be gone
 
 
@@ -75,9 +76,11 @@ class Ranks:
     def tell(self, value: Any = None) -> Any:
         """What the first rank says; the others give nothing."""
         content = json.dumps(value).encode() if self.first else b""
-        size = torch.tensor([len(content)])
-        self.broadcast(size)
-        message = _bytes(content) if self.first else torch.empty(int(size), dtype=torch.uint8)
+        brief = _brief(content)
+        self.broadcast(brief)
+        if _length(brief) <= BRIEF:
+            return json.loads(_content(brief))
+        message = _bytes(content) if self.first else torch.empty(_length(brief), dtype=torch.uint8)
         self.broadcast(message)
         return json.loads(message.numpy().tobytes())
 
@@ -98,7 +101,13 @@ class Ranks:
         ]
 
     def share_bytes(self, content: bytes) -> list[bytes]:
-        sizes = self._sizes(len(content))
+        """What every rank says, by rank; one exchange if all are brief."""
+        briefs = [_brief(b"") for _ in range(self.count)]
+        with self.in_touch():
+            dist.all_gather(briefs, _brief(content), group=self.group)
+        sizes = [_length(brief) for brief in briefs]
+        if max(sizes) <= BRIEF:
+            return [_content(brief) for brief in briefs]
         into = [torch.empty(max(sizes), dtype=torch.uint8) for _ in sizes]
         with self.in_touch():
             dist.all_gather(into, _padded(_bytes(content), max(sizes)), group=self.group)
@@ -252,6 +261,20 @@ class Ranks:
         finally:
             if before is not None and not self.broken:
                 signal.signal(signal.SIGTERM, before)
+
+
+def _brief(content: bytes) -> Tensor:
+    """The length of a message, and the message if it is short."""
+    short = content if len(content) <= BRIEF else b""
+    return _padded(_bytes(len(content).to_bytes(8, "little") + short), BRIEF + 8)
+
+
+def _length(brief: Tensor) -> int:
+    return int.from_bytes(brief[:8].numpy().tobytes(), "little")
+
+
+def _content(brief: Tensor) -> bytes:
+    return brief[8 : 8 + _length(brief)].numpy().tobytes()
 
 
 def _bytes(content: bytes) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -13,6 +13,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.private_state import merge_private
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import (
+    Admitted,
     ClientResults,
     Report,
     admit_group,
@@ -45,14 +46,17 @@ class RankRounds:
     ) -> tuple[State, Report]:
         """One round; the report is of this rank's clients."""
         results: dict[str, ClientResults] = {}
+        admitted: dict[str, Admitted] = {}
+
+        def train(job: Job) -> tuple[ClientResults, Admitted]:
+            trained = spoil(self.engine.train(job, score), [i in corrupt for i in job.ids])
+            own = ClientResults.of(job, trained)
+            return own, admit_group(own, state)
+
         for group, ids in self.experiment.members(clients).items():
             training = lambda left, group=group: self.experiment.training_job(group, left, state)
-            for job, trained in self._carry_out(training, ids, lambda job: self._train(job, score)):
-                rubbish = [i in corrupt for i in job.ids]
-                results[group] = ClientResults.of(job, spoil(trained, rubbish))
-        admitted = self.ranks.together(
-            lambda: {group: admit_group(own, state) for group, own in results.items()}
-        )
+            for _, own in self._carry_out(training, ids, train):
+                results[group], admitted[group] = own
         refusals = [refusal for group in admitted.values() for refusal in group.refusals]
         after = close_together(self.ranks, self.experiment, state, admitted)
         refused = {refusal.client for refusal in refusals}
@@ -80,9 +84,6 @@ class RankRounds:
         failures = list(self.failures)
         self.failures.clear()
         return failures
-
-    def _train(self, job: Job, score: str | None) -> Any:
-        return self.engine.train(job, score)
 
     def _carry_out(
         self,
