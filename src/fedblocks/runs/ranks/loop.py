@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from fedblocks.core.errors import Interrupted
 from fedblocks.core.state import State
 from fedblocks.runs.loop import OFTEN, Lane, begin, ending, save
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.ranks.checkpoints import gathered_state, serve_shard
+from fedblocks.runs.ranks.errors import RankLost
 from fedblocks.runs.ranks.rounds import RankRun
 from fedblocks.runs.rounds import cohort_of
 from fedblocks.runs.stopping import Stop
@@ -24,6 +26,7 @@ class RankLoop:
     """A run, where it stands, and whom the first rank tells of it."""
 
     run: RankRun
+    path: Path
     folder: RunFolder | None  # of the first rank
     state: State
     on_round: OnRound | None
@@ -42,6 +45,7 @@ class RankLoop:
                 stack.enter_context(ending(self.folder))
             ranks.lead(self._begin, lambda message: None)
             stack.enter_context(ranks.watched())
+            stack.enter_context(_resumable(self.path))
             self._rounds(stack.enter_context(Stop(self._tell)))
 
     def _begin(self) -> None:
@@ -103,6 +107,16 @@ class RankLoop:
         except KeyboardInterrupt:
             return True
         return False
+
+
+@contextmanager
+def _resumable(path: Path) -> Iterator[None]:
+    """The loss of a rank is told with what to do about it."""
+    try:
+        yield
+    except RankLost as lost:
+        lost.fix = f"go on with as many ranks as you like: ... fedblocks resume {path}"
+        raise
 
 
 @contextmanager

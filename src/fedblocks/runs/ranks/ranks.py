@@ -224,7 +224,7 @@ class Ranks:
         gone = self._gone()
         message = f"{gone}; this was rank {self.number} of {self.count}"
         self.broken.append(gone)
-        lost = RankLost(message, "go on with the last checkpoint: fedblocks resume FOLDER")
+        lost = RankLost(message, "start all ranks again")
         alive = [n for n, peer in enumerate(self.peers) if f"rank {n} " not in gone]
         vars(lost)["silent"] = self.number != min(alive, default=self.number)
         raise lost from cause

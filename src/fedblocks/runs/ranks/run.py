@@ -49,7 +49,7 @@ def run_part(
         )
         folder = _at_first(ranks, create)
         state, notes = run.experiment.start(), run.prepared.notes
-        RankLoop(run, folder, state, on_round, on_note, notes).carry_out()
+        RankLoop(run, path, folder, state, on_round, on_note, notes).carry_out()
     ranks.tell()  # the first has closed the folder
     return path
 
@@ -74,7 +74,7 @@ def resume_part(
             run = prepare_part(ranks, config)
             state, notes = _last_state(ranks, folder, run)
             with hardware(config):
-                RankLoop(run, folder, state, on_round, on_note, notes).carry_out()
+                RankLoop(run, path, folder, state, on_round, on_note, notes).carry_out()
     ranks.tell()
     return path
 
