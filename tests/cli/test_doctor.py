@@ -212,3 +212,20 @@ def test_threads_clock_and_encoding_are_looked_at(monkeypatch: pytest.MonkeyPatc
 )
 def test_versions_are_compared_by_their_numbers(version: str, wanted: str, verdict: bool) -> None:
     assert packages.fits(version, wanted) is verdict
+
+
+def test_it_says_how_ranks_are_started_and_what_a_rank_lacks(monkeypatch: Any) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    alone = found("ranks")
+    assert alone.state == "ok" and "torchrun --nproc-per-node N" in alone.detail
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    lacking = found("ranks")
+    assert (lacking.state, lacking.detail) == (
+        "problem",
+        "one of several ranks, but MASTER_ADDR is not set",
+    )
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    assert found("ranks").detail == "rank 1 of 4, at 127.0.0.1:29500"

@@ -33,6 +33,7 @@ from fedblocks.cli.help import Command, Commands
 from fedblocks.cli.output import show_error
 from fedblocks.core.errors import UserError
 
+FOR_RANKS = ("run", "resume", "doctor")  # commands that torchrun may start
 UNEXPECTED = 1  # exit code of errors that are ours, not the user's
 
 app = typer.Typer(
@@ -79,6 +80,7 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks of errors; may stand anywhere.")
     ] = False,
@@ -87,6 +89,10 @@ def _options(
     ] = False,
 ) -> None:
     """Personalised and modular federated learning."""
+    if "RANK" in os.environ and context.invoked_subcommand not in (*FOR_RANKS, None):
+        from fedblocks.runs.ranks.joining import refuse_ranks
+
+        refuse_ranks(f"fedblocks {context.invoked_subcommand}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -98,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         if debug:
             traceback.print_exc()
-        show_error(error.message, error.fix)
+        if not vars(error).get("silent"):  # else another rank shows it
+            show_error(error.message, error.fix)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -106,6 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
+        if vars(error).get("silent"):
+            sys.exit(UNEXPECTED)
         show_error(
             f"unexpected {type(error).__name__}: {error}",
             "this is a bug; run again with --debug and report it",

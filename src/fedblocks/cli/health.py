@@ -53,6 +53,7 @@ def findings(folder: Path) -> Iterator[HealthFinding]:
     yield from _data()
     yield from _disk(folder)
     yield _cores()
+    yield _ranks()
     yield _memory()
     yield _clock()
     yield _terminal()
@@ -163,6 +164,22 @@ def _cores() -> HealthFinding:
         return HealthFinding("cores", "warning", f"{cores}, but OMP_NUM_THREADS = {threads}", fix)
     detail = f"{cores}, OMP_NUM_THREADS = {threads}" if threads else f"{cores}"
     return HealthFinding("cores", "ok", detail)
+
+
+def _ranks() -> HealthFinding:
+    """Whether a run can be spread over GPUs and machines; as a rank, whether all is set for it."""
+    start = "torchrun --nproc-per-node N -m fedblocks run CONFIG"
+    if not {"RANK", "WORLD_SIZE"} & os.environ.keys():
+        if packages.version_of("torch") is None:
+            return HealthFinding("ranks", "missing", "torchrun comes with torch")
+        return HealthFinding("ranks", "ok", f"this process works alone; several: {start}")
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    absent = [name for name in names if not os.environ.get(name)]
+    if absent:
+        detail = f"one of several ranks, but {absent[0]} is not set"
+        return HealthFinding("ranks", "problem", detail, f"start with: {start}")
+    rank, count, *where = (os.environ[name] for name in names)
+    return HealthFinding("ranks", "ok", f"rank {rank} of {count}, at {':'.join(where)}")
 
 
 def _memory() -> HealthFinding:

@@ -22,6 +22,8 @@ from fedblocks.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from fedblocks.config.code.ingredients import Ingredients
+    from fedblocks.config.model import Config
     from fedblocks.runs.progress import OnRound, RoundDone
     from fedblocks.runs.result import EvaluatedRound, Refused, RunResult
 
@@ -71,16 +73,24 @@ def run(
     def action() -> None:
         from fedblocks.cli.progress import Watch
         from fedblocks.config.presets import read_config, read_trackers
+        from fedblocks.runs.ranks.joining import current_ranks, is_first, together
+        from fedblocks.runs.ranks.run import run_part
         from fedblocks.runs.result import load_run
         from fedblocks.runs.run import free_folder
         from fedblocks.runs.run import run as start
         from fedblocks.runs.trackers import Mirrors
 
-        own = read_code(code)
-        chosen = with_ingredients(read_config(config, changes or []), own)
-        trackers = [*read_trackers(config, changes or []), *(track or [])]
+        def read() -> tuple[Config, list[str], RunResult | None]:
+            own = read_code(code)
+            against = load_run(reference) if reference is not None and is_first() else None
+            chosen = with_ingredients(read_config(config, changes or []), own)
+            return chosen, [*read_trackers(config, changes or []), *(track or [])], against
+
+        chosen, trackers, against = together(read)
         folder = out if out is not None else free_folder(f"{chosen.method.name}-{chosen.data.name}")
-        against = load_run(reference) if reference is not None else None
+        if (ranks := current_ranks()) is not None and not ranks.first:
+            run_part(ranks, chosen, folder)
+            return
         shown = Watch(chosen.method.name, quiet, sys.stderr if as_json else None)
         with shown as watch, Mirrors(trackers, folder, chosen, watch.on_note) as mirrors:
             result = start(chosen, folder, _both(watch.on_round, mirrors.on_round), watch.on_note)
@@ -101,14 +111,24 @@ def resume(
 
     def action() -> None:
         from fedblocks.cli.progress import Watch
+        from fedblocks.runs.ranks.joining import current_ranks, together
+        from fedblocks.runs.ranks.run import resume_part
         from fedblocks.runs.result import load_run
         from fedblocks.runs.run import resume as go_on
         from fedblocks.runs.trackers import Mirrors
 
-        own = read_code(code)
-        before = load_run(folder)
-        ingredients = ingredients_of(folder, own) if before.status != "finished" else None
-        against = load_run(reference) if reference is not None else None
+        own = together(lambda: read_code(code))
+        if (ranks := current_ranks()) is not None and not ranks.first:
+            together(lambda: None)  # the first looks at the folder
+            resume_part(ranks, folder, own.ingredients_for)
+            return
+
+        def look() -> tuple[RunResult, Ingredients | None, RunResult | None]:
+            before = load_run(folder)
+            ingredients = ingredients_of(folder, own) if before.status != "finished" else None
+            return before, ingredients, load_run(reference) if reference is not None else None
+
+        before, ingredients, against = together(look)
         shown = Watch(before.config.method.name, quiet, sys.stderr if as_json else None)
         with shown as watch, Mirrors(track or [], folder, before.config, watch.on_note) as mirrors:
             on_round = _both(watch.on_round, mirrors.on_round)

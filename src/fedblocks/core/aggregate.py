@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from fedblocks.core.blocks import server_name
 from fedblocks.core.method import Method
@@ -16,6 +17,9 @@ from fedblocks.core.server import Cohort, own_server
 from fedblocks.core.state import State
 from fedblocks.core.trees import concatenate, take
 from fedblocks.core.uploads import Upload, Uploads
+
+# (old slots, upload) -> means, and which slots were written: `reduce_slots`, or another way to it
+Reduce = Callable[[Params, Upload], tuple[Params, Tensor]]
 
 
 def aggregate(
@@ -30,14 +34,18 @@ def aggregate(
     return conclude(methods, state, reduce_groups(state, groups), groups, cohorts)
 
 
-def reduce_groups(state: State, groups: Mapping[str, Uploads]) -> State:
+def reduce_groups(
+    state: State, groups: Mapping[str, Uploads], reduce: Reduce = reduce_slots
+) -> State:
     """The next state before methods conclude: every block reduced, and its rule applied."""
     server, memory = dict(state.server), dict(state.memory)
-    for upload in _merge_groups(groups):
+    for upload in merge_groups(groups):
         if len(upload.ids):
             name = upload.name
+            old = state.server[name]
+            mean, written = reduce(old, upload)
             memory[name], server[name] = _apply_rule(
-                upload.rule, state.memory[name], state.server[name], upload
+                upload.rule, state.memory[name], old, mean, written
             )
     return replace(state, round=state.round + 1, server=server, memory=memory)
 
@@ -59,8 +67,9 @@ def conclude(
     return replace(after, server=server)
 
 
-def _apply_rule(rule: Rule, memory: Blocks, old: Params, upload: Upload) -> tuple[Blocks, Params]:
-    mean, written = reduce_slots(old, upload)
+def _apply_rule(
+    rule: Rule, memory: Blocks, old: Params, mean: Params, written: Tensor
+) -> tuple[Blocks, Params]:
     new_memory, new = rule.apply(memory, old, mean)
     if new is mean and not new_memory:
         return new_memory, new
@@ -71,7 +80,7 @@ def _apply_rule(rule: Rule, memory: Blocks, old: Params, upload: Upload) -> tupl
     return kept, {k: where_written(written, v, old[k]) for k, v in new.items()}
 
 
-def _merge_groups(groups: Mapping[str, Uploads]) -> list[Upload]:
+def merge_groups(groups: Mapping[str, Uploads]) -> list[Upload]:
     """Uploads to the same server name as one, clients in the order of their ids."""
     by_name: dict[str, list[Upload]] = {}
     for uploads in groups.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -109,6 +109,13 @@ class Method(Described, Checked):
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """After all slots are averaged: the server's blocks at the end of the round."""
         return server
+
+    def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
+        """The blocks of which `conclude` looks at single copies in this round, beside weights and
+        averages. Where a run is spread over processes, these are brought together.
+        """
+        quiet = type(self).conclude is Method.conclude
+        return () if quiet else list(self.blocks())
 
     # before an evaluation
 

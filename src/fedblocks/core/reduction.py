@@ -29,9 +29,19 @@ def reduce_slots(old: Params, upload: Upload) -> tuple[Params, Tensor]:
     on_gpu = all(v.is_cuda and v.dtype == torch.float32 for v in upload.copies.values())
     if on_gpu and not upload.per_slot:
         return _reduce_at_once(old, upload.copies, share, written), written
-    mean = {k: _weighted_sum(share, v, upload.per_slot) for k, v in upload.copies.items()}
+    mean = {k: _weighted_sum(share, v, upload.per_slot, v.dtype) for k, v in upload.copies.items()}
     new = {k: where_written(written, mean[k], v) for k, v in old.items() if k in mean}
     return {**old, **new}, written
+
+
+def sum_part(upload: Upload, total: Tensor) -> Params:
+    """The part of some clients in the means of all: sum_c w[c, s] copy[c] / total[s], in double
+    precision; `total` [slots] is the weight of everybody.
+    """
+    share = upload.weights / torch.where(total > 0, total, 1)
+    return {
+        k: _weighted_sum(share, v, upload.per_slot, torch.double) for k, v in upload.copies.items()
+    }
 
 
 def _reduce_at_once(old: Params, copies: Params, share: Tensor, written: Tensor) -> Params:
@@ -82,16 +92,16 @@ def _by_lane(values: Tensor, lanes: Sequence[int]) -> Tensor:
     return values.reshape(len(lanes), most, *values.shape[1:])
 
 
-def _weighted_sum(share: Tensor, copies: Tensor, per_slot: bool) -> Tensor:
+def _weighted_sum(share: Tensor, copies: Tensor, per_slot: bool, dtype: torch.dtype) -> Tensor:
     """sum_c share[c, s] copy[c]: [slots, ...], added up in double precision."""
     spec, inner = ("cs,cs...->s...", 2) if per_slot else ("cs,c...->s...", 1)
     if copies.is_cuda or copies.numel() <= _PIECE or copies.dim() == inner:
-        return torch.einsum(spec, share, copies.double()).to(copies.dtype)
+        return torch.einsum(spec, share, copies.double()).to(dtype)
     flat = copies.flatten(inner)  # [clients, (slots,) numbers]
     width = max(1, _PIECE * flat.shape[-1] // flat.numel())
     # one for all pieces: it stays in the cache
     doubles = flat.new_empty((*flat.shape[:-1], width), dtype=torch.double)
-    sums = flat.new_empty(share.shape[1], flat.shape[-1])
+    sums = flat.new_empty(share.shape[1], flat.shape[-1], dtype=dtype)
     for piece, into in zip(torch.split(flat, width, -1), torch.split(sums, width, -1), strict=True):
         values = doubles[..., : piece.shape[-1]].copy_(piece)
         into.copy_(torch.einsum(spec, share, values) if per_slot else share.t() @ values)

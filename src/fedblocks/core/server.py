@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ from fedblocks.core.state import (
     statistics_name,
     to_device,
 )
-from fedblocks.core.trees import map_leaves, stack
+from fedblocks.core.trees import is_repeated, map_leaves, stack, take
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +51,11 @@ class Cohort:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def take(self, rows: Tensor) -> Cohort:
+        """Some of its clients: by a mask, or by their places in it."""
+        tags = take(self.tags, rows)
+        return replace(self, ids=self.ids[rows], sizes=self.sizes[rows], tags=tags)
 
     def mask_unseen(self, values: Tensor, fill: float) -> Tensor:
         """Fill the columns of clients that never train, [..., all clients]: nobody
@@ -102,10 +107,21 @@ class Beginnings:
         return Beginnings(initial_private(method, seed), fresh)
 
 
-def gather(method: Method, state: State, cohort: Cohort, beginnings: Beginnings) -> Download:
-    """What each client of a cohort is sent, together with what it kept."""
+def gather(
+    method: Method,
+    state: State,
+    cohort: Cohort,
+    beginnings: Beginnings,
+    places: Tensor | None = None,
+) -> Download:
+    """What each client of a cohort is sent, together with what it kept; `places`: only for those
+    that stand there. What they are sent may depend on the whole cohort.
+    """
     layout = method.blocks()
     reads = method.reads(own_server(layout, state.server), cohort)
+    if places is not None:
+        reads = {name: read_of_some(read, places) for name, read in reads.items()}
+        cohort = cohort.take(places)
     kept = Kept.of(state.private, cohort.ids)
     blocks: Blocks = {}
     on_request: Blocks = {}
@@ -160,6 +176,21 @@ class Kept:
         own = [to_device(kept.get(name, otherwise), self.device) for kept in self.clients]
         copies: Params = stack(own)
         return copies
+
+
+def read_of_some(read: Read, places: Tensor) -> Read:
+    """What some clients of a cohort are sent; rows that are one view stay so."""
+
+    def rows(value: Tensor) -> Tensor:
+        return value[: len(places)] if is_repeated(value) else value[places]
+
+    match read:
+        case Selection():
+            return Selection(rows(read.slots))
+        case Mixture():
+            return Mixture(rows(read.weights))
+        case Generated():
+            return Generated(map_leaves(rows, read.values))
 
 
 def default_read(block: Block, cohort: Cohort) -> Read:

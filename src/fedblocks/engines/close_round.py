@@ -17,7 +17,7 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.private_state import Pack, StackedState, merge_private
 from fedblocks.core.server import Cohort
 from fedblocks.core.state import State
-from fedblocks.core.trees import map_leaves, take, unbind
+from fedblocks.core.trees import map_leaves, unbind
 from fedblocks.core.uploads import Uploads, private_of, uploads_of
 from fedblocks.engines.job import Job, Trained
 
@@ -68,7 +68,7 @@ def close_round(
     methods: Mapping[str, Method], state: State, results: Results, share: float = 1.0
 ) -> tuple[State, Report]:
     """End a round; `share` is the largest part of any slot that one client may decide."""
-    admitted = {group: _admit_group(own, state) for group, own in results.items()}
+    admitted = {group: admit_group(own, state) for group, own in results.items()}
     refusals = [refusal for group in admitted.values() for refusal in group.refusals]
     cohorts = {group: own.cohort for group, own in admitted.items()}
     uploads = cap_groups({group: own.uploads for group, own in admitted.items()}, share)
@@ -80,7 +80,7 @@ def close_round(
 
 
 @dataclass(frozen=True, eq=False)
-class _Admitted:
+class Admitted:
     """What is used of a group's uploads, and why the rest is not."""
 
     uploads: Uploads
@@ -88,24 +88,27 @@ class _Admitted:
     refusals: list[Refusal]
 
 
-def _admit_group(results: ClientResults, state: State) -> _Admitted:
+def admit_group(results: ClientResults, state: State) -> Admitted:
+    """Look at what a group of clients sends, and keep what can be used."""
     cohort, uploads = results.job.cohort, results.uploads
     good, refusals = admit(uploads, results.private, cohort.ids, results.limits, state.server)
     if not refusals:
-        return _Admitted(uploads, cohort, [])
-    smaller = replace(
-        cohort, ids=cohort.ids[good], sizes=cohort.sizes[good], tags=take(cohort.tags, good)
-    )
+        return Admitted(uploads, cohort, [])
     used = {name: upload.keep(good) for name, upload in uploads.items()}
-    return _Admitted(used, smaller, refusals)
+    return Admitted(used, cohort.take(good), refusals)
 
 
-def private_by_client(results: Results, refused: set[int]) -> Mapping[int, Blocks]:
-    """What each client keeps after the round: one stack if that is everybody."""
+def private_by_client(
+    results: Results, refused: set[int], everybody: int | None = None
+) -> Mapping[int, Blocks]:
+    """What each client keeps after the round: one stack if that is everybody, which are as many
+    as can train unless another number is named.
+    """
     by_client: dict[int, Blocks] = {}
     for own in results.values():
         ids, private = own.job.ids, own.private
-        if private and not refused and len(ids) == own.job.cohort.population:
+        whole = own.job.cohort.population if everybody is None else everybody
+        if private and not refused and len(ids) == whole:
             return StackedState(Pack(tuple(ids), map_leaves(torch.clone, private)))
         for client, row in zip(ids, unbind(private, len(ids)), strict=True):
             if private and client not in refused:

@@ -101,6 +101,10 @@ class Experiment:
             members[self.groups[client] if self.groups else only].append(client)
         return {name: ids for name, ids in members.items() if ids}
 
+    def own(self, clients: Sequence[int]) -> list[int]:
+        """Those of some clients whose data are here: all, unless other processes have some."""
+        return list(clients)
+
     def cohort(self, clients: Sequence[int], round: int) -> Cohort:
         key = tuple(clients)
         if key not in self.last_cohort:

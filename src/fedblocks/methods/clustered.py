@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -119,6 +119,11 @@ class Clustered(Method):
         return membership(blocks["membership"]["value"], self.max_clusters, client)  # [clusters]
 
     # on the server: split clusters whose members pull apart, then average each
+
+    def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
+        begins = self.start == "updates" and not bool((before["membership"]["value"] >= 0).any())
+        late = not self.never_split and cohort.round >= self.first_round
+        return ("clusters",) if begins or late else ()
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         if self.start == "updates" and not bool((before["membership"]["value"] >= 0).any()):

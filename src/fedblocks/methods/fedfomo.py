@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -124,6 +125,9 @@ class FedFomo(Method):
 
     def phases(self) -> list[Phase]:
         return [Phase((self.step("model"),), self.epochs)]
+
+    def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
+        return ("gains",)
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """Add up what clients have learnt of their peers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -84,6 +84,10 @@ class IFCA(Method):
         begun = max(int(server["begun"]["value"]), 1)
         models = torch.arange(begun, device=cohort.ids.device)
         return {"clusters": Selection(models.expand(len(cohort), -1))}
+
+    def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
+        begun = self.start == "random" or bool(before["begun"]["value"] > 0)
+        return () if begun else ("clusters",)
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """After the first round, every model is the mean of clients that changed alike."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -163,6 +163,11 @@ class ModFL(Method):
     def home(self, blocks: Blocks, client: Client) -> Tensor:
         """The operation cohort of a client; -1 where it has none yet."""
         return client.tags[TAG] if self.cohorts == "given" else blocks["membership"]["value"]
+
+    def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
+        is_early = self.start == "warmup" and cohort.round + 1 < self.warmup
+        known = self.cohorts == "given" or bool((before["membership"]["value"] >= 0).any())
+        return () if is_early or known else ("configuration", "operation")
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """After the warm-up, find the cohorts, once; each gets the mean of its own members."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -105,6 +106,9 @@ class PFedHN(Method):
     def joining(self) -> list[Phase]:
         # nobody has learnt its numbers yet: it trains the model that they happen to give
         return self.phases()
+
+    def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
+        return ("model",)
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """One step of SGD, the clients' changes taken for the gradient of what the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -86,6 +87,9 @@ class Scaffold(FedAvg):
         has_data = (client.size > 0).to(client.size.dtype)
         weight = client.size if self.weigh_by == "examples" else has_data
         return {"model": weight.view(1), "control": weight.view(1)}
+
+    def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
+        return ()  # how many took part, and the mean of their changes, say it all
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """c moves by the mean change of those who took part, times their share of all clients."""

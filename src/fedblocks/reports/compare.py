@@ -21,6 +21,7 @@ from fedblocks.runs.grids.grid import Grid, play_grid, read_grid
 from fedblocks.runs.grids.method_grid import Data, Listed, grid_of, recipes_of
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.python import Settings
+from fedblocks.runs.ranks.joining import refuse_ranks
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.tables import TableRows
@@ -92,6 +93,7 @@ def compare(
     methods=["ditto"])` compares names on a preset or a TOML file, with the baselines; `changes` are
     as after `--set`: `rounds=20` for all, `ditto.strength=0.1` for one.
     """
+    refuse_ranks("compare")
     if isinstance(what, str | Path):
         hand_over(lambda: [])
         names = methods if methods is not None else data

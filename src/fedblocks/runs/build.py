@@ -52,22 +52,30 @@ def prepare(config: Config, federation: Federation | None = None) -> Prepared:
         on_device = federation.to(device)
     clients, unseen = hold_out(config, federation)
     experiment = experiment_of(config, on_device, unseen)
-    checks = _check_nets(config, experiment)
-    with placed(config, ("method",)):
-        experiment.start()  # blocks that cannot be shared show here
-    cohort = _cohort(config, len(clients))
+    cohort, remarks = look_over(config, experiment, federation, len(clients))
     engine, why_engine = engine_of(config, experiment, cohort, device, clients)
     notes = [
         Note(f"device {device.type}: {why_device}"),
         Note(f"engine {engine.name}: {why_engine}"),
+        *remarks,
     ]
-    notes += _large_batches(experiment)
+    return Prepared(config, experiment, clients, unseen, cohort, engine, notes)
+
+
+def look_over(
+    config: Config, experiment: Experiment, federation: Federation, clients: int
+) -> tuple[int, list[Note]]:
+    """Refuse what cannot be trained; the clients of a round, and what to know of the run."""
+    checks = _check_nets(config, experiment)
+    with placed(config, ("method",)):
+        experiment.start()  # blocks that cannot be shared show here
     methods = experiment.methods.values()
     tags = _tags(federation)
     remarks = [text for method in methods for text in method.remarks(tags)]
-    spare = [text for method in methods for text in _spare_slots(method, len(clients))]
-    notes += [Note(text, "warning") for text in (*federation.warnings(), *remarks, *spare, *checks)]
-    return Prepared(config, experiment, clients, unseen, cohort, engine, notes)
+    spare = [text for method in methods for text in _spare_slots(method, clients)]
+    warnings = (*federation.warnings(), *remarks, *spare, *checks)
+    notes = [Note(text, "warning") for text in warnings]
+    return _cohort(config, clients), [*_large_batches(experiment, federation), *notes]
 
 
 def _check_nets(config: Config, experiment: Experiment) -> list[str]:
@@ -95,10 +103,10 @@ def _tags(federation: Federation) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.array(values)) for name, values in federation.tags.items()}
 
 
-def _large_batches(experiment: Experiment) -> list[Note]:
+def _large_batches(experiment: Experiment, federation: Federation) -> list[Note]:
     """A note where no client has rows for one batch: each then trains on all its rows at once."""
     # 0: the clients of a real federation hold their rows
-    largest = int(experiment.data.train.sizes.max())
+    largest = int(federation.train.sizes.max())
     smallest = min(method.batch_size for method in experiment.methods.values())
     if not 0 < largest < smallest:
         return []

@@ -52,6 +52,7 @@ def note_absent(
     bytes_down = {block: dict(by_client) for block, by_client in report.bytes_down.items()}
     reached = [client for client, fault in absent.items() if fault != "drop"]
     for group, ids in prepared.experiment.members(reached).items():
-        sent = prepared.experiment.training_job(group, ids, state).sent
-        add_bytes(bytes_down, sent.bytes_down, ids)
+        if prepared.experiment.own(ids):
+            job = prepared.experiment.training_job(group, ids, state)
+            add_bytes(bytes_down, job.sent.bytes_down, job.ids)
     return replace(report, refusals=[*report.refusals, *rows], bytes_down=bytes_down)

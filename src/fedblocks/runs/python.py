@@ -18,6 +18,7 @@ from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
 from fedblocks.runs import run as runs
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
+from fedblocks.runs.ranks.joining import is_first
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.trackers import Mirrors
 
@@ -105,9 +106,10 @@ def resume(
         )
     hand_over(lambda: _recipes(method, data))
     ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
-    config = load_run(path).config
     go = lambda listener: runs.resume(path, listener, on_note, ingredients)
-    return run_mirrored(track, Path(path), config, on_round, on_note, go)
+    if not (track and is_first()):
+        return go(on_round)
+    return run_mirrored(track, Path(path), load_run(path).config, on_round, on_note, go)
 
 
 def config_of_objects(
@@ -146,7 +148,7 @@ def run_mirrored(
     go: Callable[[OnRound | None], RunResult],
 ) -> RunResult:
     """A run whose rounds other tools are told of, too."""
-    if not track:
+    if not (track and is_first()):
         return go(on_round)
     with Mirrors(track, folder, config, on_note or (lambda note: None)) as mirrors:
 

@@ -110,7 +110,7 @@ def _play(
     for lane, state, (_, report), own in zip(prepared, after, ends, tables, strict=True):
         metrics, portraits, failures = own
         whole = replace(report, refusals=[*report.refusals, *failures])
-        said = [*notes, *_conclusions(lane, round, portraits)]
+        said = [*notes, *conclusions_of(lane, round, portraits)]
         records.append(record(state, whole, metrics, portraits, said))
     return [
         (s, replace(r, seconds=seconds, started_at=started_at))
@@ -234,7 +234,7 @@ def _snapshots(state: State, portraits: Portraits) -> list[Snapshot]:
     return kept + [snapshot for snapshot in drawn if len(snapshot.numbers) <= SMALL]
 
 
-def _conclusions(prepared: Prepared, round: int, portraits: Portraits | None) -> list[Note]:
+def conclusions_of(prepared: Prepared, round: int, portraits: Portraits | None) -> list[Note]:
     """After the last round, what the methods say of the models that came out."""
     if portraits is None or round + 1 < prepared.config.rounds:
         return []

@@ -17,6 +17,8 @@ from fedblocks.core.state import State
 from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.loop import Lane, carry_out
 from fedblocks.runs.progress import OnNote, OnRound
+from fedblocks.runs.ranks.joining import current_ranks
+from fedblocks.runs.ranks.run import resume_part, run_part
 from fedblocks.runs.result import RunResult, config_of, load_run
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.config_record import refuse_edited, remember_config
@@ -40,9 +42,17 @@ def run(
     """Train as a configuration says, in a new folder; `on_round` and `on_note` are told
     what happens.
     """
-    prepared = prepare(config)
     path = Path(out) if out is not None else free_folder(f"{config.method.name}-{config.data.name}")
-    with hardware(config), RunFolder.create(path, config.resolved(), environment()) as folder:
+    ranks = current_ranks()
+    if ranks is not None:
+        return result_seen(run_part(ranks, config, path, on_round, on_note))
+    prepared = prepare(config)
+    with (
+        hardware(config),
+        RunFolder.create(
+            path, config.resolved(), {**environment(), "engine": prepared.engine.name, "ranks": 1}
+        ) as folder,
+    ):
         lane = Lane(folder, prepared, prepared.experiment.start(), prepared.notes)
         carry_out([lane], prepared.engine, on_round, on_note)
     return load_run(path)
@@ -59,21 +69,36 @@ def resume(
 
     A run that was made of Python objects needs the same `ingredients` again.
     """
+    ranks = current_ranks()
+    if ranks is not None:
+        return result_seen(resume_part(ranks, Path(path), lambda _: ingredients, on_round, on_note))
     with RunFolder.open(Path(path)) as folder:
         folder.claim()
         check_untouched(folder)
         goes_on = folder.status != "finished"
         config = config_of(folder, ingredients) if goes_on or ingredients is not None else None
         if config is not None and goes_on:
-            _refuse_real(folder)
+            refuse_real(folder)
             prepared = prepare(with_the_same_engine(config, folder))
             check_same_data(folder, prepared)
             restore_constants(folder.path, prepared.experiment.methods)
             state, notes = last_state(folder, prepared)
             folder.set_status("running")
             with hardware(prepared.config):
-                lane = Lane(folder, prepared, state, [*prepared.notes, *_changes(folder), *notes])
+                lane = Lane(
+                    folder, prepared, state, [*prepared.notes, *changes_since(folder), *notes]
+                )
                 carry_out([lane], prepared.engine, on_round, on_note)
+    return load_run(path)
+
+
+def result_seen(path: Path) -> RunResult:
+    """What came out of a run of several ranks, where this rank's machine sees its folder."""
+    if not path.is_dir():
+        raise RunFolderError(
+            f"the run has ended, but this machine does not see its folder, {path}",
+            "give `out` on a disk that all machines share, or look at it on the first rank's",
+        )
     return load_run(path)
 
 
@@ -89,7 +114,7 @@ def with_the_same_engine(config: Config, folder: RunFolder) -> Config:
     )
 
 
-def _refuse_real(folder: RunFolder) -> None:
+def refuse_real(folder: RunFolder) -> None:
     """What clients of a real federation keep is on their disks, not in the folder."""
     if folder.store.meta(REAL) is not None:
         fix = f"go on with: fedblocks federation run {folder.path} --server FOLDER"
@@ -171,12 +196,11 @@ def check_same_data(folder: RunFolder, prepared: Prepared) -> None:
         raise DataError("the data differ from those that the run was started with", fix)
 
 
-def _changes(folder: RunFolder) -> list[Note]:
+def changes_since(folder: RunFolder, ranks: int = 1) -> list[Note]:
     """What differs from where the run was started and can change the last bits of its results."""
-    before, now = folder.environment, environment()
-    differ = [
-        key for key in ("threads", "cpu", "devices", "versions") if before.get(key) != now.get(key)
-    ]
+    before, now = {"ranks": 1, **folder.environment}, {**environment(), "ranks": ranks}
+    watched = ("threads", "cpu", "devices", "versions", "ranks")
+    differ = [key for key in watched if before.get(key) != now.get(key)]
     texts = [f"{key} {before.get(key)} -> {now.get(key)}" for key in differ]
     return [
         Note(f"not where it was started, last bits may differ: {text}", "warning") for text in texts

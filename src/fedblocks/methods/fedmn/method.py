@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -88,6 +89,9 @@ class FedMN(Routing):
         if self.router_scale == "none":
             return blocks
         return {**blocks, "moments": self.router.measure(blocks["router"], client)}
+
+    def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
+        return ()
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         everybody = cohort.sizes.sum()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
@@ -115,6 +115,9 @@ class FedMNReference(PoolOptions):
     def writes(self, blocks: Blocks, client: Client) -> dict[str, Tensor]:
         one = (client.size > 0).to(client.size.dtype).view(1)  # not weighted by examples
         return dict.fromkeys(self.layers, one)
+
+    def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
+        return ()
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         """In turn: a round is one client's, who goes on from the last; when all had

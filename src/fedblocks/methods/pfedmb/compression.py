@@ -7,6 +7,7 @@ uploads D and s, and alpha as the weights of its upload.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -65,6 +66,10 @@ class CompressedUpload(BranchOptions):
         return blocks | {
             change_of(n): common_change(blocks[n], start[n], alpha[n], decay) for n in self.layers
         }
+
+    def single_uploads(self, before: Blocks, cohort: Cohort) -> Collection[str]:
+        decay = ("decay",) if self.has_decay else ()
+        return (*self.layers, *decay) if self.compressed_upload else ()
 
     def conclude(self, server: Blocks, before: Blocks, uploads: Uploads, cohort: Cohort) -> Blocks:
         if not self.compressed_upload or not len(cohort):

@@ -21,6 +21,7 @@ from fedblocks.config.presets import read_config
 from fedblocks.core.errors import Interrupted, RunFolderError, UserError
 from fedblocks.runs.grids.space import Space, parse_space
 from fedblocks.runs.progress import RoundDone
+from fedblocks.runs.ranks.joining import refuse_ranks
 from fedblocks.runs.run import RUNS, run
 from fedblocks.runs.storage.folder import write_atomically
 from fedblocks.runs.storage.links import refuse_links
@@ -60,6 +61,7 @@ def tune(
     on_trial: Callable[[Trial], None] | None = None,
 ) -> Tuned:
     """Search until there are as many trials in all as asked for; test data are never looked at."""
+    refuse_ranks("tune")
     optuna = _optuna()
     space, fixed = parse_space(changes)
     base = _check_examples(what, fixed, space)

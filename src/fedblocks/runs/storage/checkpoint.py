@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,9 +80,11 @@ def save(
     return folder
 
 
-def load(root: Path, recorded: int | None = None) -> Loaded:
+def load(
+    root: Path, recorded: int | None = None, read: Callable[[Path], Loaded] | None = None
+) -> Loaded:
     """The newest checkpoint whose files are all whole, of a round on record where those are known;
-    `skipped` says what was wrong with newer ones.
+    `skipped` says what was wrong with newer ones. `read` is another way to read one.
     """
     skipped: list[str] = []
     for round, folder in _folders(root):
@@ -90,7 +92,7 @@ def load(root: Path, recorded: int | None = None) -> Loaded:
             skipped.append(f"{folder.name}: the record of the run ends with round {recorded}")
             continue
         try:
-            return load_round(folder)._replace(skipped=skipped)
+            return (read or load_round)(folder)._replace(skipped=skipped)
         except NewerFormat:
             raise
         except CheckpointError as error:

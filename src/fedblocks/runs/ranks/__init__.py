@@ -1,0 +1,3 @@
+"""One run on several processes, GPUs or machines, as torchrun starts them: each rank has its part
+of the clients.
+"""
