@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedblocks.core.arithmetic import unflat as unflat
     from fedblocks.core.blocks import Block as Block
     from fedblocks.core.blocks import Fresh as Fresh
+    from fedblocks.core.blocks import Frozen as Frozen
     from fedblocks.core.blocks import Mixture as Mixture
     from fedblocks.core.blocks import PerClient as PerClient
     from fedblocks.core.blocks import Pool as Pool
@@ -155,7 +156,7 @@ if TYPE_CHECKING:
 
 _NAMES = {  # module -> the names that are taken from it
     "core.arithmetic": "distance2 each flat mix pick unflat",
-    "core.blocks": "Block Fresh Mixture PerClient Pool Private Selection ServerOnly Shared",
+    "core.blocks": "Block Fresh Frozen Mixture PerClient Pool Private Selection ServerOnly Shared",
     "core.client": "Client",
     "core.description": "Paper",
     "core.errors": "CheckpointError DataError Interrupted NetError RunFolderError UserError",

@@ -12,6 +12,7 @@ import torch
 from fedblocks.core.blocks import (
     Block,
     Fresh,
+    Frozen,
     Generated,
     Mixture,
     PerClient,
@@ -106,6 +107,8 @@ def _home(block: Block) -> str:
             return "client"
         case Fresh():
             return "nobody"
+        case Frozen():
+            return "everybody, frozen"
         case ServerOnly():
             return "server only"
         case PerClient():
@@ -137,6 +140,8 @@ def _sees(block: Block, read: Read | None) -> str:
             return "made by prepare"
         case Fresh(), _:
             return "its initial value"
+        case Frozen(), _:
+            return "the same as all"
         case _, None:
             return "-"
         case _, Generated(values=values):
