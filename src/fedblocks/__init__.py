@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from fedblocks.core.errors import NetError as NetError
     from fedblocks.core.errors import RunFolderError as RunFolderError
     from fedblocks.core.errors import UserError as UserError
+    from fedblocks.core.lora import LoraNet as LoraNet
+    from fedblocks.core.lora import lora as lora
     from fedblocks.core.method import Method as Method
     from fedblocks.core.method import join as join
     from fedblocks.core.net import Net as Net
@@ -160,6 +162,7 @@ _NAMES = {  # module -> the names that are taken from it
     "core.client": "Client",
     "core.description": "Paper",
     "core.errors": "CheckpointError DataError Interrupted NetError RunFolderError UserError",
+    "core.lora": "LoraNet lora",
     "core.method": "Method join",
     "core.net": "Net",
     "core.checks": "checked",

@@ -10,7 +10,8 @@ from torch import nn
 
 import fedblocks as fb
 from fedblocks.core.errors import UserError
-from fedblocks.core.frozen import content_hash, frozen_hashes
+from fedblocks.core.frozen import frozen_hashes
+from fedblocks.core.frozen_hash import content_hash
 from fedblocks.core.plan import plan
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.processes.engine import Processes

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import fedblocks as fb
-from fedblocks.core.frozen import content_hash
+from fedblocks.core.frozen_hash import content_hash
 from fedblocks.runs.loop import Lane
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.frozen import read_frozen

@@ -4,19 +4,33 @@ still the same.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import chain
 
 import torch
 
 from fedblocks.core.blocks import Block, Frozen
 from fedblocks.core.errors import UserError
+from fedblocks.core.frozen_hash import content_hash
 from fedblocks.core.method import Method
+from fedblocks.core.net import Net
 from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.state import initial_copy
+
+BASE = "base"  # the block of a net's tensors that nobody trains
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """The tensors of a net that nobody trains, which the net holds itself: so every method runs on
+    it, and none has to name it.
+    """
+
+    net: Net
+
+    def init(self, seed: int) -> Params:
+        return self.net.base
 
 
 def initial_frozen(method: Method, seed: int) -> Blocks:
@@ -45,19 +59,10 @@ def check_untrained(method: Method) -> None:
                 )
 
 
-def content_hash(params: Params) -> str:
-    """SHA-256 of names, types, shapes and numbers: equal where the tensors are."""
-    digest = sha256()
-    for name, value in sorted(params.items()):
-        plain = value.detach().cpu().contiguous()
-        digest.update(json.dumps([name, str(plain.dtype), list(plain.shape)]).encode())
-        digest.update(plain.view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
 def frozen_hashes(method: Method, seed: int) -> dict[str, str]:
     """Block -> its content hash, of everything frozen in a method's model."""
-    return {name: content_hash(block) for name, block in initial_frozen(method, seed).items()}
+    blocks = {name: content_hash(b) for name, b in initial_frozen(method, seed).items()}
+    return {**blocks, BASE: method.net.base_hash} if method.net.base else blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +73,16 @@ class FrozenRecord:
     hashes: dict[str, str]  # of what they were at the start
 
     @staticmethod
-    def of(methods: Mapping[str, Method], held: Mapping[str, Blocks], seed: int) -> FrozenRecord:
-        """The record of methods whose groups hold these blocks."""
+    def of(
+        methods: Mapping[str, Method],
+        held: Mapping[str, Blocks],
+        seed: int,
+        device: torch.device,
+    ) -> FrozenRecord:
+        """The record of methods whose groups hold these blocks; a base is held by its net."""
         blocks = {f"{g}/{name}": b for g, own in held.items() for name, b in own.items()}
+        bases = {f"{g}/{BASE}": one.net.base_on(device) for g, one in methods.items()}
+        blocks |= {name: base for name, base in bases.items() if base}
         hashes = {
             f"{group}/{name}": digest
             for group, method in methods.items()

@@ -23,6 +23,7 @@ from fedblocks.core.blocks import (
     ServerOnly,
     Shared,
 )
+from fedblocks.core.frozen import BASE, Base
 from fedblocks.core.method import Method
 from fedblocks.core.phases import Phase, Update
 from fedblocks.core.rules import Average
@@ -56,7 +57,8 @@ class Plan:
 
 def plan(method: Method) -> Plan:
     """The plan of a method, with the hyper-parameters it has."""
-    layout = method.blocks().items()
+    base: dict[str, Block] = {BASE: Frozen(Base(method.net))} if method.net.base else {}
+    layout = {**base, **method.blocks()}.items()
     reads = _reads(method)
     phases = method.phases()
     return Plan(

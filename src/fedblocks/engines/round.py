@@ -100,7 +100,7 @@ class Experiment:
     def frozen(self) -> FrozenRecord:
         """What is frozen in the models of all groups, as it is used here."""
         held = {group: beginnings.frozen for group, beginnings in self.beginnings.items()}
-        return FrozenRecord.of(self.methods, held, self.seed)
+        return FrozenRecord.of(self.methods, held, self.seed, self.data.x.device)
 
     def members(self, clients: Sequence[int]) -> dict[str, list[int]]:
         """Some clients by group, each in the order of their ids."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import safetensors.torch
 
 from fedblocks.core.errors import CheckpointError
-from fedblocks.core.frozen import content_hash
+from fedblocks.core.frozen_hash import content_hash
 from fedblocks.core.parts import Params
 from fedblocks.engines.round import Experiment
 from fedblocks.runs.storage.environment import sync
