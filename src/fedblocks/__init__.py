@@ -124,6 +124,11 @@ if TYPE_CHECKING:
     from fedblocks.methods.ifca import IFCA as IFCA
     from fedblocks.methods.lg_fedavg import LGFedAvg as LGFedAvg
     from fedblocks.methods.local import Local as Local
+    from fedblocks.methods.lora.dual_lora import DualLoRA as DualLoRA
+    from fedblocks.methods.lora.fedavg_lora import FedAvgLoRA as FedAvgLoRA
+    from fedblocks.methods.lora.fedsa_lora import FedSALoRA as FedSALoRA
+    from fedblocks.methods.lora.ffa_lora import FFALoRA as FFALoRA
+    from fedblocks.methods.lora.product_lora import ProductLoRA as ProductLoRA
     from fedblocks.methods.mean_reg_mtl import MeanRegMTL as MeanRegMTL
     from fedblocks.methods.modfl import ModFL as ModFL
     from fedblocks.methods.moon import Moon as Moon
@@ -212,6 +217,11 @@ _NAMES = {  # module -> the names that are taken from it
     "methods.ifca": "IFCA",
     "methods.lg_fedavg": "LGFedAvg",
     "methods.local": "Local",
+    "methods.lora.dual_lora": "DualLoRA",
+    "methods.lora.fedavg_lora": "FedAvgLoRA",
+    "methods.lora.fedsa_lora": "FedSALoRA",
+    "methods.lora.ffa_lora": "FFALoRA",
+    "methods.lora.product_lora": "ProductLoRA",
     "methods.mean_reg_mtl": "MeanRegMTL",
     "methods.modfl": "ModFL",
     "methods.moon": "Moon",

@@ -91,6 +91,11 @@ class LoraNet(Net):
         return tuple(path for path, part in parts if isinstance(part, Adapter))
 
     @cached_property
+    def shapes(self) -> dict[str, torch.Size]:
+        """Of every tensor that is trained."""
+        return {name: value.shape for name, value in self.template.named_parameters()}
+
+    @cached_property
     def lora_A(self) -> Piece:
         return self.piece(_tensor(path, "lora_A") for path in self.targets)
 
