@@ -57,7 +57,8 @@ class LoraNet(Net):
         _check_spec(spec, plain.dtype)
         make = partial(_make, plain.make, spec)
         super().__init__(make, spec.head, None, plain.dtype, plain.input_shape, output=plain.output)
-        self.base_hash = content_hash(self.base)
+        without_numbers = any(value.is_meta for value in self.base.values())
+        self.base_hash = "" if without_numbers else content_hash(self.base)
 
     @property
     def plain(self) -> Net:
@@ -89,6 +90,18 @@ class LoraNet(Net):
         """The paths of the layers with an adapter."""
         parts = self.template.named_modules()
         return tuple(path for path, part in parts if isinstance(part, Adapter))
+
+    @cached_property
+    def zero_factors(self) -> set[str]:
+        """The factors that are zero at the start: A of an embedding, B of other layers."""
+        return {_tensor(path, f"lora_{self._adapter(path).zero_factor}") for path in self.targets}
+
+    def _adapter(self, path: str) -> Adapter:
+        """The layer with an adapter at a path."""
+        layer = self.template.get_submodule(path)
+        if not isinstance(layer, Adapter):
+            raise TypeError(f"{path} has no adapter")
+        return layer
 
     @cached_property
     def shapes(self) -> dict[str, torch.Size]:
@@ -129,7 +142,7 @@ class LoraNet(Net):
         """The tensors of the net without adapters that give the same model: `net.plain(...)`."""
         whole = {**self.base, **{n: params[n] for n in self.plain_names if n in self.names}}
         for path, change in self.changes(params).items():
-            layer = self.template.get_submodule(path)
+            layer = self._adapter(path)
             name = _tensor(path, layer.weight_name)
             whole[name] = layer.merge_change(whole[name].to(change.device), change)
         return {name: whole[name] for name in self.plain_names}

@@ -34,6 +34,7 @@ class Adapter(nn.Module):
     lora_A: nn.Parameter  # [rank, inputs]
     lora_B: nn.Parameter  # [outputs, rank]
     lora_scale: float
+    weight_name = "weight"  # of the weights that it adds to
     zero_factor = "B"  # the factor that is zero at the start, so that the model is the base
 
     def adapter_output(self, x: Tensor) -> Tensor:
@@ -50,16 +51,12 @@ class Adapter(nn.Module):
 class LoraLinear(nn.Linear, Adapter):
     """A dense layer at rest, and its adapter."""
 
-    weight_name = "weight"
-
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(input) + self.adapter_output(input)
 
 
 class LoraConv2d(nn.Conv2d, Adapter):
     """A convolution with 1x1 filters at rest, and its adapter: a dense layer for every pixel."""
-
-    weight_name = "weight"
 
     def forward(self, input: Tensor) -> Tensor:
         down, right = self.stride
@@ -71,7 +68,6 @@ class LoraConv2d(nn.Conv2d, Adapter):
 class LoraEmbedding(nn.Embedding, Adapter):
     """An embedding at rest, and its adapter: row i is B times column i of A."""
 
-    weight_name = "weight"
     zero_factor = "A"  # as peft has it
 
     def forward(self, input: Tensor) -> Tensor:
@@ -169,5 +165,5 @@ def put_to_rest(module: nn.Module, trained: set[nn.Module]) -> None:
                 del part._parameters[name]
                 part.register_buffer(name, resting.setdefault(id(value), value.detach()))
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is not None:
-            part.__class__ = RestingBatchNorm
+            part.__class__ = RestingBatchNorm  # type: ignore[assignment]
             part.register_buffer("num_batches_tracked", None)

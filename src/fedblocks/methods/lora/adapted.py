@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fedblocks.core.blocks import Block, Fresh, Private, Shared
 from fedblocks.core.client import Client
-from fedblocks.core.errors import UserError
 from fedblocks.core.lora import LoraNet
 from fedblocks.core.method import Method, join
 from fedblocks.core.options import Conflict, Help, Length
@@ -39,15 +38,15 @@ class AdapterMethod(Method):
 
     def conflicts(self) -> list[Conflict]:
         if not isinstance(self.net, LoraNet):
-            raise UserError(
-                f"{type(self).__name__} needs a net with adapters", "make one: fb.lora(net, rank=8)"
-            )
+            why = "the method needs a net with adapters"
+            return [Conflict("head", why, "make one: fb.lora(net, rank=8)", with_net=True)]
         full = self.net.full_head
         if full is not None and self.head is None:
             why = f'"{full.names[0]}" trains and has no home'
-            return [Conflict("head", why, 'say head="shared" or head="private"')]
+            return [Conflict("head", why, 'say head="shared" or head="private"', with_net=True)]
         if full is None and self.head is not None:
-            return [Conflict("head", "the net trains nothing as a whole", "leave it out")]
+            why = "the net trains nothing as a whole"
+            return [Conflict("head", why, "leave it out", with_net=True)]
         return []
 
     @property
@@ -87,10 +86,13 @@ class RankedMethod(AdapterMethod):
 
     def conflicts(self) -> list[Conflict]:
         problems = super().conflicts()
+        if problems:
+            return problems
         most = self.adapted.spec.rank
         if self.ranks is not None and not all(1 <= rank <= most for rank in self.ranks):
             why = f"a client's rank is 1 to {most}, the net's"
-            problems.append(Conflict("ranks", why, "make the net with the largest rank"))
+            fix = "make the net with the largest rank"
+            problems.append(Conflict("ranks", why, fix, with_net=True))
         return problems
 
     def ratio_block(self) -> dict[str, Block]:

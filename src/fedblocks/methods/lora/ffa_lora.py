@@ -38,13 +38,16 @@ class FFALoRA(AdapterMethod):
 
     def conflicts(self) -> list[Conflict]:
         problems = super().conflicts()
-        start = self.adapted.lora_A.init(0)
-        dead = next((name for name, value in start.items() if not value.any()), None)
+        if problems:
+            return problems
+        zero = self.adapted.zero_factors
+        dead = next((name for name in self.adapted.lora_A.names if name in zero), None)
         if dead is not None and self.turns == "B":
             why = (
                 f'"{dead}" starts at zero, as those of embeddings do, and would freeze the adapter'
             )
-            problems.append(Conflict("turns", why, 'use turns="alternate", or other targets'))
+            fix = 'use turns="alternate", or other targets'
+            problems.append(Conflict("turns", why, fix, with_net=True))
         return problems
 
     def blocks(self) -> dict[str, Block]:
