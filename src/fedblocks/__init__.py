@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedblocks.core.arithmetic import unflat as unflat
     from fedblocks.core.blocks import Block as Block
     from fedblocks.core.blocks import Fresh as Fresh
+    from fedblocks.core.blocks import Frozen as Frozen
     from fedblocks.core.blocks import Mixture as Mixture
     from fedblocks.core.blocks import PerClient as PerClient
     from fedblocks.core.blocks import Pool as Pool
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from fedblocks.core.errors import NetError as NetError
     from fedblocks.core.errors import RunFolderError as RunFolderError
     from fedblocks.core.errors import UserError as UserError
+    from fedblocks.core.lora import LoraNet as LoraNet
+    from fedblocks.core.lora import lora as lora
     from fedblocks.core.method import Method as Method
     from fedblocks.core.method import join as join
     from fedblocks.core.net import Net as Net
@@ -125,6 +128,11 @@ if TYPE_CHECKING:
     from fedblocks.methods.ifca import IFCA as IFCA
     from fedblocks.methods.lg_fedavg import LGFedAvg as LGFedAvg
     from fedblocks.methods.local import Local as Local
+    from fedblocks.methods.lora.dual_lora import DualLoRA as DualLoRA
+    from fedblocks.methods.lora.fedavg_lora import FedAvgLoRA as FedAvgLoRA
+    from fedblocks.methods.lora.fedsa_lora import FedSALoRA as FedSALoRA
+    from fedblocks.methods.lora.ffa_lora import FFALoRA as FFALoRA
+    from fedblocks.methods.lora.product_lora import ProductLoRA as ProductLoRA
     from fedblocks.methods.mean_reg_mtl import MeanRegMTL as MeanRegMTL
     from fedblocks.methods.modfl import ModFL as ModFL
     from fedblocks.methods.moon import Moon as Moon
@@ -159,10 +167,11 @@ if TYPE_CHECKING:
 
 _NAMES = {  # module -> the names that are taken from it
     "core.arithmetic": "distance2 each flat mix pick unflat",
-    "core.blocks": "Block Fresh Mixture PerClient Pool Private Selection ServerOnly Shared",
+    "core.blocks": "Block Fresh Frozen Mixture PerClient Pool Private Selection ServerOnly Shared",
     "core.client": "Client",
     "core.description": "Paper",
     "core.errors": "CheckpointError DataError Interrupted NetError RunFolderError UserError",
+    "core.lora": "LoraNet lora",
     "core.method": "Method join",
     "core.net": "Net",
     "core.checks": "checked",
@@ -213,6 +222,11 @@ _NAMES = {  # module -> the names that are taken from it
     "methods.ifca": "IFCA",
     "methods.lg_fedavg": "LGFedAvg",
     "methods.local": "Local",
+    "methods.lora.dual_lora": "DualLoRA",
+    "methods.lora.fedavg_lora": "FedAvgLoRA",
+    "methods.lora.fedsa_lora": "FedSALoRA",
+    "methods.lora.ffa_lora": "FFALoRA",
+    "methods.lora.product_lora": "ProductLoRA",
     "methods.mean_reg_mtl": "MeanRegMTL",
     "methods.modfl": "ModFL",
     "methods.moon": "Moon",

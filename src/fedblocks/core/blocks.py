@@ -26,6 +26,13 @@ class Fresh:
 
 
 @dataclass(frozen=True, eq=False)
+class Frozen:
+    """Read by all, written by nobody and never sent: everybody has it from the start."""
+
+    part: Part
+
+
+@dataclass(frozen=True, eq=False)
 class ServerOnly:
     """Stays on the server and is never sent."""
 
@@ -75,7 +82,7 @@ class PerClient:
 
 
 Federated = Shared | Pool | PerClient
-Block = Private | Fresh | ServerOnly | Shared | Pool | PerClient
+Block = Private | Fresh | Frozen | ServerOnly | Shared | Pool | PerClient
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +107,9 @@ class Generated:
 
 
 Read = Mixture | Selection | Generated
+
+
+NOT_ON_THE_SERVER = (Private, Fresh, Frozen)  # homes without slots
 
 
 def server_name(block_name: str, block: Block) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedblocks.core import mode
 from fedblocks.core.method import Method
+from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import summed_losses
 
 Mapped = Callable[..., Any]
@@ -120,6 +121,9 @@ class ClientStack:
     # phase, place -> [clients], if they differ
     rates: Mapping[tuple[int, int], Tensor] = field(default_factory=dict)
     caller: Caller | None = None  # an engine's own way to run hooks
+    # blocks that all clients have in common, without a dimension for them: what is mapped over
+    # clients closes over them, so that they are held once and clients are rows of one batch
+    frozen: Blocks = field(default_factory=dict)
 
     @property
     def mapped(self) -> bool:
@@ -136,12 +140,17 @@ class ClientStack:
             return hook(*args, None)
         return self.plainly(hook, *args) if self.caller is None else self.caller(self, hook, args)
 
-    def plainly(self, hook: Callable[..., Any], *args: Any) -> Any:
-        """A hook as it is."""
+    def whole(self, blocks: Blocks) -> Blocks:
+        """Blocks as a method's functions are given them, frozen ones among them."""
+        return {**blocks, **self.frozen} if self.frozen else blocks
 
-        def with_client(tensors: dict[str, Any], *rest: Any) -> Any:
+    def plainly(self, hook: Callable[..., Any], *args: Blocks) -> Any:
+        """A hook as it is; what it says of frozen blocks is not listened to."""
+
+        def with_client(tensors: dict[str, Any], *rest: Blocks) -> Any:
             with mode.mode(training=False, mapped=self.mapped):
-                return hook(*rest, self.client(tensors))
+                result = hook(*map(self.whole, rest), self.client(tensors))
+            return {name: value for name, value in result.items() if name not in self.frozen}
 
         return self.each(with_client)(self.tensors, *args)
 

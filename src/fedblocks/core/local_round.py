@@ -60,7 +60,8 @@ def train(
     blocks = start
     for number, (phase, order) in enumerate(zip(phases, orders, strict=True)):
         if phase.begin is not None:
-            begun = local.each(phase.begin)(blocks)
+            begin = phase.begin
+            begun = local.each(lambda own, begin=begin: begin(local.whole(own)))(blocks)
             blocks = {**blocks, **{name: begun[name] for name in phase.train}}
         blocks = {
             n: {k: v.clone() for k, v in b.items()} if n in phase.train else b
@@ -210,7 +211,8 @@ def _loss_of(update: Update, local: ClientStack, step: Step) -> Mapped:
         }
         mask = None if step.full else batch["mask"]
         with mode.mode(training=True, mapped=local.mapped, mask=mask, key=batch["key"]):
-            value = update.loss(blocks, Batch(**batch, client=local.client(client)))  # type: ignore[misc]
+            whole = local.whole(blocks)
+            value = update.loss(whole, Batch(**batch, client=local.client(client)))  # type: ignore[misc]
         moved = {n: {k: v for k, v in blocks[n].items() if is_statistic(k)} for n in update.train}
         return value, {n: b for n, b in moved.items() if b}
 
@@ -260,7 +262,7 @@ def _counted(memory: Memory, count: Count) -> Count:
 def _add_pull(
     pull: Pull, strength: Rate, update: Update, stretch: PhaseRun, grads: list[Tensor]
 ) -> None:
-    to = (stretch.blocks if pull.live else stretch.start)[pull.to]
+    to = stretch.local.whole(stretch.blocks if pull.live else stretch.start)[pull.to]
     for position, (name, key, value) in enumerate(_trained(update, stretch.blocks)):
         if name == pull.block:
             pulled = each_client(strength, value) * (value - to[key])

@@ -56,6 +56,7 @@ class Net:
         self.output = output
         # of one example, where it is known
         self.input_shape = None if input_shape is None else tuple(input_shape)
+        self.base_hash = ""  # content hash of the tensors that nobody trains
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
             self.template = in_precision(mappable(make_module(make)), dtype)
@@ -241,11 +242,23 @@ class Net:
     def _on(self, device: torch.device) -> Template:
         """The template with its constants on a device."""
         if device not in self._templates:
-            module = copy.deepcopy(self.template).to(device)
+            module = self._copy_template().to(device)
             names = self.constant_names
             guard = Guard(module, names) if needs_guard(module, names) else None
             self._templates[device] = Template(module, switch, guard)
         return self._templates[device]
+
+    def _copy_template(self) -> nn.Module:
+        return copy.deepcopy(self.template)
+
+    @cached_property
+    def base(self) -> Params:
+        """Tensors that nobody trains and nobody sends; a net with adapters has such."""
+        return {}
+
+    def base_on(self, device: torch.device) -> Params:
+        """The base as it is used on a device."""
+        return {}
 
     def _statistics(self) -> list[str]:
         return [

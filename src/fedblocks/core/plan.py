@@ -12,6 +12,7 @@ import torch
 from fedblocks.core.blocks import (
     Block,
     Fresh,
+    Frozen,
     Generated,
     Mixture,
     PerClient,
@@ -22,6 +23,7 @@ from fedblocks.core.blocks import (
     ServerOnly,
     Shared,
 )
+from fedblocks.core.frozen import BASE, Base
 from fedblocks.core.method import Method
 from fedblocks.core.phases import Phase, Update
 from fedblocks.core.rules import Average
@@ -55,7 +57,8 @@ class Plan:
 
 def plan(method: Method) -> Plan:
     """The plan of a method, with the hyper-parameters it has."""
-    layout = method.blocks().items()
+    base: dict[str, Block] = {BASE: Frozen(Base(method.net))} if method.net.base else {}
+    layout = {**base, **method.blocks()}.items()
     reads = _reads(method)
     phases = method.phases()
     return Plan(
@@ -106,6 +109,8 @@ def _home(block: Block) -> str:
             return "client"
         case Fresh():
             return "nobody"
+        case Frozen():
+            return "everybody, frozen"
         case ServerOnly():
             return "server only"
         case PerClient():
@@ -137,6 +142,8 @@ def _sees(block: Block, read: Read | None) -> str:
             return "made by prepare"
         case Fresh(), _:
             return "its initial value"
+        case Frozen(), _:
+            return "the same as all"
         case _, None:
             return "-"
         case _, Generated(values=values):

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import (
+    NOT_ON_THE_SERVER,
     Block,
     Federated,
     Fresh,
+    Frozen,
     Generated,
     Mixture,
     PerClient,
@@ -22,6 +24,7 @@ from fedblocks.core.blocks import (
     ServerOnly,
     server_name,
 )
+from fedblocks.core.frozen import initial_frozen
 from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.private_state import StackedState
@@ -79,6 +82,8 @@ class Download:
     reads: dict[str, Read]
     on_request: Blocks  # pools that wait for `wants`: [slots, ...]
     bytes_down: dict[str, Tensor]  # block -> [clients]
+    # blocks that everybody has, once for all clients; never sent
+    frozen: Blocks = field(default_factory=dict)
 
 
 def request(slots: Params, wanted: Tensor) -> Params:
@@ -97,14 +102,16 @@ class Beginnings:
 
     private: Blocks  # of a client that never trained
     fresh: Blocks  # that start anew in every round
+    frozen: Blocks  # that nobody writes, on the device where they are used
 
     @staticmethod
-    def of(method: Method, seed: int) -> Beginnings:
+    def of(method: Method, seed: int, device: torch.device | str = "cpu") -> Beginnings:
         fresh: Blocks = {}
         for name, block in method.blocks().items():
             if isinstance(block, Fresh) and block.part is not None:
                 fresh[name] = initial_copy(block.part, seed)
-        return Beginnings(initial_private(method, seed), fresh)
+        frozen = {n: to_device(b, device) for n, b in initial_frozen(method, seed).items()}
+        return Beginnings(initial_private(method, seed), fresh, frozen)
 
 
 def gather(
@@ -136,7 +143,7 @@ def gather(
                     blocks[name] = _for_all(one, len(cohort))
             case Pool(on_request=True):
                 on_request[name] = state.server[server_name(name, block)]
-            case ServerOnly():
+            case ServerOnly() | Frozen():
                 pass
             case _:
                 reads.setdefault(name, default_read(block, cohort))
@@ -144,7 +151,8 @@ def gather(
                 blocks[name] = sent_copies(slots, reads[name])
                 down[name] = _bytes_down(method, slots, reads[name], cohort)
     blocks |= _kept_optimizers(kept)
-    return Download(_with_own_statistics(blocks, beginnings.private, kept), reads, on_request, down)
+    blocks = _with_own_statistics(blocks, beginnings.private, kept)
+    return Download(blocks, reads, on_request, down, beginnings.frozen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +241,7 @@ def own_server(layout: dict[str, Block], server: Blocks) -> Blocks:
     return {
         name: server[server_name(name, b)]
         for name, b in layout.items()
-        if not isinstance(b, Private | Fresh)
+        if not isinstance(b, NOT_ON_THE_SERVER)
     }
 
 

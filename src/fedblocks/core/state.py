@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.blocks import (
+    NOT_ON_THE_SERVER,
     Block,
     Federated,
-    Fresh,
     PerClient,
     Pool,
     Private,
@@ -46,7 +46,7 @@ def initial_state(
     memory: dict[str, Blocks] = {}
     for group, method in methods.items():
         for name, block in method.blocks().items():
-            if not isinstance(block, Private | Fresh):
+            if not isinstance(block, NOT_ON_THE_SERVER):
                 slots = to_device(initial_slots(block, population, seed), device)
                 key = server_name(name, block)
                 _check_same_shapes(key, group, server.get(key), slots)

@@ -96,7 +96,8 @@ class Captured:
     def hook(self, local: ClientStack, hook: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """What a hook gives for a stack of clients."""
         source = local.source.x.data_ptr()
-        key = (hook.__name__, local.training, source, shapes(args), shapes(local.tensors))
+        held = source, id(local.frozen)  # a recording holds both, so that neither can be another's
+        key = (hook.__name__, local.training, *held, shapes(args), shapes(local.tensors))
         self.seen[key] += 1
         if key not in self.short:
             graph = self._graph(key, 3, lambda: record_hook(local, hook, args, self.pool))
@@ -194,6 +195,7 @@ def _signature(stretch: PhaseRun, step: Step, full: bool) -> Hashable:
         trees,
         rates,
         source.x.data_ptr(),
+        id(stretch.local.frozen),  # held by the recording
     )
 
 

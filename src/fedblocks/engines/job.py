@@ -184,9 +184,8 @@ class Job:
         }
         keep = self.method.keep_optimizer and self.training
         rates = {key: values[where] for key, values in self.rates.items()}
-        return ClientStack(
-            self.source, tensors, self.cohort.round, self.training, each, keep, rates
-        )
+        about = self.cohort.round, self.training, each, keep, rates
+        return ClientStack(self.source, tensors, *about, frozen=self.sent.frozen)
 
 
 @dataclass(frozen=True, eq=False)

@@ -106,7 +106,7 @@ def _counts(view: View, local: ClientStack, words: Mapping[str, Any]) -> Mapped:
     def counts(blocks: Blocks, rows: Tensor, real: Tensor) -> Tensor:
         x, y = local.source.x[rows], local.source.y[rows]
         with mode.mode(training=False, mapped=local.mapped, mask=real if local.mapped else None):
-            logits = view(blocks, x)
+            logits = view(local.whole(blocks), x)
         kept = [
             torch.where(left_out(y, words, kind), IGNORE, y) if words else y
             for kind in scores_of(words)

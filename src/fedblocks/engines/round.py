@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.frozen import FrozenRecord, check_untrained
 from fedblocks.core.method import Method
 from fedblocks.core.phases import Phase
 from fedblocks.core.random import derive
@@ -56,6 +57,7 @@ class Experiment:
     def __post_init__(self) -> None:
         for group, method in self.methods.items():
             _check_schedules(method)
+            check_untrained(method)
             method.net.place(self.data.x.device)
             for part in method.needs:
                 self._check_part(group, type(method).__name__, part)
@@ -91,7 +93,14 @@ class Experiment:
     @cached_property
     def beginnings(self) -> dict[str, Beginnings]:
         """What clients of each group start with."""
-        return {group: Beginnings.of(method, self.seed) for group, method in self.methods.items()}
+        seed, device = self.seed, self.data.x.device
+        return {group: Beginnings.of(one, seed, device) for group, one in self.methods.items()}
+
+    @cached_property
+    def frozen(self) -> FrozenRecord:
+        """What is frozen in the models of all groups, as it is used here."""
+        held = {group: beginnings.frozen for group, beginnings in self.beginnings.items()}
+        return FrozenRecord.of(self.methods, held, self.seed, self.data.x.device)
 
     def members(self, clients: Sequence[int]) -> dict[str, list[int]]:
         """Some clients by group, each in the order of their ids."""

@@ -92,8 +92,8 @@ class Sequential:
 
 
 def adapted_blocks(job: Job, member: int) -> Blocks:
-    """The blocks of one client of a job as its evaluation uses them."""
-    return adapt(job, *_one(job, member))
+    """The blocks of one client of a job as its evaluation uses them, frozen ones too."""
+    return {**adapt(job, *_one(job, member)), **job.sent.frozen}
 
 
 def _one(job: Job, member: int) -> tuple[ClientStack, Blocks, list[list[Step]]]:

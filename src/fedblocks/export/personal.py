@@ -26,6 +26,7 @@ from fedblocks.runs.run import check_same_data
 from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.frozen import check_frozen
 from fedblocks.runs.storage.states import state_of
 
 
@@ -82,6 +83,7 @@ def personal(
         prepared = prepare(on_the_cpu(config_of(folder, ingredients)))
         check_same_data(folder, prepared)
         restore_constants(folder.path, prepared.experiment.methods)
+        check_frozen(folder, prepared.experiment)
         _check_client(client, prepared)
         state = _last_state(folder)
     unseen = client in prepared.unseen

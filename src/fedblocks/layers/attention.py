@@ -67,7 +67,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        if not (current().mapped or self.dropout > 0):
+        if self.is_fused():
             return super().forward(
                 query,
                 key,
@@ -94,7 +94,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         self, query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Outputs as the inputs lie, and the weights [batch, heads, queries, keys]."""
-        q, k, v = self._project(query, key, value)  # [batch, steps, features]
+        q, k, v = self.project(query, key, value)  # [batch, steps, features]
         if self.bias_k is not None and self.bias_v is not None:
             k, v = (self._append(t, b) for t, b in ((k, self.bias_k), (v, self.bias_v)))
         q, k, v = (self._heads(t) for t in (q, k, v))
@@ -107,7 +107,12 @@ class MultiheadAttention(nn.MultiheadAttention):
         y = dense(y, self.out_proj.weight, self.out_proj.bias)
         return y if self.batch_first else y.transpose(0, 1), weights
 
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def is_fused(self) -> bool:
+        """Whether torch's own kernel does it."""
+        return not (current().mapped or self.dropout > 0)
+
+    def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values: [batch, steps, features]."""
         if query is key and key is value and self._qkv_same_embed_dim:
             x = query if self.batch_first else query.transpose(0, 1)
             q, k, v = dense(x, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)

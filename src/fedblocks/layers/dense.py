@@ -41,6 +41,13 @@ class Dense(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor | None
     ) -> tuple[Tensor, int]:
+        x, weight, bias = inputs
+        shared = in_dims[1] is None and in_dims[2] is None and in_dims[0] is not None
+        if shared and weight is not None and weight.dim() == 2:
+            # weights that clients have in common: their rows are one batch
+            rows = stacked(x, in_dims[0], info.batch_size)
+            y = Dense.apply(rows.flatten(0, 1), weight, bias)  # type: ignore[no-untyped-call,union-attr]
+            return y.unflatten(0, rows.shape[:2]), 0  # type: ignore[union-attr]
         full = [stacked(t, dim, info.batch_size) for t, dim in zip(inputs, in_dims, strict=True)]
         return Dense.apply(*full), 0  # type: ignore[no-untyped-call]
 

@@ -25,6 +25,7 @@ from fedblocks.runs.stopping import Stop
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.constants import store_constants
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.frozen import store_frozen
 from fedblocks.runs.storage.record import Note, RoundRecord
 from fedblocks.runs.storage.states import client_trees, shared_tree
 
@@ -50,6 +51,7 @@ class Lane:
     def store(self) -> None:
         """Records first: a kill in between makes `resume` record those rounds once more."""
         self.write_records()
+        self.prepared.experiment.frozen.check()
         if self.changed:
             save(self.folder, self.prepared.config, self.state, self.changed)
         self.changed = set()
@@ -74,6 +76,7 @@ def begin(lane: Lane, tell: OnNote) -> None:
     """Write down what a run is about to work on, and what is to be known of it."""
     store, prepared = lane.folder.store, lane.prepared
     store_constants(lane.folder.path, prepared.experiment.methods)
+    store_frozen(lane.folder, prepared.experiment)
     store.set_meta("federation", prepared.hash)
     store.set_meta("engine", prepared.engine.name)
     store.set_meta("clients", clients_text(prepared.experiment.data))

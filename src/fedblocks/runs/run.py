@@ -25,6 +25,7 @@ from fedblocks.runs.storage.config_record import refuse_edited, remember_config
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.frozen import check_frozen
 from fedblocks.runs.storage.record import Note
 from fedblocks.runs.storage.states import state_of
 
@@ -82,6 +83,7 @@ def resume(
             prepared = prepare(with_the_same_engine(config, folder))
             check_same_data(folder, prepared)
             restore_constants(folder.path, prepared.experiment.methods)
+            check_frozen(folder, prepared.experiment)
             state, notes = last_state(folder, prepared)
             folder.set_status("running")
             with hardware(prepared.config):

@@ -101,7 +101,8 @@ def _alone(example: Example, alone: Alone, engine: Engine) -> list[str]:
 def plain_training(method: Method, experiment: Experiment, rounds: int) -> Params:
     """The method's net, trained on client 0 with `torch.optim.SGD` in an ordinary loop."""
     module = method.net.make().to(method.net.dtype).train()
-    module.load_state_dict(method.net.init(derive(experiment.seed, "init", 0)), strict=False)
+    start = method.net.init(derive(experiment.seed, "init", 0))
+    module.load_state_dict({**start, **method.net.base}, strict=False)
     rows = torch.from_numpy(experiment.data.train[0])
     x, y = experiment.data.x[rows], experiment.data.y[rows]
     for number in range(rounds):

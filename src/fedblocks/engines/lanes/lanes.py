@@ -225,7 +225,7 @@ def join_jobs(lanes: Lanes, jobs: Mapping[int, Job]) -> Job:
         first.method,
         first.phases,
         cohort,
-        Download(blocks, {}, {}, bytes_down),
+        Download(blocks, {}, {}, bytes_down, first.sent.frozen),
         first.bytes_per_slot,
         lanes.data,
         first.seed,

@@ -34,6 +34,9 @@ def _differ(first: Experiment, other: Experiment) -> str | None:
         reason = _methods_differ(method, other.methods[group])
         if reason:
             return reason
+    reason = _frozen_differ(first.frozen.hashes, other.frozen.hashes)
+    if reason:
+        return reason
     one, two = first.data, other.data
     if one.x.shape[1:] != two.x.shape[1:] or one.tags.keys() != two.tags.keys():
         return "their data have other shapes or tags"
@@ -56,6 +59,12 @@ def _methods_differ(one: Method, other: Method) -> str | None:
     if differing and _courses(one) != _courses(other):
         return "their local training differs in more than rates"
     return "their nets have other shapes" if _shapes(one) != _shapes(other) else None
+
+
+def _frozen_differ(one: dict[str, str], other: dict[str, str]) -> str | None:
+    """A stack holds frozen blocks once, for all of its clients."""
+    names = ", ".join(f'"{n}"' for n in one if one[n] != other[n])
+    return f"their frozen blocks differ: {names}" if names else None
 
 
 def _shapes(method: Method) -> list[Any]:

@@ -110,7 +110,7 @@ class WorkerGroup:
         key = (id(job.method), id(job.data), job.purpose, job.training, job.seed)
         if key not in self.kinds:
             self.close()
-            self.kinds[key] = replace(job, sent=Download({}, {}, {}, {}))
+            self.kinds[key] = replace(job, sent=Download({}, {}, {}, {}, job.sent.frozen))
         return list(self.kinds).index(key)
 
     def _start(self, count: int) -> Workers:
@@ -279,7 +279,8 @@ def _job(kind: Job, message: Message, request: SharedTree) -> Job:
     cohort = replace(
         kind.cohort, ids=tree["ids"], sizes=tree["sizes"], tags=tree["tags"], **message["cohort"]
     )
-    return replace(kind, cohort=cohort, sent=Download(tree["blocks"], {}, tree["on_request"], {}))
+    sent = Download(tree["blocks"], {}, tree["on_request"], {}, kind.sent.frozen)
+    return replace(kind, cohort=cohort, sent=sent)
 
 
 def _part(job: Job, member: int) -> Job:

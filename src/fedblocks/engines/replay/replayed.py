@@ -127,9 +127,9 @@ class _Visit:
     @cached_property
     def tensors(self) -> list[Tensor]:
         """What stays the same from step to step, or is written to."""
-        stretch = self.stretch
+        stretch, local = self.stretch, self.stretch.local
         return list(
-            leaves([stretch.blocks, stretch.start, stretch.local.tensors, stretch.memories])
+            leaves([stretch.blocks, stretch.start, local.tensors, stretch.memories, local.frozen])
         )
 
     @property

@@ -48,7 +48,7 @@ class RoundWork:
             name: {k: v[0] for k, v in block.items()} for name, block in job.sent.blocks.items()
         }
         steps = [steps_of_one(batches, job.device) for batches in job.batches[0]]
-        return adapt(job, job.one(0), sent, steps)
+        return {**adapt(job, job.one(0), sent, steps), **job.sent.frozen}
 
     def wanted_slots(self, job: Job) -> Slots:
         """Return the slots of pools on request that the client needs for a job."""
@@ -57,13 +57,17 @@ class RoundWork:
             name: tuple(torch.nonzero(mask).flatten().tolist()) for name, mask in wanted.items()
         }
 
+    @property
+    def _frozen(self) -> Blocks:
+        return next(iter(self.experiment.beginnings.values())).frozen
+
     def _job(self, phases: list[Phase], *, training: bool, purpose: str) -> Job:
         blocks = {n: {k: v[None] for k, v in b.items()} for n, b in self.held.items()}
         return Job(
             method=self.method,
             phases=phases,
             cohort=self.experiment.cohort([self.client], self.header.round),
-            sent=Download(blocks, {}, self.more, {}),
+            sent=Download(blocks, {}, self.more, {}, self._frozen),
             bytes_per_slot=dict.fromkeys(self.more, 0),  # bytes are counted where they are sent
             data=self.experiment.data,
             seed=self.experiment.seed,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedblocks.core.admission import admit
 from fedblocks.core.errors import UserError
+from fedblocks.core.frozen import frozen_hashes
 from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.state import initial_private, to_device
@@ -139,6 +140,8 @@ class ClientSide:
             raise Malformed("wrong-run", f'this client takes part in run "{self.run}"')
         if header.client != self.client:
             raise Malformed("wrong-client", f"this is client {self.client}")
+        if isinstance(header, DownloadHeader):
+            self._check_frozen(header.frozen)
         if header.plan != self.plan:
             raise Malformed(
                 "plan-mismatch",
@@ -149,6 +152,23 @@ class ClientSide:
                 "not-allowed",
                 "this client sends no updates; it can be evaluated, and given a model",
             )
+
+    def _check_frozen(self, wanted: dict[str, str]) -> None:
+        """Refuse to train on another base than the others: it is never sent, so each client has
+        its own copy.
+        """
+        for name in sorted(wanted.keys() | self._frozen.keys()):
+            if wanted.get(name) != self._frozen.get(name):
+                theirs, mine = (own.get(name, "none")[:12] for own in (wanted, self._frozen))
+                raise Malformed(
+                    "frozen-mismatch",
+                    f'the frozen block "{name}" has the hash {mine} here and {theirs} on the '
+                    "server: load the same weights",
+                )
+
+    @cached_property
+    def _frozen(self) -> dict[str, str]:
+        return frozen_hashes(self.method, self.experiment.seed)
 
     def _answer_first(self, header: DownloadHeader, message: Wire) -> Wire:
         """Answer the first message of a round: do the work, or ask for slots first."""

@@ -27,6 +27,7 @@ from fedblocks.runs.run import REAL, free_folder
 from fedblocks.runs.storage.constants import store_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.frozen import store_frozen
 from fedblocks.runs.storage.record import Note
 
 Choices = Mapping[str, Any]  # of a job: seconds, patience, minimum, more, share
@@ -44,6 +45,7 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
     with RunFolder.create(path, config.resolved(), environment()) as folder:
         private_folder(path)
         store_constants(path, prepared.experiment.methods)
+        store_frozen(folder, prepared.experiment)
         folder.set_status("interrupted")  # until the server's app begins
         folder.store.set_meta("federation", prepared.experiment.data.hash())
         name = f"run-{folder.store.path.stat().st_ino:x}-{path.name}"

@@ -48,6 +48,7 @@ FROM_CLIENTS = {
     "lost-state",
     "lost-download",
     "plan-mismatch",
+    "frozen-mismatch",
     "wrong-run",
     "wrong-client",
     "not-finite",

@@ -71,6 +71,7 @@ def first_downloads(
             copies=copies,
             kept=progress.kept.get(client, 0),
             refused=side.refused.pop(client, ""),
+            frozen=side.frozen[group],
             **vars(ask),
         )
         bytes_down = count_by_block({name: blocks.get(name, {}) for name in sent.bytes_down})

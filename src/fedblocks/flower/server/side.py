@@ -11,6 +11,7 @@ from functools import cached_property
 import torch
 
 from fedblocks.core.admission import Refusal
+from fedblocks.core.frozen import frozen_hashes
 from fedblocks.core.method import Method
 from fedblocks.core.random import derive
 from fedblocks.core.server import Beginnings, Cohort
@@ -92,7 +93,15 @@ class ServerSide:
     @cached_property
     def beginnings(self) -> dict[str, Beginnings]:
         """What clients of each group start with."""
-        return {group: Beginnings.of(method, self.seed) for group, method in self.methods.items()}
+        return {
+            group: Beginnings.of(method, self.seed, self.device)
+            for group, method in self.methods.items()
+        }
+
+    @cached_property
+    def frozen(self) -> dict[str, dict[str, str]]:
+        """Group -> block that is never sent -> its content hash."""
+        return {group: frozen_hashes(method, self.seed) for group, method in self.methods.items()}
 
     @cached_property
     def specs(self) -> dict[str, dict[str, Specs]]:

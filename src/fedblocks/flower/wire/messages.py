@@ -90,6 +90,8 @@ class DownloadHeader(Envelope):
     # the client never took part: it gets its model as the method says, and keeps it
     joining: bool = False
     refused: str = ""  # why the client's last answer was not used
+    # block that is never sent -> content hash of the one that the client must have
+    frozen: dict[str, str] = {}
 
 
 class RequestHeader(Envelope):

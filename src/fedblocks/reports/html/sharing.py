@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fedblocks.config.model import ALL
-from fedblocks.core.blocks import Block, Fresh, PerClient, Pool, Private, ServerOnly, Shared
+from fedblocks.core.blocks import Block, Fresh, Frozen, PerClient, Pool, Private, ServerOnly, Shared
 from fedblocks.core.method import Method
 from fedblocks.core.plan import plan
 
@@ -87,4 +87,10 @@ def _slots_of(home: Block, name: str, place: int) -> list[tuple[str, int]]:
 
 
 def _kind(home: Block) -> str:
-    return "own" if isinstance(home, Private) else "fresh" if isinstance(home, Fresh) else "sent"
+    match home:
+        case Private():
+            return "own"
+        case Fresh() | Frozen():
+            return "fresh"
+        case _:
+            return "sent"

@@ -24,6 +24,7 @@ from fedblocks.runs.run import check_same_data, check_untouched, hardware, last_
 from fedblocks.runs.storage.constants import restore_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
+from fedblocks.runs.storage.frozen import check_frozen
 from fedblocks.runs.storage.record import LANES, Note
 
 MOST = 512  # clients in one stack
@@ -118,6 +119,7 @@ def _open(stack: ExitStack, config: Config, path: Path, ran_on: Mapping[str, obj
     check_untouched(folder)
     check_same_data(folder, prepared)
     restore_constants(folder.path, prepared.experiment.methods)
+    check_frozen(folder, prepared.experiment)
     state, notes = last_state(folder, prepared)
     folder.set_status("running")
     return Lane(folder, prepared, state, [*prepared.notes, *notes])

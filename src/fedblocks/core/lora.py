@@ -1,0 +1,290 @@
+"""Low-rank adapters (LoRA) on a frozen base: a net whose trained tensors are two factors for each
+of some layers, and a head (Hu et al., 2021).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor, nn
+
+from fedblocks.core.cuts import check_path, is_under, shared_tensors
+from fedblocks.core.errors import NetError, UserError, nearest
+from fedblocks.core.frozen_hash import content_hash
+from fedblocks.core.net import Net
+from fedblocks.core.parts import Params
+from fedblocks.core.pieces import Piece
+from fedblocks.layers.lora import (
+    FITTING,
+    Adapter,
+    adapter_size,
+    add_adapter,
+    form_with_adapter,
+    put_to_rest,
+)
+
+ALL = "all"  # every layer but embeddings that an adapter fits
+
+
+@dataclass(frozen=True)
+class LoraSpec:
+    """Which layers get adapters, and of what size."""
+
+    rank: int = 8
+    alpha: float = 16.0  # the scale of an adapter is alpha / rank
+    targets: tuple[str, ...] = (ALL,)  # paths of layers, or how these end
+    head: str | None = None  # a part that is trained as a whole
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+
+class LoraNet(Net):
+    """A net whose tensors are adapters `....lora_A`, `....lora_B` and those of a head; all others
+    are its base, which every device holds once.
+    """
+
+    def __init__(self, plain: Net, spec: LoraSpec) -> None:
+        # what `plain` is made of, and not itself: it would hold the base a second time
+        self._about = (plain.make, plain.head_module, None, plain.dtype, plain.input_shape)
+        self.plain_names = plain.names  # of all tensors of the net without adapters
+        self.spec = spec
+        _check_spec(spec, plain.dtype)
+        make = partial(_make, plain.make, spec)
+        super().__init__(make, spec.head, None, plain.dtype, plain.input_shape, output=plain.output)
+        without_numbers = any(value.is_meta for value in self.base.values())
+        self.base_hash = "" if without_numbers else content_hash(self.base)
+
+    @property
+    def plain(self) -> Net:
+        """The net without adapters, which takes what `merge` returns."""
+        return Net(*self._about, self.output)
+
+    def __call__(self, params: Params, x: Tensor) -> Tensor:
+        missing = next((name for name in self.names if name not in params), None)
+        if missing is not None:
+            raise NetError(
+                f'"{missing}" trains and has no home: the net was called without it',
+                "give every adapter, and the head, to a block of the method",
+            )
+        return super().__call__(params, x)
+
+    @cached_property
+    def base(self) -> Params:
+        """What no client trains: all tensors of the net without adapters, but for the head's."""
+        tensors = dict(self.template.named_buffers(remove_duplicate=False))
+        return {name: tensors[name] for name in self.plain_names if name not in self.names}
+
+    def base_on(self, device: torch.device) -> Params:
+        """The base as it is used on a device."""
+        tensors = dict(self._on(device).module.named_buffers(remove_duplicate=False))
+        return {name: tensors[name] for name in self.base}
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The paths of the layers with an adapter."""
+        parts = self.template.named_modules()
+        return tuple(path for path, part in parts if isinstance(part, Adapter))
+
+    @cached_property
+    def zero_factors(self) -> set[str]:
+        """The factors that are zero at the start: A of an embedding, B of other layers."""
+        return {_tensor(path, f"lora_{self._adapter(path).zero_factor}") for path in self.targets}
+
+    def _adapter(self, path: str) -> Adapter:
+        """The layer with an adapter at a path."""
+        layer = self.template.get_submodule(path)
+        if not isinstance(layer, Adapter):
+            raise TypeError(f"{path} has no adapter")
+        return layer
+
+    @cached_property
+    def shapes(self) -> dict[str, torch.Size]:
+        """Of every tensor that is trained."""
+        return {name: value.shape for name, value in self.template.named_parameters()}
+
+    @cached_property
+    def lora_A(self) -> Piece:
+        return self.piece(_tensor(path, "lora_A") for path in self.targets)
+
+    @cached_property
+    def lora_B(self) -> Piece:
+        return self.piece(_tensor(path, "lora_B") for path in self.targets)
+
+    @cached_property
+    def adapters(self) -> Piece:
+        """Both factors of every adapter."""
+        return self.piece([*self.lora_A.names, *self.lora_B.names])
+
+    @cached_property
+    def full_head(self) -> Piece | None:
+        """What is trained as a whole, if anything is."""
+        names = set(self.names) - set(self.adapters.names)
+        return self.piece(names) if names else None
+
+    def changes(self, params: Params) -> Params:
+        """What adapters add to the weights of their layers: path -> scale * B A, [outputs, inputs].
+
+        Factors may have a first dimension more, of clients or slots.
+        """
+        scale = self.spec.scale
+        return {
+            path: scale * (params[_tensor(path, "lora_B")] @ params[_tensor(path, "lora_A")])
+            for path in self.targets
+        }
+
+    def merge(self, params: Params) -> Params:
+        """The tensors of the net without adapters that give the same model: `net.plain(...)`."""
+        whole = {**self.base, **{n: params[n] for n in self.plain_names if n in self.names}}
+        for path, change in self.changes(params).items():
+            layer = self._adapter(path)
+            name = _tensor(path, layer.weight_name)
+            whole[name] = layer.merge_change(whole[name].to(change.device), change)
+        return {name: whole[name] for name in self.plain_names}
+
+    @cached_property
+    def constant_names(self) -> list[str]:
+        known = {*self.names, *self.plain_names}
+        return [name for name, _ in self.template.named_buffers() if name not in known]
+
+    def _copy_template(self) -> nn.Module:
+        """On the device of the template itself, the base is the template's own."""
+        return copy.deepcopy(self.template, {id(value): value for value in self.base.values()})
+
+
+def lora(
+    net: Net | nn.Module | Callable[[], nn.Module],
+    rank: int = 8,
+    alpha: float = 16.0,
+    targets: str | Sequence[str] = ALL,
+    head: str | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+) -> LoraNet:
+    """Return a net with an adapter beside each target layer, on a base that nobody trains.
+
+    `targets` are paths of layers, or how these end ("query"); "all" is every dense layer, 1x1
+    convolution and attention outside of the head. `head` is the path of a part that is trained as a
+    whole. A module starts from its own weights; `dtype` is for modules, a net has its own.
+    """
+    if isinstance(net, nn.Module):
+        net = partial(_copy_of, net)
+    plain = net if isinstance(net, Net) else Net(net, None, None, dtype)
+    names = (targets,) if isinstance(targets, str) else tuple(targets)
+    return LoraNet(plain, LoraSpec(rank, alpha, names, head))
+
+
+def _copy_of(module: nn.Module) -> nn.Module:
+    """A copy of which every parameter may train: what rests is said by `lora`."""
+    return copy.deepcopy(module).requires_grad_(True)
+
+
+def _make(make: Callable[[], nn.Module], spec: LoraSpec) -> nn.Module:
+    """The module with adapters, its other parameters at rest but for the head's."""
+    module = make()
+    paths = _find_targets(module, spec)
+    for path in paths:
+        add_adapter(module.get_submodule(path), spec.rank, spec.scale)
+    trained = set() if spec.head is None else set(module.get_submodule(spec.head).modules())
+    put_to_rest(module, trained)
+    return module
+
+
+def _find_targets(module: nn.Module, spec: LoraSpec) -> list[str]:
+    """The paths of the layers that get an adapter, in the net's order."""
+    if spec.head is not None:
+        check_path(module, [], spec.head)
+        _check_tied(module, [spec.head], "the head")
+    outside = {
+        path: part
+        for path, part in module.named_modules()
+        if spec.head is None or not is_under(path, [spec.head])
+    }
+    chosen: dict[str, None] = {}
+    for target in spec.targets:
+        chosen |= dict.fromkeys(_find_target(outside, target))
+    for path in chosen:
+        _check_target(module, path, spec.rank)
+    return [path for path in outside if path in chosen]
+
+
+def _find_target(outside: dict[str, nn.Module], target: str) -> list[str]:
+    fitting = [path for path, part in outside.items() if _fits(path, part, outside)]
+    if target == ALL:
+        matching = [path for path in fitting if not isinstance(outside[path], nn.Embedding)]
+    else:
+        layers = [p for p, part in outside.items() if any(True for _ in part.parameters(False))]
+        matching = [p for p in layers if p == target or p.endswith(f".{target}")]
+    if not matching:
+        raise UserError(
+            f'no layer outside of the head matches the target "{target}"', nearest(target, fitting)
+        )
+    return matching
+
+
+def _fits(path: str, part: nn.Module, outside: dict[str, nn.Module]) -> bool:
+    return form_with_adapter(part) is not None and not _is_in_attention(path, outside)
+
+
+def _is_in_attention(path: str, parts: dict[str, nn.Module]) -> bool:
+    """Attention uses the tensors of its inner layers, and never calls them."""
+    return isinstance(parts.get(path.rpartition(".")[0]), nn.MultiheadAttention)
+
+
+def _check_target(module: nn.Module, path: str, rank: int) -> None:
+    layer = module.get_submodule(path)
+    parts = dict(module.named_modules())
+    if _is_in_attention(path, parts):
+        outer = path.rpartition(".")[0]
+        raise NetError(
+            f'the target "{path}" is inside the attention "{outer}", which does not call it',
+            f'name "{outer}": its adapter serves queries, keys and values',
+        )
+    if form_with_adapter(layer) is None:
+        raise NetError(
+            f'the target "{path}" is a {type(layer).__name__} that no adapter fits',
+            f"adapters fit {FITTING}; leave it out",
+        )
+    _check_tied(module, [path], f'the target "{path}"')
+    size = adapter_size(layer)
+    if rank > min(size):
+        raise UserError(
+            f'rank = {rank} is above the size of the layer "{path}", which maps {size.inputs} to '
+            f"{size.outputs}",
+            f"choose a rank of at most {min(size)}, or leave the layer out of the targets",
+        )
+
+
+def _check_tied(module: nn.Module, paths: list[str], what: str) -> None:
+    """Refuse tensors that another layer uses, too: it would see another model, or none."""
+    for names in shared_tensors(module):
+        inside = [name for name in names if is_under(name, paths)]
+        others = [name for name in names if name not in inside]
+        if inside and others:
+            raise NetError(
+                f'{what} has the tensor "{inside[0]}", which is also "{others[0]}": tied layers '
+                "are not supported",
+                "leave one of the two out, or give each its own tensor",
+            )
+
+
+def _check_spec(spec: LoraSpec, dtype: torch.dtype) -> None:
+    if spec.rank < 1:
+        raise UserError(f"rank = {spec.rank} leaves no adapter", "choose a rank of at least 1")
+    if not spec.alpha > 0:
+        raise UserError(f"alpha = {spec.alpha} is not above 0", "choose e.g. twice the rank")
+    if not dtype.is_floating_point or torch.finfo(dtype).bits < 32:
+        raise UserError(
+            f"adapters in {str(dtype).removeprefix('torch.')} lose digits in every product of "
+            "their factors",
+            "use float32 for the net: Net.of(..., dtype=torch.float32)",
+        )
+
+
+def _tensor(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

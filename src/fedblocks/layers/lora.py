@@ -1,0 +1,169 @@
+"""Layers with a low-rank adapter beside weights that rest: output = base(x) + scale * B A x.
+
+In a stack of clients the base is one tensor and A and B are stacks, so the base is one product for
+all clients and the adapters are a batch of small ones.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedblocks.core.errors import NetError
+from fedblocks.core.mode import current
+from fedblocks.layers.attention import MultiheadAttention
+from fedblocks.layers.dense import dense
+
+FITTING = "nn.Linear, nn.Conv2d with 1x1 filters, nn.Embedding and nn.MultiheadAttention"
+
+
+class AdapterSize(NamedTuple):
+    """What an adapter maps from and to."""
+
+    inputs: int
+    outputs: int
+
+
+class Adapter(nn.Module):
+    """What layers with an adapter have in common."""
+
+    lora_A: nn.Parameter  # [rank, inputs]
+    lora_B: nn.Parameter  # [outputs, rank]
+    lora_scale: float
+    weight_name = "weight"  # of the weights that it adds to
+    zero_factor = "B"  # the factor that is zero at the start, so that the model is the base
+
+    def adapter_output(self, x: Tensor) -> Tensor:
+        """scale * B A x, over the last dimension of x."""
+        product = dense if current().mapped else F.linear
+        return product(product(x, self.lora_A, None), self.lora_B, None) * self.lora_scale
+
+    @staticmethod
+    def merge_change(weight: Tensor, change: Tensor) -> Tensor:
+        """The layer's weights with B A, [outputs, inputs], times the scale added to them."""
+        return weight + change.view_as(weight)
+
+
+class LoraLinear(nn.Linear, Adapter):
+    """A dense layer at rest, and its adapter."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) + self.adapter_output(input)
+
+
+class LoraConv2d(nn.Conv2d, Adapter):
+    """A convolution with 1x1 filters at rest, and its adapter: a dense layer for every pixel."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        down, right = self.stride
+        pixels = input[..., ::down, ::right]
+        change = self.adapter_output(pixels.movedim(-3, -1)).movedim(-1, -3)
+        return super().forward(input) + change
+
+
+class LoraEmbedding(nn.Embedding, Adapter):
+    """An embedding at rest, and its adapter: row i is B times column i of A."""
+
+    zero_factor = "A"  # as peft has it
+
+    def forward(self, input: Tensor) -> Tensor:
+        product = dense if current().mapped else F.linear
+        columns = F.embedding(input, self.lora_A.mT)
+        return super().forward(input) + product(columns, self.lora_B, None) * self.lora_scale
+
+    @staticmethod
+    def merge_change(weight: Tensor, change: Tensor) -> Tensor:
+        return weight + change.mT
+
+
+class LoraAttention(MultiheadAttention, Adapter):
+    """Attention at rest, and an adapter of its three projections together."""
+
+    weight_name = "in_proj_weight"
+
+    def is_fused(self) -> bool:
+        return False
+
+    def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = super().project(query, key, value)
+        inputs = [t if self.batch_first else t.transpose(0, 1) for t in (query, key, value)]
+        changes = [self.adapter_output(t).chunk(3, -1)[n] for n, t in enumerate(inputs)]
+        return q + changes[0], k + changes[1], v + changes[2]
+
+
+class RestingBatchNorm(nn.Module):
+    """Batch normalisation with the statistics of the base, which no client moves."""
+
+    running_mean: Tensor
+    running_var: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+    eps: float
+
+    def forward(self, x: Tensor) -> Tensor:
+        moments = (self.running_mean, self.running_var)
+        return F.batch_norm(x, *moments, self.weight, self.bias, False, 0.0, self.eps)
+
+
+def form_with_adapter(layer: nn.Module) -> type[Adapter] | None:
+    """What a layer becomes; nothing where no adapter fits."""
+    one = isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1) and layer.groups == 1
+    if one and layer.padding in ((0, 0), 0, "valid"):
+        return LoraConv2d
+    if isinstance(layer, nn.MultiheadAttention) and layer._qkv_same_embed_dim:
+        return LoraAttention
+    if type(layer) is nn.Embedding and layer.max_norm is None and not layer.sparse:
+        return None if layer.scale_grad_by_freq else LoraEmbedding
+    return LoraLinear if type(layer) is nn.Linear else None
+
+
+def adapter_size(layer: nn.Module) -> AdapterSize:
+    """What the adapter of a layer maps from and to."""
+    match layer:
+        case nn.Embedding():
+            return AdapterSize(layer.num_embeddings, layer.embedding_dim)
+        case nn.MultiheadAttention():
+            return AdapterSize(layer.embed_dim, 3 * layer.embed_dim)
+        case nn.Conv2d():
+            return AdapterSize(layer.in_channels, layer.out_channels)
+        case nn.Linear():
+            return AdapterSize(layer.in_features, layer.out_features)
+    raise NetError(f"a {type(layer).__name__} has no adapter", f"adapters fit {FITTING}")
+
+
+def add_adapter(layer: nn.Module, rank: int, scale: float) -> None:
+    """Give a layer an adapter, in place; its own tensors keep their names."""
+    form = form_with_adapter(layer)
+    if form is None:
+        raise NetError(f"a {type(layer).__name__} has no adapter", f"adapters fit {FITTING}")
+    inputs, outputs = adapter_size(layer)
+    layer.__class__ = form
+    bound = 1 / math.sqrt(inputs)  # as peft has it
+    if form.zero_factor == "B":
+        down = torch.empty(rank, inputs).uniform_(-bound, bound)
+        up = torch.zeros(outputs, rank)
+    else:
+        down, up = torch.zeros(rank, inputs), torch.randn(outputs, rank)
+    layer.lora_A, layer.lora_B = nn.Parameter(down), nn.Parameter(up)
+    layer.__dict__["lora_scale"] = scale
+
+
+def put_to_rest(module: nn.Module, trained: set[nn.Module]) -> None:
+    """Make the parameters of a module, but for adapters and some parts, buffers of the same names:
+    tensors that nobody trains.
+    """
+    resting: dict[int, Tensor] = {}  # a tensor that layers share stays one
+    for part in module.modules():
+        if part in trained:
+            continue
+        for name, value in list(part._parameters.items()):
+            if value is not None and not name.startswith("lora_"):
+                del part._parameters[name]
+                part.register_buffer(name, resting.setdefault(id(value), value.detach()))
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is not None:
+            part.__class__ = RestingBatchNorm  # type: ignore[assignment]
+            part.register_buffer("num_batches_tracked", None)

@@ -1,0 +1,1 @@
+"""Methods over low-rank adapters: what is shared, and how products are averaged."""

@@ -1,0 +1,46 @@
+"""Every method over adapters keeps every invariant of the contract, and the methods that know
+nothing of adapters keep them on a net that has some.
+"""
+
+import pytest
+
+from fedblocks.methods.ditto import Ditto
+from fedblocks.methods.fedavg import FedAvg
+from fedblocks.methods.fedem import FedEM
+from fedblocks.methods.fedper import FedPer
+from fedblocks.methods.ifca import IFCA
+from fedblocks.methods.pfedmb.method import PFedMB
+from fedblocks.testing import CHECKS, Invariant, example_for, run_check
+from fedblocks.testing.adapters import ADAPTERS, adapted_net
+
+OTHERS = {
+    "fedavg": (FedAvg, {}),
+    "fedper": (FedPer, {}),
+    "ditto": (Ditto, {}),
+    "ifca": (IFCA, {"clusters": 2}),
+    "fedem": (FedEM, {"components": 2}),
+    "pfedmb": (PFedMB, {"branches": 2}),
+}
+# what adapters could break: engines, resuming, padding, messages, learning, lanes
+ASKED = [c for c in CHECKS if c.number in (1, 2, 4, 6, 8, 9, 10, 13, 16, 21)]
+
+
+@pytest.mark.parametrize(
+    "invariant", CHECKS, ids=lambda invariant: f"{invariant.number:02d}-{invariant.name}"
+)
+@pytest.mark.parametrize("method", ADAPTERS)
+def test_the_method_keeps_the_invariant(method: str, invariant: Invariant) -> None:
+    check = run_check(invariant, ADAPTERS[method]())
+    assert check.passed, check.detail
+
+
+@pytest.mark.parametrize(
+    "invariant", ASKED, ids=lambda invariant: f"{invariant.number:02d}-{invariant.name}"
+)
+@pytest.mark.parametrize("method", OTHERS)
+def test_a_method_that_knows_nothing_of_adapters_keeps_it_over_them(
+    method: str, invariant: Invariant
+) -> None:
+    kind, options = OTHERS[method]
+    check = run_check(invariant, example_for(kind, net=adapted_net(), epochs=2, **options))
+    assert check.passed, check.detail
