@@ -74,9 +74,9 @@ def begin(lane: Lane, tell: OnNote) -> None:
     """Write down what a run is about to work on, and what is to be known of it."""
     store, prepared = lane.folder.store, lane.prepared
     store_constants(lane.folder.path, prepared.experiment.methods)
-    store.set_meta("federation", prepared.hash)
-    store.set_meta("engine", prepared.engine.name)
-    store.set_meta("clients", clients_text(prepared.experiment.data))
+    clients = clients_text(prepared.experiment.data)
+    facts = {"federation": prepared.hash, "engine": prepared.engine.name, "clients": clients}
+    store.set_metas(facts)
     known = {row["text"] for row in store.rows("SELECT text FROM notes")}
     for note in lane.notes:
         tell(note)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -132,8 +132,13 @@ class RunStore:
 
     def set_meta(self, key: str, value: str) -> None:
         """Remember a fact about the run, such as its status."""
+        self.set_metas({key: value})
+
+    def set_metas(self, facts: Mapping[str, str]) -> None:
+        """Remember some facts about the run."""
         with self._transaction():
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+            sql = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+            self._db.executemany(sql, list(facts.items()))
             seals.seal_whole(self._db)
 
     def meta(self, key: str) -> str | None:
