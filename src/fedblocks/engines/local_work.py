@@ -115,11 +115,11 @@ def _counts(view: OwnView, local: ClientStack, words: Mapping[str, Any]) -> Mapp
         x, y = local.source.x[rows], local.source.y[rows]
         with mode.mode(training=False, mapped=local.mapped, mask=real if local.mapped else None):
             logits = view(client)(blocks, x)
-        kept = [
-            torch.where(left_out(y, words, kind), IGNORE, y) if words else y
-            for kind in scores_of(words)
-        ]
-        return torch.stack([_count(logits, labels, real) for labels in kept])
+            kept = [
+                torch.where(left_out(y, words, kind), IGNORE, y) if words else y
+                for kind in scores_of(words)
+            ]
+            return torch.stack([_count(logits, labels, real) for labels in kept])
 
     return counts
 

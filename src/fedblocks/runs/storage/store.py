@@ -16,7 +16,7 @@ from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.runs.storage import seals
 from fedblocks.runs.storage.database import RESTORE, connect, readable_errors
 from fedblocks.runs.storage.environment import now
-from fedblocks.runs.storage.record import Part, RoundRecord, tables_of
+from fedblocks.runs.storage.record import Note, Part, RoundRecord, tables_of
 from fedblocks.runs.storage.summary import Reference, Summary, summarise
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # SQLite's own files beside the record's
@@ -126,19 +126,18 @@ class RunStore:
 
     def note(self, text: str, level: Literal["info", "warning"] = "info") -> None:
         """Add a note about the run as a whole; it stays when rounds are redone."""
-        with self._transaction():
-            self._insert("notes", [(None, now(), level, text)])
-            seals.seal_whole(self._db)
+        self.write_facts({}, [Note(text, level)])
 
     def set_meta(self, key: str, value: str) -> None:
         """Remember a fact about the run, such as its status."""
-        self.set_metas({key: value})
+        self.write_facts({key: value})
 
-    def set_metas(self, facts: Mapping[str, str]) -> None:
-        """Remember some facts about the run."""
+    def write_facts(self, facts: Mapping[str, str], notes: Sequence[Note] = ()) -> None:
+        """Remember facts and notes about the run, in one transaction: each waits for the disk."""
         with self._transaction():
             sql = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
             self._db.executemany(sql, list(facts.items()))
+            self._insert("notes", [(None, now(), note.level, note.text) for note in notes])
             seals.seal_whole(self._db)
 
     def meta(self, key: str) -> str | None:
