@@ -13,6 +13,7 @@ from fedblocks.runs.grids import tune as module
 from fedblocks.runs.grids.space import OneOf, Range, parse_space
 from fedblocks.runs.grids.tune import Trial, tune
 from fedblocks.runs.result import load_run
+from fedblocks.runs.run import run
 from fedblocks.runs.storage.folder import RunFolder
 
 optuna = pytest.importorskip("optuna", reason="needs Optuna: pip install 'fedblocks[tune]'")
@@ -100,6 +101,21 @@ def test_a_trial_that_is_not_promising_is_left_and_could_be_resumed(
         tune(config, ["method.lr=0.01..0.1"], 1, tmp_path / "search")
     left = load_run(tmp_path / "search" / "trial-000")
     assert (left.status, left.rounds) == ("interrupted", 1)
+
+
+def test_trials_of_an_engine_that_stacks_clients_are_lanes_and_end_as_each_alone(
+    config: str, tmp_path: Path
+) -> None:
+    changes = ["method.lr=0.001..0.5:log", "method.epochs=1|2", 'engine="vectorised"']
+    heard = list[Trial]()
+    actual = tune(config, changes, 5, tmp_path / "search", heard.append)
+    assert {trial.number for trial in heard} == set(range(5))
+    runs = [load_run(tmp_path / "search" / f"trial-{number:03d}") for number in range(5)]
+    assert any(own.lanes > 1 for own in runs)
+    for trial, own in zip(actual.trials, runs, strict=True):
+        alone = run(own.config, tmp_path / f"alone-{trial.number}").last
+        assert alone is not None
+        assert trial.accuracy == alone.summaries["validation"]["personal"]["mean"]
 
 
 def test_ranges_and_choices_are_read() -> None:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedblocks.core import aggregate
 from fedblocks.core.errors import UserError
+from fedblocks.core.optimizers import SGD, Adam, AdamW
+from fedblocks.core.parts import Blocks
+from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.reduction import reduce_slots
+from fedblocks.core.schedules import Exponential, Ramp
 from fedblocks.core.state import State
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
 from fedblocks.engines.lanes.federations import merge_federations
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.engines.lanes.likeness import why_not
+from fedblocks.engines.lanes.numbers import number_options
 from fedblocks.engines.round import Experiment, evaluate_parts, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
+from fedblocks.methods.moon import Moon
 from fedblocks.testing import EXAMPLES
+from fedblocks.testing.lanes import number_reasons, with_all_numbers
 from fedblocks.testing.starts import STARTS
 
 RATES = (1.0, 0.5)  # times the learning rate of the example
@@ -53,12 +63,6 @@ def settings(name: str, rates: tuple[float, ...] = RATES) -> list[Experiment]:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_lanes_end_as_separate_runs(name):
     lanes = settings(name)
-    if why_not(lanes):
-        # a method whose hooks use the learning rate can still have lanes of seeds
-        lanes = settings(name, (1.0,))
-    if why_not(lanes):
-        assert "middle of a round" in why_not(lanes)
-        return
     together, engine = Lanes(lanes), Vectorised()
     states = apart = [experiment.start() for experiment in lanes]
     for round in range(2):
@@ -179,12 +183,10 @@ def test_federations_with_other_rows_keep_their_own():
     assert torch.equal(both.x[both.train[data.clients]], other.x[other.train[0]])
 
 
-def test_runs_that_differ_in_more_than_seed_and_learning_rate_are_refused():
-    example = EXAMPLES["moon"]()  # its strength stands in its loss
-    one = example.experiment(example.federation)
-    methods = {group: replace(m, strength=m.strength + 1) for group, m in one.methods.items()}
-    with pytest.raises(UserError, match="strength differs, and only seeds and lr may"):
-        Lanes([one, Experiment(methods, one.data, 0, one.groups)])
+def test_runs_that_differ_in_structure_are_refused():
+    lanes = changed("fedavg", [{"epochs": 1}, {"epochs": 2}])
+    with pytest.raises(UserError, match="cannot be lanes of one: epochs differs"):
+        Lanes(lanes)
 
 
 def wild(name: str, times: float = 1e300) -> list[Experiment]:
@@ -196,8 +198,6 @@ def wild(name: str, times: float = 1e300) -> list[Experiment]:
     actual = []
     for seed, factor in ((0, 1.0), (0, times), (1, 0.5)):
         experiment = example.experiment(data)
-        same = any(m.lr_used_in_hooks for m in experiment.methods.values())
-        factor = 1.0 if same and factor == 0.5 else factor
         methods = {group: replace(m, lr=m.lr * factor) for group, m in experiment.methods.items()}
         actual.append(Experiment(methods, data, seed, experiment.groups))
     return actual
@@ -245,9 +245,6 @@ def assert_close(one: State, other: State) -> None:
 )
 def test_lanes_beside_one_that_explodes_end_as_if_they_were_alone(name: str) -> None:
     lanes = wild(name)
-    if why_not(lanes):  # its hooks use the learning rate: the poison comes with the data instead
-        own = (lanes[0].data, spoiled(lanes[0]), lanes[0].data)
-        lanes = [replace(lanes[0], seed=seed, data=data) for seed, data in enumerate(own)]
     assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])
 
 
@@ -298,50 +295,146 @@ def test_lanes_with_clients_that_never_train_end_as_if_they_were_alone(name: str
     assert_every_lane_is_alone(lanes, cohorts)
 
 
-FREE = {
-    name: kind.in_steps_only
-    for name, kind in METHODS.items()
-    if kind.in_steps_only and name in EXAMPLES
+# numbers that are made into a method's own nets, once
+IN_NETS = {
+    "fedmn": {"dropout", "spread", "router_spread"},
+    "fedmn_reference": {"dropout", "spread"},
+    "flow_v2": {"policy_dropout"},
 }
 
 
-def test_methods_of_published_grids_let_lanes_differ_in_their_values() -> None:
-    wanted = {
-        "fedprox": {"strength"},
-        "pfedme": {"inner_lr", "strength"},
-        "fedamp": {"sigma"},
-        "pfedmb": {"alpha_lr"},
-    }
-    assert all(options <= set(FREE[name]) for name, options in wanted.items())
+@pytest.mark.parametrize("name", METHODS)
+def test_lanes_may_differ_in_every_number_but_those_that_are_made_into_nets(name: str) -> None:
+    reasons = number_reasons(with_all_numbers(EXAMPLES[name]()))
+    assert {*number_options(METHODS[name])} <= reasons.keys()
+    fixed = {option: reason for option, reason in reasons.items() if reason}
+    assert fixed.keys() == IN_NETS.get(name, set())
+    assert all("is made from it once" in reason for reason in fixed.values())
+
+
+def changed(name: str, changes: Sequence[Mapping[str, Any]], **same: Any) -> list[Experiment]:
+    """The example of a method with some options, once for each set of others."""
+    return [EXAMPLES[name]().experiment(**same, **own) for own in changes]
+
+
+MOMENTA = [{"optimizer": SGD(momentum=m, nesterov=True, weight_decay=m / 9)} for m in (0.5, 0.9)]
+DECAYS = [{"optimizer": SGD(weight_decay=decay)} for decay in (0.0, 0.1)]
+BETAS = [{"optimizer": Adam((b, b), 1e-3 * b, b / 9)} for b in (0.5, 0.9)]
+PULLED = [{"optimizer": AdamW((0.9, 0.99), weight_decay=d)} for d in (0.1, 0.5)]
 
 
 @pytest.mark.parametrize(
-    ("name", "option"), [(name, option) for name, options in FREE.items() for option in options]
+    ("name", "changes", "same"),
+    [
+        ("per_fedavg", [{"delta": d, "inner_lr": d} for d in (0.1, 0.3)], {"variant": "hf"}),
+        (
+            "apfl",
+            [{"alpha_decay": d, "alpha_lr": 1 - d} for d in (0.0, 0.3)],
+            {"adapt_alpha": "step"},
+        ),
+        ("pfedmb", [{"drop_below": d} for d in (0.0, 0.34)], {"alpha_lr": 3.0}),
+        (
+            "pfedmb",
+            [*DECAYS[1:], {"optimizer": SGD(weight_decay=0.3)}],
+            {"compressed_upload": True},
+        ),
+        ("fedavg", [{"lr": Exponential(0.2, 0.02, 3)}, {"lr": 0.1}, {"lr": Ramp(0.1, 0.3, 2)}], {}),
+        ("scaffold", [{"lr": Exponential(0.2, 0.02, 3)}, {"lr": 0.1}], {}),
+        ("fedavg", MOMENTA, {}),
+        ("fedavg", DECAYS, {}),
+        ("fedavg", BETAS, {}),
+        ("fedavg", PULLED, {}),
+        ("flow", MOMENTA, {"router_pace": 2.0}),
+        ("fedavg", MOMENTA, {"keep_optimizer": True}),
+    ],
 )
-def test_lanes_that_differ_in_an_option_of_steps_or_of_the_server_end_as_if_they_were_alone(
-    name: str, option: str
-):
-    example = EXAMPLES[name]()
-    one = example.experiment(example.federation)
-    lanes = []
-    for times in (1.0, 0.5, 3.0):
-        usual = {group: getattr(m, option) for group, m in one.methods.items()}
-        own = {
-            group: usual[group] if usual[group] is not None else m.lr
-            for group, m in one.methods.items()
-        }
-        methods = {
-            group: replace(m, **{option: own[group] * times}) for group, m in one.methods.items()
-        }
-        lanes.append(Experiment(methods, one.data, 0, one.groups))
-    assert why_not(lanes) is None
+def test_lanes_that_differ_in_numbers_end_as_if_they_were_alone(name, changes, same) -> None:
+    lanes = changed(name, changes, **same)
     assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])
-    engine, everybody = Vectorised(), range(one.data.clients)
-    ends = [run_round(s, s.start(), everybody, engine)[0] for s in lanes]
-    ends = [run_round(s, state, everybody, engine)[0] for s, state in zip(lanes, ends)]
-    together = Lanes(lanes).evaluate_parts(ends, [everybody] * 3, engine, ["test"], joining=True)
-    for actual, experiment, state in zip(together, lanes, ends):
-        expected = evaluate_parts(experiment, state, everybody, engine, ["test"], joining=True)
-        for view, by_client in expected.scores["test"].items():
-            for client, numbers in by_client.items():
-                assert actual.scores["test"][view][client] == pytest.approx(numbers, rel=1e-5)
+
+
+def test_lanes_at_other_rounds_end_as_if_they_were_alone() -> None:
+    """The second has done two rounds when the first begins; its rate falls, and hooks use it."""
+    lanes = changed("scaffold", [{"lr": Exponential(0.2, 0.02, 4)}] * 2)
+    together, engine, everybody = Lanes(lanes), Vectorised(), range(lanes[0].data.clients)
+    ahead = lanes[1].start()
+    for _ in range(2):
+        ahead = run_round(lanes[1], ahead, everybody, engine)[0]
+    states = apart = [lanes[0].start(), ahead]
+    for _ in range(2):
+        ends = together.run_round(states, [everybody] * 2, engine)
+        states = [state for state, _ in ends]
+        apart = [run_round(*own, everybody, engine)[0] for own in zip(lanes, apart)]
+    assert [state.round for state in states] == [2, 4]
+    for one, other in zip(states, apart):
+        assert_close(one, other)
+
+
+def test_what_is_structure_starts_another_stack() -> None:
+    reasons = [
+        ("fedavg", [{"epochs": 1}, {"epochs": 2}], "epochs differs, which is no number in both"),
+        ("fedavg_ft", [{"tune_lr": None}, {"tune_lr": 0.1}], "tune_lr differs, which is no number"),
+        ("fedavg", [{"optimizer": SGD()}, {"optimizer": SGD(momentum=0.5)}], "more than numbers"),
+        ("fedavg", [{"optimizer": SGD()}, {"optimizer": Adam()}], "more than numbers"),
+        ("fedavg", [{"optimizer": Own(0.1)}, {"optimizer": Own(0.2)}], "for all clients alike"),
+        ("pfedmb", [{"branches": 2}, {"branches": 3}], "branches differs"),
+    ]
+    for name, changes, reason in reasons:
+        assert reason in why_not(changed(name, changes))
+
+
+@dataclass(frozen=True)
+class Own(SGD):
+    """An optimizer of a user, who did not think of stacks."""
+
+    has_client_numbers: ClassVar[bool] = False
+    rate: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Keeps(Moon):
+    """Half of its strength stands beside its options."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "half", self.strength / 2)
+
+
+def test_a_method_that_keeps_something_beside_its_options_has_no_numbers_of_lanes() -> None:
+    example = replace(EXAMPLES["moon"](), method=Keeps)
+    lanes = [example.experiment(strength=strength) for strength in (0.5, 1.0)]
+    assert why_not(lanes) == "strength differs, and Keeps keeps half beside its options"
+
+
+@dataclass(frozen=True, eq=False)
+class InLambda(Moon):
+    """Its strength is read when phases are made, not when the loss is."""
+
+    def phases(self) -> list[Phase]:
+        times = self.strength
+        loss = lambda blocks, batch: times * self.contrastive_loss(blocks, batch)
+        return [Phase((self.step("model", loss=loss),), self.epochs)]
+
+
+def test_a_loss_that_holds_a_number_is_made_anew_for_each_lane() -> None:
+    example = replace(EXAMPLES["moon"](), method=InLambda)
+    lanes = [example.experiment(strength=strength) for strength in (0.5, 2.0)]
+    assert_every_lane_is_alone(lanes, [list(range(s.data.clients)) for s in lanes])
+
+
+@dataclass(frozen=True, eq=False)
+class Decides(Moon):
+    """Its loss asks whether its strength is large."""
+
+    def contrastive_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        usual = super().contrastive_loss(blocks, batch)
+        return 2 * usual if self.strength > 1 else usual
+
+
+def test_lanes_of_a_method_that_decides_by_a_number_are_stacks_of_their_own() -> None:
+    example = replace(EXAMPLES["moon"](), method=Decides)
+    lanes = [example.experiment(strength=strength) for strength in (0.5, 2.0)]
+    cohorts = [list(range(s.data.clients)) for s in lanes]
+    assert_every_lane_is_alone(lanes, cohorts)
+    together = Lanes(lanes)
+    together.run_round([s.start() for s in lanes], cohorts, Vectorised())
+    assert together.apart == ["Decides"]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from fedblocks.config.model import Config
-from fedblocks.data import Federation
+from fedblocks.data import Federation, saved
 from fedblocks.runs import federations, shelf
 from fedblocks.runs.build import prepare
 from fedblocks.runs.run import run
+from fedblocks.testing import small_federation
 
 
 def config(seed: int = 0, **data: object) -> Config:
@@ -69,3 +71,17 @@ def test_what_was_read_long_ago_is_let_go(read: list[str]) -> None:
 
 def test_without_a_shelf_every_run_reads_its_data_anew() -> None:
     assert prepare(config()).experiment.data is not prepare(config()).experiment.data
+
+
+def test_rows_that_partitions_share_are_hashed_once_and_other_labels_anew(monkeypatch):
+    one = small_federation()
+    hashed = []
+    monkeypatch.setattr(
+        saved, "_pool", lambda own: hashed.append(1) or {"x": own.x.numpy(), "y": own.y.numpy()}
+    )
+    parts = [one, one.subset([1, 0]), replace(one, y=3 - one.y), replace(one, y=one.y.clone())]
+    hashes = [own.hash() for own in parts]
+    assert len(hashed) == 3
+    assert len(set(hashes)) == 3 and hashes[0] == hashes[3]
+    one.x[0] += 1
+    assert one.hash() != hashes[0]

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from fedblocks.config.model import Config
-from fedblocks.core.errors import Interrupted, RunFolderError
+from fedblocks.core.errors import Interrupted
 from fedblocks.engines.lanes.lanes import Lanes
 from fedblocks.runs import loop
 from fedblocks.runs.build import prepare
 from fedblocks.runs.grids import grid
-from fedblocks.runs.grids.lanes import fits, rounds_done, run_together, worth_it
+from fedblocks.runs.grids.lanes import (
+    Waiting,
+    fits,
+    run_queue,
+    run_together,
+    worth_it,
+)
+from fedblocks.runs.loop import Left
 from fedblocks.runs.progress import RoundDone
-from fedblocks.runs.result import load_run
+from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import resume, run
 
 
@@ -54,14 +63,14 @@ def test_runs_with_other_rounds_or_methods_do_not_fit_together():
     one = prepare(config(0))
     assert fits([one, prepare(config(1))])
     assert not fits([one, prepare(config(1, method="ditto"))])
-    assert not worth_it([one, prepare(config(1))])  # on a CPU they run one after the other
+    assert worth_it([one, prepare(config(1))])  # their engine stacks clients
+    loop = Config.of({**config(1).resolved(), "engine": "sequential"})
+    assert fits([one, prepare(loop)]) and not worth_it([one, prepare(loop)])
 
 
 def test_a_comparison_takes_the_new_seeds_of_a_method_together_where_that_is_worth_it(
     tmp_path: Path, monkeypatch
 ):
-    monkeypatch.setattr(grid.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(grid, "worth_it", fits)
     changes = ["rounds=1", 'device="cpu"', 'engine="vectorised"']
     actual = grid.play_grid(
         grid.read_grid("digits-fedavg", ["fedper"], 2, changes), tmp_path / "grid"
@@ -74,10 +83,7 @@ def test_a_comparison_takes_the_new_seeds_of_a_method_together_where_that_is_wor
 
 def test_a_lane_that_diverges_leaves_the_accuracies_of_the_others_as_they_were(tmp_path: Path):
     for method in ("fedavg", "pfedmb", "scaffold", "fedper", "ifca"):
-        # scaffold's hooks use the learning rate: its lanes differ in seeds, all of which diverge or
-        # none
-        rates = (0.1, 1e12, 0.2) if method != "scaffold" else (0.1, 0.1, 0.1)
-        configs = [config(seed, lr, method) for seed, lr in enumerate(rates)]
+        configs = [config(seed, lr, method) for seed, lr in enumerate((0.1, 1e12, 0.2))]
         together = run_together(configs, [tmp_path / f"{method}-{k}" for k in range(3)])
         for number, (one, alone) in enumerate(zip(together, configs)):
             other = run(alone, tmp_path / f"{method}-alone-{number}")
@@ -99,11 +105,7 @@ def test_a_listener_that_ends_the_runs_finds_the_round_stored_and_they_go_on_fro
     with pytest.raises(Interrupted):
         run(configs[0], tmp_path / "alone", end)
     for path in (*folders, tmp_path / "alone"):
-        assert (load_run(path).status, load_run(path).rounds, rounds_done(path)) == (
-            "interrupted",
-            2,
-            2,
-        )
+        assert (load_run(path).status, load_run(path).rounds) == ("interrupted", 2)
     together = [*run_together(configs, folders), resume(tmp_path / "alone")]
     for one, own in zip(together, (*configs, configs[0])):
         other = run(own, tmp_path / f"whole-{one.folder.name}")
@@ -111,14 +113,63 @@ def test_a_listener_that_ends_the_runs_finds_the_round_stored_and_they_go_on_fro
         assert one.accuracies("test") == other.accuracies("test")
 
 
-def test_runs_that_stopped_after_different_rounds_are_no_lanes(tmp_path: Path):
+def test_runs_that_stopped_after_different_rounds_go_on_as_lanes(tmp_path: Path):
     def end(done: RoundDone) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(Interrupted):
         run(config(0), tmp_path / "0", end)
-    with pytest.raises(RunFolderError, match="different rounds"):
-        run_together([config(0), config(1)], [tmp_path / "0", tmp_path / "1"])
+    together = run_together([config(0), config(1)], [tmp_path / "0", tmp_path / "1"])
+    assert_as_alone(together, tmp_path)
+
+
+def assert_as_alone(together: Sequence[RunResult], tmp_path: Path) -> None:
+    for number, one in enumerate(together):
+        other = run(one.config, tmp_path / f"alone-{number}")
+        assert (one.status, one.rounds) == (other.status, other.rounds)
+        for round in range(1, other.rounds + 1):
+            own = one.accuracies("test", round=round)
+            assert own == other.accuracies("test", round=round) != {}
+
+
+def longer(seed: int, rounds: int) -> Config:
+    return Config.of({**config(seed).resolved(), "rounds": rounds})
+
+
+def test_a_run_takes_the_place_of_one_that_has_ended(tmp_path: Path, monkeypatch):
+    """Three clients a round each, and room for six: 1 ends after two rounds and 2 takes its place;
+    3 waits until 0 has ended, and ditto until all others have.
+    """
+    whole, beside = Lanes.run_round, []
+
+    def noting(lanes, states, *given, **named):
+        beside.append([state.round for state in states])
+        return whole(lanes, states, *given, **named)
+
+    monkeypatch.setattr(Lanes, "run_round", noting)
+    configs = [longer(0, 3), longer(1, 2), longer(2, 2), longer(3, 1), config(4, method="ditto")]
+    folders = [tmp_path / f"{number}" for number in range(len(configs))]
+    runs = [Waiting(prepare(own), path) for own, path in zip(configs, folders)]
+    run_queue(runs, most=6)
+    assert beside == [[0, 0], [1, 1], [2, 0], [1, 0], [0], [1], [2]]
+    monkeypatch.undo()
+    assert_as_alone([load_run(path) for path in folders], tmp_path)
+
+
+def test_a_lane_whose_listener_leaves_is_stored_and_the_others_go_on(tmp_path: Path):
+    def leave(done: RoundDone) -> None:
+        if done.round == 2:
+            raise Left
+
+    folders = [tmp_path / "0", tmp_path / "1"]
+    runs = [Waiting(prepare(config(seed)), path) for seed, path in enumerate(folders)]
+    run_queue([replace(runs[0], on_round=leave), runs[1]])
+    assert [(load_run(path).status, load_run(path).rounds) for path in folders] == [
+        ("interrupted", 2),
+        ("finished", 3),
+    ]
+    resume(folders[0])
+    assert_as_alone([load_run(path) for path in folders], tmp_path)
 
 
 def test_lanes_that_do_not_fit_the_memory_are_done_with_fewer_clients_at_once(

@@ -58,6 +58,8 @@ def section(path: Path) -> str:
         lines += ["", *table(stored["results"])]
     if "lanes" in stored:
         lines += ["", lanes(stored["lanes"])]
+    if "grid" in stored:
+        lines += ["", grid(stored["grid"])]
     lines += [f"\n{job} left out: {reason}" for job, reason in stored["skipped"].items()]
     return "\n".join(lines)
 
@@ -83,6 +85,17 @@ def lanes(result: dict[str, Any]) -> str:
         f"J9: {result['lanes']} lanes of {result['clients']} clients take {every:.1f} ms a round, "
         f"one {one:.1f} ms: {result['times_one']:.2f} times as long, and {result['gain']:.2f} "
         "times as fast as one after another."
+    )
+
+
+def grid(result: dict[str, Any]) -> str:
+    """One sentence on J15."""
+    return (
+        f"J15: {result['runs']} runs of {result['rounds']} rounds take "
+        f"{result['seconds_alone']:.1f} s one after another ({result['cpu_alone']:.1f} s of "
+        f"processors) and {result['seconds_lanes']:.1f} s ({result['cpu_lanes']:.1f}) as lanes, "
+        f"{result['seconds_in_rounds']:.1f} s of it in rounds; a further run is ready in "
+        f"{result['preparation']:.2f} s."
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Jobs = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[JOB]...", help="Jobs, e.g. J1 or J2/pfedmb; default: all but J2 and J9."
+        metavar="[JOB]...", help="Jobs, e.g. J1 or J2/pfedmb; default: all but J2, J9 and J15."
     ),
 ]
 Out = Annotated[
@@ -79,12 +79,13 @@ def _time_jobs(
     as_json: bool,
 ) -> dict[str, Any]:
     """All results; each is told, and stored, as soon as it is there."""
+    from fedblocks.bench.grid import GRID, measure_grid
     from fedblocks.bench.jobs import choose_jobs
     from fedblocks.bench.lanes import NAME, measure_lanes
     from fedblocks.bench.suite import check_device, run_jobs, write
     from fedblocks.runs.run import tf32
 
-    others = [name for name in jobs if name != NAME]
+    others = [name for name in jobs if name not in (NAME, GRID)]
     wanted = choose_jobs(others, large) if others or not jobs else []
 
     def tell(results: Sequence[Result], so_far: dict[str, Any]) -> None:
@@ -97,6 +98,8 @@ def _time_jobs(
         timings = run_jobs(wanted, check_device(device), repeat, engines, tell)
         if NAME in jobs:
             timings["lanes"] = measure_lanes(device, repeat)
+        if GRID in jobs:
+            timings["grid"] = measure_grid(device)
     if out is not None:
         write(out, timings)
     return timings
@@ -126,6 +129,8 @@ def _beside_peers(jobs: list[str], repeat: int, out: Path | None, as_json: bool)
 
 
 def _show(timings: dict[str, Any]) -> None:
+    from fedblocks.bench.page import grid
+
     rows = [
         {
             **result,
@@ -157,5 +162,7 @@ def _show(timings: dict[str, Any]) -> None:
         beside_one = f"{lanes['times_one']:.2f} times as long as one of them alone"
         say(f"J9: {lanes['lanes']} lanes take {beside_one}, and are")
         say(f"{lanes['gain']:.2f} times as fast as one after another.")
+    if "grid" in timings:
+        say(grid(timings["grid"]))
     for job, reason in timings["skipped"].items():
         say(f"{job} left out: {reason}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from types import MethodType
 from typing import Any
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor
 
 from fedblocks.core import mode
 from fedblocks.core.method import Method
+from fedblocks.core.numbers import holds_values, with_numbers
 from fedblocks.core.parts import Blocks
-from fedblocks.core.phases import summed_losses
+from fedblocks.core.phases import Phase, Update, summed_losses
 
 Mapped = Callable[..., Any]
 # turns a function of one client into one of a stack of clients, or leaves it
@@ -105,6 +107,7 @@ class Step:
 # clients, a hook, what it is given
 Caller = Callable[["ClientStack", Callable[..., Any], tuple[Any, ...]], Any]
 
+_OF_CLIENT = [f.name for f in fields(Client) if f.name not in ("source", "local")]
 _DEFAULTS = (Method.prepare, Method.finish, Method.portrait, Method.writes, Method.wants)
 
 
@@ -113,7 +116,9 @@ class ClientStack:
     """One client, or a stack of clients along the first dimension, in one round."""
 
     source: RowSource
-    tensors: dict[str, Any]  # the tensor fields of Client
+    # the tensor fields of Client; and `options`, `optimizers`, `round`: what clients that are
+    # lanes have of their own
+    tensors: dict[str, Any]
     round: int | Tensor
     training: bool
     each: Each  # identity for one client, vmap for a stack
@@ -124,13 +129,39 @@ class ClientStack:
     # blocks that all clients have in common, without a dimension for them: what is mapped over
     # clients closes over them, so that they are held once and clients are rows of one batch
     frozen: Blocks = field(default_factory=dict)
+    method: Method | None = None  # of all, but for the options that clients have of their own
+    course: str = "phases"  # the function of the method that says the phases
 
     @property
     def mapped(self) -> bool:
         return bool(self.tensors["size"].dim() == 1)
 
     def client(self, tensors: dict[str, Any]) -> Client:
-        return Client(self.source, **tensors, local=self)
+        local = replace(self, round=tensors["round"]) if "round" in tensors else self
+        return Client(self.source, **{name: tensors[name] for name in _OF_CLIENT}, local=local)
+
+    def own(
+        self, function: Mapped, tensors: dict[str, Any], find: Callable[[Method], Any]
+    ) -> Mapped:
+        """A function of the method as one client has it: with the client's options, where those
+        of the stack differ. `find` makes it anew, if it may hold options of the first.
+        """
+        if not tensors["options"]:
+            return function
+        method = with_numbers(self.method, tensors["options"])
+        if getattr(function, "__self__", None) is self.method:
+            return MethodType(function.__func__, method)  # type: ignore[attr-defined]
+        found: Mapped = find(method) if holds_values(function) else function  # type: ignore[arg-type]
+        return found
+
+    def own_phase(self, number: int, method: Method) -> Phase:
+        """A phase of a client's own method."""
+        phases: list[Phase] = getattr(method, self.course)()
+        return phases[number]
+
+    def own_update(self, number: int, turn: int, method: Method) -> Update:
+        """An update of a client's own method."""
+        return self.own_phase(number, method).updates[turn]
 
     def call(self, hook: Callable[..., Any], *args: Any) -> Any:
         """A method's hook, given the client as its last argument; a hook that was left
@@ -144,12 +175,13 @@ class ClientStack:
         """Blocks as a method's functions are given them, frozen ones among them."""
         return {**blocks, **self.frozen} if self.frozen else blocks
 
-    def plainly(self, hook: Callable[..., Any], *args: Blocks) -> Any:
+    def plainly(self, hook: Callable[..., Any], *args: Any) -> Any:
         """A hook as it is; what it says of frozen blocks is not listened to."""
 
-        def with_client(tensors: dict[str, Any], *rest: Blocks) -> Any:
+        def with_client(tensors: dict[str, Any], *rest: Any) -> Any:
+            own = self.own(hook, tensors, lambda method: getattr(method, hook.__name__))
             with mode.mode(training=False, mapped=self.mapped):
-                result = hook(*map(self.whole, rest), self.client(tensors))
+                result = own(*map(self.whole, rest), self.client(tensors))
             return {name: value for name, value in result.items() if name not in self.frozen}
 
         return self.each(with_client)(self.tensors, *args)

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedblocks.core import mode
 from fedblocks.core.client import ClientStack, Mapped, Step, first
 from fedblocks.core.method import Method
+from fedblocks.core.numbers import with_numbers
 from fedblocks.core.optimizers import Count, Memory, Rate, each_client
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
 from fedblocks.core.phases import Batch, Phase, Pull, Update
@@ -60,8 +61,7 @@ def train(
     blocks = start
     for number, (phase, order) in enumerate(zip(phases, orders, strict=True)):
         if phase.begin is not None:
-            begin = phase.begin
-            begun = local.each(lambda own, begin=begin: begin(local.whole(own)))(blocks)
+            begun = local.each(_begin_of(phase, number, local))(local.tensors, blocks)
             blocks = {**blocks, **{name: begun[name] for name in phase.train}}
         blocks = {
             n: {k: v.clone() for k, v in b.items()} if n in phase.train else b
@@ -86,6 +86,11 @@ def rates_of(phase: Phase, round: Any) -> list[Rate]:
     """
     pulls = [0.0 if update.pull is None else update.pull.strength for update in phase.updates]
     return [*(at(update.lr, round) for update in phase.updates), *pulls]
+
+
+def optimizer_place(number: int, place: int) -> str:
+    """What the optimizer of an update is called among a stack's tensors."""
+    return f"{number}/{place}"
 
 
 def step_by_step(stretch: PhaseRun, order: Sequence[Step]) -> None:
@@ -128,12 +133,13 @@ def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
     batch = _batch(stretch, step, key)
     updates = stretch.phase.updates
     rates, pulls = stretch.rates[: len(updates)], stretch.rates[len(updates) :]
-    for update, memory, rate, pull in zip(updates, stretch.memories, rates, pulls, strict=True):
+    turns = zip(updates, stretch.memories, rates, pulls, strict=True)
+    for place, (update, memory, rate, pull) in enumerate(turns):
         for turn in range(update.repeat):
-            grads = _gradients(update, stretch, batch, step)
+            grads = _gradients(place, stretch, batch, step)
             if update.pull is not None:
                 _add_pull(update.pull, pull, update, stretch, grads)
-            _move(update, stretch, grads, memory, rate, (count - 1) * update.repeat + turn + 1)
+            _move(place, stretch, grads, memory, rate, (count - 1) * update.repeat + turn + 1)
 
 
 def _batch(stretch: PhaseRun, step: Step, key: Tensor) -> dict[str, Tensor]:
@@ -158,7 +164,7 @@ def _pick(values: Tensor, where: Tensor) -> Tensor:
 
 
 def _move(
-    update: Update,
+    place: int,
     stretch: PhaseRun,
     grads: list[Tensor],
     memory: Memory,
@@ -166,21 +172,21 @@ def _move(
     count: Count,
 ) -> None:
     """One step of the optimizer, in place on the working copies."""
-    blocks = stretch.blocks
+    blocks, update, local = stretch.blocks, stretch.phase.updates[place], stretch.local
+    numbers = local.tensors["optimizers"].get(optimizer_place(stretch.number, place), {})
+    optimizer = with_numbers(update.optimizer, numbers) if numbers else update.optimizer
     params = [p for _, _, p in _trained(update, blocks)]
     with torch.no_grad():
-        update.optimizer.step(params, grads, memory, rate, _counted(memory, count))
+        optimizer.step(params, grads, memory, rate, _counted(memory, count))
         if update.project is not None:
-            project = stretch.local.each(update.project)
-            projected = project({name: blocks[name] for name in update.train})
+            project = local.each(_projection_of(update.project, stretch.number, place, local))
+            projected = project(local.tensors, {name: blocks[name] for name in update.train})
             _copy(blocks, {name: projected[name] for name in update.train})
 
 
-def _gradients(
-    update: Update, stretch: PhaseRun, batch: dict[str, Tensor], step: Step
-) -> list[Tensor]:
+def _gradients(place: int, stretch: PhaseRun, batch: dict[str, Tensor], step: Step) -> list[Tensor]:
     """The gradient of the loss for everything that the update moves, before any pull."""
-    blocks, local = stretch.blocks, stretch.local
+    blocks, update = stretch.blocks, stretch.phase.updates[place]
     params = _trained(update, blocks)
     if update.loss is None:
         return [torch.zeros_like(p) for _, _, p in params]
@@ -188,8 +194,8 @@ def _gradients(
     leaves = [p.detach().requires_grad_() for _, _, p in params]
     for (name, key, _), leaf in zip(params, leaves, strict=True):
         live[name][key] = leaf
-    loss_of = local.each(_loss_of(update, local, step))
-    loss, statistics = loss_of({**blocks, **live}, batch, local.tensors)
+    loss_of = stretch.local.each(_loss_of(place, stretch, step))
+    loss, statistics = loss_of({**blocks, **live}, batch, stretch.local.tensors)
     grads = torch.autograd.grad(loss.sum() if loss.dim() else loss, leaves, allow_unused=True)
     _copy(blocks, statistics)
     return [
@@ -197,10 +203,12 @@ def _gradients(
     ]
 
 
-def _loss_of(update: Update, local: ClientStack, step: Step) -> Mapped:
+def _loss_of(place: int, stretch: PhaseRun, step: Step) -> Mapped:
     """The loss and the statistics that the forward pass left behind, as a function of
     one client.
     """
+    update, local = stretch.phase.updates[place], stretch.local
+    find = lambda method: local.own_update(stretch.number, place, method).loss
 
     def loss(
         blocks: Blocks, batch: dict[str, Tensor], client: dict[str, Any]
@@ -210,13 +218,23 @@ def _loss_of(update: Update, local: ClientStack, step: Step) -> Mapped:
             for n, b in blocks.items()
         }
         mask = None if step.full else batch["mask"]
+        own = local.own(update.loss, client, find)  # type: ignore[arg-type]
         with mode.mode(training=True, mapped=local.mapped, mask=mask, key=batch["key"]):
-            whole = local.whole(blocks)
-            value = update.loss(whole, Batch(**batch, client=local.client(client)))  # type: ignore[misc]
+            value = own(local.whole(blocks), Batch(**batch, client=local.client(client)))
         moved = {n: {k: v for k, v in blocks[n].items() if is_statistic(k)} for n in update.train}
         return value, {n: b for n, b in moved.items() if b}
 
     return loss
+
+
+def _begin_of(phase: Phase, number: int, local: ClientStack) -> Mapped:
+    find = lambda method: local.own_phase(number, method).begin
+    return lambda client, blocks: local.own(phase.begin, client, find)(local.whole(blocks))  # type: ignore[arg-type]
+
+
+def _projection_of(project: Mapped, number: int, place: int, local: ClientStack) -> Mapped:
+    find = lambda method: local.own_update(number, place, method).project
+    return lambda client, blocks: local.own(project, client, find)(blocks)
 
 
 def _trained(update: Update, blocks: Blocks) -> list[tuple[str, str, Tensor]]:

@@ -39,10 +39,6 @@ class Method(Described, Checked):
     tags: ClassVar[tuple[str, ...]] = ()  # what the data must say of every client, e.g. its cohort
     # parts that every client with training data must have, e.g. "validation"
     needs: ClassVar[tuple[str, ...]] = ()
-    # True: hooks use `lr`, too, so runs that differ in it cannot be lanes
-    lr_used_in_hooks: ClassVar[bool] = False
-    # other options that are rates of steps, pulls, or the server's alone
-    in_steps_only: ClassVar[tuple[str, ...]] = ()
     # options that came after results were stored, each with the value that changes nothing
     later_options: ClassVar[Mapping[str, Any]] = {}
 

@@ -5,7 +5,7 @@ keeps their memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -26,6 +26,9 @@ Kept = Annotated[float, AtLeast(0), Below(1)]
 class Optimizer(Protocol):
     """A way to step. Works in place on the working copies of one client's (or one
     cohort's) round.
+
+    One that says `has_client_numbers = True` can have a tensor [clients] in the place of any of
+    its numbers, for a stack of clients that differ in it.
     """
 
     def memory(self, params: list[Tensor]) -> Memory: ...
@@ -39,6 +42,8 @@ class Optimizer(Protocol):
 class SGD(Checked):
     """Stochastic gradient descent, as in `torch.optim.SGD`."""
 
+    has_client_numbers: ClassVar[bool] = True
+
     momentum: Annotated[
         Kept, Help("how much of the velocity stays from step to step", usual="0.9")
     ] = 0.0
@@ -51,19 +56,19 @@ class SGD(Checked):
         return [Conflict("nesterov", "has no effect without momentum", "set momentum, e.g. 0.9")]
 
     def memory(self, params: list[Tensor]) -> Memory:
-        return {"velocity": [torch.zeros_like(p) for p in params]} if self.momentum else {}
+        return {"velocity": [torch.zeros_like(p) for p in params]} if _is_on(self.momentum) else {}
 
     def step(
         self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count
     ) -> None:
-        if self.weight_decay:
-            grads = list(torch._foreach_add(grads, params, alpha=self.weight_decay))
-        if self.momentum:
+        if _is_on(self.weight_decay):
+            grads = _add(grads, params, self.weight_decay)
+        if _is_on(self.momentum):
             velocity = memory["velocity"]
-            torch._foreach_mul_(velocity, self.momentum)
+            torch._foreach_mul_(velocity, _broadcast(self.momentum, velocity))
             torch._foreach_add_(velocity, grads)
             if self.nesterov:
-                grads = list(torch._foreach_add(grads, velocity, alpha=self.momentum))
+                grads = _add(grads, velocity, self.momentum)
             else:
                 grads = velocity
         _descend(params, grads, lr)
@@ -72,6 +77,8 @@ class SGD(Checked):
 @dataclass(frozen=True)
 class Adam(Checked):
     """Adam, as in `torch.optim.Adam`."""
+
+    has_client_numbers: ClassVar[bool] = True
 
     betas: Annotated[
         tuple[float, float],
@@ -90,8 +97,8 @@ class Adam(Checked):
     def step(
         self, params: list[Tensor], grads: list[Tensor], memory: Memory, lr: Rate, count: Count
     ) -> None:
-        if self.weight_decay:
-            grads = list(torch._foreach_add(grads, params, alpha=self.weight_decay))
+        if _is_on(self.weight_decay):
+            grads = _add(grads, params, self.weight_decay)
         self._move(params, grads, memory, lr, count)
 
     def _move(
@@ -99,12 +106,16 @@ class Adam(Checked):
     ) -> None:
         slow, slower = self.betas
         mean, square = memory["mean"], memory["square"]
-        torch._foreach_lerp_(mean, grads, 1 - slow)
-        torch._foreach_mul_(square, slower)
-        torch._foreach_addcmul_(square, grads, grads, 1 - slower)
+        torch._foreach_lerp_(mean, grads, _broadcast(1 - slow, params))
+        torch._foreach_mul_(square, _broadcast(slower, params))
+        if isinstance(slower, Tensor):
+            squares = list(torch._foreach_mul(grads, grads))
+            torch._foreach_add_(square, torch._foreach_mul(squares, _broadcast(1 - slower, params)))
+        else:
+            torch._foreach_addcmul_(square, grads, grads, 1 - slower)
         scale = list(torch._foreach_sqrt(square))
         torch._foreach_div_(scale, _broadcast((1 - slower**count) ** 0.5, params))
-        torch._foreach_add_(scale, self.eps)
+        torch._foreach_add_(scale, _broadcast(self.eps, params))
         change = list(torch._foreach_div(mean, scale))
         torch._foreach_div_(change, _broadcast(1 - slow**count, params))
         _descend(params, change, lr)
@@ -123,6 +134,18 @@ class AdamW(Adam):
     ) -> None:
         torch._foreach_mul_(params, _broadcast(1 - lr * self.weight_decay, params))
         self._move(params, grads, memory, lr, count)
+
+
+def _is_on(number: Rate) -> bool:
+    """Whether a number that may be 0 is not; clients of a stack have it on, or off, together."""
+    return isinstance(number, Tensor) or number != 0
+
+
+def _add(values: list[Tensor], others: list[Tensor], times: Rate) -> list[Tensor]:
+    """values + times x others."""
+    if not isinstance(times, Tensor):
+        return list(torch._foreach_add(values, others, alpha=times))
+    return list(torch._foreach_add(values, torch._foreach_mul(others, _broadcast(times, others))))
 
 
 def _broadcast(value: float | Tensor, params: list[Tensor]) -> Any:

@@ -124,7 +124,9 @@ def is_open(value: Any) -> bool:
 
 
 def at(value: float | Schedule, round: Any) -> Any:
-    """The value of a number or a schedule in this round: a number, or a tensor if the
-    round is one.
+    """The value of a number or a schedule in this round: a number, or a tensor where the round
+    is one or clients have numbers of their own.
     """
-    return value(round) if callable(value) else float(value)
+    if callable(value):
+        return value(round)
+    return value if isinstance(value, Tensor) else float(value)

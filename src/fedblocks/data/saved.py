@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedblocks.data.partition import names_arrays, names_from, names_header
 from fedblocks.data.rows import Rows
-from fedblocks.data.storage import Arrays, content_hash, read_npz, write_npz
+from fedblocks.data.storage import Arrays, Digest, add_content, read_npz, write_npz
 
 if TYPE_CHECKING:
     from fedblocks.data.federation import Federation
@@ -22,7 +25,23 @@ PARTS = ("train", "validation", "test")
 def hash_of(federation: Federation) -> str:
     """SHA-256 of inputs, labels and split."""
     classes = np.array(federation.classes, np.int64)
-    return content_hash(**_pool(federation), classes=classes, **_rows(federation))
+    digest = _pool_digest(federation).copy()
+    return add_content(digest, {"classes": classes, **_rows(federation)}).hexdigest()
+
+
+# inputs -> their labels, how often both were written to, the digest of both. Partitions of one
+# data set share them, and a large one takes a second.
+_POOLS: Any = WeakTensorKeyDictionary()
+
+
+def _pool_digest(federation: Federation) -> Digest:
+    x, y = federation.x, federation.y
+    versions = x._version, y._version
+    labels, before, digest = _POOLS.get(x, (lambda: None, None, None))
+    if labels() is not y or before != versions:
+        digest = add_content(hashlib.sha256(), _pool(federation))
+        _POOLS[x] = weakref.ref(y), versions, digest
+    return digest
 
 
 def write_federation(federation: Federation, path: str | Path) -> None:

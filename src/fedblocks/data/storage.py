@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +21,21 @@ FORMAT = 1
 LARGE = 2**30  # bytes of arrays that any file may hold
 MOST_RATIO = 100  # of what arrays take in memory to what their file has, where that is more
 Arrays = dict[str, npt.NDArray[Any]]
+Digest: TypeAlias = "hashlib._Hash"
 
 
 def content_hash(**arrays: npt.NDArray[Any]) -> str:
     """SHA-256 over names, types, shapes and little-endian bytes: the same on every machine."""
-    digest = hashlib.sha256()
+    return add_content(hashlib.sha256(), arrays).hexdigest()
+
+
+def add_content(digest: Digest, arrays: Arrays) -> Digest:
+    """The digest with names, types, shapes and bytes of more arrays in it."""
     for name, array in arrays.items():
         little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         digest.update(json.dumps([name, little.dtype.str, list(array.shape)]).encode())
         digest.update(little.data)
-    return digest.hexdigest()
+    return digest
 
 
 def write_npz(path: str | Path, kind: str, header: dict[str, Any], arrays: Arrays) -> None:

@@ -18,16 +18,21 @@ from fedblocks.core.method import Method
 from fedblocks.core.parts import Blocks
 from fedblocks.core.phases import Phase
 from fedblocks.core.random import derive
-from fedblocks.core.server import Cohort, Download
+from fedblocks.core.server import Cohort, Download, request
+from fedblocks.core.trees import map_leaves
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.data.sets.text import scores_of
 from fedblocks.engines.batching import Draw, Positions, batches
 
-# the seed of a run, and a client's number in it: what its randomness depends on
-Origin = tuple[int, int]
+# the seed of a run, its round, and a client's number in it: what its randomness depends on
+Origin = tuple[int, int, int]
 # phase, place in `rates_of` -> [clients], where clients have their own
 Rates = Mapping[tuple[int, int], Tensor]
 Counts = dict[str, Tensor]  # view -> [clients, 3]: correct, scored labels, sum of losses
+
+
+# purpose of a job -> the function of the method that says its phases
+COURSES = {"train": "phases", "adapt": "adaptation", "join": "joining"}
 
 
 class RowTables:
@@ -123,11 +128,16 @@ class Job:
 
     @cached_property
     def origins(self) -> list[Origin]:
-        return [(self.seed, i) for i in self.ids]
+        return [(self.seed, self.cohort.round, i) for i in self.ids]
 
     @cached_property
     def rates(self) -> Rates:
         return {}
+
+    @cached_property
+    def own_numbers(self) -> dict[str, Any]:
+        """Trees of tensors [clients]: what clients have of their own where they are lanes."""
+        return {"options": {}, "optimizers": {}}
 
     def part_rows(self, part: str, members: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The rows of a part of some clients' data, [clients, longest], and how many
@@ -136,9 +146,12 @@ class Job:
         ids = [self.ids[m] for m in members]
         return self.tables.pad(self.data.parts[part], ids, self.device, torch.double)
 
+    def requested(self, wanted: Mapping[str, Tensor], local: ClientStack) -> Blocks:
+        """The second download of some clients, by what each `wants`."""
+        return {name: request(slots, wanted[name]) for name, slots in self.sent.on_request.items()}
+
     def _batches(self, member: int) -> list[list[Positions]]:
-        seed, client = self.origins[member]
-        draw = Draw(seed, self.cohort.round, client, self.purpose)
+        draw = Draw(*self.origins[member], self.purpose)
         count = int(self.sizes[member])
         return [
             batches(self.method, phase, number, count, draw)
@@ -166,8 +179,8 @@ class Job:
         rows, sizes = pad(self.data.train, ids, self.device, dtype)
         validation, validation_sizes = pad(self.data.validation, ids, self.device, dtype)
         noise = [
-            derive(seed, self.cohort.round, i, self.purpose, "noise")
-            for seed, i in (self.origins[m] for m in members)
+            derive(seed, round, i, self.purpose, "noise")
+            for seed, round, i in (self.origins[m] for m in members)
         ]
         keys = torch.tensor(noise, device=self.device)
         counts = [sum(map(len, self.batches[m])) for m in members]
@@ -181,11 +194,22 @@ class Job:
             "key": shape(keys),
             "steps": shape(steps),
             "tags": {name: shape(values[where]) for name, values in self.cohort.tags.items()},
+            **map_leaves(lambda values: shape(values[where]), self.own_numbers),
         }
         keep = self.method.keep_optimizer and self.training
         rates = {key: values[where] for key, values in self.rates.items()}
-        about = self.cohort.round, self.training, each, keep, rates
-        return ClientStack(self.source, tensors, *about, frozen=self.sent.frozen)
+        return ClientStack(
+            self.source,
+            tensors,
+            self.cohort.round,
+            self.training,
+            each,
+            keep,
+            rates,
+            frozen=self.sent.frozen,
+            method=self.method,
+            course=COURSES[self.purpose],
+        )
 
 
 @dataclass(frozen=True, eq=False)

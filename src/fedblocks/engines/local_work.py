@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,15 +13,15 @@ from torch import Tensor
 from fedblocks.core import mode
 from fedblocks.core.client import ClientStack, Mapped
 from fedblocks.core.local_round import Orders, StepRunner, local_round, step_by_step, train
-from fedblocks.core.method import View
+from fedblocks.core.method import Method, View
 from fedblocks.core.parts import OPTIMIZER, Blocks
 from fedblocks.core.phases import IGNORE, summed_losses
-from fedblocks.core.server import request
 from fedblocks.data.sets.text import left_out, scored_view, scores_of
 from fedblocks.engines.job import Counts, Evaluated, Job, Trained
 
 CHUNK = 512  # test examples in one forward pass
 
+OwnView = Callable[[dict[str, Any]], View]  # a client's tensors -> its view
 EvalChunk = tuple[Tensor, Tensor]  # rows [..., examples] of the source, and which of them are real
 
 
@@ -39,7 +40,8 @@ def train_locally(
     blocks, weights = local_round(job.method, job.phases, blocks, local, orders, runner)
     counts: Counts = {}
     if chunks:
-        counts["local"] = score(job.method.predict, blocks, local, chunks, {})[..., 0, :]
+        view = lambda client: local.own(job.method.predict, client, lambda own: own.predict)
+        counts["local"] = score(view, blocks, local, chunks, {})[..., 0, :]
     matters = job.kept_blocks
     kept = {n: b for n, b in blocks.items() if n in matters or n.startswith(OPTIMIZER)}
     return Trained(kept, weights, wanted, down, counts)
@@ -57,11 +59,16 @@ def evaluate_locally(
     blocks = adapt(job, local, sent, orders, runner)
     counts: dict[str, Counts] = {part: {} for part in chunks}
     for part, (name, view) in product(chunks, job.method.views().items()):
-        scores = score(view, blocks, local, chunks[part], job.words)  # [..., scores, 3]
+        own = partial(local.own, view, find=partial(_view_of, name))
+        scores = score(own, blocks, local, chunks[part], job.words)  # [..., scores, 3]
         counts[part] |= {
             scored_view(name, kind): scores[..., k, :] for k, kind in enumerate(job.scores)
         }
     return Evaluated(counts, local.call(job.method.portrait, blocks))
+
+
+def _view_of(name: str, method: Method) -> View:
+    return method.views()[name]
 
 
 def adapt(
@@ -79,14 +86,14 @@ def _second_download(
     if not job.sent.on_request:
         return blocks, {}, {}
     wanted: dict[str, Tensor] = local.call(job.method.wants, blocks)
-    more = {name: request(slots, wanted[name]) for name, slots in job.sent.on_request.items()}
+    more = job.requested(wanted, local)
     down = {name: (wanted[name] != 0).sum(-1) * job.bytes_per_slot[name] for name in more}
     return {**blocks, **more}, wanted, down
 
 
 @torch.no_grad()
 def score(
-    view: View,
+    view: OwnView,
     blocks: Blocks,
     local: ClientStack,
     chunks: Sequence[EvalChunk],
@@ -97,21 +104,22 @@ def score(
     """
     shape = (*local.tensors["size"].shape, len(scores_of(words)), 3)
     totals = torch.zeros(shape, dtype=torch.double, device=local.source.x.device)
+    own = {"options": local.tensors["options"]}
     for rows, real in chunks:
-        totals += local.each(_counts(view, local, words))(blocks, rows, real)
+        totals += local.each(_counts(view, local, words))(own, blocks, rows, real)
     return totals
 
 
-def _counts(view: View, local: ClientStack, words: Mapping[str, Any]) -> Mapped:
-    def counts(blocks: Blocks, rows: Tensor, real: Tensor) -> Tensor:
+def _counts(view: OwnView, local: ClientStack, words: Mapping[str, Any]) -> Mapped:
+    def counts(client: dict[str, Any], blocks: Blocks, rows: Tensor, real: Tensor) -> Tensor:
         x, y = local.source.x[rows], local.source.y[rows]
         with mode.mode(training=False, mapped=local.mapped, mask=real if local.mapped else None):
-            logits = view(local.whole(blocks), x)
-        kept = [
-            torch.where(left_out(y, words, kind), IGNORE, y) if words else y
-            for kind in scores_of(words)
-        ]
-        return torch.stack([_count(logits, labels, real) for labels in kept])
+            logits = view(client)(local.whole(blocks), x)
+            kept = [
+                torch.where(left_out(y, words, kind), IGNORE, y) if words else y
+                for kind in scores_of(words)
+            ]
+            return torch.stack([_count(logits, labels, real) for labels in kept])
 
     return counts
 

@@ -22,7 +22,6 @@ class Ditto(Pair):
         2021,
         "ICML",
     )
-    in_steps_only: ClassVar[tuple[str, ...]] = ("personal_lr", "strength")
 
     strength: Annotated[
         float, AtLeast(0), Help("lambda: of the pull to the model that was sent", usual="0.1 to 2")

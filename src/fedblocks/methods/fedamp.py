@@ -89,7 +89,6 @@ class FedAMP(Attentive):
     (Huang et al., 2021).
     """
 
-    in_steps_only: ClassVar[tuple[str, ...]] = ("strength", "step_size", "sigma")
     step_size: Annotated[
         float,
         Positive(),

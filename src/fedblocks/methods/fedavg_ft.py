@@ -24,7 +24,6 @@ class FedAvgFT(FedAvg):
         2019,
         "arXiv 1909.12488",
     )
-    in_steps_only: ClassVar[tuple[str, ...]] = ("tune_lr",)
     personal_by: ClassVar[str] = "client"
 
     tune_epochs: Annotated[

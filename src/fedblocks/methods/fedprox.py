@@ -18,7 +18,6 @@ class FedProx(FedAvg):
     paper: ClassVar[Paper] = Paper(
         "Federated Optimization in Heterogeneous Networks", "Li et al.", 2020, "MLSys"
     )
-    in_steps_only: ClassVar[tuple[str, ...]] = ("strength",)
 
     strength: Annotated[
         float, AtLeast(0), Help("mu: of the pull to the model that was sent", usual="0.001 to 1")

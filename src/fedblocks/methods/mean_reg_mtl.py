@@ -25,7 +25,6 @@ class MeanRegMTL(Method):
     paper: ClassVar[Paper] = Paper(
         "Regularized Multi-Task Learning", "Evgeniou and Pontil", 2004, "KDD"
     )
-    in_steps_only: ClassVar[tuple[str, ...]] = ("strength",)
 
     optimizer: Annotated[Optimizer, Help("the local optimizer")] = field(
         default_factory=lambda: SGD(weight_decay=5e-4)

@@ -26,7 +26,6 @@ class PFedMe(Pair):
     paper: ClassVar[Paper] = Paper(
         "Personalized Federated Learning with Moreau Envelopes", "Dinh et al.", 2020, "NeurIPS"
     )
-    in_steps_only: ClassVar[tuple[str, ...]] = ("inner_lr", "strength")
 
     lr: Annotated[
         float | Schedule,

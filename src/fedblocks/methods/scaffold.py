@@ -35,7 +35,6 @@ class Scaffold(FedAvg):
         2020,
         "ICML",
     )
-    lr_used_in_hooks: ClassVar[bool] = True  # `finish` divides by it
 
     server_lr: Annotated[
         float, Positive(), Help("eta_g: of the step to the clients' mean", usual="1")

@@ -8,7 +8,7 @@ since then, as it would cost a run alone the rounds since its last checkpoint.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -40,8 +40,28 @@ class Lane:
     prepared: Prepared
     state: State
     notes: list[Note]  # what is to be known of it before it begins
+    on_round: OnRound | None = None  # hears of this run alone; may raise `Left`
     records: list[RoundRecord] = field(default_factory=list)
     changed: set[int] = field(default_factory=set)  # clients that trained since the last checkpoint
+    has_ended: bool = False  # before others beside it
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no round is left."""
+        return self.state.round >= self.prepared.config.rounds
+
+    def accept(self, state: State, record: RoundRecord) -> None:
+        """A round was played."""
+        self.changed.update(cohort_of(self.prepared, self.state.round))
+        self.state = state
+        self.records.append(record)
+        self.folder.refuse_moved()
+
+    def end(self, status: str) -> None:
+        """The run is over while others go on."""
+        self.store()
+        self.folder.set_status(status)
+        self.has_ended = True
 
     def write_records(self) -> None:
         if self.records:
@@ -57,19 +77,41 @@ class Lane:
         self.changed = set()
 
 
+class Left(KeyboardInterrupt):
+    """Stops a run that is not promising the way Ctrl-C does: it could be resumed. Lanes beside
+    it go on.
+    """
+
+
+# lanes to go on with, in the place of those that have ended
+Next = Callable[[Sequence[Lane]], Sequence[Lane]]
+
+
 def carry_out(
-    lanes: Sequence[Lane], engine: Engine, on_round: OnRound | None, on_note: OnNote | None
+    lanes: Sequence[Lane],
+    engine: Engine,
+    on_round: OnRound | None,
+    on_note: OnNote | None,
+    more: Next = lambda going: (),
 ) -> None:
-    """The rounds that are left, under a status that says how they ended; `on_round`
-    hears of the first lane.
+    """The rounds that are left, under a status that says how they ended; `on_round` hears of the
+    first lane. `more` is told which lanes go on when one has ended, and says which join them.
     """
     tell = on_note or (lambda note: None)
     with ExitStack() as stack:
-        for lane in lanes:
-            begin(lane, tell)
-            stack.enter_context(ending(lane.folder))
+
+        def enter(new: Sequence[Lane]) -> list[Lane]:
+            for lane in new:
+                begin(lane, tell)
+                stack.enter_context(ending(lane))
+            return list(new)
+
         stop = stack.enter_context(Stop(tell))
-        _rounds(lanes, engine, stop, on_round, tell)
+        going = enter(lanes)
+        while going:
+            engine = _rounds(going, engine, stop, on_round, tell)
+            going = [lane for lane in going if not lane.has_ended]
+            going += enter(more(going))
 
 
 def begin(lane: Lane, tell: OnNote) -> None:
@@ -77,52 +119,65 @@ def begin(lane: Lane, tell: OnNote) -> None:
     store, prepared = lane.folder.store, lane.prepared
     store_constants(lane.folder.path, prepared.experiment.methods)
     store_frozen(lane.folder, prepared.experiment)
-    store.set_meta("federation", prepared.hash)
-    store.set_meta("engine", prepared.engine.name)
-    store.set_meta("clients", clients_text(prepared.experiment.data))
+    clients = clients_text(prepared.experiment.data)
+    facts = {"federation": prepared.hash, "engine": prepared.engine.name, "clients": clients}
     known = {row["text"] for row in store.rows("SELECT text FROM notes")}
+    store.write_facts(facts, [note for note in lane.notes if note.text not in known])
     for note in lane.notes:
         tell(note)
-        if note.text not in known:
-            store.note(note.text, note.level)
 
 
 def _rounds(
     lanes: Sequence[Lane], engine: Engine, stop: Stop, on_round: OnRound | None, tell: OnNote
-) -> None:
-    config = lanes[0].prepared.config
+) -> Engine:
+    """Rounds of all lanes until at least one has ended; the engine that could do them."""
     prepared = [lane.prepared for lane in lanes]
     together = Lanes([own.experiment for own in prepared])
     stored = time.monotonic()
-    while lanes[0].state.round < config.rounds:
+    _end_whole(lanes)
+    while not any(lane.has_ended for lane in lanes):
         engine, ends = play(together, prepared, [lane.state for lane in lanes], engine)
-        for lane, (state, record) in zip(lanes, ends, strict=True):
-            lane.changed.update(cohort_of(lane.prepared, lane.state.round))
-            lane.state = state
-            lane.records.append(record)
-            lane.folder.refuse_moved()
-        round = lanes[0].state.round
-        stopping = stop.asked
-        last = round == config.rounds
-        long_ago = time.monotonic() - stored > OFTEN
-        if last or stopping or long_ago or round % (config.checkpoint.every or 1) == 0:
-            _store(lanes)
-            stored = time.monotonic()
-        elif len(lanes) == 1:
-            lanes[0].write_records()
-        _tell_of_round(ends[0][1], lanes, on_round, tell)
-        if stopping and not last:
+        for lane, end in zip(lanes, ends, strict=True):
+            lane.accept(*end)
+        stopping = stop.asked and not all(lane.is_whole for lane in lanes)
+        at_once = stopping or time.monotonic() - stored > OFTEN
+        stored = time.monotonic() if at_once else stored
+        for lane in lanes:
+            if at_once or _is_checkpoint_due(lane):
+                lane.store()
+            elif len(lanes) == 1:
+                lane.write_records()
+        _tell_of_round([record for _, record in ends], lanes, on_round, tell)
+        if stopping:
             raise KeyboardInterrupt
+        _end_whole(lanes)
+    return engine
+
+
+def _end_whole(lanes: Sequence[Lane]) -> None:
+    for lane in lanes:
+        if lane.is_whole and not lane.has_ended:
+            lane.end("finished")
+
+
+def _is_checkpoint_due(lane: Lane) -> bool:
+    return lane.is_whole or lane.state.round % (lane.prepared.config.checkpoint.every or 1) == 0
 
 
 def _tell_of_round(
-    record: RoundRecord, lanes: Sequence[Lane], on_round: OnRound | None, tell: OnNote
+    records: Sequence[RoundRecord], lanes: Sequence[Lane], on_round: OnRound | None, tell: OnNote
 ) -> None:
-    for note in record.notes:
+    for note in records[0].notes:
         tell(note)
+    for lane, record in zip(lanes, records, strict=True):
+        try:
+            if lane.on_round is not None:
+                lane.on_round(RoundDone.of(record, lane.prepared.config.rounds))
+        except Left:
+            lane.end("interrupted")
     try:
         if on_round is not None:
-            on_round(RoundDone.of(record, lanes[0].prepared.config.rounds))
+            on_round(RoundDone.of(records[0], lanes[0].prepared.config.rounds))
     except KeyboardInterrupt:  # a listener may end the runs, which then go on from here
         _store(lanes)
         raise
@@ -147,24 +202,28 @@ def save(folder: RunFolder, config: Config, state: State, changed: set[int]) -> 
 
 
 @contextmanager
-def ending(folder: RunFolder) -> Iterator[None]:
-    """How a run ended is written to its folder."""
+def ending(lane: Lane) -> Iterator[None]:
+    """How a run ended early is written to its folder."""
     try:
         yield
-    except KeyboardInterrupt as error:
+    except BaseException as error:
+        if not lane.has_ended:
+            _end_with(lane.folder, error)
+        raise
+
+
+def _end_with(folder: RunFolder, error: BaseException) -> None:
+    if isinstance(error, KeyboardInterrupt):
         folder.set_status("interrupted")
         done = folder.store.last_round() or 0
         raise Interrupted(
             f"stopped; round {done} is stored", f"go on with: {_go_on(folder)}"
         ) from error
-    except Interrupted:  # another lane's
+    if isinstance(error, Interrupted):  # another lane's
         folder.set_status("interrupted")
-        raise
-    except BaseException:
-        with suppress(UserError):  # a full disk must not hide the first error
-            folder.set_status("failed")
-        raise
-    folder.set_status("finished")
+        return
+    with suppress(UserError):  # a full disk must not hide the first error
+        folder.set_status("failed")
 
 
 def _go_on(folder: RunFolder) -> str:

@@ -61,9 +61,16 @@ def play(
     """
     notes: list[Note] = []
     clients = sum(own.cohort for own in prepared)
-    return attempt(
+    before = len(lanes.apart)
+    engine, ends = attempt(
         lambda engine: _play(lanes, prepared, states, engine, notes), engine, clients, notes
     )
+    if len(lanes.apart) > before:
+        text = (
+            f"{lanes.apart[-1]} decides by numbers in which these lanes differ: one after another"
+        )
+        ends = [(state, replace(own, notes=[*own.notes, Note(text)])) for state, own in ends]
+    return engine, ends
 
 
 def attempt(
@@ -98,19 +105,18 @@ def _play(
 ) -> list[tuple[State, RoundRecord]]:
     began = time.perf_counter()
     started_at = now()
-    round = states[0].round
-    due = is_due(prepared[0], round)
+    due = [is_due(own, state.round) for own, state in zip(prepared, states, strict=True)]
     ends = _train(lanes, prepared, states, engine)
     after = [settle(state) for state, _ in ends]
     tables: list[Table] = [([], None, [])] * len(prepared)
-    if due:
-        tables = _evaluate(lanes, prepared, after, engine)
+    if any(due):
+        tables = _evaluate(lanes, prepared, after, engine, due)
     seconds = (time.perf_counter() - began) / len(prepared)
     records = []
     for lane, state, (_, report), own in zip(prepared, after, ends, tables, strict=True):
         metrics, portraits, failures = own
         whole = replace(report, refusals=[*report.refusals, *failures])
-        said = [*notes, *conclusions_of(lane, round, portraits)]
+        said = [*notes, *conclusions_of(lane, state.round - 1, portraits)]
         records.append(record(state, whole, metrics, portraits, said))
     return [
         (s, replace(r, seconds=seconds, started_at=started_at))
@@ -124,33 +130,42 @@ def _train(
     """The states after a round of every lane, and what happened in it, faults on
     purpose included.
     """
-    round = states[0].round
-    cohorts = [cohort_of(own, round) for own in prepared]
-    coming = [cohort_of(own, round + 1) for own in prepared]
-    faults = [faults_of(own, round, ids) for own, ids in zip(prepared, cohorts, strict=True)]
+    rounds = [state.round for state in states]
+    cohorts = [cohort_of(own, round) for own, round in zip(prepared, rounds, strict=True)]
+    coming = [cohort_of(own, round + 1) for own, round in zip(prepared, rounds, strict=True)]
+    faults = [faults_of(*own) for own in zip(prepared, rounds, cohorts, strict=True)]
     present = [
         [i for i in ids if own.get(i) not in ABSENT]
         for ids, own in zip(cohorts, faults, strict=True)
     ]
     corrupt = [{i for i, fault in own.items() if fault == "corrupt"} for own in faults]
-    part = part_scored(prepared[0], is_due(prepared[0], round))
+    parts = [part_scored(own, is_due(own, at)) for own, at in zip(prepared, rounds, strict=True)]
+    part = next((part for part in parts if part), None)
     ends = lanes.run_round(states, present, engine, part, coming, corrupt=corrupt)
+    reports = [
+        report if own else replace(report, counts={})
+        for (_, report), own in zip(ends, parts, strict=True)
+    ]
     return [
         (after, note_absent(own, state, report, by_client) if by_client else report)
-        for (after, report), own, state, by_client in zip(
-            ends, prepared, states, faults, strict=True
+        for (after, _), report, own, state, by_client in zip(
+            ends, reports, prepared, states, faults, strict=True
         )
     ]
 
 
 def _evaluate(
-    lanes: Lanes, prepared: Sequence[Prepared], states: Sequence[State], engine: Engine
+    lanes: Lanes,
+    prepared: Sequence[Prepared],
+    states: Sequence[State],
+    engine: Engine,
+    due: Sequence[bool],
 ) -> list[Table]:
-    """Metrics and portraits of every lane."""
+    """Metrics and portraits of every lane that is due."""
     parts = prepared[0].config.evaluation.parts
-    clients = [own.clients for own in prepared]
+    clients = [own.clients if now else [] for own, now in zip(prepared, due, strict=True)]
     seen = lanes.evaluate_parts(states, clients, engine, parts) if parts else []
-    unseen = [own.unseen for own in prepared]
+    unseen = [own.unseen if now else [] for own, now in zip(prepared, due, strict=True)]
     joining = any(unseen)
     new = lanes.evaluate_parts(states, unseen, engine, ("test",), joining=True) if joining else []
     tables: list[Table] = []
@@ -160,7 +175,8 @@ def _evaluate(
             metrics += metrics_of(part, seen[lane].scores.get(part, {}))
         metrics += metrics_of("unseen", new[lane].scores.get("test", {})) if new else []
         failures = [r for own in (seen, new) if own for r in own[lane].failures]
-        tables.append((metrics, seen[lane].portraits if seen else {}, failures))
+        portraits = seen[lane].portraits if seen else {}
+        tables.append((metrics, portraits if due[lane] else None, failures))
     return tables
 
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
+from fedblocks.core.errors import UserError
+from fedblocks.core.introspection import options_of
 from fedblocks.core.method import Method
+from fedblocks.core.optimizers import SGD
 from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
 from fedblocks.engines.close_round import Report
 from fedblocks.engines.lanes import Lanes, why_not
+from fedblocks.engines.lanes.numbers import is_number, number_options
 from fedblocks.engines.round import Engine, Evaluation, Experiment, evaluate_parts, run_round
 from fedblocks.engines.vectorised import Vectorised
 from fedblocks.testing.compare import Leaves, close, differences, report_leaves, state_leaves
 from fedblocks.testing.example import Example
 from fedblocks.testing.federations import with_broken_inputs
+from fedblocks.testing.learning import other_value
 from fedblocks.testing.problems import LearningProblem, problems
 
 Cohorts = Sequence[Sequence[int]]  # one for each round
@@ -34,7 +40,7 @@ class LaneCase:
 
 
 def lanes_agree(example: Example) -> list[LearningProblem]:
-    """Runs with other seeds, rates, cohorts and data, some of which fail, end in one stack
+    """Runs with other seeds, numbers, cohorts and data, some of which fail, end in one stack
     as they end alone. Runs that cannot be lanes, and are refused as such, have nothing to keep.
     """
     lanes, engine = lane_cases(example), Vectorised()
@@ -50,10 +56,14 @@ def lanes_agree(example: Example) -> list[LearningProblem]:
 
 
 def lane_cases(example: Example) -> list[LaneCase]:
-    """Five runs of the example; inputs that are no real numbers cannot be broken."""
-    plain, cohorts = example.experiment(), (example.cohorts() * 2)[:2]
+    """Runs of the example, one with another value of each of its numbers, and one with all of
+    these; inputs that are no real numbers cannot be broken.
+    """
+    plain, cohorts = with_all_numbers(example), (example.cohorts() * 2)[:2]
     later = cohorts[::-1]
     other = replace(plain, seed=plain.seed + 1)
+    free = [name for name, reason in number_reasons(plain).items() if reason is None]
+    others = {name: _change_numbers(plain, [name]) for name in free}
     broken, one = plain.data, cohorts[0][0]
     if plain.data.x.is_floating_point():
         for client in example.everybody:
@@ -61,7 +71,12 @@ def lane_cases(example: Example) -> list[LaneCase]:
     return [
         LaneCase("as it is", plain, cohorts),
         LaneCase("that diverges", replace(plain, data=broken), later),
-        LaneCase("with other rates", _with_other_rates(other), [example.everybody] * len(cohorts)),
+        *(LaneCase(f"with another {name}", own, cohorts) for name, own in others.items()),
+        LaneCase(
+            "with all numbers changed",
+            _change_numbers(other, free),
+            [example.everybody] * len(cohorts),
+        ),
         LaneCase("with a refused client", replace(plain, data=_break_one(plain, one)), cohorts),
         # not the last round, in which all servers are in the stack
         LaneCase("that skips a round", other, [[], *later[1:]]),
@@ -73,18 +88,49 @@ def _break_one(experiment: Experiment, client: int) -> Federation:
     return with_broken_inputs(data, client) if data.x.is_floating_point() else data
 
 
-def _with_other_rates(experiment: Experiment) -> Experiment:
-    """Half of every rate that the method lets lanes differ in; the same run if that is none."""
-    methods = {group: _halve_rates(method) for group, method in experiment.methods.items()}
-    other = replace(experiment, methods=methods)
-    return experiment if why_not([experiment, other]) else other
+def number_reasons(experiment: Experiment) -> dict[str, str | None]:
+    """Every number of a method, and why lanes cannot differ in it; nothing if they can."""
+    method = next(iter(experiment.methods.values()))
+    names = [name for name in number_options(type(method)) if is_number(getattr(method, name))]
+    names += ["optimizer"] if method.optimizer == _OPTIMIZERS[0] else []
+    return {name: why_not([experiment, _change_numbers(experiment, [name])]) for name in names}
 
 
-def _halve_rates(method: Method) -> Method:
-    names = method.in_steps_only if method.lr_used_in_hooks else ("lr", *method.in_steps_only)
-    rates = {name: getattr(method, name) for name in names}
-    halves: dict[str, Any] = {k: v / 2 for k, v in rates.items() if isinstance(v, float)}
-    return replace(method, **halves)
+# lanes have momentum on or off together, so that one beside plain SGD shows nothing
+_OPTIMIZERS = SGD(momentum=0.5, weight_decay=0.01), SGD(momentum=0.8, weight_decay=0.02)
+
+
+def with_all_numbers(example: Example) -> Experiment:
+    """The example with a value for every number that may be left out, as far as it can have
+    one beside the others.
+    """
+    method = next(iter(example.methods().values()))
+    known = options_of(type(method))
+    left_out = [name for name in number_options(type(method)) if getattr(method, name) is None]
+    values = {name: other_value(None, known[name]) for name in left_out}
+    values |= {"optimizer": _OPTIMIZERS[0]}
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        with suppress(UserError):  # does not go with the others
+            example.experiment(**changes, **{name: value})
+            changes[name] = value
+    return example.experiment(**changes)
+
+
+def _change_numbers(experiment: Experiment, names: Sequence[str]) -> Experiment:
+    methods = {group: _changed(method, names) for group, method in experiment.methods.items()}
+    return replace(experiment, methods=methods)
+
+
+def _changed(method: Method, names: Sequence[str]) -> Method:
+    known = options_of(type(method))
+    values: dict[str, Any] = {
+        name: _OPTIMIZERS[1]
+        if name == "optimizer"
+        else other_value(getattr(method, name), known[name])
+        for name in names
+    }
+    return replace(method, **values)
 
 
 def _run_together(lanes: Sequence[LaneCase], engine: Engine) -> list[Leaves]:

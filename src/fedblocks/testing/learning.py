@@ -100,12 +100,12 @@ def _knobs(example: Example) -> dict[str, Any]:
     own = {name for group in example.groups.values() for name in group}
     known = options_of(type(method))
     common = {name: value for name, value in method.options().items() if name not in own}
-    guessed = {name: _other(value, known[name]) for name, value in common.items()}
+    guessed = {name: other_value(value, known[name]) for name, value in common.items()}
     knobs = {name: value for name, value in guessed.items() if value is not None}
     return {**knobs, **example.others}
 
 
-def _other(value: Any, option: Option) -> Any:
+def other_value(value: Any, option: Option) -> Any:
     """Another value of the same kind; None for an option that is no number."""
     kind = str(option.kind)
     if isinstance(value, bool):

@@ -1,39 +1,40 @@
-"""Several runs as one: seeds and rates are lanes, one more dimension of the stack that a device
+"""Several runs as one: seeds and numbers are lanes, one more dimension of the stack that a device
 works on.
 
-Lanes share a method (but for learning rates, strengths of pulls and what the server alone uses),
-nets of one shape and the round; they differ in seeds, data, partition, cohort and state. Each lane
-ends as its run would have ended alone, up to the last bits of sums.
+Lanes share a method but for its numbers, and nets of one shape; they differ in those numbers, in
+seeds, data, partition, cohort, round and state. Each lane ends as its run would have ended alone,
+up to the last bits of sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-import torch
-from torch import Tensor
-
 from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError
-from fedblocks.core.local_round import rates_of
-from fedblocks.core.optimizers import Rate
-from fedblocks.core.server import Download
 from fedblocks.core.state import State
-from fedblocks.core.trees import concatenate, map_leaves, split
-from fedblocks.data.federation import Federation
 from fedblocks.engines import speculation
 from fedblocks.engines.close_round import ClientResults, Report, close_round
 from fedblocks.engines.failures import FAILED, ClientFailures, describe
-from fedblocks.engines.job import Evaluated, Job, Origin, Rates, RowTables, Trained
+from fedblocks.engines.job import Job, RowTables
 from fedblocks.engines.lanes.federations import merge_federations
+from fedblocks.engines.lanes.joined import (
+    Ground,
+    join_jobs,
+    split_evaluated,
+    split_trained,
+    spoil,
+)
 from fedblocks.engines.lanes.likeness import why_not
 from fedblocks.engines.lanes.side_by_side import speculate_lanes
 from fedblocks.engines.round import Engine, Evaluation, Experiment, evaluation_job
+from fedblocks.engines.vectorised import Vectorised
 
 Result = TypeVar("Result")
+DECIDES = "data-dependent control flow"  # what vmap says of Python's `if` on a client's number
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,19 +53,19 @@ class Lanes:
             )
 
     @cached_property
-    def data(self) -> Federation:
+    def ground(self) -> Ground:
         """The clients of all lanes, one lane after the other."""
-        return merge_federations([experiment.data for experiment in self.experiments])
-
-    @cached_property
-    def tables(self) -> RowTables:
-        return RowTables()
-
-    @cached_property
-    def offsets(self) -> list[int]:
-        """The number of each lane's first client in the merged federation."""
         counts = [experiment.data.clients for experiment in self.experiments]
-        return [sum(counts[:lane]) for lane in range(len(counts))]
+        offsets = [sum(counts[:lane]) for lane in range(len(counts))]
+        data = merge_federations([experiment.data for experiment in self.experiments])
+        return Ground(data, RowTables(), offsets)
+
+    @cached_property
+    def apart(self) -> list[str]:
+        """Methods that decide by numbers in which lanes differ, if one was seen to: from then on
+        each lane is a stack of its own.
+        """
+        return []
 
     def run_round(
         self,
@@ -84,7 +85,8 @@ class Lanes:
         for group in self.experiments[0].methods:
             training = lambda ids, group=group: self._training_jobs(group, states, ids)
             train = lambda job: engine.train(job, score)
-            for jobs, trained in self._carry_out(training, clients, train, absent):
+            stacks = isinstance(engine, Vectorised)
+            for jobs, trained in self._carry_out(training, clients, train, absent, stacks):
                 by_lane = split_trained(trained, list(jobs.values()))
                 for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
                     rubbish = [i in corrupt[lane] for i in job.ids] if corrupt is not None else []
@@ -120,7 +122,8 @@ class Lanes:
         for group in self.experiments[0].methods:
             trying = lambda ids, group=group: self._evaluation_jobs(group, states, ids, joining)
             evaluate = lambda job: engine.evaluate(job, parts)
-            for jobs, evaluated in self._carry_out(trying, clients, evaluate, absent):
+            stacks = isinstance(engine, Vectorised)
+            for jobs, evaluated in self._carry_out(trying, clients, evaluate, absent, stacks):
                 by_lane = split_evaluated(evaluated, list(jobs.values()))
                 for (lane, job), own in zip(jobs.items(), by_lane, strict=True):
                     evaluations[lane].add(own, job.ids)
@@ -134,21 +137,32 @@ class Lanes:
         clients: Sequence[Sequence[int]],
         work: Callable[[Job], Result],
         absent: list[list[Refusal]],
+        stacks: bool,
     ) -> Iterator[tuple[dict[int, Job], Result]]:
-        """Some work for the clients of every lane, lanes of one shape together, without the
-        clients whose own part of it fails; these are added to the absent ones.
+        """Some work for the clients of every lane, without the clients whose own part of it
+        fails; these are added to the absent ones. Lanes of one shape are together where the
+        engine stacks clients.
         """
-        for alike in _by_shape(jobs_for(clients)):
-            jobs, lanes = alike, set(alike)
+        jobs = jobs_for(clients)
+        waiting = _by_shape(jobs) if stacks and not self.apart else _one_by_one(jobs)
+        while waiting:
+            jobs = waiting.pop(0)
+            lanes = set(jobs)
             while jobs:
                 try:
-                    yield jobs, work(join_jobs(self, jobs))
+                    yield jobs, work(join_jobs(self.ground, jobs))
+                    break
+                except RuntimeError as error:
+                    if len(jobs) == 1 or DECIDES not in str(error):
+                        raise
+                    self.apart.append(type(next(iter(jobs.values())).method).__name__)
+                    waiting = [*_one_by_one(jobs), *waiting]
                     break
                 except ClientFailures as failures:
                     places = [(lane, i) for lane, job in jobs.items() for i in job.ids]
-                    for member, error in failures.by_member.items():
+                    for member, failure in failures.by_member.items():
                         lane, client = places[member]
-                        absent[lane].append(Refusal(client, FAILED, describe(error)))
+                        absent[lane].append(Refusal(client, FAILED, describe(failure)))
                 gone = [{refusal.client for refusal in own} for own in absent]
                 left = [[i for i in ids if i not in gone[lane]] for lane, ids in enumerate(clients)]
                 jobs = jobs_for([ids if lane in lanes else [] for lane, ids in enumerate(left)])
@@ -174,96 +188,8 @@ class Lanes:
         return jobs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class JoinedJob(Job):
-    """The jobs of several lanes as one: their clients side by side."""
-
-    lanes: Lanes
-    jobs: Mapping[int, Job]
-
-    @cached_property
-    def ids(self) -> list[int]:
-        """Numbers in the merged federation."""
-        return [self.lanes.offsets[lane] + i for lane, job in self.jobs.items() for i in job.ids]
-
-    @cached_property
-    def origins(self) -> list[Origin]:
-        return [origin for job in self.jobs.values() for origin in job.origins]
-
-    @cached_property
-    def rates(self) -> Rates:
-        """Learning rates and strengths of pulls where lanes differ: one for each client."""
-        rates: dict[tuple[int, int], Tensor] = {}
-        for number in range(len(self.phases)):
-            lanes = [rates_of(job.phases[number], job.cohort.round) for job in self.jobs.values()]
-            for place, own in enumerate(zip(*lanes, strict=True)):
-                if len(set(own)) > 1:
-                    rates[number, place] = self._by_client(own)
-        return rates
-
-    def _by_client(self, by_lane: Sequence[Rate]) -> Tensor:
-        jobs = zip(by_lane, self.jobs.values(), strict=True)
-        each = [rate for rate, job in jobs for _ in job.ids]
-        return torch.tensor(each, device=self.device, dtype=self.method.net.dtype)
-
-
-def join_jobs(lanes: Lanes, jobs: Mapping[int, Job]) -> Job:
-    """One job for the clients of several lanes."""
-    first = next(iter(jobs.values()))
-    if len(jobs) == 1:
-        return first
-    cohorts = [job.cohort for job in jobs.values()]
-    cohort = replace(
-        cohorts[0],
-        ids=torch.cat([cohort.ids for cohort in cohorts]),
-        sizes=torch.cat([cohort.sizes for cohort in cohorts]),
-        tags=concatenate([cohort.tags for cohort in cohorts]),
-    )
-    blocks = concatenate([job.sent.blocks for job in jobs.values()])
-    bytes_down = concatenate([job.sent.bytes_down for job in jobs.values()])
-    return JoinedJob(
-        first.method,
-        first.phases,
-        cohort,
-        Download(blocks, {}, {}, bytes_down, first.sent.frozen),
-        first.bytes_per_slot,
-        lanes.data,
-        first.seed,
-        first.training,
-        first.purpose,
-        lanes.tables,
-        lanes=lanes,
-        jobs=jobs,
-    )
-
-
-def split_trained(trained: Trained, jobs: Sequence[Job]) -> list[Trained]:
-    """What the clients of each job ended with."""
-    counts = [len(job.ids) for job in jobs]
-    names = [own.name for own in fields(trained)]
-    trees = [split(getattr(trained, name), counts) for name in names]
-    return [Trained(**dict(zip(names, own, strict=True))) for own in zip(*trees, strict=True)]
-
-
-def spoil(trained: Trained, rubbish: Sequence[bool]) -> Trained:
-    """The same, with NaN in place of what some of the clients learned."""
-    if not any(rubbish):
-        return trained
-
-    def put_nan(values: Tensor) -> Tensor:
-        if not values.is_floating_point():
-            return values
-        rows = torch.tensor(rubbish, device=values.device).view(-1, *[1] * (values.dim() - 1))
-        return torch.where(rows, torch.nan, values)
-
-    return replace(trained, blocks=map_leaves(put_nan, trained.blocks))
-
-
-def split_evaluated(evaluated: Evaluated, jobs: Sequence[Job]) -> list[Evaluated]:
-    """How the clients of each job did."""
-    counts = [len(job.ids) for job in jobs]
-    trees = zip(split(evaluated.counts, counts), split(evaluated.portraits, counts), strict=True)
-    return [Evaluated(*own) for own in trees]
+def _one_by_one(jobs: Mapping[int, Job]) -> list[dict[int, Job]]:
+    return [{lane: job} for lane, job in jobs.items()]
 
 
 def _by_shape(jobs: Mapping[int, Job]) -> list[dict[int, Job]]:

@@ -9,13 +9,14 @@ NaN is not zero.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from fedblocks.core.admission import Examination, cap_groups, examine, fitting
 from fedblocks.core.aggregate import reduce_groups
-from fedblocks.core.parts import Blocks
+from fedblocks.core.parts import Blocks, Params
+from fedblocks.core.rules import Rule
 from fedblocks.core.state import State
 from fedblocks.core.trees import concatenate, split
 from fedblocks.core.uploads import Upload, Uploads
@@ -38,7 +39,7 @@ def speculate_lanes(ends: Sequence[End]) -> list[Speculation | None]:
         server=concatenate([{name: state.server[name] for name in names} for state in states]),
         memory=concatenate([{name: state.memory[name] for name in names} for state in states]),
     )
-    groups = {group: _join_uploads([own[group] for own in results]) for group in results[0]}
+    groups = {group: _join_uploads([own[group] for own in results], states) for group in results[0]}
     reduced = _split_lanes(reduce_groups(joined, _cap_lanes(groups, ends)), states)
     by_group = [_examine_lanes([own[group] for own in results], groups[group]) for group in groups]
     examinations = [dict(zip(groups, own, strict=True)) for own in zip(*by_group, strict=True)]
@@ -64,20 +65,43 @@ def _are_alike(ends: Sequence[End]) -> bool:
     )
 
 
-def _join_uploads(results: Sequence[ClientResults]) -> Uploads:
+@dataclass(frozen=True)
+class RuleOfEach:
+    """The rules of lanes that differ, each for the slots of its own lane."""
+
+    rules: tuple[Rule, ...]
+    slots: tuple[int, ...]  # of each lane
+
+    def memory(self, old: Params) -> Blocks:
+        lanes = zip(self.rules, split(old, self.slots), strict=True)
+        joined: Blocks = concatenate([rule.memory(own) for rule, own in lanes])
+        return joined
+
+    def apply(self, memory: Blocks, old: Params, mean: Params) -> tuple[Blocks, Params]:
+        trees = [split(tree, self.slots) for tree in (memory, old, mean)]
+        ends = [rule.apply(*own) for rule, *own in zip(self.rules, *trees, strict=True)]
+        return concatenate([own for own, _ in ends]), concatenate([own for _, own in ends])
+
+
+def _join_uploads(results: Sequence[ClientResults], states: Sequence[State]) -> Uploads:
     clients = [own.job.data.clients for own in results]
     starts = [sum(clients[:lane]) for lane in range(len(results))]
-    return {
-        name: _join([own.uploads[name] for own in results], starts) for name in results[0].uploads
-    }
+    joined: Uploads = {}
+    for name, first in results[0].uploads.items():
+        slots = [_count_slots(state.server, first.name) for state in states]
+        joined[name] = _join([own.uploads[name] for own in results], starts, slots)
+    return joined
 
 
-def _join(uploads: Sequence[Upload], starts: Sequence[int]) -> Upload:
+def _join(uploads: Sequence[Upload], starts: Sequence[int], slots: Sequence[int]) -> Upload:
     """The uploads of all lanes as one: each lane has clients of its own, and writes
     slots of its own.
     """
+    rules = tuple(upload.rule for upload in uploads)
+    alike = all(rule == rules[0] for rule in rules)
     return replace(
         uploads[0],
+        rule=rules[0] if alike else RuleOfEach(rules, tuple(slots)),
         ids=torch.cat([upload.ids + start for upload, start in zip(uploads, starts, strict=True)]),
         copies=concatenate([upload.copies for upload in uploads]),
         weights=torch.cat([upload.weights for upload in uploads]),
@@ -115,7 +139,7 @@ def _examine_lanes(results: Sequence[ClientResults], uploads: Uploads) -> list[E
 def _split_lanes(after: State, states: Sequence[State]) -> list[State]:
     """The next state of every lane, before methods conclude."""
     ends = [
-        replace(state, round=after.round, server=dict(state.server), memory=dict(state.memory))
+        replace(state, round=state.round + 1, server=dict(state.server), memory=dict(state.memory))
         for state in states
     ]
     for name, block in after.server.items():

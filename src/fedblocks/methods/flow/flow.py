@@ -86,6 +86,4 @@ class Flow(FlowOptions):
     @property
     def pacing(self) -> Optimizer:
         """The local optimizer, in which the router has its own learning rate."""
-        if self.router_pace == 1:
-            return self.optimizer
         return Paced(self.optimizer, len(self.routers["router"].names), self.router_pace)

@@ -154,6 +154,10 @@ class Paced:
     first: int  # how many tensors
     pace: float
 
+    @property
+    def has_client_numbers(self) -> bool:
+        return getattr(self.base, "has_client_numbers", False)
+
     def memory(self, params: list[Tensor]) -> Memory:
         return self.base.memory(params)
 

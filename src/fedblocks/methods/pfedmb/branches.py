@@ -27,11 +27,11 @@ def project(rows: Tensor) -> Tensor:
     return (rows - threshold).clamp(min=0)
 
 
-def without_small(weights: Tensor, least: float) -> Tensor:
+def without_small(weights: Tensor, least: float | Tensor) -> Tensor:
     """The weights [branches] of at least this much, scaled to add up to 1; the largest
     always stays.
     """
-    if least == 0:
+    if not isinstance(least, Tensor) and least == 0:
         return weights
     kept = torch.where((weights >= least) | (weights >= weights.amax()), weights, 0)
     return kept / kept.sum()

@@ -60,8 +60,8 @@ class CompressedUpload(BranchOptions):
     def finish(self, blocks: Blocks, start: Blocks, client: Client) -> Blocks:
         if not self.compressed_upload:
             return blocks
-        # s, [1]
-        decay = blocks["decayed"]["value"] if self.has_decay else torch.ones_like(client.size)[None]
+        no_decay = {"value": torch.ones_like(client.size)[None]}
+        decay = blocks.get("decayed", no_decay)["value"]  # s, [1]
         alpha = self.alpha(blocks)
         return blocks | {
             change_of(n): common_change(blocks[n], start[n], alpha[n], decay) for n in self.layers

@@ -32,7 +32,6 @@ class PFedMB(CompressedUpload):
         2022,
         "arXiv 2211.07931",
     )
-    in_steps_only: ClassVar[tuple[str, ...]] = ("alpha_lr",)
     weight_label: ClassVar[str | Mapping[str, str]] = by_options(
         "n x alpha", lambda method: "n x alpha" if method.sends_alpha else "n"
     )

@@ -41,10 +41,11 @@ class Task:
 
     @property
     def kind(self) -> str:
-        """What lanes of one stack have in common: all but seeds, partitions and numbers
-        of the method.
+        """What lanes of one stack have in common: all but seeds, partitions, rounds, cohorts
+        and numbers of the method.
         """
-        table = {key: value for key, value in self.config.items() if key != "seed"}
+        own = ("seed", "rounds", "cohort", "checkpoint")
+        table = {key: value for key, value in self.config.items() if key not in own}
         data = {key: table["data"].get(key) for key in ("name", "options", "shift")}
         return digest({**table, "data": data, "method": _without_numbers(table["method"])})
 

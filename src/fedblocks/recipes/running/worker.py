@@ -24,7 +24,7 @@ from fedblocks.recipes.measures import Numbers, measure, measure_together
 from fedblocks.recipes.running.longer import lengthen
 from fedblocks.recipes.running.provenance import code_version
 from fedblocks.runs.build import Prepared, prepare
-from fedblocks.runs.grids.lanes import fits, has_room, is_mapped, rounds_done, run_together
+from fedblocks.runs.grids.lanes import Waiting, fits, is_mapped, run_queue
 from fedblocks.runs.progress import OnRound, RoundDone
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import resume, run
@@ -67,9 +67,10 @@ def answers(batch: Batch) -> list[Answer]:
     on_round, is_late = _watch(batch["seconds"])
     # one for each run
     firsts = list({job.folder: job for job in reversed(jobs.values())}.values())[::-1]
-    turns = companies(firsts) if batch["lanes"] else [[job] for job in firsts]
-    for turn, company in enumerate(turns):
-        missed = STOPPED if turn and is_late() else _safely(partial(_train, company, on_round))
+    turns = companies(firsts) if batch["lanes"] else [[(job, None)] for job in firsts]
+    for turn, members in enumerate(turns):
+        company = [job for job, _ in members]
+        missed = STOPPED if turn and is_late() else _safely(partial(_train, members, on_round))
         folders = {job.folder for job in company}
         own = {number: job for number, job in jobs.items() if job.folder in folders}
         by_number |= dict.fromkeys(own, missed) if missed else _measure(own)
@@ -112,37 +113,37 @@ def _watch(seconds: float | None) -> tuple[OnRound, Callable[[], bool]]:
     return on_round, is_late
 
 
-def companies(jobs: Sequence[WorkerJob]) -> list[list[WorkerJob]]:
-    """Jobs whose runs can be lanes of one, and stand at the same round, together."""
-    groups: list[tuple[list[WorkerJob], list[Prepared], int]] = []
+Member = tuple[WorkerJob, Prepared | None]  # prepared: could be a lane
+
+
+def companies(jobs: Sequence[WorkerJob]) -> list[list[Member]]:
+    """Jobs whose runs can be lanes of one, together; at whatever rounds they stand."""
+    groups: list[list[Member]] = []
     for job in jobs:
         prepared = None if job.is_done else _safely(partial(prepare, job.config))
-        start = rounds_done(job.folder)
         if not (isinstance(prepared, Prepared) and is_mapped(prepared)):
-            groups.append(([job], [], start))
+            groups.append([(job, None)])
             continue
-        for own, others, round in groups:
-            alike = others and round == start and fits([others[0], prepared])
-            if alike and has_room([*others, prepared]):
-                own.append(job)
-                others.append(prepared)
-                break
+        alike = (own for own in groups if own[0][1] and fits([own[0][1], prepared]))
+        group = next(alike, None)
+        if group is None:
+            groups.append([(job, prepared)])
         else:
-            groups.append(([job], [prepared], start))
-    return [own for own, _, _ in groups]
+            group.append((job, prepared))
+    return groups
 
 
-def _train(company: Sequence[WorkerJob], on_round: OnRound) -> None:
+def _train(members: Sequence[Member], on_round: OnRound) -> None:
     """Carry out the runs of some jobs; if they cannot be lanes after all, one after the other."""
-    if len(company) > 1:
+    if len(members) > 1:
         try:
-            run_together([job.config for job in company], [job.folder for job in company], on_round)
+            run_queue([Waiting(own, job.folder) for job, own in members if own], on_round)
             return
         except Interrupted:
             raise
         except Exception as error:
             print(f"not as lanes: {type(error).__name__}: {error}", file=sys.stderr)
-    for job in company:
+    for job, _ in members:
         if not (job.folder / CONFIG).exists():
             run(job.config, job.folder, on_round)
         elif not job.is_done:

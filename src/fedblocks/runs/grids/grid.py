@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-import torch
 
 from fedblocks.config.catalogue import check_method_name
 from fedblocks.config.model import Config
@@ -23,7 +22,7 @@ from fedblocks.config.sources import Source, parse_change, read_toml
 from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.method import Method
 from fedblocks.runs.build import prepare
-from fedblocks.runs.grids.lanes import run_together, worth_it
+from fedblocks.runs.grids.lanes import Waiting, run_queue, worth_it
 from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import RUNS, resume, run
@@ -142,15 +141,17 @@ def _play(
 def _lanes(
     folder: Path, grid: Grid, method: str, on_round: OnRound | None, on_note: OnNote | None
 ) -> None:
-    """On a GPU, the runs of a method that nobody has begun, all at once."""
+    """The runs of a method that nobody has begun, all at once where their engine stacks clients."""
     configs = {
         cell_folder(folder, m, seed): grid.config(m, seed) for m, seed in grid.cells if m == method
     }
     new = {path: config for path, config in configs.items() if not (path / CONFIG).exists()}
-    if len(new) < 2 or not torch.cuda.is_available():
+    if len(new) < 2:
         return
-    if worth_it([prepare(config) for config in new.values()]):
-        run_together(list(new.values()), list(new), on_round, on_note)
+    prepared = [prepare(config) for config in new.values()]
+    if worth_it(prepared):
+        runs = zip(prepared, new, strict=True)
+        run_queue([Waiting(own, path) for own, path in runs], on_round, on_note)
 
 
 def read_cells(folder: Path) -> list[tuple[str, int]]:

@@ -1,15 +1,15 @@
-"""Runs that differ in seed or learning rate only, done as lanes of one on a GPU; each
-in a folder of its own.
-"""
+"""Runs that differ in seeds and numbers only, done as lanes of one; each in a folder of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from fedblocks.config.model import Config
-from fedblocks.core.errors import RunFolderError
 from fedblocks.core.state import State
 from fedblocks.engines.close_round import Report
 from fedblocks.engines.lanes.lanes import Lanes
@@ -31,12 +31,11 @@ MOST = 512  # clients in one stack
 
 
 def worth_it(prepared: Sequence[Prepared]) -> bool:
-    """Whether runs can and should be lanes: several, on a GPU, on the vectorised engine."""
-    on_gpu = all(
-        p.experiment.data.x.device.type == "cuda" and isinstance(p.engine, Vectorised)
-        for p in prepared
-    )
-    return len(prepared) > 1 and on_gpu and fits(prepared)
+    """Whether runs can and should be lanes: several, for all of which a stack of clients is the
+    fastest way.
+    """
+    stacked = all(isinstance(own.engine, Vectorised) for own in prepared)
+    return len(prepared) > 1 and stacked and fits(prepared)
 
 
 def is_mapped(prepared: Prepared) -> bool:
@@ -54,18 +53,16 @@ def fits(prepared: Sequence[Prepared]) -> bool:
 
 
 def _pace(config: Config) -> tuple[object, ...]:
-    return (
-        config.rounds,
-        config.evaluation,
-        config.checkpoint.every,
-        config.threads,
-        config.precision,
-    )
+    return config.evaluation, config.threads, config.precision
 
 
-def has_room(prepared: Sequence[Prepared]) -> bool:
-    """Whether the cohorts of these runs are one stack."""
-    return sum(p.cohort for p in prepared) <= MOST
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """A run that may become a lane, a new one or one that was stopped."""
+
+    prepared: Prepared
+    folder: Path
+    on_round: OnRound | None = None  # hears of this run alone; may raise `Left`
 
 
 def run_together(
@@ -74,55 +71,105 @@ def run_together(
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
 ) -> list[RunResult]:
-    """Runs as lanes of one, new ones or such as were stopped after the same round;
+    """Runs as lanes of one, new ones or such as were stopped, at whatever rounds;
     `on_round` hears of the first.
     """
-    ran_on = environment()
-    count = len(configs)
-    seconds = f"the seconds of a round are those of all, divided by {count}"
-    note = Note(f"one of {count} lanes: {seconds}")
-    with ExitStack() as stack:
-        stack.enter_context(hardware(configs[0]))
-        lanes = [
-            _open(stack, config, path, ran_on)
-            for config, path in zip(configs, folders, strict=True)
-        ]
-        if len({lane.state.round for lane in lanes}) > 1:
-            raise RunFolderError(
-                "these runs stopped after different rounds", "go on with each of them alone"
-            )
-        for lane in lanes:
-            lane.notes.append(note)
-            lane.folder.store.set_meta(LANES, str(count))
-        carry_out(lanes, Vectorised(chunk=MOST), on_round, on_note)
+    runs = zip(configs, folders, strict=True)
+    run_queue([Waiting(prepare(config), path) for config, path in runs], on_round, on_note)
     return [load_run(path) for path in folders]
 
 
-def rounds_done(path: Path) -> int:
-    """The round that a stopped run would go on from, as far as can be seen without
-    reading its checkpoints.
+def run_queue(
+    runs: Iterable[Waiting],
+    on_round: OnRound | None = None,
+    on_note: OnNote | None = None,
+    most: int = MOST,
+    at_once: int | None = None,
+) -> None:
+    """Runs one beside the other, as many as one stack has room for, or `at_once`; when one has
+    ended, the next takes its place. One that does not fit the others waits until they have ended.
     """
-    if not (path / CONFIG).exists():
-        return 0
-    names = [entry.name.removeprefix("round-") for entry in (path / "checkpoints").glob("round-*")]
-    return max((int(name) for name in names if name.isdigit()), default=0)
+    queue, ran_on = Queue(iter(runs), most, at_once or sys.maxsize), environment()
+    while first := queue.take([]):
+        with ExitStack() as stack:
+            stack.enter_context(hardware(first[0].prepared.config))
+
+            begin = partial(_begin, stack, ran_on)
+            join = partial(_join, queue, begin)
+            carry_out(begin(0, first), Vectorised(chunk=MOST), on_round, on_note, join)
 
 
-def _open(stack: ExitStack, config: Config, path: Path, ran_on: Mapping[str, object]) -> Lane:
+Begin = Callable[[int, Sequence["Waiting"]], list[Lane]]
+
+
+def _begin(
+    stack: ExitStack, ran_on: Mapping[str, object], beside: int, runs: Sequence[Waiting]
+) -> list[Lane]:
+    return [_open(stack, one, ran_on, beside + len(runs)) for one in runs]
+
+
+def _join(queue: Queue, begin: Begin, going: Sequence[Lane]) -> list[Lane]:
+    """The lanes that take the place of those that have ended; none if nobody goes on: then
+    another stack begins.
+    """
+    return begin(len(going), queue.take([lane.prepared for lane in going])) if going else []
+
+
+@dataclass(eq=False)
+class Queue:
+    """Runs in the order in which they become lanes."""
+
+    runs: Iterator[Waiting]
+    most: int  # clients in one stack
+    at_once: int  # runs in one stack, and runs that wait beside one
+    waiting: list[Waiting] = field(default_factory=list)  # did not fit those that were going on
+
+    def take(self, going: Sequence[Prepared]) -> list[Waiting]:
+        """The next runs that fit beside those that go on."""
+        taken: list[Waiting] = []
+
+        def sort(one: Waiting) -> None:
+            others = [*going, *(own.prepared for own in taken)]
+            (taken if self._has_place(others, one.prepared) else self.waiting).append(one)
+
+        before, self.waiting = self.waiting, []
+        for one in before:
+            sort(one)
+        while len(going) + len(taken) < self.at_once > len(self.waiting):
+            following = next(self.runs, None)
+            if following is None:
+                break
+            sort(following)
+        return taken
+
+    def _has_place(self, others: Sequence[Prepared], one: Prepared) -> bool:
+        if not others:
+            return True
+        has_room = sum(own.cohort for own in (*others, one)) <= self.most
+        return has_room and len(others) < self.at_once and fits([others[0], one])
+
+
+def _open(stack: ExitStack, waiting: Waiting, ran_on: Mapping[str, object], count: int) -> Lane:
     """A run that begins, or goes on where it was stopped."""
-    prepared = prepare(config)
+    prepared, path = waiting.prepared, waiting.folder
+    seconds = f"the seconds of a round are those of all, divided by {count}"
+    notes = [*prepared.notes, Note(f"one of {count} lanes: {seconds}")]
     if not (path / CONFIG).exists():
-        folder = stack.enter_context(RunFolder.create(path, config.resolved(), ran_on))
-        return Lane(folder, prepared, prepared.experiment.start(), [*prepared.notes])
-    folder = stack.enter_context(RunFolder.open(path))
-    folder.claim()
-    check_untouched(folder)
-    check_same_data(folder, prepared)
-    restore_constants(folder.path, prepared.experiment.methods)
-    check_frozen(folder, prepared.experiment)
-    state, notes = last_state(folder, prepared)
-    folder.set_status("running")
-    return Lane(folder, prepared, state, [*prepared.notes, *notes])
+        resolved = prepared.config.resolved()
+        folder = stack.enter_context(RunFolder.create(path, resolved, ran_on))
+        state = prepared.experiment.start()
+    else:
+        folder = stack.enter_context(RunFolder.open(path))
+        folder.claim()
+        check_untouched(folder)
+        check_same_data(folder, prepared)
+        restore_constants(folder.path, prepared.experiment.methods)
+        check_frozen(folder, prepared.experiment)
+        state, more = last_state(folder, prepared)
+        notes = [*notes, *more]
+        folder.set_status("running")
+    folder.store.set_meta(LANES, str(count))
+    return Lane(folder, prepared, state, notes, waiting.on_round)
 
 
 def score_together(

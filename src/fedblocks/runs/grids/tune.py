@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,10 +20,15 @@ from fedblocks.config.model import Config
 from fedblocks.config.options import Table
 from fedblocks.config.presets import read_config
 from fedblocks.core.errors import Interrupted, RunFolderError, UserError
+from fedblocks.engines.vectorised import Vectorised
+from fedblocks.runs.build import prepare
+from fedblocks.runs.grids.lanes import Waiting, run_queue
 from fedblocks.runs.grids.space import Space, parse_space
-from fedblocks.runs.progress import RoundDone
+from fedblocks.runs.loop import Left
+from fedblocks.runs.progress import OnRound, RoundDone
 from fedblocks.runs.ranks.joining import refuse_ranks
 from fedblocks.runs.run import RUNS, run
+from fedblocks.runs.shelf import shared_data
 from fedblocks.runs.storage.folder import write_atomically
 from fedblocks.runs.storage.links import refuse_links
 
@@ -30,6 +36,7 @@ from fedblocks.runs.storage.links import refuse_links
 PLAN = "tune.toml"  # what it searches
 STUDY = "study.db"  # what it found
 NAME = "fedblocks"  # of the study
+AT_ONCE = 8  # trials side by side: later ones learn from earlier ones
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,17 @@ class Tuned:
     command: str  # that runs the best setting
 
 
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What is searched, and where."""
+
+    what: str
+    fixed: Sequence[str]  # changes that all trials have
+    space: Space
+    folder: Path
+    on_trial: Callable[[Trial], None] | None  # hears of each trial that has ended
+
+
 def tune(
     what: str,
     changes: Sequence[str],
@@ -69,10 +87,10 @@ def tune(
     folder = out if out is not None else RUNS / name
     _begin(folder, base, space)
     study = _study(optuna, folder, base.seed)
-    while len(_ended_trials(study)) < trials:
-        study.optimize(_objective(optuna, what, fixed, space, folder), n_trials=1)
-        if on_trial is not None:
-            on_trial(_ended_trials(study)[-1])
+    search = Search(what, fixed, space, folder, on_trial)
+    left = trials - len(_ended_trials(study))
+    with shared_data():
+        _try_settings(_ask(optuna, study, search, left))
     return _choose_best(what, fixed, folder, _ended_trials(study))
 
 
@@ -102,39 +120,62 @@ def _choose_best(what: str, fixed: Sequence[str], folder: Path, ended: list[Tria
     return Tuned(folder, ended, best, command)
 
 
-def _objective(
-    optuna: ModuleType, what: str, fixed: Sequence[str], space: Space, folder: Path
-) -> Callable[[Any], float]:
-    """One trial: a run of its own; one that does worse than most others did by then is left."""
+def _try_settings(runs: Iterator[Waiting]) -> None:
+    """Carry out trials as they are asked for: side by side where their engine stacks clients."""
+    first = next(runs, None)
+    if first is None:
+        return
+    if isinstance(first.prepared.engine, Vectorised):
+        run_queue(chain([first], runs), at_once=AT_ONCE)
+        return
+    for one in chain([first], runs):
+        try:
+            run(one.prepared.config, one.folder, one.on_round)
+        except Interrupted as error:
+            if not isinstance(error.__cause__, Left):
+                raise
 
-    def objective(trial: Any) -> float:
-        chosen = {name: one.suggest(trial, name) for name, one in space.items()}
+
+def _ask(optuna: ModuleType, study: Any, search: Search, left: int) -> Iterator[Waiting]:
+    """Trials that are left, each asked for when there is room for its run."""
+    for _ in range(left):
+        trial = study.ask()
+        chosen = {name: one.suggest(trial, name) for name, one in search.space.items()}
         for name, value in chosen.items():
             trial.set_user_attr(name, value)
-        accuracy = 0.0
-
-        def on_round(done: RoundDone) -> None:
-            nonlocal accuracy
-            if "validation" in done.accuracy:
-                accuracy = done.accuracy["validation"]
-                trial.report(accuracy, done.round)
-                if done.round < done.rounds and trial.should_prune():
-                    raise Left
-
+        changes = [*search.fixed, *(f"{name}={value}" for name, value in chosen.items())]
         try:
-            config = _config(what, [*fixed, *(f"{name}={value}" for name, value in chosen.items())])
-            run(config, folder / f"trial-{trial.number:03d}", on_round)
-        except Interrupted as error:
-            if isinstance(error.__cause__, Left):
-                raise optuna.TrialPruned from error
-            raise KeyboardInterrupt from error
-        return accuracy
-
-    return objective
+            prepared = prepare(_config(search.what, changes))
+        except UserError:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            raise
+        folder = search.folder / f"trial-{trial.number:03d}"
+        yield Waiting(prepared, folder, _listener(optuna, study, trial, search.on_trial))
 
 
-class Left(KeyboardInterrupt):
-    """Stops a run that is not promising the way Ctrl-C does: it could be resumed."""
+def _listener(
+    optuna: ModuleType, study: Any, trial: Any, on_trial: Callable[[Trial], None] | None
+) -> OnRound:
+    """Tells the study how a trial does; one that does worse than most others did is left."""
+    accuracy = 0.0
+
+    def end(**how: Any) -> None:
+        study.tell(trial, **how)
+        if on_trial is not None:
+            on_trial(next(own for own in _ended_trials(study) if own.number == trial.number))
+
+    def on_round(done: RoundDone) -> None:
+        nonlocal accuracy
+        if "validation" in done.accuracy:
+            accuracy = done.accuracy["validation"]
+            trial.report(accuracy, done.round)
+        if done.round == done.rounds:
+            end(values=accuracy)
+        elif "validation" in done.accuracy and trial.should_prune():
+            end(state=optuna.trial.TrialState.PRUNED)
+            raise Left
+
+    return on_round
 
 
 def _config(what: str, changes: Sequence[str]) -> Config:

@@ -17,7 +17,12 @@ MOST = 5  # differences that are named
 
 def remember_config(store: RunStore, config: Mapping[str, Any]) -> None:
     """Keep a resolved configuration in the record of its run."""
-    store.set_meta(KEY, _text(config))
+    store.write_facts(config_facts(config))
+
+
+def config_facts(config: Mapping[str, Any]) -> dict[str, str]:
+    """What the record of a run has of its resolved configuration."""
+    return {KEY: _text(config)}
 
 
 def refuse_edited(store: RunStore, config: Mapping[str, Any]) -> None:

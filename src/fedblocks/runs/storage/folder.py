@@ -17,7 +17,7 @@ import tomli_w
 from fedblocks.config.toml import parse_toml
 from fedblocks.core.errors import RunFolderError
 from fedblocks.runs.storage import code_record
-from fedblocks.runs.storage.config_record import remember_config
+from fedblocks.runs.storage.config_record import config_facts
 from fedblocks.runs.storage.environment import alive, start_time, sync
 from fedblocks.runs.storage.links import open_for_locking, refuse_links, write_new
 from fedblocks.runs.storage.store import SUFFIXES, RunStore
@@ -162,8 +162,7 @@ def _fill(path: Path, config: str, code: str | None, environment: str) -> RunSto
     if code is not None:
         write_atomically(path / code_record.FILE, code)
     store = RunStore.create(path / STORE)
-    store.set_meta("status", "running")
-    remember_config(store, tomllib.loads(config))
+    store.write_facts({"status": "running", **config_facts(tomllib.loads(config))})
     write_atomically(path / CONFIG, config)
     return store
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.runs.storage import seals
 from fedblocks.runs.storage.database import RESTORE, connect, readable_errors
 from fedblocks.runs.storage.environment import now
-from fedblocks.runs.storage.record import Part, RoundRecord, tables_of
+from fedblocks.runs.storage.record import Note, Part, RoundRecord, tables_of
 from fedblocks.runs.storage.summary import Reference, Summary, summarise
 
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # SQLite's own files beside the record's
@@ -126,14 +126,18 @@ class RunStore:
 
     def note(self, text: str, level: Literal["info", "warning"] = "info") -> None:
         """Add a note about the run as a whole; it stays when rounds are redone."""
-        with self._transaction():
-            self._insert("notes", [(None, now(), level, text)])
-            seals.seal_whole(self._db)
+        self.write_facts({}, [Note(text, level)])
 
     def set_meta(self, key: str, value: str) -> None:
         """Remember a fact about the run, such as its status."""
+        self.write_facts({key: value})
+
+    def write_facts(self, facts: Mapping[str, str], notes: Sequence[Note] = ()) -> None:
+        """Remember facts and notes about the run, in one transaction: each waits for the disk."""
         with self._transaction():
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+            sql = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+            self._db.executemany(sql, list(facts.items()))
+            self._insert("notes", [(None, now(), note.level, note.text) for note in notes])
             seals.seal_whole(self._db)
 
     def meta(self, key: str) -> str | None:
