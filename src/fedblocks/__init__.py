@@ -38,8 +38,11 @@ if TYPE_CHECKING:
     from fedblocks.core.errors import NetError as NetError
     from fedblocks.core.errors import RunFolderError as RunFolderError
     from fedblocks.core.errors import UserError as UserError
+    from fedblocks.core.losses import LOSSES as LOSSES
     from fedblocks.core.method import Method as Method
     from fedblocks.core.method import join as join
+    from fedblocks.core.metrics import METRICS as METRICS
+    from fedblocks.core.metrics import Metric as Metric
     from fedblocks.core.net import Net as Net
     from fedblocks.core.optimizers import SGD as SGD
     from fedblocks.core.optimizers import Adam as Adam
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     from fedblocks.core.schedules import Schedule as Schedule
     from fedblocks.core.server import Cohort as Cohort
     from fedblocks.core.state import State as State
+    from fedblocks.core.task import Task as Task
     from fedblocks.core.uploads import Upload as Upload
     from fedblocks.data import DATASETS as DATASETS
     from fedblocks.data import IGNORE as IGNORE
@@ -159,7 +163,9 @@ _NAMES = {  # module -> the names that are taken from it
     "core.client": "Client",
     "core.description": "Paper",
     "core.errors": "CheckpointError DataError Interrupted NetError RunFolderError UserError",
+    "core.losses": "LOSSES",
     "core.method": "Method join",
+    "core.metrics": "METRICS Metric",
     "core.net": "Net",
     "core.checks": "checked",
     "core.options": "Above AnyNumber AtLeast AtMost Below Conflict Help Length Positive",
@@ -171,6 +177,7 @@ _NAMES = {  # module -> the names that are taken from it
     "core.schedules": "Exponential Milestones Ramp Schedule",
     "core.server": "Cohort",
     "core.state": "State",
+    "core.task": "Task",
     "core.uploads": "Upload",
     "data": "DATASETS IGNORE DataSet Federation Partition",
     "data.pools": "DataPool",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedblocks.core import mode
 from fedblocks.core.method import Method
-from fedblocks.core.phases import summed_losses
+from fedblocks.core.task import CLASSIFICATION, Task
 
 Mapped = Callable[..., Any]
 # turns a function of one client into one of a stack of clients, or leaves it
@@ -23,7 +23,8 @@ class RowSource:
     """The examples of all clients, on the device once."""
 
     x: Tensor  # [rows, ...]
-    y: Tensor  # [rows] or [rows, steps]
+    y: Tensor  # [rows], [rows, steps] or [rows, outputs]
+    task: Task = CLASSIFICATION
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,11 @@ class Client:
         return self.local.training
 
     @property
+    def task(self) -> Task:
+        """What is learned."""
+        return self.source.task
+
+    @property
     def x(self) -> Tensor:
         """[examples, ...]; zero where it is padding, so that nothing of another client
         shows through.
@@ -71,7 +77,7 @@ class Client:
 
     def total_loss(self, logits: Tensor) -> Tensor:
         """The sum of the losses of a model's answers on all of the client's training data: []."""
-        return (summed_losses(logits, self.y)[0] * self.mask).sum()
+        return (self.task.summed_losses(logits, self.y)[0] * self.mask).sum()
 
     @property
     def validation(self) -> Client:
@@ -140,7 +146,7 @@ class ClientStack:
         """A hook as it is."""
 
         def with_client(tensors: dict[str, Any], *rest: Any) -> Any:
-            with mode.mode(training=False, mapped=self.mapped):
+            with mode.mode(training=False, mapped=self.mapped, task=self.source.task):
                 return hook(*rest, self.client(tensors))
 
         return self.each(with_client)(self.tensors, *args)

@@ -209,7 +209,8 @@ def _loss_of(update: Update, local: ClientStack, step: Step) -> Mapped:
             for n, b in blocks.items()
         }
         mask = None if step.full else batch["mask"]
-        with mode.mode(training=True, mapped=local.mapped, mask=mask, key=batch["key"]):
+        task = local.source.task
+        with mode.mode(training=True, mapped=local.mapped, mask=mask, key=batch["key"], task=task):
             value = update.loss(blocks, Batch(**batch, client=local.client(client)))  # type: ignore[misc]
         moved = {n: {k: v for k, v in blocks[n].items() if is_statistic(k)} for n in update.train}
         return value, {n: b for n, b in moved.items() if b}

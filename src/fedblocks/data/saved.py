@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fedblocks.core.task import Task
 from fedblocks.data.partition import names_arrays, names_from, names_header
 from fedblocks.data.rows import Rows
 from fedblocks.data.storage import Arrays, content_hash, read_npz, write_npz
@@ -31,6 +32,7 @@ def write_federation(federation: Federation, path: str | Path) -> None:
     header = {
         "classes": federation.classes,
         "about": federation.about,
+        "task": federation.task.table(),
         "hash": hash_of(federation),
         **names_header(names),
     }
@@ -47,6 +49,7 @@ def read_federation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     fields |= {name: torch.from_numpy(arrays[name]) for name in ("x", "y")}
     fields |= {name: header[name] for name in ("classes", "about")}
+    fields["task"] = Task.of(header.get("task", {}))
     fields["names"] = names_from(header, arrays)
     tags = [name for name in arrays if name.startswith("tag_")]
     fields["tags"] = {name.removeprefix("tag_"): arrays[name] for name in tags}

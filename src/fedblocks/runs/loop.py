@@ -25,6 +25,7 @@ from fedblocks.runs.stopping import Stop
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.constants import store_constants
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.main_metric import KEY, MainMetric
 from fedblocks.runs.storage.record import Note, RoundRecord
 from fedblocks.runs.storage.states import client_trees, shared_tree
 
@@ -75,6 +76,7 @@ def begin(lane: Lane, tell: OnNote) -> None:
     store, prepared = lane.folder.store, lane.prepared
     store_constants(lane.folder.path, prepared.experiment.methods)
     store.set_meta("federation", prepared.hash)
+    store.set_meta(KEY, MainMetric.of(prepared.experiment.data.task).text())
     store.set_meta("engine", prepared.engine.name)
     store.set_meta("clients", clients_text(prepared.experiment.data))
     known = {row["text"] for row in store.rows("SELECT text FROM notes")}
@@ -119,7 +121,9 @@ def _tell_of_round(
         tell(note)
     try:
         if on_round is not None:
-            on_round(RoundDone.of(record, lanes[0].prepared.config.rounds))
+            prepared = lanes[0].prepared
+            metric = MainMetric.of(prepared.experiment.data.task)
+            on_round(RoundDone.of(record, prepared.config.rounds, metric))
     except KeyboardInterrupt:  # a listener may end the runs, which then go on from here
         _store(lanes)
         raise
