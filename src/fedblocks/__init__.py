@@ -74,6 +74,10 @@ if TYPE_CHECKING:
     from fedblocks.core.schedules import Ramp as Ramp
     from fedblocks.core.schedules import Schedule as Schedule
     from fedblocks.core.server import Cohort as Cohort
+    from fedblocks.core.starts import Alike as Alike
+    from fedblocks.core.starts import Common as Common
+    from fedblocks.core.starts import Independent as Independent
+    from fedblocks.core.starts import Start as Start
     from fedblocks.core.state import State as State
     from fedblocks.core.task import Task as Task
     from fedblocks.core.uploads import Upload as Upload
@@ -176,6 +180,7 @@ _NAMES = {  # module -> the names that are taken from it
     "core.plan": "plan",
     "core.schedules": "Exponential Milestones Ramp Schedule",
     "core.server": "Cohort",
+    "core.starts": "Alike Common Independent Start",
     "core.state": "State",
     "core.task": "Task",
     "core.uploads": "Upload",
