@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from fedblocks.core.phases import Update as Update
     from fedblocks.core.pieces import Piece as Piece
     from fedblocks.core.plan import plan as plan
+    from fedblocks.core.schedules import Cosine as Cosine
     from fedblocks.core.schedules import Exponential as Exponential
     from fedblocks.core.schedules import Milestones as Milestones
     from fedblocks.core.schedules import Ramp as Ramp
@@ -149,6 +150,8 @@ if TYPE_CHECKING:
     from fedblocks.runs.python import run as run
     from fedblocks.runs.result import RunResult as RunResult
     from fedblocks.runs.result import load_run as load_run
+    from fedblocks.runs.stopping import EarlyStopping as EarlyStopping
+    from fedblocks.runs.stopping import StopRun as StopRun
     from fedblocks.testing import CHECKS as CHECKS
     from fedblocks.testing import Check as Check
     from fedblocks.testing import Example as Example
@@ -178,7 +181,7 @@ _NAMES = {  # module -> the names that are taken from it
     "core.pieces": "Piece",
     "core.phases": "Batch Phase Pull Update",
     "core.plan": "plan",
-    "core.schedules": "Exponential Milestones Ramp Schedule",
+    "core.schedules": "Cosine Exponential Milestones Ramp Schedule",
     "core.server": "Cohort",
     "core.starts": "Alike Common Independent Start",
     "core.state": "State",
@@ -238,6 +241,7 @@ _NAMES = {  # module -> the names that are taken from it
     "runs.progress": "RoundDone",
     "runs.python": "Settings resume run",
     "runs.result": "RunResult load_run",
+    "runs.stopping": "EarlyStopping StopRun",
     "testing": (
         "CHECKS Check Example Reduction check_method example_for is_fedavg plan_text run_check "
         "small_federation small_net"

@@ -1,5 +1,6 @@
 """Runs of every task: equal on all engines, judged by the main metric in its own direction."""
 
+import csv
 import json
 import math
 from pathlib import Path
@@ -114,6 +115,14 @@ def test_a_comparison_puts_the_lowest_error_first_and_says_better_of_less() -> N
     assert "mae" in str(found)
     page = found.report().read_text()
     assert "mae, mean" in page and "MAE over rounds" in page and "Loss over rounds" in page
+
+
+def test_the_table_of_clients_becomes_a_csv_file_with_every_digit() -> None:
+    run = fb.run(fb.FedAvg(net(2), lr=0.05), numbers(), 1, "run")
+    with run.clients().to_csv("clients.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == [str(n) for n in range(6)]
+    assert [float(row["test rmse"]) for row in rows] == [*run.scores("rmse").values()]
 
 
 def test_trackers_are_told_the_metric_and_the_loss_by_their_names() -> None:

@@ -19,7 +19,7 @@ from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
 from fedblocks.core.options import AtLeast, Help
-from fedblocks.core.schedules import Exponential, Milestones, Ramp, Schedule
+from fedblocks.core.schedules import Cosine, Exponential, Milestones, Ramp, Schedule
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
 from fedblocks.data.pools import DataPool, DataSet
@@ -40,6 +40,7 @@ SCHEDULES: dict[str, Callable[..., Any]] = {
     "milestones": Milestones,
     "exponential": Exponential,
     "linear": Ramp,
+    "cosine": Cosine,
 }
 TABLES: dict[Any, dict[str, Callable[..., Any]]] = {Optimizer: OPTIMIZERS, Schedule: SCHEDULES}
 

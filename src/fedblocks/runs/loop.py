@@ -21,7 +21,7 @@ from fedblocks.runs.build import Prepared
 from fedblocks.runs.clients import clients_text
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.rounds import cohort_of, play
-from fedblocks.runs.stopping import Stop
+from fedblocks.runs.stopping import Stop, StopRun
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.constants import store_constants
 from fedblocks.runs.storage.folder import RunFolder
@@ -109,7 +109,11 @@ def _rounds(
             stored = time.monotonic()
         elif len(lanes) == 1:
             lanes[0].write_records()
-        _tell_of_round(ends[0][1], lanes, on_round, tell)
+        try:
+            _tell_of_round(ends[0][1], lanes, on_round, tell)
+        except StopRun as reason:
+            _end_here(lanes, str(reason), tell)
+            return
         if stopping and not last:
             raise KeyboardInterrupt
 
@@ -127,6 +131,15 @@ def _tell_of_round(
     except KeyboardInterrupt:  # a listener may end the runs, which then go on from here
         _store(lanes)
         raise
+
+
+def _end_here(lanes: Sequence[Lane], reason: str, tell: OnNote) -> None:
+    """Store what there is, and say why it is all."""
+    _store(lanes)
+    for lane in lanes:
+        text = f"stopped after round {lane.state.round}" + (f": {reason}" if reason else "")
+        lane.folder.store.note(text)
+        tell(Note(text))
 
 
 def _store(lanes: Sequence[Lane]) -> None:
