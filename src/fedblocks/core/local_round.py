@@ -132,6 +132,8 @@ def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
             grads = _gradients(update, stretch, batch, step)
             if update.pull is not None:
                 _add_pull(update.pull, pull, update, stretch, grads)
+            if update.clip_norm is not None:
+                grads = clip_gradients(grads, update.clip_norm, stretch.local.mapped)
             _move(update, stretch, grads, memory, rate, (count - 1) * update.repeat + turn + 1)
 
 
@@ -266,6 +268,17 @@ def _add_pull(
         if name == pull.block:
             pulled = each_client(strength, value) * (value - to[key])
             grads[position] = grads[position] + pulled
+
+
+def clip_gradients(grads: list[Tensor], largest: float, mapped: bool) -> list[Tensor]:
+    """Gradients whose norm together is at most `largest`, as `torch.nn.utils.clip_grad_norm_` has
+    it; of a stack, each client's own.
+    """
+    begin = 1 if mapped else 0
+    squares = [g.flatten(begin).square().sum(-1) for g in grads]  # [] or [clients]
+    norm = torch.stack(squares).sum(0).sqrt()
+    scale = (largest / (norm + 1e-6)).clamp(max=1.0)
+    return [g * each_client(scale, g) for g in grads]
 
 
 def _copy(blocks: Blocks, new: dict[str, Params]) -> None:

@@ -68,6 +68,7 @@ class Update:
     repeat: int = 1
     # maps the trained blocks back to where they must be
     project: Callable[[Blocks], Blocks] | None = None
+    clip_norm: float | None = None  # the largest norm of the gradient, pulls included
 
     def __post_init__(self) -> None:
         if self.loss is None and self.pull is None:
