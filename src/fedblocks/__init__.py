@@ -41,8 +41,11 @@ if TYPE_CHECKING:
     from fedblocks.core.errors import UserError as UserError
     from fedblocks.core.lora import LoraNet as LoraNet
     from fedblocks.core.lora import lora as lora
+    from fedblocks.core.losses import LOSSES as LOSSES
     from fedblocks.core.method import Method as Method
     from fedblocks.core.method import join as join
+    from fedblocks.core.metrics import METRICS as METRICS
+    from fedblocks.core.metrics import Metric as Metric
     from fedblocks.core.net import Net as Net
     from fedblocks.core.optimizers import SGD as SGD
     from fedblocks.core.optimizers import Adam as Adam
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from fedblocks.core.phases import Update as Update
     from fedblocks.core.pieces import Piece as Piece
     from fedblocks.core.plan import plan as plan
+    from fedblocks.core.schedules import Cosine as Cosine
     from fedblocks.core.schedules import Exponential as Exponential
     from fedblocks.core.schedules import Milestones as Milestones
     from fedblocks.core.schedules import Ramp as Ramp
@@ -79,6 +83,7 @@ if TYPE_CHECKING:
     from fedblocks.core.starts import Independent as Independent
     from fedblocks.core.starts import Start as Start
     from fedblocks.core.state import State as State
+    from fedblocks.core.task import Task as Task
     from fedblocks.core.uploads import Upload as Upload
     from fedblocks.data import DATASETS as DATASETS
     from fedblocks.data import IGNORE as IGNORE
@@ -153,6 +158,8 @@ if TYPE_CHECKING:
     from fedblocks.runs.python import run as run
     from fedblocks.runs.result import RunResult as RunResult
     from fedblocks.runs.result import load_run as load_run
+    from fedblocks.runs.stopping import EarlyStopping as EarlyStopping
+    from fedblocks.runs.stopping import StopRun as StopRun
     from fedblocks.testing import CHECKS as CHECKS
     from fedblocks.testing import Check as Check
     from fedblocks.testing import Example as Example
@@ -172,7 +179,9 @@ _NAMES = {  # module -> the names that are taken from it
     "core.description": "Paper",
     "core.errors": "CheckpointError DataError Interrupted NetError RunFolderError UserError",
     "core.lora": "LoraNet lora",
+    "core.losses": "LOSSES",
     "core.method": "Method join",
+    "core.metrics": "METRICS Metric",
     "core.net": "Net",
     "core.checks": "checked",
     "core.options": "Above AnyNumber AtLeast AtMost Below Conflict Help Length Positive",
@@ -181,10 +190,11 @@ _NAMES = {  # module -> the names that are taken from it
     "core.pieces": "Piece",
     "core.phases": "Batch Phase Pull Update",
     "core.plan": "plan",
-    "core.schedules": "Exponential Milestones Ramp Schedule",
+    "core.schedules": "Cosine Exponential Milestones Ramp Schedule",
     "core.server": "Cohort",
     "core.starts": "Alike Common Independent Start",
     "core.state": "State",
+    "core.task": "Task",
     "core.uploads": "Upload",
     "data": "DATASETS IGNORE DataSet Federation Partition",
     "data.pools": "DataPool",
@@ -245,6 +255,7 @@ _NAMES = {  # module -> the names that are taken from it
     "runs.progress": "RoundDone",
     "runs.python": "Settings resume run",
     "runs.result": "RunResult load_run",
+    "runs.stopping": "EarlyStopping StopRun",
     "testing": (
         "CHECKS Check Example Reduction check_method example_for is_fedavg plan_text run_check "
         "small_federation small_net"

@@ -48,6 +48,7 @@ def test_it_opens_alone_and_draws_every_chart(report: Seen) -> None:
         "curve-round",
         "curve-megabytes",
         "curve-seconds",
+        "curve-loss",
         "distribution",
         "gain",
         "plane-1",

@@ -283,6 +283,26 @@ class RateOfTheLast(FedAvg):
         return {"model": {k: (1 - self.last["lr"] / 10) * v for k, v in blocks["model"].items()}}
 
 
+@frozen
+class ClassesOnly(FedAvg):
+    """The loss of a batch is the cross-entropy, whatever is learned."""
+
+    def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        losses = F.cross_entropy(self.predict(blocks, batch.x), batch.y, reduction="none")
+        return batch.mean(losses)
+
+
+@frozen
+class UnknownTargetsCount(FedAvg):
+    """Targets that are not known are taken for numbers."""
+
+    def loss(self, blocks: Blocks, batch: Batch) -> Tensor:
+        if batch.task.of_classes:
+            return batch.loss(self.predict(blocks, batch.x))
+        errors = (self.predict(blocks, batch.x) - batch.y).square()
+        return batch.mean(errors.mean(-1))
+
+
 def as_in(name: str, method: Callable[..., Method], **changes: object) -> Example:
     """The example of one of our methods, with another in its place."""
     example = EXAMPLES[name]()
@@ -306,6 +326,8 @@ BUGS: list[tuple[Callable[[], Example], tuple[int, ...]]] = [
     (lambda: as_in("fedavg", Remembers), (2, 15, 17)),
     (lambda: as_in("fedavg", LooksAndTouches), (4, 15)),
     (lambda: as_in("fedavg", RateOfTheLast), (21,)),
+    (lambda: as_in("fedavg", ClassesOnly), (22,)),
+    (lambda: as_in("fedavg", UnknownTargetsCount), (22,)),
 ]
 
 

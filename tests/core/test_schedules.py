@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import UserError
-from fedblocks.core.schedules import Exponential, Ramp, at
+from fedblocks.core.schedules import Cosine, Exponential, Ramp, at
 from fedblocks.engines.round import Experiment
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.recipes.running.longer import lengthen
@@ -38,6 +39,22 @@ def test_a_whole_number_of_rounds_stays_whatever_the_run() -> None:
     fixed = Exponential(1.0, 0.1, 150)
     assert fixed.over(20) is fixed
     assert not fixed.is_open and HALF.is_open
+
+
+def test_a_cosine_rises_in_its_warm_up_and_falls_to_the_end() -> None:
+    """Warm-up of 3 rounds: 1/4, 1/2, 3/4 of the start; then (1 + cos(pi s)) / 2 of the way."""
+    rate = Cosine(0.8, 0.2, 7, warmup=3)
+    rise = [0.2, 0.4, 0.6]
+    fall = [0.2 + 0.6 * (1 + math.cos(math.pi * s / 4)) / 2 for s in range(5)]
+    assert [at(rate, t) for t in range(9)] == pytest.approx([*rise, *fall, 0.2])
+    assert rate(torch.arange(9.0)).tolist() == pytest.approx([at(rate, t) for t in range(9)])
+    assert at(Cosine(1.0).over(10), 5) == pytest.approx(0.5)
+
+
+def test_a_warm_up_as_long_as_the_schedule_is_refused() -> None:
+    with pytest.raises(UserError, match="leaves no round to fall in"):
+        Cosine(0.1, 0.0, 5, warmup=5)
+    assert FedAvg(small_net(), lr=Cosine(0.1, 0.01, 5, warmup=2))
 
 
 def test_the_round_of_a_captured_graph_may_be_a_tensor() -> None:

@@ -17,6 +17,7 @@ from fedblocks.config.sections import (
     DataSection,
     EvaluationSection,
     FaultsSection,
+    TaskSection,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +100,7 @@ def test_the_method_of_the_guide_passes_its_checks(capsys: pytest.CaptureFixture
     whole = "\n".join(blocks("docs/add_a_method.md"))
     exec(compile(whole, "docs/add_a_method.md", "exec", dont_inherit=True), {"__name__": "guide"})
     said = capsys.readouterr().out
-    assert said.count("passed=True") == 21
+    assert said.count("passed=True") == 22
     (shown,) = re.findall(
         r"```output\n(.*?)```", (ROOT / "docs/add_a_method.md").read_text(), re.DOTALL
     )
@@ -117,7 +118,15 @@ def test_every_change_in_the_commands_of_the_readme_changes_something() -> None:
 
 @pytest.mark.parametrize(
     "section",
-    [Config, DataSection, CohortSection, EvaluationSection, CheckpointSection, FaultsSection],
+    [
+        Config,
+        DataSection,
+        TaskSection,
+        CohortSection,
+        EvaluationSection,
+        CheckpointSection,
+        FaultsSection,
+    ],
 )
 def test_every_field_of_a_configuration_is_explained(section: type[BaseModel]) -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
@@ -125,5 +134,6 @@ def test_every_field_of_a_configuration_is_explained(section: type[BaseModel]) -
         name.rpartition(".")[2] for name in re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)
     }
     # sections of their own
-    tables = {"data", "net", "method", "cohort", "evaluation", "checkpoint", "groups", "faults"}
+    tables = {"data", "net", "method", "task", "cohort", "evaluation", "checkpoint"}
+    tables |= {"groups", "faults"}
     assert set(section.model_fields) - tables <= explained

@@ -9,17 +9,20 @@ import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from fedblocks.cli import main
+from fedblocks.core.losses import LOSSES
+from fedblocks.core.metrics import METRICS
 from fedblocks.data import DATASETS
 from fedblocks.methods import METHODS
 from fedblocks.nets import NETS
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["index.md", "adapters.md", "concepts.md", "faq.md", "comparison.md"]
+PAGES = ["index.md", "adapters.md", "concepts.md", "tasks.md", "faq.md", "comparison.md"]
 PAGES += sorted(
     str(page.relative_to(DOCS))
     for folder in ("tutorial", "howto")
@@ -34,11 +37,12 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     """An empty folder, one thread, and registries that forget what an example adds."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    before, threads = [dict(known) for known in (METHODS, NETS, DATASETS)], torch.get_num_threads()
+    registries: list[dict[str, Any]] = [METHODS, NETS, DATASETS, LOSSES, METRICS]
+    before, threads = [dict(known) for known in registries], torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    for known, old in zip((METHODS, NETS, DATASETS), before, strict=True):
+    for known, old in zip(registries, before, strict=True):
         known.clear()
         known.update(old)
 

@@ -19,6 +19,8 @@ from fedblocks.engines.sequential import Sequential
 from fedblocks.flower.local import answers_of, exchange
 from fedblocks.flower.server.rounds import OpenRound
 from fedblocks.flower.server.side import Ask, Closed
+from fedblocks.flower.wire.admission import check_counts
+from fedblocks.flower.wire.messages import Malformed
 from fedblocks.methods.modfl import ModFL
 from fedblocks.testing import EXAMPLES, small_federation
 from fedblocks.testing.compare import Leaves, differences, report_leaves, state_leaves
@@ -26,6 +28,7 @@ from fedblocks.testing.extras import normed_net
 from fedblocks.testing.federations import without_training_rows
 from fedblocks.testing.rounds import run
 from fedblocks.testing.starts import STARTS
+from fedblocks.testing.tasks import federations
 
 from .federations import everybody, leaves, played
 
@@ -60,6 +63,27 @@ def test_messages_in_process_give_what_the_sequential_engine_gives(
 ) -> None:
     example = EXAMPLES[name]()
     assert_the_same(example.experiment, example.cohorts(), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "labels"])
+@pytest.mark.parametrize(
+    "name", ["fedavg", "fedper", "ditto", "fedem", "pfedmb", "fedmn", "flow_v2", "modfl"]
+)
+def test_messages_give_the_same_where_numbers_or_several_labels_are_learned(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    example = EXAMPLES[name]()
+    data = federations(example.federation)[kind]
+    assert_the_same(lambda: example.experiment(data), example.cohorts(), tmp_path)
+
+
+@pytest.mark.parametrize("measured", [0, 2])
+def test_an_answer_with_more_or_fewer_metrics_than_the_task_has_is_refused(measured: int) -> None:
+    with pytest.raises(Malformed, match="scores, not"):
+        check_counts("test/personal", (1.0, 2.0, 0.5, *[0.0] * measured), 1)
+    with pytest.raises(Malformed, match="out of all proportion"):
+        check_counts("test/personal", (1.0, 2.0, 0.5, *[1e300] * measured, 1e300), measured + 1)
+    check_counts("test/personal", (1.0, 2.0, 0.5, *[float("nan")] * measured), measured)
 
 
 @pytest.mark.parametrize("name", STARTS)

@@ -8,7 +8,7 @@ import pytest
 from fedblocks.recipes.recipe import Cell, Recipe
 from fedblocks.recipes.running.reproduction import Reproduction
 from fedblocks.recipes.running.results import Results
-from fedblocks.recipes.running.task import Task
+from fedblocks.recipes.running.task import CellTask
 from fedblocks.recipes.running.worker import answers
 
 DIGITS: dict[str, Any] = {
@@ -67,6 +67,6 @@ def asked(
     )
 
 
-def batch(task: Task, seconds: float | None) -> dict[str, Any]:
+def batch(task: CellTask, seconds: float | None) -> dict[str, Any]:
     """One task as a worker is given it."""
     return {"jobs": [task.job()], "seconds": seconds, "lanes": False}

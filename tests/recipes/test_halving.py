@@ -14,7 +14,7 @@ from fedblocks.recipes.running.halving import Rung, best_first, cost, rungs
 from fedblocks.recipes.running.longer import lengthen
 from fedblocks.recipes.running.reproduce import carry_out
 from fedblocks.recipes.running.reproduction import Reproduction
-from fedblocks.recipes.running.task import Task
+from fedblocks.recipes.running.task import CellTask
 from fedblocks.recipes.running.worker import answers
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import resume, run
@@ -144,7 +144,7 @@ def test_lanes_stop_at_the_budget_and_go_on_to_the_same_numbers(
     assert all(load_run(task.folder).rounds == 2 for task in tasks)
 
 
-def batch(tasks: list[Task], seconds: float | None) -> dict[str, Any]:
+def batch(tasks: list[CellTask], seconds: float | None) -> dict[str, Any]:
     return {"jobs": [task.job() for task in tasks], "seconds": seconds, "lanes": True}
 
 

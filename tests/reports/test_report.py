@@ -114,6 +114,7 @@ def test_a_comparison_has_every_section_and_chart(shown: Page) -> None:
         "curve-round",
         "curve-megabytes",
         "curve-seconds",
+        "curve-loss",
         "distribution",
         "gain",
         "map-1",
@@ -340,7 +341,7 @@ def test_what_would_be_too_large_loses_details(
 ) -> None:
     monkeypatch.setattr(page, "LIMIT", 1000)
     actual = Page(write_report(comparison))
-    assert all(chart["steps"] == [] for chart in actual.charts) and len(actual.charts) == 8
+    assert all(chart["steps"] == [] for chart in actual.charts) and len(actual.charts) == 9
     write_report(comparison)
 
 

@@ -184,7 +184,7 @@ def test_the_callback_is_told_every_round(small: Table, tmp_path: Path) -> None:
     assert (
         sum(done.bytes_down + done.bytes_up for done in seen) == result.bytes_down + result.bytes_up
     )
-    assert seen[-1].accuracy["test"] == pytest.approx(result.summary()["mean"])
+    assert seen[-1].scores["test"] == pytest.approx(result.summary()["mean"])
     assert seen[-1].line().startswith("round 3/3  4 clients")
 
 

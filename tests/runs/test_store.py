@@ -158,7 +158,7 @@ def test_numpy_numbers_are_stored_as_numbers(store):
             snapshots=[snapshot],
         )
     )
-    assert store.accuracies(1, "test", "personal") == {7: 0.75}
+    assert store.scores(1, "test", "personal") == {7: 0.75}
     kinds = "SELECT typeof(client) AS a, typeof(bytes) AS b FROM traffic"
     assert store.rows(kinds) == [{"a": "integer", "b": "integer"}]
     assert store.rows("SELECT client, numbers FROM snapshots") == [

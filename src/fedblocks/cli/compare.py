@@ -81,7 +81,8 @@ def compare(
         if as_json:
             show_json(comparison.as_json())
             return
-        show_table(HEADINGS, [_cells(row) for row in comparison.rows])
+        headings = {**HEADINGS, "mean": f"{comparison.metric.name}, mean"}
+        show_table(headings, [_cells(row) for row in comparison.rows])
         say(f"{comparison.verdict}.")
         say(
             "Test data after the last round, every client counts the same; differences with "

@@ -90,7 +90,8 @@ def predict(
         if output is not None:
             write_predictions(predictions, output)
         labels = predictions.class_labels()
-        highest = predictions.probabilities.max(-1).tolist()
+        # numbers have no probability
+        highest = predictions.probabilities.max(-1, initial=0).tolist()
         if as_json:
             about = {"model": str(model), "inputs": len(labels)}
             show_json({**about, "labels": labels, "probabilities": highest})

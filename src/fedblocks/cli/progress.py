@@ -45,7 +45,7 @@ class Watch:
 
     def on_round(self, done: RoundDone) -> None:
         """One round more."""
-        self._curve += [done.accuracy["validation"]] if "validation" in done.accuracy else []
+        self._curve += [done.scores["validation"]] if "validation" in done.scores else []
         if self._bar is not None and self._task is not None:
             text = f"{sparkline(self._curve)}  {_brief(done)}"
             self._bar.update(self._task, total=done.rounds, completed=done.round, details=text)
@@ -69,8 +69,11 @@ def sparkline(values: list[float], most: int = 20) -> str:
 
 
 def _brief(done: RoundDone) -> str:
-    parts = [f"{part} {mean:.1%}" for part, mean in done.accuracy.items()]
-    parts += [f"{done.clients} clients", f"{(done.bytes_down + done.bytes_up) / 1e6:.2f} MB"]
+    parts = [
+        *done.results(),
+        f"{done.clients} clients",
+        f"{(done.bytes_down + done.bytes_up) / 1e6:.2f} MB",
+    ]
     return "  ".join(parts + ([f"{done.refused} refused"] if done.refused else []))
 
 

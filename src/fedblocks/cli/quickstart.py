@@ -164,7 +164,7 @@ def _train_method(name: str, folder: Path, seed: int, rounds: int) -> None:
     from fedblocks.runs.run import run
 
     def on_round(done: RoundDone) -> None:
-        _queue.put((name, done.round, done.line(), done.accuracy.get("validation")))
+        _queue.put((name, done.round, done.line(), done.scores.get("validation")))
 
     changes = [f"seed={seed}", f"data.seed={seed}", f"rounds={rounds}"]
     if _stopped:

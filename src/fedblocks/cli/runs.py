@@ -187,7 +187,7 @@ def _show_numbers(result: RunResult, reference: RunResult | None, as_json: bool)
         "round": "round",
         "part": "part",
         "view": "model",
-        "mean": "mean",
+        "mean": "mean" if result.metric.name == "accuracy" else f"{result.metric.name}, mean",
         "weighted": "by examples",
         "bottom_decile": "bottom decile",
         "worst": "worst",

@@ -1,4 +1,4 @@
-"""`fedblocks tune`: the best options by validation accuracy."""
+"""`fedblocks tune`: the best options by the main metric on validation data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tune(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show only the result.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search for the options with the best validation accuracy.
+    """Search for the options that do best on validation data.
 
     Test data are never looked at. Run it again to continue after a stop.
     """
@@ -61,7 +61,7 @@ def tune(
             return
         say(f"best of {len(tuned.trials)}: {_line(tuned.best)}")
         say(
-            f"Validation accuracy, every client counts the same. Everything is in "
+            f"Validation {tuned.best.metric.name}, every client counts the same. Everything is in "
             f"{tuned.folder}. Run the best:"
         )
         say(" ".join([tuned.command, *(f"--code {source}" for source in code or [])]))
@@ -76,16 +76,26 @@ def _as_json(tuned: Tuned) -> dict[str, Any]:
         "folder": str(tuned.folder),
         "best": {
             "trial": best.number,
-            "accuracy": best.accuracy,
+            best.metric.name: best.score,
             "options": dict(best.options),
         },
-        "trials": [{"name": f"trial-{trial.number:03d}", **vars(trial)} for trial in tuned.trials],
+        "trials": [_trial_json(trial) for trial in tuned.trials],
         "command": tuned.command,
+    }
+
+
+def _trial_json(trial: Trial) -> dict[str, Any]:
+    return {
+        "name": f"trial-{trial.number:03d}",
+        "number": trial.number,
+        "state": trial.state,
+        trial.metric.name: trial.score,
+        "options": dict(trial.options),
     }
 
 
 def _line(trial: Trial) -> str:
     options = "  ".join(f"{name}={value}" for name, value in trial.options.items())
-    accuracy = "-" if trial.accuracy is None else f"{trial.accuracy:.1%}"
+    score = "-" if trial.score is None else trial.metric.show(trial.score)
     early = "  left early" if trial.state == "pruned" else ""
-    return f"trial {trial.number}  validation {accuracy}  {options}{early}"
+    return f"trial {trial.number}  validation {score}  {options}{early}"

@@ -19,6 +19,7 @@ from fedblocks.core.introspection import Option
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.option_types import show
+from fedblocks.core.task import Task
 
 WORDS = {
     "method": "method",
@@ -92,6 +93,20 @@ def method_problems(table: Table, path: Path, allow_degenerate: bool) -> list[Pr
         return []
     sentences = [said for said in method.degenerate() if said in _with_another_net(table)]
     return [Problem((*path, *option_named_in(text, table)), text, MEANT) for text in sentences]
+
+
+def task_problems(table: Any) -> list[Problem]:
+    """What is wrong with the names of a task: its kind, its loss, its metrics."""
+    if not isinstance(table, dict):
+        return []
+    try:
+        Task(**table)
+    except UserError as error:
+        option = error.message.partition(":")[0]
+        return [Problem(("task", *([option] if option in table else [])), error.message, error.fix)]
+    except (TypeError, ValueError):
+        return []  # a field of a wrong type or name, which is reported with its place
+    return []
 
 
 def _with_another_net(table: Table) -> list[str]:

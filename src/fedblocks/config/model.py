@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
-from fedblocks.config.choices import fill_in_defaults, method_problems
+from fedblocks.config.choices import fill_in_defaults, method_problems, task_problems
 from fedblocks.config.explain import problems_of
 from fedblocks.config.options import Table
 from fedblocks.config.problems import ConfigError, Path, Problem
@@ -24,6 +24,7 @@ from fedblocks.config.sections import (
     FaultsSection,
     GroupSection,
     Section,
+    TaskSection,
 )
 from fedblocks.config.sources import Source
 from fedblocks.config.toml import LARGEST
@@ -81,6 +82,9 @@ class Config(Section):
     data: DataSection
     net: Choice
     method: Choice
+    task: TaskSection | None = Field(
+        default=None, description="what is learned; default: as the data say, one class an example"
+    )
     cohort: CohortSection = CohortSection()
     evaluation: EvaluationSection = EvaluationSection()
     checkpoint: CheckpointSection = CheckpointSection()
@@ -103,7 +107,7 @@ class Config(Section):
             return Config.stored(table, source)
         problems = list[Problem]()
         full = fill_in_defaults(table, problems)
-        problems += _method_problems(full, problems)
+        problems += [*_method_problems(full, problems), *task_problems(full.get("task"))]
         return _validate(full, source or Source(), problems)
 
     @staticmethod

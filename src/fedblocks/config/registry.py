@@ -19,7 +19,8 @@ from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.optimizers import SGD, Adam, AdamW, Optimizer
 from fedblocks.core.options import AtLeast, Help
-from fedblocks.core.schedules import Exponential, Milestones, Ramp, Schedule
+from fedblocks.core.schedules import Cosine, Exponential, Milestones, Ramp, Schedule
+from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data import DATASETS, PARTITIONS, SHIFTS
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.storage import read_arrays
@@ -39,13 +40,14 @@ SCHEDULES: dict[str, Callable[..., Any]] = {
     "milestones": Milestones,
     "exponential": Exponential,
     "linear": Ramp,
+    "cosine": Cosine,
 }
 TABLES: dict[Any, dict[str, Callable[..., Any]]] = {Optimizer: OPTIMIZERS, Schedule: SCHEDULES}
 
 FILLED_IN = {  # parameters that a run fills in by itself
     "method": {"net"},
     "net": {"input_shape", "classes"},
-    "data": set[str](),
+    "data": {"task"},
     "partition": {"labels", "clients", "users", "coarse", "seed"},
     "shift": {"federation", "seed"},
     "testbed": {"pool", "seed"},
@@ -176,9 +178,11 @@ def npz(
     y: Annotated[str, Help("the array of labels")] = "y",
     user: Annotated[str, Help("the array of user ids, for the partition by_user")] = "user",
     classes: Annotated[int | None, AtLeast(1), Help("default: the largest label and one")] = None,
+    task: Task = CLASSIFICATION,
 ) -> DataPool:
     """Arrays of an npz file."""
     from fedblocks.data.arrays import as_inputs, as_targets
+    from fedblocks.data.dividing import count_classes
 
     arrays = read_arrays(path)
     missing = [name for name in (x, y) if name not in arrays]
@@ -186,14 +190,15 @@ def npz(
         raise UserError(
             f'{path} has no array "{missing[0]}"', f"it holds {', '.join(sorted(arrays))}"
         )
-    targets = as_targets(arrays[y])
-    count = classes if classes is not None else int(targets.max()) + 1
+    targets = as_targets(arrays[y], task)
+    count = count_classes(targets, classes, task)
     return DataPool(
         as_inputs(arrays[x]),
         targets,
         count,
         users=arrays.get(user),
         about={"name": "npz", "path": path},
+        task=task,
     )
 
 

@@ -102,6 +102,34 @@ class DataSection(Section):
         return None if self.partition is None else self.partition.name
 
 
+class TaskSection(Section):
+    """What is learned, where the data do not say it or say something else."""
+
+    kind: str = Field(
+        default="classification",
+        description="classification, sequence-labelling, next-token, multi-label or regression",
+    )
+    loss: str | None = Field(
+        default=None,
+        description="cross_entropy; binary_cross_entropy; squared, absolute or huber; "
+        "or a name in LOSSES. Default: the first of the kind",
+    )
+    metrics: tuple[str, ...] = Field(
+        default=(), description="names of metrics, the main one first; default: those of the kind"
+    )
+    class_weights: tuple[float, ...] = Field(
+        default=(), description="of each class in the cross-entropy; default: 1"
+    )
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=1, description="share of a label that goes to all classes alike"
+    )
+
+    @property
+    def table(self) -> Table:
+        """What `Task` is made of."""
+        return {**self.model_dump(mode="json", exclude_none=True)}
+
+
 class CohortSection(Section):
     """Who takes part in a round."""
 

@@ -14,7 +14,8 @@ from fedblocks.core import mode
 from fedblocks.core.method import Method
 from fedblocks.core.numbers import holds_values, with_numbers
 from fedblocks.core.parts import Blocks
-from fedblocks.core.phases import Phase, Update, summed_losses
+from fedblocks.core.phases import Phase, Update
+from fedblocks.core.task import CLASSIFICATION, Task
 
 Mapped = Callable[..., Any]
 # turns a function of one client into one of a stack of clients, or leaves it
@@ -26,7 +27,8 @@ class RowSource:
     """The examples of all clients, on the device once."""
 
     x: Tensor  # [rows, ...]
-    y: Tensor  # [rows] or [rows, steps]
+    y: Tensor  # [rows], [rows, steps] or [rows, outputs]
+    task: Task = CLASSIFICATION
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,11 @@ class Client:
         return self.local.training
 
     @property
+    def task(self) -> Task:
+        """What is learned."""
+        return self.source.task
+
+    @property
     def x(self) -> Tensor:
         """[examples, ...]; zero where it is padding, so that nothing of another client
         shows through.
@@ -74,7 +81,7 @@ class Client:
 
     def total_loss(self, logits: Tensor) -> Tensor:
         """The sum of the losses of a model's answers on all of the client's training data: []."""
-        return (summed_losses(logits, self.y)[0] * self.mask).sum()
+        return (self.task.summed_losses(logits, self.y)[0] * self.mask).sum()
 
     @property
     def validation(self) -> Client:
@@ -180,7 +187,7 @@ class ClientStack:
 
         def with_client(tensors: dict[str, Any], *rest: Any) -> Any:
             own = self.own(hook, tensors, lambda method: getattr(method, hook.__name__))
-            with mode.mode(training=False, mapped=self.mapped):
+            with mode.mode(training=False, mapped=self.mapped, task=self.source.task):
                 result = own(*map(self.whole, rest), self.client(tensors))
             return {name: value for name, value in result.items() if name not in self.frozen}
 

@@ -139,6 +139,8 @@ def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
             grads = _gradients(place, stretch, batch, step)
             if update.pull is not None:
                 _add_pull(update.pull, pull, update, stretch, grads)
+            if update.clip_norm is not None:
+                grads = clip_gradients(grads, update.clip_norm, stretch.local.mapped)
             _move(place, stretch, grads, memory, rate, (count - 1) * update.repeat + turn + 1)
 
 
@@ -219,7 +221,8 @@ def _loss_of(place: int, stretch: PhaseRun, step: Step) -> Mapped:
         }
         mask = None if step.full else batch["mask"]
         own = local.own(update.loss, client, find)  # type: ignore[arg-type]
-        with mode.mode(training=True, mapped=local.mapped, mask=mask, key=batch["key"]):
+        task = local.source.task
+        with mode.mode(training=True, mapped=local.mapped, mask=mask, key=batch["key"], task=task):
             value = own(local.whole(blocks), Batch(**batch, client=local.client(client)))
         moved = {n: {k: v for k, v in blocks[n].items() if is_statistic(k)} for n in update.train}
         return value, {n: b for n, b in moved.items() if b}
@@ -285,6 +288,17 @@ def _add_pull(
         if name == pull.block:
             pulled = each_client(strength, value) * (value - to[key])
             grads[position] = grads[position] + pulled
+
+
+def clip_gradients(grads: list[Tensor], largest: float, mapped: bool) -> list[Tensor]:
+    """Gradients whose norm together is at most `largest`, as `torch.nn.utils.clip_grad_norm_` has
+    it; of a stack, each client's own.
+    """
+    begin = 1 if mapped else 0
+    squares = [g.flatten(begin).square().sum(-1) for g in grads]  # [] or [clients]
+    norm = torch.stack(squares).sum(0).sqrt()
+    scale = (largest / (norm + 1e-6)).clamp(max=1.0)
+    return [g * each_client(scale, g) for g in grads]
 
 
 def _copy(blocks: Blocks, new: dict[str, Params]) -> None:

@@ -55,6 +55,11 @@ class Method(Described, Checked):
     drop_last: Annotated[
         bool, Help("leave out an epoch's last batch if it is not full and not the only one")
     ] = False
+    clip_norm: Annotated[
+        float | None,
+        Positive(),
+        Help("largest norm of a step's gradient; longer ones are shortened", usual="1 to 10"),
+    ] = None
     statistics: Annotated[
         Literal["average", "local", "refuse"],
         Help(
@@ -150,7 +155,9 @@ class Method(Described, Checked):
         """An update of some blocks with the method's own loss, learning rate and optimizer."""
         rate = self.lr if lr is None else lr
         how = optimizer or self.optimizer
-        return Update(train, loss or self.loss, rate, how, pull, repeat, project)
+        return Update(
+            train, loss or self.loss, rate, how, pull, repeat, project, clip_norm=self.clip_norm
+        )
 
     def options(self) -> dict[str, Any]:
         """The hyper-parameters by name."""

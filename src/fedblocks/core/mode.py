@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from fedblocks.core.random import fold
+from fedblocks.core.task import CLASSIFICATION, Task
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Mode:
     mapped: bool = False  # inside `vmap`, where fused recurrent kernels cannot go
     mask: Tensor | None = None  # [batch], 1 = real; None: every row is real
     key: Tensor | None = None  # the source of noise
+    task: Task = CLASSIFICATION  # what outputs mean
     draws: int = field(default=0, compare=False)
 
     def next_key(self) -> Tensor:
@@ -42,10 +44,14 @@ def current() -> Mode:
 
 @contextmanager
 def mode(
-    training: bool, mapped: bool, mask: Tensor | None = None, key: Tensor | None = None
+    training: bool,
+    mapped: bool,
+    mask: Tensor | None = None,
+    key: Tensor | None = None,
+    task: Task | None = None,
 ) -> Iterator[None]:
-    """Run one forward pass under these circumstances."""
-    token = _mode.set(Mode(training, mapped, mask, key))
+    """Run one forward pass under these circumstances; a pass inside another has its task."""
+    token = _mode.set(Mode(training, mapped, mask, key, task or current().task))
     try:
         yield
     finally:

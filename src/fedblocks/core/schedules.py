@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
@@ -70,7 +71,7 @@ class Glide(Checked):
         ]
 
     @property
-    def turns(self) -> tuple[int, int]:
+    def turns(self) -> tuple[int, ...]:
         return 0, self._whole()
 
     @property
@@ -116,6 +117,43 @@ class Ramp(Glide):
 
     def __call__(self, round: Number) -> Number:
         return self.start + (self.end - self.start) * self.share(round)
+
+
+@dataclass(frozen=True)
+class Cosine(Glide):
+    """Up to `start` in the first `warmup` rounds, then along half a cosine to `end`, then constant.
+
+    Round t of the warm-up has (t + 1) / (warmup + 1) of `start`, so that no round has 0.
+    """
+
+    start: Annotated[float, Positive(), Help("the highest value")]
+    end: Annotated[float, AtLeast(0), Help("the last value")] = 0.0
+    rounds: Rounds = 1.0
+    warmup: Annotated[int, AtLeast(0), Help("rounds until `start` is reached")] = 0
+
+    def conflicts(self) -> list[Conflict]:
+        if isinstance(self.rounds, int) and self.warmup >= self.rounds:
+            return [Conflict("warmup", "leaves no round to fall in", "use fewer than `rounds`")]
+        return super().conflicts()
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        return 0, self.warmup, self._whole()
+
+    def __call__(self, round: Number) -> Number:
+        fall = max(1, self._whole() - self.warmup)
+        share = _between(0.0, (round - self.warmup) / fall, 1.0)
+        cosine = (
+            share.mul(math.pi).cos() if isinstance(share, Tensor) else math.cos(math.pi * share)
+        )
+        value: Any = self.end + (self.start - self.end) * (1 + cosine) / 2
+        return value * _between(0.0, (round + 1) / (self.warmup + 1), 1.0)  # type: ignore[no-any-return]
+
+
+def _between(low: float, value: Any, high: float) -> Any:
+    if isinstance(value, Tensor):
+        return value.clamp(low, high)
+    return min(max(value, low), high)
 
 
 def is_open(value: Any) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.partition import as_labels
 
 Inputs = npt.ArrayLike | Tensor
@@ -34,9 +35,14 @@ def as_inputs(x: Inputs) -> Tensor:
     return tensor.to(torch.float32 if tensor.is_floating_point() else torch.int64)
 
 
-def as_targets(y: Inputs) -> Tensor:
-    """Labels as int64."""
-    return from_numpy(as_labels(y))
+def as_targets(y: Inputs, task: Task = CLASSIFICATION) -> Tensor:
+    """Labels as int64, [rows] or [rows, steps]; numbers and several labels as float32, [rows,
+    outputs].
+    """
+    if task.of_classes:
+        return from_numpy(as_labels(y))
+    tensor = y.detach().cpu() if isinstance(y, Tensor) else from_numpy(np.asarray(y))
+    return tensor.to(torch.float32).reshape(len(tensor), *(tensor.shape[1:] or (1,)))
 
 
 def from_numpy(array: npt.NDArray[Any]) -> Tensor:
@@ -48,7 +54,7 @@ def from_numpy(array: npt.NDArray[Any]) -> Tensor:
     return torch.from_numpy(native if native.flags.writeable else native.copy())
 
 
-def stack_dataset(dataset: MapDataset) -> tuple[Tensor, Tensor]:
+def stack_dataset(dataset: MapDataset, task: Task = CLASSIFICATION) -> tuple[Tensor, Tensor]:
     """Every (input, label) of a map-style data set, stacked."""
     if not len(dataset):
         raise DataError("the data set is empty", "give one with at least one row")
@@ -61,4 +67,4 @@ def stack_dataset(dataset: MapDataset) -> tuple[Tensor, Tensor]:
     except (TypeError, ValueError, RuntimeError) as error:
         fix = "each item must be (input, label) of one shape; add a transform to tensors"
         raise DataError(f"the data set cannot be stacked: {error}", fix) from error
-    return as_inputs(x), as_targets(y)
+    return as_inputs(x), as_targets(y, task)

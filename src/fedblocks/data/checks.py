@@ -10,6 +10,7 @@ import torch
 from fedblocks.core.errors import DataError
 from fedblocks.data.rows import Mask, same_length, some_names
 from fedblocks.data.summary import IGNORE, labels_held
+from fedblocks.data.targets import check_target_shape, odd_targets, remarks_on_targets
 
 if TYPE_CHECKING:
     from fedblocks.data.federation import Federation
@@ -41,9 +42,7 @@ def check_shapes(federation: Federation) -> None:
                 f"there are {clients} clients, but {what} has {count} entries",
                 "give one for each client",
             )
-    if federation.y.dtype != torch.int64 or federation.y.dim() not in (1, 2):
-        fix = "labels are int64, [rows] or [rows, steps]"
-        raise DataError(f"labels are {federation.y.dtype} of shape {list(federation.y.shape)}", fix)
+    check_target_shape(federation)
     if federation.classes < 1:
         raise DataError(f"classes is {federation.classes}", "give the number of classes, 1 or more")
 
@@ -90,8 +89,11 @@ def _first_odd(x: torch.Tensor, bad: Mask) -> str:
 
 
 def check_labels(federation: Federation) -> None:
-    """Labels are classes, or IGNORE."""
+    """Labels are classes, or IGNORE; other targets are numbers, or there or not."""
     y = federation.y
+    if not federation.task.of_classes:
+        check_numbers(federation)
+        return
     wrong = ((y < 0) | (y >= federation.classes)) & (y != IGNORE)
     if wrong.any():
         bad = wrong.reshape(len(y), -1).any(1).cpu().numpy() & held(federation)
@@ -104,6 +106,17 @@ def check_labels(federation: Federation) -> None:
                 message,
                 f"number the classes from 0, raise `classes`, or use {IGNORE} for 'not scored'",
             )
+
+
+def check_numbers(federation: Federation) -> None:
+    """Numbers and several labels are what their task allows."""
+    odd, message, fix = odd_targets(federation)
+    bad = odd.any(1).cpu().numpy() & held(federation)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        value = federation.y[row][odd[row]][0].item()
+        who = f"row {row} has {value:g} (clients: {holders(federation, bad)})"
+        raise DataError(f"{message}: {who}", fix)
 
 
 def check_not_empty(federation: Federation) -> None:
@@ -132,9 +145,8 @@ def holders(federation: Federation, bad: Mask) -> str:
 def warnings(federation: Federation, few: int) -> list[str]:
     """Readable remarks on clients that are allowed but easily overlooked."""
     train, names = federation.train, federation.names
-    held = labels_held(train, federation.y.cpu().numpy())
     remarks = {
-        "hold one class only": held.classes == 1,
+        **_one_class(federation),
         "have no training rows": train.sizes == 0,
         f"have fewer than {few} training rows": (train.sizes < few) & (train.sizes > 0),
         "have no test rows": federation.test.sizes == 0,
@@ -148,4 +160,12 @@ def warnings(federation: Federation, few: int) -> list[str]:
     trained, tested = np.zeros((2, len(federation.x)), dtype=bool)
     trained[train.index], tested[federation.test.index] = True, True
     leaked = np.count_nonzero(trained & tested)
+    messages += [] if federation.task.of_classes else remarks_on_targets(federation)
     return messages + ([f"{leaked} rows are both trained and tested on"] if leaked else [])
+
+
+def _one_class(federation: Federation) -> dict[str, Mask]:
+    if not federation.task.of_classes:
+        return {}
+    held = labels_held(federation.train, federation.y.cpu().numpy())
+    return {"hold one class only": held.classes == 1}

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.arrays import Inputs, as_inputs, as_targets
 from fedblocks.data.partition import Partition, partition_from_lists
 from fedblocks.data.rows import Ints, same_length
@@ -48,12 +49,19 @@ class Divided:
 
 
 def divide(
-    x: Inputs, y: Inputs, partition: How, split: Fractions, seed: int, stratified: bool
+    pool: tuple[Inputs, Inputs],
+    task: Task,
+    partition: How,
+    split: Fractions,
+    seed: int,
+    stratified: bool,
 ) -> Divided:
     """Divide a pool over clients, and each client's rows into train, validation and test."""
-    inputs, targets = as_inputs(x), as_targets(y)
+    inputs, targets = as_inputs(pool[0]), as_targets(pool[1], task)
     same_length(x=len(inputs), y=len(targets))
     division = partition_of(partition, targets)
+    if stratified and not task.of_classes:
+        raise DataError(f"a stratified split needs classes, not {task.kind}", "leave it out")
     if stratified:
         parts = split_rows_stratified(division.rows, targets.numpy(), split, seed)
     else:
@@ -68,8 +76,10 @@ def recipe_of(partition: Partition) -> dict[str, Any]:
     return {"partition": partition.recipe, "partition_hash": partition.hash()}
 
 
-def count_classes(y: Tensor, classes: int | None) -> int:
-    """The number of classes as given, or from the largest label."""
+def count_classes(y: Tensor, classes: int | None, task: Task = CLASSIFICATION) -> int:
+    """The number of classes as given, or from the largest label; of other tasks, of outputs."""
+    if not task.of_classes:
+        return int(y.shape[-1])
     if classes is not None:
         return classes
     return int(y.max()) + 1 if len(y) else 1

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data import checks, overview
 from fedblocks.data.arrays import Inputs, MapDataset, as_targets, stack_dataset
 from fedblocks.data.dividing import How, count_classes, divide, partition_of, recipe_of, rows_of
@@ -24,6 +25,7 @@ from fedblocks.data.splits import Fractions
 from fedblocks.data.storage import read_columns, told_as_damage, verify
 from fedblocks.data.subsets import drop_unheld, hold_out, take_clients
 from fedblocks.data.summary import IGNORE
+from fedblocks.data.targets import describe_targets
 
 __all__ = ["IGNORE", "Federation", "Parts", "Rows"]
 
@@ -33,15 +35,17 @@ class Federation:
     """Clients with train, validation and test rows in a shared pool."""
 
     x: Tensor  # [rows, ...] float32 images, signals or features; int64 tokens
-    y: Tensor  # [rows] or [rows, steps] int64; IGNORE is not scored
+    # [rows] or [rows, steps] int64, IGNORE is not scored; or [rows, outputs] float32, nor is NaN
+    y: Tensor
     train: Rows
     validation: Rows
     test: Rows
-    classes: int
+    classes: int  # or the outputs of a net, where these are numbers or several labels
     names: Sequence[str] = ()  # default client-0, client-1, ...
     # one integer per client: hidden group, device, ...
     tags: Mapping[str, Ints] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)  # how it was made, as plain JSON values
+    task: Task = CLASSIFICATION  # what is learned: loss, metrics, what a prediction is
 
     def __post_init__(self) -> None:
         names = self.names if len(self.names) else Numbered.up_to(len(self.train))
@@ -53,7 +57,7 @@ class Federation:
         shape = " x ".join(map(str, self.x.shape[1:])) or "one number"
         return (
             f"Federation({self.clients} clients, {len(self.x)} rows of {shape}, "
-            f"{self.classes} classes)"
+            f"{describe_targets(self)})"
         )
 
     @property
@@ -80,17 +84,19 @@ class Federation:
         tags: Mapping[str, Ints] | None = None,
         about: dict[str, Any] | None = None,
         allow_empty: bool = False,
+        task: Task = CLASSIFICATION,
     ) -> Federation:
         """Divide a pool over clients, and each client's rows into train, validation and test."""
-        pool = divide(x, y, partition, split, seed, stratified)
+        pool = divide((x, y), task, partition, split, seed, stratified)
         federation = cls(
             pool.x,
             pool.y,
             *pool.parts,
-            classes=count_classes(pool.y, classes),
+            classes=count_classes(pool.y, classes, task),
             names=pool.names,
             tags=tags or {},
             about={**(about or {}), **pool.recipe},
+            task=task,
         )
         return federation.check(allow_empty)
 
@@ -115,10 +121,12 @@ class Federation:
 
         `columns` are the numbers that inputs are made of, by default all others. Labels that are
         words are numbered in the order of the alphabet, and `about["class_names"]` has the words.
+        Of other tasks `label` may name several columns, with commas between them.
         """
         from fedblocks.data.sets.own import csv_table  # data sets stand on federations
 
-        pool = csv_table(str(path), label, user, tuple(columns))
+        task = options.get("task", CLASSIFICATION)
+        pool = csv_table(str(path), label, user, tuple(columns), task)
         return cls.from_pool(pool, partition, user, **options)
 
     @classmethod
@@ -146,7 +154,7 @@ class Federation:
                 message = f"nothing says whose each row is: there is no {user}"
                 raise DataError(message, f"give a partition, e.g. {example}")
             partition = by_user(pool.users)
-        known = {"classes": pool.classes, "about": pool.about}
+        known = {"classes": pool.classes, "about": pool.about, "task": pool.task}
         return cls.from_arrays(pool.x, pool.y, partition, **{**known, **options})
 
     @classmethod
@@ -170,7 +178,8 @@ class Federation:
     @classmethod
     def from_torch(cls, dataset: MapDataset, partition: How, **options: Any) -> Federation:
         """Any map-style torch data set of (input, label); options as for from_arrays."""
-        return cls.from_arrays(*stack_dataset(dataset), partition, **options)
+        task = options.get("task", CLASSIFICATION)
+        return cls.from_arrays(*stack_dataset(dataset, task), partition, **options)
 
     @classmethod
     def from_parts(
@@ -179,11 +188,13 @@ class Federation:
         names: Sequence[str] = (),
         classes: int | None = None,
         allow_empty: bool = False,
+        task: Task = CLASSIFICATION,
     ) -> Federation:
         """Clients that bring their own arrays for each part."""
-        joined = join_parts(clients, names if len(names) else Numbered.up_to(len(clients)))
+        joined = join_parts(clients, names if len(names) else Numbered.up_to(len(clients)), task)
         about = {"made_from": "each client's own arrays"}
-        federation = cls.from_joined(joined, count_classes(joined.y, classes), names, about)
+        number = count_classes(joined.y, classes, task)
+        federation = cls(joined.x, joined.y, *joined.rows, number, names, {}, about, task)
         return federation.check(allow_empty)
 
     @classmethod
@@ -238,6 +249,10 @@ class Federation:
     def describe(self) -> dict[str, Any]:
         """Sizes, shapes and label spread, as plain JSON values."""
         return overview.describe(self)
+
+    def with_task(self, task: Task) -> Federation:
+        """The same rows with another loss or other metrics; targets must be of the task's kind."""
+        return replace(self, task=task).check(allow_empty=True)
 
     def to(self, device: str | torch.device) -> Federation:
         """The same federation with its pool on a device."""

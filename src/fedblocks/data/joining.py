@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.errors import DataError
+from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.arrays import Inputs, as_inputs, as_targets
 from fedblocks.data.partition import Partition
 from fedblocks.data.partitions import alike
@@ -37,10 +38,12 @@ class Joined:
     rows: tuple[Rows, Rows, Rows]
 
 
-def join(pairs: Sequence[Pair], owners: Sequence[str]) -> tuple[Tensor, Tensor, list[int]]:
+def join(
+    pairs: Sequence[Pair], owners: Sequence[str], task: Task = CLASSIFICATION
+) -> tuple[Tensor, Tensor, list[int]]:
     """One pool out of many, and where each begins."""
     x = [as_inputs(pair[0]) for pair in pairs]
-    y = [as_targets(pair[1]) for pair in pairs]
+    y = [as_targets(pair[1], task) for pair in pairs]
     for owner, inputs, targets in zip(owners, x, y):
         if len(inputs) != len(targets):
             raise DataError(
@@ -59,7 +62,9 @@ def join(pairs: Sequence[Pair], owners: Sequence[str]) -> tuple[Tensor, Tensor, 
     return torch.cat(x), torch.cat(y), begins
 
 
-def join_parts(clients: Sequence[Parts], names: Sequence[str]) -> Joined:
+def join_parts(
+    clients: Sequence[Parts], names: Sequence[str], task: Task = CLASSIFICATION
+) -> Joined:
     """Clients that bring their own arrays, one after the other."""
     if not clients:
         raise DataError("there are no clients", "give at least one")
@@ -71,7 +76,7 @@ def join_parts(clients: Sequence[Parts], names: Sequence[str]) -> Joined:
         if getattr(own, part) is not None
     ]
     owners = [f"{names[c]} ({part})" for part, c in brought]
-    x, y, begins = join([getattr(clients[c], part) for part, c in brought], owners)
+    x, y, begins = join([getattr(clients[c], part) for part, c in brought], owners, task)
     stretch = {key: np.arange(a, b) for key, a, b in zip(brought, begins, begins[1:])}
     nothing = np.zeros(0, np.int64)
     train, validation, test = (

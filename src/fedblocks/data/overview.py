@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedblocks.data.summary import labels_held, spread
+from fedblocks.data.targets import spread_of_targets
 
 if TYPE_CHECKING:
     from fedblocks.data.federation import Federation
@@ -17,12 +18,10 @@ def preview(federation: Federation, most: int | None) -> list[dict[str, Any]]:
     shown = federation
     if most is not None:
         shown = federation.subset(np.arange(min(most, federation.clients)))
-    held = labels_held(shown.train, shown.y.cpu().numpy())
     columns = {
         "client": list(shown.names),
         **{part: rows.sizes.tolist() for part, rows in shown.parts.items()},
-        "classes": held.classes.tolist(),
-        "top_share": np.round(held.top_share, 4).tolist(),
+        **_targets_held(shown),
         **{name: tag.tolist() for name, tag in shown.tags.items()},
     }
     return [dict(zip(columns, line)) for line in zip(*columns.values())]
@@ -30,7 +29,6 @@ def preview(federation: Federation, most: int | None) -> list[dict[str, Any]]:
 
 def describe(federation: Federation) -> dict[str, Any]:
     """Sizes, shapes and label spread of the whole federation, as plain JSON values."""
-    held = labels_held(federation.train, federation.y.cpu().numpy())
     return {
         "clients": federation.clients,
         "rows": len(federation.x),
@@ -39,11 +37,31 @@ def describe(federation: Federation) -> dict[str, Any]:
             "type": str(federation.x.dtype).removeprefix("torch."),
         },
         "label": {"shape": list(federation.y.shape[1:]), "classes": federation.classes},
+        "task": federation.task.table(),
         **{part: spread(rows.sizes) for part, rows in federation.parts.items()},
-        "classes_held_mean": round(float(held.classes.mean()), 4) if federation.clients else 0.0,
-        "top_share_mean": round(float(held.top_share.mean()), 4) if federation.clients else 0.0,
+        **_mean_held(federation),
         "tags": {name: tag_counts(tag) for name, tag in federation.tags.items()},
         "about": federation.about,
+    }
+
+
+def _targets_held(federation: Federation) -> dict[str, list[Any]]:
+    """Columns for a line per client: how its training labels are spread."""
+    if not federation.task.of_classes:
+        return spread_of_targets(federation, federation.train)
+    held = labels_held(federation.train, federation.y.cpu().numpy())
+    shares = np.round(held.top_share, 4).tolist()
+    return {"classes": held.classes.tolist(), "top_share": shares}
+
+
+def _mean_held(federation: Federation) -> dict[str, float]:
+    if not federation.task.of_classes:
+        return {}
+    held = labels_held(federation.train, federation.y.cpu().numpy())
+    someone = federation.clients > 0
+    return {
+        "classes_held_mean": round(float(held.classes.mean()), 4) if someone else 0.0,
+        "top_share_mean": round(float(held.top_share.mean()), 4) if someone else 0.0,
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.rows import Ints, same_length
 
 Kind = Literal["images", "signals", "features", "tokens"]
@@ -20,12 +21,13 @@ class DataPool:
     """Inputs and labels, with what a partition may need besides."""
 
     x: Tensor  # [rows, ...]
-    y: Tensor  # [rows] or [rows, steps]
-    classes: int
+    y: Tensor  # [rows] or [rows, steps]; [rows, outputs] of numbers or several labels
+    classes: int  # or outputs
     users: npt.NDArray[np.int64 | np.str_] | None = None  # [rows]: who each row is from
     coarse: Ints | None = None  # [rows]: coarse label of each row
     topics: Ints | None = None  # [users]: the hidden group of each user, where it is known
     about: dict[str, Any] = field(default_factory=dict)  # source, licence, how it was made
+    task: Task = CLASSIFICATION
 
     def __post_init__(self) -> None:
         others = {"users": self.users, "coarse": self.coarse}

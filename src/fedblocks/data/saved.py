@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from fedblocks.core.task import Task
 from fedblocks.data.partition import names_arrays, names_from, names_header
 from fedblocks.data.rows import Rows
 from fedblocks.data.storage import Arrays, Digest, add_content, read_npz, write_npz
@@ -41,7 +42,8 @@ def _pool_digest(federation: Federation) -> Digest:
     if labels() is not y or before != versions:
         digest = add_content(hashlib.sha256(), _pool(federation))
         _POOLS[x] = weakref.ref(y), versions, digest
-    return digest
+    known: Digest = digest
+    return known
 
 
 def write_federation(federation: Federation, path: str | Path) -> None:
@@ -50,6 +52,7 @@ def write_federation(federation: Federation, path: str | Path) -> None:
     header = {
         "classes": federation.classes,
         "about": federation.about,
+        "task": federation.task.table(),
         "hash": hash_of(federation),
         **names_header(names),
     }
@@ -66,6 +69,7 @@ def read_federation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     fields |= {name: torch.from_numpy(arrays[name]) for name in ("x", "y")}
     fields |= {name: header[name] for name in ("classes", "about")}
+    fields["task"] = Task.of(header.get("task", {}))
     fields["names"] = names_from(header, arrays)
     tags = [name for name in arrays if name.startswith("tag_")]
     fields["tags"] = {name.removeprefix("tag_"): arrays[name] for name in tags}

@@ -30,8 +30,8 @@ class Report:
     bytes_down: dict[str, dict[int, int]]  # block -> client -> bytes
     bytes_up: dict[str, dict[int, int]]
     refusals: list[Refusal]
-    # "local" -> client -> correct, scored, loss
-    counts: dict[str, dict[int, tuple[float, float, float]]]
+    # "local" -> client -> right labels, scored labels, sum of losses, measured metrics
+    counts: dict[str, dict[int, tuple[float, ...]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +138,8 @@ def add_bytes(
         traffic.setdefault(block, {}).update(zip(ids, values.tolist(), strict=True))
 
 
-def counts_by_client(counts: Tensor, ids: list[int]) -> dict[int, tuple[float, float, float]]:
-    """[clients, 3] -> client -> correct answers, scored labels, sum of losses."""
-    return {
-        i: (correct, labels, loss)
-        for i, (correct, labels, loss) in zip(ids, counts.tolist(), strict=True)
-    }
+def counts_by_client(counts: Tensor, ids: list[int]) -> dict[int, tuple[float, ...]]:
+    """[clients, 3 + measured] -> client -> right labels, scored labels, sum of losses, and the
+    metrics that need outputs.
+    """
+    return {i: tuple(own) for i, own in zip(ids, counts.tolist(), strict=True)}

@@ -28,7 +28,9 @@ from fedblocks.engines.batching import Draw, Positions, batches
 Origin = tuple[int, int, int]
 # phase, place in `rates_of` -> [clients], where clients have their own
 Rates = Mapping[tuple[int, int], Tensor]
-Counts = dict[str, Tensor]  # view -> [clients, 3]: correct, scored labels, sum of losses
+# view -> [clients, 3 + measured]: right labels, scored labels, sum of losses, and each metric that
+# needs the outputs
+Counts = dict[str, Tensor]
 
 
 # purpose of a job -> the function of the method that says its phases
@@ -97,7 +99,7 @@ class Job:
 
     @cached_property
     def source(self) -> RowSource:
-        return RowSource(self.data.x, self.data.y)
+        return RowSource(self.data.x, self.data.y, self.data.task)
 
     @property
     def words(self) -> Mapping[str, Any]:

@@ -223,8 +223,8 @@ def run_round(
     return close_round(*end) if speculated is None else speculated.settle(*end)
 
 
-# view -> client -> correct, scored labels, sum of losses
-Scores = dict[str, dict[int, tuple[float, float, float]]]
+# view -> client -> right labels, scored labels, sum of losses, measured metrics
+Scores = dict[str, dict[int, tuple[float, ...]]]
 Portraits = dict[str, dict[int, list[float]]]  # name -> client -> numbers
 
 
@@ -255,8 +255,8 @@ def evaluate(
     part: str = "test",
     joining: bool = False,
 ) -> Scores:
-    """How each client's models do on a part of its data: view -> client -> (correct, scored labels,
-    sum of losses).
+    """How each client's models do on a part of its data: view -> client -> (right labels, scored
+    labels, sum of losses, and the metrics that need outputs, in their order in the task).
 
     Clients adapt on their training data first, as their method says; nothing of it is kept.
     `joining` treats them as clients that never took part.

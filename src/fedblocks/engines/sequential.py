@@ -16,14 +16,9 @@ from fedblocks.core.trees import stack, take
 from fedblocks.engines.batching import steps_of_one
 from fedblocks.engines.failures import raise_failures
 from fedblocks.engines.job import Evaluated, Job, Trained
-from fedblocks.engines.local_work import (
-    EvalChunk,
-    adapt,
-    chunks_of,
-    evaluate_locally,
-    train_locally,
-)
+from fedblocks.engines.local_work import adapt, evaluate_locally, train_locally
 from fedblocks.engines.replay.replayed import Replayed
+from fedblocks.engines.scoring import EvalChunk, chunks_of
 
 
 @dataclass(frozen=True)

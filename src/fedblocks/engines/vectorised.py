@@ -21,7 +21,8 @@ from fedblocks.core.trees import concatenate, is_repeated, map_leaves, take
 from fedblocks.engines.batching import steps_of_stack
 from fedblocks.engines.cuda_graphs import Captured
 from fedblocks.engines.job import Evaluated, Job, Trained
-from fedblocks.engines.local_work import EvalChunk, chunks_of, evaluate_locally, train_locally
+from fedblocks.engines.local_work import evaluate_locally, train_locally
+from fedblocks.engines.scoring import EvalChunk, chunks_of
 
 
 @dataclass(frozen=True)

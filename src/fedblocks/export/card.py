@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.task import KINDS
 
 KEY = "fedblocks"  # under which a model file carries its card
 MOST_INPUT = 2**28  # numbers of one example
@@ -27,6 +28,12 @@ def _of_bearable_size(shape: list[int]) -> list[int]:
     return shape
 
 
+def _known_task(kind: str) -> str:
+    if kind not in KINDS:
+        raise ValueError(f"{kind[:40]} is no task")
+    return kind
+
+
 class Card(BaseModel):
     """Everything that one has to know to use a model, and to make it again."""
 
@@ -42,7 +49,7 @@ class Card(BaseModel):
     seed: int
     data: str  # name of the data set
     data_hash: str  # SHA-256 of the federation
-    accuracy: float | None  # on the client's own examples below
+    accuracy: float | None  # on the client's own examples below; none where numbers are learned
     examples: int
     part: str  # of the client's data, that the examples are of
     input_shape: Annotated[list[Positive], AfterValidator(_of_bearable_size)]  # of one example
@@ -58,6 +65,9 @@ class Card(BaseModel):
     code: list[dict[str, str]] = []  # what defines the net and the method, where that is not ours
     class_names: list[str] = []  # of classes 0, 1, ..., where they have names
     columns: list[str] = []  # of a table, that the inputs are made of
+    # what is learned, and the metrics of the task on the same examples
+    task: Annotated[str, AfterValidator(_known_task)] = "classification"
+    metrics: dict[str, float | None] = {}
 
     @staticmethod
     def of(text: str | None, path: object) -> Card:
@@ -77,16 +87,15 @@ class Card(BaseModel):
         """The card for people; `difference` is the largest one to the logits of the
         run's own model.
         """
-        accuracy = "-" if self.accuracy is None else f"{self.accuracy:.3f}"
         shape = " x ".join(map(str, self.input_shape)) or "one number"
         rows = {
             "method": self.method,
             "client": f"{self.client} ({self.client_name})",
             "rounds of training": self.round,
             "seed": self.seed,
-            "accuracy": f"{accuracy} on {self.examples} {self.part} examples of this client",
+            **self._scores(),
             "input": f"batches of {shape} ({self.input_type}), as the data set gives them",
-            "output": f"logits of {self.classes} classes{_in_brackets(self.class_names)}",
+            "output": f"{self._outputs()}{_in_brackets(self.class_names)}",
             "size": f"{self.numbers:,} numbers, from {self.numbers_before:,} in the client's "
             f"blocks",
             "largest difference to the run's own model": f"{difference:.1e}",
@@ -103,6 +112,20 @@ class Card(BaseModel):
             )
             + "\n"
         )
+
+    def _scores(self) -> dict[str, str]:
+        """A row for each metric, or for the accuracy alone."""
+        known = self.metrics or {"accuracy": self.accuracy}
+        where = f"on {self.examples} {self.part} examples of this client"
+        shown = {name: "-" if value is None else f"{value:.3f}" for name, value in known.items()}
+        return {name: f"{text} {where}" for name, text in shown.items()}
+
+    def _outputs(self) -> str:
+        if KINDS[self.task].of_classes:
+            return f"logits of {self.classes} classes"
+        if self.task == "regression":
+            return f"{self.classes} {'number' if self.classes == 1 else 'numbers'}"
+        return f"logits of {self.classes} labels, each there or not"
 
 
 _USE = {

@@ -17,6 +17,7 @@ from fedblocks.core import mode
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.parts import Blocks, Params
+from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.export.personal import Personal
 
 CONSTANTS = "constants"  # the block of a file that holds those of the net; no method reads it
@@ -25,18 +26,19 @@ CONSTANTS = "constants"  # the block of a file that holds those of the net; no m
 class Folded(nn.Module):
     """A model that can leave: tensors by name, and how they make logits of inputs."""
 
-    def __init__(self, tensors: Params, core: Net | Method) -> None:
+    def __init__(self, tensors: Params, core: Net | Method, task: Task = CLASSIFICATION) -> None:
         super().__init__()
         self.names = list(tensors)
         # names with dots and slashes are none that a module may use
         for number, name in enumerate(self.names):
             self.register_buffer(f"tensor_{number}", tensors[name])
+        self.task = task
         self.core = core  # a plain net, or a method that puts its blocks together in every call
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits: [batch, ..., classes]."""
+        """Logits, [batch, ..., classes], or numbers, [batch, outputs]."""
         tensors = self.tensors()
-        with mode.mode(training=False, mapped=False):
+        with mode.mode(training=False, mapped=False, task=self.task):
             if isinstance(self.core, Net):
                 return self.core({name: tensors[name] for name in self.core.names}, x)
             return self.core.predict(as_blocks(tensors), x)
@@ -54,15 +56,17 @@ class Folded(nn.Module):
 def fold(personal: Personal) -> Folded:
     """The smallest form of a personal model."""
     method, blocks = personal.method.slim(personal.blocks)
+    task = personal.data.task
     x = personal.examples(2).x
     plain = _as_plain_net(method, blocks, x)
     if plain is not None:
         whole = {**plain, **method.net.constants}
-        return Folded({name: value.detach().clone() for name, value in whole.items()}, method.net)
+        tensors = {name: value.detach().clone() for name, value in whole.items()}
+        return Folded(tensors, method.net, task)
     parts = _read_blocks(method, blocks, x)
     if method.net.constants:
         parts[CONSTANTS] = method.net.constants
-    return Folded(_as_tensors(parts), method)
+    return Folded(_as_tensors(parts), method, task)
 
 
 def changed_options(before: Method, after: Method) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from fedblocks.config.registry import PYTHON, kinds
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
+from fedblocks.core.task import Task
 from fedblocks.export.card import KEY, Card, Format
 from fedblocks.export.fold import CONSTANTS, Folded, as_blocks
 from fedblocks.runs.storage.code_record import what_to_add
@@ -126,7 +127,7 @@ def _safetensors(path: Path, method: Method | None) -> Model:
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"cannot read {path}: {error}", "export the model again") from error
     with _fitting(path):
-        model = Folded(tensors, _core(card, method, path))
+        model = Folded(tensors, _core(card, method, path), Task(card.task))
         _restore_constants(model)
         _try_out(model, card)
     return Model(card, lambda x: model(x).detach())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,13 +16,13 @@ from torch import Tensor
 from fedblocks.config.model import ALL
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
-from fedblocks.core.phases import IGNORE
 from fedblocks.data.federation import Federation
+from fedblocks.engines.scoring import score_outputs
 from fedblocks.export.card import Card, Format
 from fedblocks.export.fold import Folded, changed_options, fold
 from fedblocks.export.formats import Model, read, write
 from fedblocks.export.overwriting import refuse_overwriting
-from fedblocks.export.personal import Personal, personal
+from fedblocks.export.personal import Examples, Personal, personal
 from fedblocks.runs.python import Methods
 from fedblocks.runs.storage import constants
 from fedblocks.runs.storage.code_record import Entry, read_entries
@@ -115,7 +117,7 @@ def _card(
         seed=config.seed,
         data=config.data.name,
         data_hash=model.data.hash(),
-        accuracy=_accuracy(model.predict(examples.x), examples.y),
+        **_scores(model, examples),
         examples=len(examples.x),
         part=examples.part,
         input_shape=list(examples.x.shape[1:]),
@@ -137,10 +139,16 @@ def _card(
     )
 
 
-def _accuracy(logits: Tensor, y: Tensor) -> float | None:
-    scored = y != IGNORE
-    right = (logits.argmax(-1) == y) & scored
-    return float(right.sum() / scored.sum()) if bool(scored.any()) else None
+def _scores(model: Personal, examples: Examples) -> dict[str, Any]:
+    """How well the model does on the client's own examples, as its card says it."""
+    task, outputs = model.data.task, model.predict(examples.x)
+    counts = score_outputs(task, outputs, examples.y)
+    has_accuracy = task.kind != "regression" and counts[1] > 0
+    accuracy = counts[0] / counts[1] if has_accuracy else None
+    kind = {} if task.kind == "classification" else {"task": task.kind}
+    values = {} if task.counts_alone else task.values(counts)
+    metrics = {name: None if math.isnan(value) else value for name, value in values.items()}
+    return {"accuracy": accuracy, **kind, "metrics": metrics}
 
 
 def _commands(run: Path, client: int, format: Format, out: Path, code: list[Entry]) -> list[str]:

@@ -53,8 +53,8 @@ class Personal:
     group: str = ALL  # of clients, in the configuration
 
     def predict(self, x: Tensor) -> Tensor:
-        """Logits for some inputs: [batch, ..., classes]."""
-        with torch.no_grad(), mode.mode(training=False, mapped=False):
+        """Logits for some inputs, [batch, ..., classes], or numbers, [batch, outputs]."""
+        with torch.no_grad(), mode.mode(training=False, mapped=False, task=self.data.task):
             return self.method.predict(self.blocks, x)
 
     def examples(self, most: int) -> Examples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.method import Method
+from fedblocks.core.task import KINDS, Task
 from fedblocks.data.storage import read_arrays
 from fedblocks.export.card import Card
 from fedblocks.export.formats import Model, read
@@ -26,8 +27,10 @@ class Predictions(NamedTuple):
     """What a model says of some inputs."""
 
     card: Card
-    labels: npt.NDArray[np.int64]  # [inputs, ...]
-    probabilities: npt.NDArray[np.float32]  # [inputs, ..., classes]
+    # [inputs, ...] classes; [inputs, outputs] labels that are there (1) or not, or numbers
+    labels: npt.NDArray[np.int64] | npt.NDArray[np.float32]
+    # [inputs, ..., classes] or [inputs, outputs]; of numbers there are none: [inputs, 0]
+    probabilities: npt.NDArray[np.float32]
 
     def class_labels(self) -> list[int | str]:
         """The labels of single-label inputs by their names, where the classes have names."""
@@ -39,15 +42,21 @@ def predict(
     model: str | Path, inputs: str | Path, method: Method | None = None, *, trust: bool = False
 ) -> Predictions:
     """The most probable label of every input in an npz or csv file, and the probabilities of all
-    labels.
+    labels; or which labels are there; or numbers.
 
     Tensors (.safetensors) of a net that was made in Python need the method that it was trained
     with. A .pt2 file can run code and is read only with `trust`.
     """
     loaded = read(Path(model), method, trust=trust)
-    logits = _logits(loaded, read_inputs(Path(inputs), loaded.card))
-    probabilities = torch.softmax(logits.double(), -1).float()
-    return Predictions(loaded.card, logits.argmax(-1).numpy(), probabilities.numpy())
+    outputs = _logits(loaded, read_inputs(Path(inputs), loaded.card))
+    labels = Task(loaded.card.task).predict(outputs)
+    return Predictions(loaded.card, labels.numpy(), _probabilities(loaded.card, outputs).numpy())
+
+
+def _probabilities(card: Card, outputs: Tensor) -> Tensor:
+    if KINDS[card.task].of_classes:
+        return torch.softmax(outputs.double(), -1).float()
+    return outputs[:, :0] if card.task == "regression" else torch.sigmoid(outputs.double()).float()
 
 
 def write_predictions(predictions: Predictions, path: Path) -> None:
@@ -55,7 +64,9 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
     try:
         if path.suffix == ".npz":
             np.savez(path, label=predictions.labels, probability=predictions.probabilities)
-        elif path.suffix == ".csv" and predictions.labels.ndim == 1:
+        elif path.suffix == ".csv" and (
+            predictions.labels.ndim == 1 or not KINDS[predictions.card.task].of_classes
+        ):
             _write_csv(predictions, path)
         else:
             endings = ".npz" if path.suffix == ".csv" else ".npz or .csv"
@@ -157,6 +168,12 @@ def _write_csv(predictions: Predictions, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         classes = predictions.card.class_names or range(predictions.card.classes)
-        writer.writerow(["label", *(f"probability of {c}" for c in classes)])
-        for label, row in zip(predictions.class_labels(), predictions.probabilities.tolist()):
-            writer.writerow([label, *(f"{p:.6f}" for p in row)])
+        labels: list[list[Any]]
+        if predictions.labels.ndim == 1:
+            heads, labels = ["label"], [[label] for label in predictions.class_labels()]
+        else:
+            heads, labels = [str(c) for c in classes], predictions.labels.tolist()
+        likely = [f"probability of {c}" for c in classes if predictions.probabilities.size]
+        writer.writerow([*heads, *likely])
+        for own, row in zip(labels, predictions.probabilities.tolist(), strict=True):
+            writer.writerow([*own, *(f"{p:.6f}" for p in row)])

@@ -39,6 +39,7 @@ def sides_of(
         run=run,
         device=data.x.device,
         unseen=experiment.unseen,
+        task=data.task,
     )
     return server, sides
 

@@ -13,7 +13,7 @@ from fedblocks.core.method import Method, View
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, AtMost, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks, Filled, Params, is_statistic
-from fedblocks.core.phases import Batch, Phase, summed_losses
+from fedblocks.core.phases import Batch, Phase
 from fedblocks.core.pieces import Piece
 from fedblocks.core.random import uniform
 
@@ -111,7 +111,8 @@ class FedALA(Method):
         """The loss of the mixture on the examples that were drawn for this round."""
         draw = uniform(batch.client.key, tuple(batch.client.rows.shape[-1:]))[batch.index]
         drawn = batch.mask * (draw < self.share).to(batch.mask.dtype)
-        losses, labels = summed_losses(self.net(self.mixture(blocks), batch.x), batch.y)
+        outputs = self.net(self.mixture(blocks), batch.x)
+        losses, labels = batch.task.summed_losses(outputs, batch.y)
         return (losses * drawn).sum() / (labels * drawn).sum().clamp(min=1)
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:

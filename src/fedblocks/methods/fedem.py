@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedblocks.core import mode
 from fedblocks.core.arithmetic import each
 from fedblocks.core.blocks import Block, Fresh, Pool, Private
 from fedblocks.core.client import Client
@@ -16,7 +17,7 @@ from fedblocks.core.description import Paper
 from fedblocks.core.method import Method
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks, Value
-from fedblocks.core.phases import Batch, Phase, example_losses
+from fedblocks.core.phases import Batch, Phase
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,15 +45,17 @@ class FedEM(Method):
         if not client.training:
             return blocks
         # the E-step
-        q = F.softmax(self.log_mixture(blocks) - self.losses(blocks, client.x, client.y), -1)
+        q = F.softmax(self.log_mixture(blocks) - self.losses(blocks, client), -1)
         shares = (q * client.mask[:, None]).sum(0) / client.size.clamp(min=1)
         mixture = torch.where(client.size > 0, shares, blocks["mixture"]["value"])
         return {**blocks, "responsibility": {"value": q}, "mixture": {"value": mixture}}
 
-    def losses(self, blocks: Blocks, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of every component on every example: [examples, components]."""
-        logits = each(self.net.whole, blocks["components"], x)
-        return torch.stack([example_losses(rows, y) for rows in logits], -1)
+    def losses(self, blocks: Blocks, seen: Client | Batch) -> Tensor:
+        """The loss of every component on every example, minus the logarithm of its likelihood but
+        for a constant: [examples, components].
+        """
+        outputs = each(self.net.whole, blocks["components"], seen.x)
+        return torch.stack([seen.task.example_losses(rows, seen.y) for rows in outputs], -1)
 
     def log_mixture(self, blocks: Blocks) -> Tensor:
         return blocks["mixture"]["value"].clamp(min=1e-30).log()
@@ -62,14 +65,13 @@ class FedEM(Method):
 
     def weighted_loss(self, blocks: Blocks, batch: Batch) -> Tensor:
         q = blocks["responsibility"]["value"][batch.index]  # [batch, components]
-        return batch.mean((q * self.losses(blocks, batch.x, batch.y)).sum(-1))
+        return batch.mean((q * self.losses(blocks, batch)).sum(-1))
 
     def predict(self, blocks: Blocks, x: Tensor) -> Tensor:
-        """The logarithm of the mixture of the components' probabilities."""
+        """The mixture of what the components say: of probabilities, or of numbers."""
         # [components, batch, ..., classes]
-        logits = F.log_softmax(each(self.net.whole, blocks["components"], x), -1)
-        mixture = self.log_mixture(blocks)
-        return (logits + mixture.view(-1, *[1] * (logits.dim() - 1))).logsumexp(0)
+        outputs = each(self.net.whole, blocks["components"], x)
+        return mode.current().task.mix(outputs, self.log_mixture(blocks))
 
     def joining(self) -> list[Phase]:
         return []  # a new client only needs its mixture: the E-step

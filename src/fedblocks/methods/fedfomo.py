@@ -17,7 +17,7 @@ from fedblocks.core.description import Paper
 from fedblocks.core.method import Method
 from fedblocks.core.options import AtLeast, AtMost, Conflict, Help
 from fedblocks.core.parts import Blocks, Params, Sized, Value, is_statistic
-from fedblocks.core.phases import Phase, summed_losses
+from fedblocks.core.phases import Phase
 from fedblocks.core.random import derive, fold, uniform
 from fedblocks.core.server import Cohort
 from fedblocks.core.uploads import Uploads
@@ -116,7 +116,7 @@ class FedFomo(Method):
         """The mean loss of every model on the client's examples: [models]."""
         logits = each(self.net.whole, models, client.x)  # [models, examples, ...]
         labels = client.y.expand(len(logits), *client.y.shape)
-        summed = summed_losses(logits.flatten(0, 1), labels.flatten(0, 1))
+        summed = client.task.summed_losses(logits.flatten(0, 1), labels.flatten(0, 1))
         loss, count = (values.view(len(logits), -1) for values in summed)  # [models, examples]
         return (loss * client.mask).sum(1) / (count * client.mask).sum(1).clamp(min=1)
 

@@ -19,7 +19,7 @@ from fedblocks.core.errors import nearest
 from fedblocks.core.method import Method, join
 from fedblocks.core.options import AtLeast, Conflict, Help, Positive
 from fedblocks.core.parts import Blocks
-from fedblocks.core.phases import IGNORE, Phase
+from fedblocks.core.phases import Phase
 from fedblocks.core.pieces import Piece
 from fedblocks.core.rules import Average, MovingAverage, Rule, ServerAdagrad, ServerAdam, ServerYogi
 from fedblocks.core.schedules import Schedule
@@ -138,7 +138,7 @@ class FedRecon(Method):
         if self.split_data:
             half = (client.size + 1).div(2).floor()
             query = (place >= half) & query | (client.size == 1)
-        labels = (client.y != IGNORE).to(client.size.dtype).view(len(place), -1).sum(1)
+        labels = client.task.scored(client.y).to(client.size.dtype).view(len(place), -1).sum(1)
         return {"shared": (labels * query * client.mask).sum()[None]}
 
     def degenerate(self) -> list[str]:

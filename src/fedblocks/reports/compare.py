@@ -24,6 +24,7 @@ from fedblocks.runs.python import Settings
 from fedblocks.runs.ranks.joining import refuse_ranks
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.tables import TableRows
 from fedblocks.runs.timing import describe_seconds
 
@@ -41,13 +42,20 @@ class Comparison:
     """What came out."""
 
     folder: Path
-    rows: list[Row]  # the best mean accuracy first; `leaderboard_of` says what is in a row
+    # the best mean of the main metric first; `leaderboard_of` says what is in a row
+    rows: list[Row]
     verdict: str  # what the intervals allow to say
     runs: Runs
 
+    @property
+    def metric(self) -> MainMetric:
+        """By which the methods are compared."""
+        return metric_of(self.runs)
+
     def __str__(self) -> str:
         columns = ("name", "seeds", "mean", "bottom_decile", "worst", "megabytes", "seconds")
-        rows = TableRows([{key: row[key] for key in columns} for row in self.rows])
+        title = "" if self.metric.name == "accuracy" else f"{self.metric.name} of clients"
+        rows = TableRows([{key: row[key] for key in columns} for row in self.rows], title)
         return f"{rows}\n{self.verdict}\n{describe_seconds(self.rows)}"
 
     def report(self, path: str | Path | None = None) -> Path:
@@ -67,6 +75,8 @@ class Comparison:
         return {
             "name": self.folder.name,
             "folder": str(self.folder),
+            "metric": self.metric.name,
+            "better": self.metric.better,
             "verdict": self.verdict,
             "methods": self.rows,
             "runs": folders,
@@ -135,17 +145,29 @@ def _refuse_names(data: object, methods: object, changes: Sequence[str]) -> None
 def leaderboard_of(runs: Runs) -> list[Row]:
     """A row for each method: means over seeds of its finished runs' last test evaluation.
 
-    `to_local` and `to_fedavg` are the mean differences of the clients' accuracies with their
-    intervals, over the seeds that both have; `against_local` and `against_fedavg` say better, worse
-    or unclear, and nothing below 6 seeds. `seconds` leave out compilation and warm-up, which
-    `total_seconds` have.
+    Accuracy stands here for the main metric of the task. `to_local` and `to_fedavg` are the mean
+    differences of the clients' accuracies with their intervals, over the seeds that both have;
+    `against_local` and `against_fedavg` say better, worse or unclear, and nothing below 6 seeds.
+    `seconds` leave out compilation and warm-up, which `total_seconds` have.
     """
     done = {
         name: {s: r for s, r in by.items() if r.status == "finished"} for name, by in runs.items()
     }
     check_same_data([run for by in done.values() for run in by.values()])
     rows = [_row(name, done) for name, by in done.items() if by]
-    return sorted(rows, key=lambda row: -row["mean"])
+    sign = metric_of(done).sign
+    return sorted(rows, key=lambda row: -sign * row["mean"])
+
+
+def metric_of(runs: Runs) -> MainMetric:
+    """The main metric of some runs, which they must have in common."""
+    metrics = [run.metric for by in runs.values() for run in by.values()]
+    first = metrics[0] if metrics else MainMetric()
+    other = next((metric for metric in metrics if metric.name != first.name), None)
+    if other is not None:
+        message = f"some runs are judged by {first.name}, others by {other.name}"
+        raise DataError(message, "compare runs of one task")
+    return first
 
 
 def verdict_on(runs: Runs) -> str:
@@ -200,7 +222,7 @@ def _row(name: str, runs: Runs) -> Row:
         interval, seeds = _difference(own, runs.get(other, {})) if name != other else (None, 0)
         row[f"to_{other}"] = asdict(interval) if interval is not None else None
         row[f"against_{other}"] = (
-            _verdict(interval) if interval is not None and seeds >= SEEDS else None
+            _verdict(interval, metric_of(runs)) if interval is not None and seeds >= SEEDS else None
         )
     return row
 
@@ -211,7 +233,7 @@ def _difference(
     seeds = sorted(own.keys() & other.keys())
     if not seeds:
         return None, 0
-    pairs = [(own[seed].accuracies(), other[seed].accuracies()) for seed in seeds]
+    pairs = [(own[seed].scores(), other[seed].scores()) for seed in seeds]
     common = [sorted(a.keys() & b.keys()) for a, b in pairs]
     differences = np.full((len(seeds), max(map(len, common))), np.nan)  # [seeds, clients]
     for line, (first, second), clients in zip(differences, pairs, common):
@@ -239,8 +261,10 @@ def interval_of(
     return Interval(mean, low, high, bootstrap.confidence)
 
 
-def _verdict(interval: Interval) -> str:
-    return "better" if interval.low > 0 else "worse" if interval.high < 0 else "unclear"
+def _verdict(interval: Interval, metric: MainMetric) -> str:
+    if interval.low <= 0 <= interval.high:
+        return "unclear"
+    return "better" if metric.sign * interval.mean > 0 else "worse"
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedblocks.reports.compare import metric_of
 from fedblocks.runs.result import RunResult
 from fedblocks.runs.storage.record import Part
 
@@ -14,15 +15,16 @@ Row = dict[str, Any]
 def leaderboard(
     runs: Mapping[str, RunResult], reference: str | None = None, part: Part = "test"
 ) -> list[Row]:
-    """A row for each run, the best mean accuracy of the last round first.
+    """A row for each run, the best mean of the task's main metric in the last round first.
 
-    `best_by_validation` is the mean accuracy in the round with the best validation accuracy;
+    `best_by_validation` is the mean in the round that does best on validation data;
     `below_reference` the share of clients that do worse than in the reference run; `seconds` leave
     out compilation and warm-up, which `total_seconds` have.
     """
     against = runs[reference] if reference is not None else None
     rows = [_row(name, result, against, part) for name, result in runs.items()]
-    return sorted(rows, key=lambda row: -row["mean"])
+    sign = metric_of({name: {0: result} for name, result in runs.items()}).sign
+    return sorted(rows, key=lambda row: -sign * row["mean"])
 
 
 def _row(name: str, result: RunResult, reference: RunResult | None, part: Part) -> Row:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from torch import Tensor
 
 from fedblocks.config.choices import MEANT, make
 from fedblocks.config.model import ALL, Config
@@ -15,7 +16,9 @@ from fedblocks.config.sources import Key
 from fedblocks.core.errors import DataError, UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
+from fedblocks.core.task import Task
 from fedblocks.data import Federation
+from fedblocks.data.targets import describe_targets
 from fedblocks.engines.round import Experiment
 from fedblocks.runs.federations import placed
 
@@ -44,22 +47,39 @@ def net_of(choice: Choice, federation: Federation) -> Net:
 def _try_net(net: Net, name: str, federation: Federation) -> Net:
     """The net, if it turns examples into as many logits as there are classes."""
     shape = tuple(federation.x.shape[1:])
-    wanted = [2, *federation.y.shape[1:], federation.classes]
+    task = federation.task
+    wanted = [2, *task.output_shape(federation.y, federation.classes)]
     inputs = f"inputs of shape {list(shape)} ({str(federation.x.dtype).removeprefix('torch.')})"
     try:
-        logits_shape = list(net(net.init(0), federation.x[:2].expand(2, *shape).cpu()).shape)
+        outputs = net(net.init(0), federation.x[:2].expand(2, *shape).cpu())
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         message = f'net "{name}" cannot take {inputs}: {reason}'
         raise UserError(message, "choose a net for such inputs") from error
-    if logits_shape != wanted:
-        message = (
-            f'net "{name}" turns two {inputs} into {logits_shape}; {federation.classes} '
-            f"classes need {wanted}"
-        )
+    if list(outputs.shape) != wanted:
+        need = f"{describe_targets(federation)} need {wanted}"
+        message = f'net "{name}" turns two {inputs} into {list(outputs.shape)}; {need}'
         fix = "give the net as many outputs as there are classes, for every label of an example"
         raise UserError(message, fix)
+    _try_task(task, outputs, federation)
     return net
+
+
+def _try_task(task: Task, outputs: Tensor, federation: Federation) -> None:
+    """Refuse a loss or weights of classes that do not fit the outputs."""
+    classes = federation.classes
+    if task.class_weights and len(task.class_weights) != classes:
+        message = f"task.class_weights has {len(task.class_weights)} numbers for {classes} outputs"
+        raise UserError(message, "give one for each class or label")
+    # not as many examples as outputs, so that one is not taken for the other
+    many = outputs.shape[-1] + 1
+    y = federation.y[:1].expand(many, *federation.y.shape[1:]).cpu()
+    shape = list(task.loss_shape(outputs[:1].expand(many, *outputs.shape[1:]), y))
+    if shape not in ([many], list(y.shape)):
+        message = f"the loss of {many} examples with targets {list(y.shape)} has shape {shape}"
+        raise UserError(
+            message, f"return one number for each example, [{many}], or {list(y.shape)}"
+        )
 
 
 def _method(

@@ -11,11 +11,12 @@ import numpy as np
 
 from fedblocks.config.choices import make, option_named_in
 from fedblocks.config.model import Config
-from fedblocks.config.registry import SAVED
+from fedblocks.config.registry import SAVED, kinds
 from fedblocks.config.sections import Choice, DataSection
 from fedblocks.config.sources import Key
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.random import generator
+from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data import PARTITIONS, SHIFTS, DataPool, Federation, Partition, hidden_groups
 from fedblocks.data.sets.divided import DividedPool
 from fedblocks.data.testbeds import TESTBEDS
@@ -41,12 +42,22 @@ def federation_of(config: Config, read: Read | None = None) -> Federation:
             federation = Federation.load(data.options["path"])
     else:
         federation = _divide(config, read or pool_of)
+    # objects carry their task, with functions that no name says
+    task = None if config.ingredients is not None else task_of(config)
+    if task is not None:
+        with placed(config, ("task",)):
+            federation = federation.with_task(task)
     if data.shift is not None:
         with placed(config, ("data", "shift")):
             seed = _keep_accepted(SHIFTS[data.shift.name], {"seed": data.seed})
             federation = make("shift", data.shift.table, federation=federation, **seed)
     with placed(config, ("data",)):
         return federation.check()
+
+
+def task_of(config: Config) -> Task | None:
+    """What a configuration says is learned; nothing: as the data say."""
+    return None if config.task is None else Task(**config.task.table)
 
 
 def hold_out(config: Config, federation: Federation) -> tuple[list[int], list[int]]:
@@ -102,6 +113,7 @@ def _divide(config: Config, read: Read) -> Federation:
             classes=pool.classes,
             tags=_tags(data, pool, len(partition)),
             about=pool.about,
+            task=pool.task,
         )
 
 
@@ -117,7 +129,9 @@ def _as_it_is(config: Config, federation: Federation) -> Federation:
 def pool_of(config: Config) -> DataPool | Federation:
     """The data set of a configuration."""
     with placed(config, ("data", "options")):
-        pool = make("data", {"name": config.data.name, **config.data.options})
+        load = kinds()["data"][config.data.name]
+        task = _keep_accepted(load, {"task": task_of(config) or CLASSIFICATION})
+        pool = make("data", {"name": config.data.name, **config.data.options}, **task)
         if not isinstance(pool, DataPool | Federation):
             message = f'the data set "{config.data.name}" is a {type(pool).__name__}'
             raise DataError(

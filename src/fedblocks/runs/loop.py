@@ -21,11 +21,12 @@ from fedblocks.runs.build import Prepared
 from fedblocks.runs.clients import clients_text
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.rounds import cohort_of, play
-from fedblocks.runs.stopping import Stop
+from fedblocks.runs.stopping import Stop, StopRun
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.constants import store_constants
-from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.folder import RunFolder, Status
 from fedblocks.runs.storage.frozen import store_frozen
+from fedblocks.runs.storage.main_metric import KEY, MainMetric
 from fedblocks.runs.storage.record import Note, RoundRecord
 from fedblocks.runs.storage.states import client_trees, shared_tree
 
@@ -57,7 +58,7 @@ class Lane:
         self.records.append(record)
         self.folder.refuse_moved()
 
-    def end(self, status: str) -> None:
+    def end(self, status: Status) -> None:
         """The run is over while others go on."""
         self.store()
         self.folder.set_status(status)
@@ -119,8 +120,12 @@ def begin(lane: Lane, tell: OnNote) -> None:
     store, prepared = lane.folder.store, lane.prepared
     store_constants(lane.folder.path, prepared.experiment.methods)
     store_frozen(lane.folder, prepared.experiment)
-    clients = clients_text(prepared.experiment.data)
-    facts = {"federation": prepared.hash, "engine": prepared.engine.name, "clients": clients}
+    facts = {
+        "federation": prepared.hash,
+        KEY: MainMetric.of(prepared.experiment.data.task).text(),
+        "engine": prepared.engine.name,
+        "clients": clients_text(prepared.experiment.data),
+    }
     known = {row["text"] for row in store.rows("SELECT text FROM notes")}
     store.write_facts(facts, [note for note in lane.notes if note.text not in known])
     for note in lane.notes:
@@ -172,15 +177,39 @@ def _tell_of_round(
     for lane, record in zip(lanes, records, strict=True):
         try:
             if lane.on_round is not None:
-                lane.on_round(RoundDone.of(record, lane.prepared.config.rounds))
+                lane.on_round(_done(lane, record))
         except Left:
             lane.end("interrupted")
+        except StopRun as reason:
+            _end_here(lane, reason, tell)
     try:
         if on_round is not None:
-            on_round(RoundDone.of(records[0], lanes[0].prepared.config.rounds))
+            on_round(_done(lanes[0], records[0]))
+    except StopRun as reason:
+        for lane in lanes:
+            _end_here(lane, reason, tell)
     except KeyboardInterrupt:  # a listener may end the runs, which then go on from here
         _store(lanes)
         raise
+
+
+def _done(lane: Lane, record: RoundRecord) -> RoundDone:
+    metric = MainMetric.of(lane.prepared.experiment.data.task)
+    return RoundDone.of(record, lane.prepared.config.rounds, metric)
+
+
+def _end_here(lane: Lane, reason: StopRun, tell: OnNote) -> None:
+    """Store what there is, and say why it is all."""
+    if not lane.has_ended:
+        note_stop(lane.folder, lane.state.round, reason, tell)
+        lane.end("finished")
+
+
+def note_stop(folder: RunFolder, round: int, reason: StopRun, tell: OnNote) -> None:
+    """Say why a run ends before its last round."""
+    text = f"stopped after round {round}" + (f": {reason}" if str(reason) else "")
+    folder.store.note(text)
+    tell(Note(text))
 
 
 def _store(lanes: Sequence[Lane]) -> None:

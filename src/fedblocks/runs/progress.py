@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fedblocks.runs.storage.record import ClientMetric, Note, RoundRecord
+from fedblocks.runs.storage.main_metric import MainMetric, score_of
+from fedblocks.runs.storage.record import Note, RoundRecord
 
 OnNote = Callable[[Note], None]
 
@@ -21,12 +23,15 @@ class RoundDone:
     bytes_down: int
     bytes_up: int
     refused: int  # clients whose update was not used
-    # part -> mean accuracy of the personal models over clients; empty: not evaluated
-    accuracy: dict[str, float]
+    # part -> mean over clients of the personal models' main metric; empty: not evaluated
+    scores: dict[str, float]
+    losses: dict[str, float] = field(default_factory=dict)  # the same of their losses
+    metric: MainMetric = MainMetric()  # noqa: RUF009 - frozen
 
     @staticmethod
-    def of(record: RoundRecord, rounds: int) -> RoundDone:
+    def of(record: RoundRecord, rounds: int, metric: MainMetric) -> RoundDone:
         """The gist of a record."""
+        rows = [m._asdict() for m in record.metrics if m.view == "personal"]
         return RoundDone(
             round=record.round,
             rounds=rounds,
@@ -35,13 +40,20 @@ class RoundDone:
             bytes_down=record.sent("down"),
             bytes_up=record.sent("up"),
             refused=len({refusal.client for refusal in record.refusals}),
-            accuracy=_means(record.metrics),
+            scores=_means([(row["part"], score_of(row)) for row in rows]),
+            losses=_means([(row["part"], row["loss"]) for row in rows]),
+            metric=metric,
         )
+
+    def results(self) -> list[str]:
+        """Such as `test 82.1%`, or `test mae 0.31`."""
+        name = "" if self.metric.name == "accuracy" else f"{self.metric.name} "
+        return [f"{part} {name}{self.metric.show(mean)}" for part, mean in self.scores.items()]
 
     def line(self) -> str:
         """One line for a log."""
         parts = [f"round {self.round}/{self.rounds}", f"{self.clients} clients"]
-        parts += [f"{part} {mean:.1%}" for part, mean in self.accuracy.items()]
+        parts += self.results()
         parts += [f"{(self.bytes_down + self.bytes_up) / 1e6:.2f} MB", f"{self.seconds:.2f} s"]
         return "  ".join(parts + ([f"{self.refused} refused"] if self.refused else []))
 
@@ -49,9 +61,9 @@ class RoundDone:
 OnRound = Callable[[RoundDone], None]
 
 
-def _means(metrics: Sequence[ClientMetric]) -> dict[str, float]:
+def _means(values: Sequence[tuple[str, float | None]]) -> dict[str, float]:
     by_part: dict[str, list[float]] = {}
-    for row in metrics:
-        if row.view == "personal" and row.examples > 0:
-            by_part.setdefault(row.part, []).append(row.correct / row.examples)
-    return {part: sum(values) / len(values) for part, values in by_part.items()}
+    for part, value in values:
+        if value is not None and not math.isnan(value):
+            by_part.setdefault(part, []).append(value)
+    return {part: sum(own) / len(own) for part, own in by_part.items()}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from fedblocks.config.code.ingredients import Ingredients, method_table, net_table
+from fedblocks.config.code.ingredients import Ingredients, method_table, net_table, task_table
 from fedblocks.config.code.loading import Recipe, hand_over
 from fedblocks.config.model import ALL, Config
 from fedblocks.config.options import Table
@@ -106,7 +106,10 @@ def resume(
         )
     hand_over(lambda: _recipes(method, data))
     ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
-    go = lambda listener: runs.resume(path, listener, on_note, ingredients)
+
+    def go(listener: OnRound | None) -> RunResult:
+        return runs.resume(path, listener, on_note, ingredients)
+
     if not (track and is_first()):
         return go(on_round)
     return run_mirrored(track, Path(path), load_run(path).config, on_round, on_note, go)
@@ -129,6 +132,8 @@ def config_of_objects(
         key: value for key, value in settings.items() if key not in TABLES and value is not None
     }
     table |= {"rounds": rounds, "data": ingredients.data_table(), **_tables(common)}
+    if task := task_table(ingredients.data.task):
+        table["task"] = task
     table["groups"] = {
         name: {**_members(members), **_tables(ingredients.methods[name])}
         for name, members in groups.items()

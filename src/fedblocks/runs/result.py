@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,8 +15,10 @@ from fedblocks.config.sources import Source
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
 from fedblocks.runs.clients import clients_from
+from fedblocks.runs.curves import column_of, curves_of
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
+from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import LANES, Part
 from fedblocks.runs.storage.states import state_of
 from fedblocks.runs.storage.store import RunStore
@@ -57,8 +60,11 @@ class RunResult:
     bytes_down: int
     bytes_up: int
     last: EvaluatedRound | None
-    best: EvaluatedRound | None  # by the mean validation accuracy; never chosen on test data
+    best: (
+        EvaluatedRound | None
+    )  # by the mean main metric on validation data; never chosen on test data
     notes: list[dict[str, Any]] = field(default_factory=list)
+    metric: MainMetric = MainMetric()  # noqa: RUF009 - frozen; by which it is compared
 
     def state(self) -> State:
         """Models and everything else that the run had learned at its last checkpoint,
@@ -72,60 +78,71 @@ class RunResult:
         view: str = "personal",
         round: int | None = None,
         reference: RunResult | None = None,
+        metric: str | None = None,
     ) -> SummaryTable:
         """The numbers of one evaluation, the last by default; with a reference run, the share of
-        clients below it.
+        clients that do worse than in it. `metric` names another one than the task's main metric.
 
         Printed, it shows every part and model of that evaluation.
         """
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
-            below = reference.accuracies(part, view) if reference is not None else None
-            numbers = folder.store.summary(asked, part, view, below)
-            return SummaryTable(numbers, self._summary_rows(_read_evaluation(folder.store, asked)))
+            below = reference.scores(metric, part, view) if reference is not None else None
+            numbers = folder.store.summary(asked, part, view, below, metric)
+            main = folder.store.metric(metric)
+            evaluated = _read_evaluation(folder.store, asked, metric)
+            return SummaryTable(numbers, self._summary_rows(evaluated, main.name))
 
     def accuracies(
         self, part: Part = "test", view: str = "personal", round: int | None = None
     ) -> dict[int, float]:
         """The accuracy of every client in one evaluation, the last by default."""
+        return self.scores("accuracy", part, view, round)
+
+    def scores(
+        self,
+        metric: str | None = None,
+        part: Part = "test",
+        view: str = "personal",
+        round: int | None = None,
+    ) -> dict[int, float]:
+        """A metric of every client that has it in one evaluation: by default the task's main
+        metric in the last one. "loss" is always there.
+        """
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
-            return folder.store.accuracies(asked, part, view)
+            return folder.store.scores(asked, part, view, metric)
 
     def clients(self, round: int | None = None) -> TableRows:
-        """A row for each client: number, name, training rows, and its accuracy in every
-        part and model.
+        """A row for each client: number, name, training rows, and its accuracy, or the metrics of
+        the task, in every part and model.
         """
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
             known = clients_from(folder.store.meta("clients"))
             rows = folder.store.rows(
-                "SELECT client, part, view, correct, examples FROM client_metrics WHERE round = "
-                "? AND examples > 0"
-                " ORDER BY client, part, view",
+                "SELECT client, part, view, correct, examples, extra FROM client_metrics WHERE "
+                "round = ? AND examples > 0 ORDER BY client, part, view",
                 asked,
             )
+            metric = folder.store.metric()
         table: dict[int, dict[str, Any]] = {}
         for row in rows:
             own = table.setdefault(
                 row["client"], {"client": row["client"], **known.get(row["client"], {})}
             )
-            own[_column(row["part"], row["view"])] = row["correct"] / row["examples"]
+            row["extra"] = json.loads(row["extra"])
+            own[column_of(row["part"], row["view"])] = metric.of_row(row)
+            for name in metric.others:
+                own[f"{column_of(row['part'], row['view'])} {name}"] = row["extra"].get(name)
         return TableRows(list(table.values()))
 
-    def curves(self) -> TableRows:
-        """A row for each evaluated round: the mean accuracy over clients in every part
-        and model.
+    def curves(self, metric: str | None = None) -> TableRows:
+        """A row for each evaluated round: the mean over clients in every part and model, of the
+        accuracy or what else is the task's main metric, or of another one; "loss" is always there.
         """
         with RunFolder.open(self.folder) as folder:
-            rows = folder.store.rows(
-                "SELECT round, part, view, accuracy FROM means ORDER BY round, part, view"
-            )
-        table: dict[int, dict[str, Any]] = {}
-        for row in rows:
-            own = table.setdefault(row["round"], {"round": row["round"]})
-            own[_column(row["part"], row["view"])] = row["accuracy"]
-        return TableRows(list(table.values()))
+            return TableRows(curves_of(folder.store, metric))
 
     def refused(self) -> Refused:
         """How many updates were not used, in all rounds and in the last."""
@@ -151,7 +168,7 @@ class RunResult:
         written: Path = reports.write_report(self.folder, Path(path) if path is not None else None)
         return written
 
-    def _summary_rows(self, evaluated: EvaluatedRound | None) -> TableRows:
+    def _summary_rows(self, evaluated: EvaluatedRound | None, metric: str) -> TableRows:
         rows = [
             {
                 "part": part,
@@ -167,12 +184,12 @@ class RunResult:
         after = evaluated.round if evaluated is not None else 0
         return TableRows(
             rows,
-            f"{self.config.method.name}, accuracy of clients after round {after} of "
+            f"{self.config.method.name}, {metric} of clients after round {after} of "
             f"{self.config.rounds}",
         )
 
     def _repr_html_(self) -> str:
-        return self._summary_rows(self.last)._repr_html_()
+        return self._summary_rows(self.last, self.metric.name)._repr_html_()
 
     def as_json(self) -> dict[str, Any]:
         """Everything above as plain values."""
@@ -182,6 +199,7 @@ class RunResult:
             "status": self.status,
             "method": self.config.method.name,
             "rounds": self.rounds,
+            "metric": self.metric.name,
             "seconds": self.seconds,
             "warm_seconds": self.warm_seconds,
             "lanes": self.lanes,
@@ -221,6 +239,7 @@ def result_of(folder: RunFolder) -> RunResult:
         last=_read_evaluation(store, evaluated),
         best=_read_evaluation(store, store.best_round()),
         notes=store.rows("SELECT round, level, text FROM notes ORDER BY rowid"),
+        metric=store.metric(),
     )
 
 
@@ -256,11 +275,9 @@ def _source(folder: RunFolder) -> Source:
     return Source(str(path), path.read_text(encoding="utf-8"))
 
 
-def _column(part: str, view: str) -> str:
-    return part if view == "personal" else f"{part} ({view})"
-
-
-def _read_evaluation(store: RunStore, round: int | None) -> EvaluatedRound | None:
+def _read_evaluation(
+    store: RunStore, round: int | None, metric: str | None = None
+) -> EvaluatedRound | None:
     if round is None:
         return None
     summaries: dict[str, dict[str, Summary]] = {}
@@ -268,7 +285,7 @@ def _read_evaluation(store: RunStore, round: int | None) -> EvaluatedRound | Non
         "SELECT part, view FROM means WHERE round = ? ORDER BY part, view", round
     ):
         summaries.setdefault(row["part"], {})[row["view"]] = store.summary(
-            round, row["part"], row["view"]
+            round, row["part"], row["view"], metric=metric
         )
     return EvaluatedRound(round, summaries)
 

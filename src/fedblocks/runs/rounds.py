@@ -16,6 +16,7 @@ from fedblocks.core.admission import Refusal
 from fedblocks.core.errors import UserError
 from fedblocks.core.random import generator
 from fedblocks.core.state import State
+from fedblocks.core.task import Task
 from fedblocks.engines.close_round import Report
 from fedblocks.engines.failures import FAILED
 from fedblocks.engines.lanes.lanes import Lanes
@@ -25,6 +26,7 @@ from fedblocks.engines.vectorised import Vectorised
 from fedblocks.runs.build import Prepared
 from fedblocks.runs.faults import ABSENT, faults_of, note_absent
 from fedblocks.runs.storage.environment import now
+from fedblocks.runs.storage.main_metric import extra_of
 from fedblocks.runs.storage.record import (
     ClientMetric,
     Note,
@@ -40,8 +42,8 @@ SMALL = 256  # numbers that a private block may have to be kept for plots: branc
 Result = TypeVar("Result")
 # of one lane; no portraits: it was not evaluated
 Table = tuple[list[ClientMetric], Portraits | None, list[Refusal]]
-# view -> client -> correct, labels, sum of losses
-Counts = Mapping[str, Mapping[int, tuple[float, float, float]]]
+# view -> client -> right labels, scored labels, sum of losses, measured metrics
+Counts = Mapping[str, Mapping[int, tuple[float, ...]]]
 
 
 def cohort_of(prepared: Prepared, round: int) -> list[int]:
@@ -117,7 +119,8 @@ def _play(
         metrics, portraits, failures = own
         whole = replace(report, refusals=[*report.refusals, *failures])
         said = [*notes, *conclusions_of(lane, state.round - 1, portraits)]
-        records.append(record(state, whole, metrics, portraits, said))
+        early = metrics_of("test", report.counts, lane.experiment.data.task)
+        records.append(record(state, whole, [*early, *metrics], portraits, said))
     return [
         (s, replace(r, seconds=seconds, started_at=started_at))
         for s, r in zip(after, records, strict=True)
@@ -169,12 +172,13 @@ def _evaluate(
     joining = any(unseen)
     new = lanes.evaluate_parts(states, unseen, engine, ("test",), joining=True) if joining else []
     tables: list[Table] = []
-    for lane in range(len(prepared)):
+    for lane, own in enumerate(prepared):
+        task = own.experiment.data.task
         metrics: list[ClientMetric] = []
         for part in parts:
-            metrics += metrics_of(part, seen[lane].scores.get(part, {}))
-        metrics += metrics_of("unseen", new[lane].scores.get("test", {})) if new else []
-        failures = [r for own in (seen, new) if own for r in own[lane].failures]
+            metrics += metrics_of(part, seen[lane].scores.get(part, {}), task)
+        metrics += metrics_of("unseen", new[lane].scores.get("test", {}), task) if new else []
+        failures = [r for some in (seen, new) if some for r in some[lane].failures]
         portraits = seen[lane].portraits if seen else {}
         tables.append((metrics, portraits if due[lane] else None, failures))
     return tables
@@ -204,7 +208,7 @@ def record(
         round=after.round,
         seconds=0.0,
         clients=len(report.clients),
-        metrics=[*metrics_of("test", report.counts), *metrics],
+        metrics=metrics,
         traffic=[*traffic_of("down", report.bytes_down), *traffic_of("up", report.bytes_up)],
         refusals=[RefusalRow(r.client, r.reason, r.detail) for r in report.refusals],
         snapshots=_snapshots(after, portraits) if portraits is not None else [],
@@ -212,12 +216,20 @@ def record(
     )
 
 
-def metrics_of(part: Part, counts: Counts) -> list[ClientMetric]:
+def metrics_of(part: Part, counts: Counts, task: Task) -> list[ClientMetric]:
     return [
-        ClientMetric(part, view, client, correct, labels, loss / labels if labels else math.nan)
+        _metric(part, view, client, own, task)
         for view, by_client in counts.items()
-        for client, (correct, labels, loss) in by_client.items()
+        for client, own in by_client.items()
     ]
+
+
+def _metric(
+    part: Part, view: str, client: int, counts: tuple[float, ...], task: Task
+) -> ClientMetric:
+    correct, labels, loss = counts[:3]
+    mean = loss / labels if labels else math.nan
+    return ClientMetric(part, view, client, correct, labels, mean, extra_of(task, counts))
 
 
 def traffic_of(

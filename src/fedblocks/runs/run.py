@@ -76,7 +76,8 @@ def resume(
     with RunFolder.open(Path(path)) as folder:
         folder.claim()
         check_untouched(folder)
-        goes_on = folder.status != "finished"
+        stopped_early = (folder.store.last_round() or 0) < int(folder.config["rounds"])
+        goes_on = folder.status != "finished" or stopped_early
         config = config_of(folder, ingredients) if goes_on or ingredients is not None else None
         if config is not None and goes_on:
             refuse_real(folder)

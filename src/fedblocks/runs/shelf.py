@@ -32,7 +32,7 @@ class Shelf:
 
     def pool(self, config: Config) -> DataPool | Federation:
         """The data set of a configuration."""
-        key = json.dumps([config.data.name, config.data.options], sort_keys=True)
+        key = json.dumps([config.data.name, config.data.options, _task(config)], sort_keys=True)
         if key not in self.pools:
             self.pools[key] = pool_of(config)
             _keep(self.pools, POOLS)
@@ -41,7 +41,8 @@ class Shelf:
 
     def federation(self, config: Config, device: torch.device) -> tuple[Federation, Federation]:
         """The federation of a configuration as it was read, and on a device."""
-        key = json.dumps([config.data.model_dump(mode="json"), str(device)], sort_keys=True)
+        asked = [config.data.model_dump(mode="json"), _task(config), str(device)]
+        key = json.dumps(asked, sort_keys=True)
         if key not in self.federations:
             fresh = federation_of(config, self.pool)
             self.federations[key] = fresh, self._place(fresh, device)
@@ -95,6 +96,10 @@ def hash_of(data: Federation) -> str:
 def remember_hash(part: Federation, of: Federation) -> None:
     """A part of a federation counts as the whole, which need not be there any more."""
     _HASHES[part] = hash_of(of)
+
+
+def _task(config: Config) -> Any:
+    return None if config.task is None else config.task.table
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

@@ -1,16 +1,55 @@
-"""Ctrl-C: the first lets the round end and stores it, the second stops at once; nothing
-stored is lost either way.
+"""Ends before the last round. Ctrl-C: the first lets the round end and stores it, the second stops
+at once; nothing stored is lost either way. `StopRun`: a program has seen enough.
 """
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
-from fedblocks.runs.progress import OnNote
+from fedblocks.core.errors import UserError
+from fedblocks.runs.progress import OnNote, RoundDone
 from fedblocks.runs.storage.record import Note
+
+
+class StopRun(Exception):
+    """Raised by `on_round`: the run ends here, stored and finished; `resume` would go on."""
+
+
+@dataclass
+class EarlyStopping:
+    """A listener, `on_round=EarlyStopping(5)`: ends a run whose main metric did not get better in
+    so many evaluations; models are judged on validation data, never on test data.
+    """
+
+    patience: int  # evaluations without a better one
+    least: float = 0.0  # by how much it must be better to count
+    part: Literal["validation", "train"] = "validation"
+    best: float = field(default=-math.inf, init=False)  # the higher the better
+    waited: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise UserError(f"patience = {self.patience}", "wait for at least one evaluation")
+        if self.part not in ("validation", "train"):
+            fix = "use validation data: stopping by test data would flatter the run"
+            raise UserError(f"a run is not stopped by {self.part} data", fix)
+
+    def __call__(self, done: RoundDone) -> None:
+        """Look at a round, and raise StopRun if the patience is at its end."""
+        if self.part not in done.scores:
+            return
+        height = done.metric.sign * done.scores[self.part]
+        better = height > self.best + self.least
+        self.waited = 0 if better else self.waited + 1
+        self.best = height if better else self.best
+        if self.waited >= self.patience:
+            what = f"{self.part} {done.metric.name}"
+            raise StopRun(f"{what} did not get better in {self.patience} evaluations")
 
 
 class Stop:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import html
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -44,6 +46,16 @@ class TableRows(Sequence[Row]):
         ]
         body = "".join(f"<tr>{line}</tr>" for line in cells)
         return f"<table><caption>{html.escape(self._title)}</caption><tr>{head}</tr>{body}</table>"
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Write the rows, with all digits, to a CSV file with a line of column names; where it
+        was written.
+        """
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self._columns, restval="")
+            writer.writeheader()
+            writer.writerows(self._rows)
+        return Path(path)
 
     @property
     def _columns(self) -> list[str]:

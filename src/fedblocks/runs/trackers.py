@@ -160,10 +160,11 @@ def _open(name: str, folder: Path, config: Config) -> Tracker:
 
 def numbers_of(done: RoundDone) -> dict[str, float]:
     """What is mirrored of a round."""
-    accuracy = {f"accuracy/{part}": mean for part, mean in done.accuracy.items()}
+    results = {f"{done.metric.name}/{part}": mean for part, mean in done.scores.items()}
+    results |= {f"loss/{part}": mean for part, mean in done.losses.items()}
     traffic = {"megabytes/down": done.bytes_down / 1e6, "megabytes/up": done.bytes_up / 1e6}
     return {
-        **accuracy,
+        **results,
         **traffic,
         "clients": done.clients,
         "refused": done.refused,

@@ -1,4 +1,4 @@
-"""The twenty-one invariants that every method must keep, and how to check one of your own."""
+"""The twenty-two invariants that every method must keep, and how to check one of your own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from fedblocks.testing import (
     reductions,
     repeatability,
     slots,
+    tasks,
     traffic,
 )
 from fedblocks.testing.example import Example
@@ -91,6 +92,7 @@ CHECKS: tuple[Invariant, ...] = (
         participation.client_twice,
     ),
     Invariant(21, "lanes_agree", "runs done together end as each alone", lanes.lanes_agree),
+    Invariant(22, "other_tasks", "numbers and several labels are trained, too", tasks.other_tasks),
 )
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedblocks.core.losses import IGNORE
 from fedblocks.core.net import Net
-from fedblocks.core.phases import IGNORE
 from fedblocks.core.random import generator
 from fedblocks.data.federation import Federation
 from fedblocks.data.rows import Rows

@@ -124,7 +124,7 @@ def other_value(value: Any, option: Option) -> Any:
     return 3 if value is None and "int" in kind else None
 
 
-def training_helps(example: Example) -> list[LearningProblem]:
+def training_helps(example: Example, fall: float = FALL) -> list[LearningProblem]:
     """The personal loss on the test data falls."""
     experiment = example.experiment()
     engine = Vectorised()
@@ -134,7 +134,7 @@ def training_helps(example: Example) -> list[LearningProblem]:
         state, _ = run_round(experiment, state, example.everybody, engine)
         if number % 5 == 0:
             lowest = min(lowest, _loss(example, experiment, state))
-        if lowest < FALL * start:
+        if lowest < fall * start:
             return []
     best = f"at best {lowest:.4g} in {ROUNDS} rounds"
     return [LearningProblem(f"the personal loss was {start:.4g} at the start and {best}")]
@@ -142,4 +142,4 @@ def training_helps(example: Example) -> list[LearningProblem]:
 
 def _loss(example: Example, experiment: Experiment, state: State) -> float:
     scores = evaluate(experiment, state, example.everybody, Vectorised())["personal"].values()
-    return sum(loss for _, _, loss in scores) / sum(scored for _, scored, _ in scores)
+    return sum(own[2] for own in scores) / sum(own[1] for own in scores)

@@ -14,16 +14,21 @@ from fedblocks.runs.storage.folder import RunFolder
 
 EVERY = 0.5  # seconds between two looks
 NOTES = 3  # that are shown
+LOSS = (
+    "SELECT AVG(loss) AS loss FROM client_metrics WHERE part = ? AND view = 'personal' AND "
+    "examples > 0 AND round = (SELECT MAX(round) FROM means)"
+)
 
 
 class View(NamedTuple):
     """What a terminal shows of a run."""
 
     result: RunResult
-    curve: list[float]  # mean accuracy of each evaluation
+    curve: list[float]  # mean of the main metric in each evaluation
     part: str  # of the data that the curve is of
     clients: int  # in the last round
     refused: int  # updates, in all rounds
+    loss: float | None  # mean over clients in the last evaluation
     left: float | None  # seconds, if the rounds to come take as long as those that were
 
     @property
@@ -32,7 +37,7 @@ class View(NamedTuple):
         run = self.result
         done = f"{run.rounds} of {run.config.rounds}"
         last = (
-            f"{self.curve[-1]:.1%} ({self.part}, mean over clients)"
+            f"{run.metric.show(self.curve[-1])} ({self.part}, mean over clients)"
             if self.curve
             else "not evaluated yet"
         )
@@ -43,7 +48,8 @@ class View(NamedTuple):
             "rounds": done,
         }
         rows |= {
-            "accuracy": last,
+            run.metric.name: last,
+            **({"loss": f"{self.loss:.4g}"} if self.loss is not None else {}),
             "clients": f"{self.clients} in the last round",
             "refused updates": str(self.refused),
         }
@@ -67,10 +73,12 @@ def view_of(path: Path) -> View:
         )
         last = folder.store.rows("SELECT clients FROM rounds ORDER BY round DESC LIMIT 1")
         refused = folder.store.rows("SELECT COUNT(*) AS n FROM refusals")[0]["n"]
+        loss = folder.store.rows(LOSS, part)[0]["loss"]
     pace = result.warm_seconds / result.rounds if result.rounds else None
     left = None if pace is None else pace * (result.config.rounds - result.rounds)
     clients = last[0]["clients"] if last else 0
-    return View(result, [row["accuracy"] for row in means], part, clients, refused, left)
+    curve = [row["accuracy"] for row in means]
+    return View(result, curve, part, clients, refused, loss, left)
 
 
 def views(path: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[View]:
@@ -87,13 +95,14 @@ def lines(path: Path, sleep: Callable[[float], None] = time.sleep) -> Iterator[s
     """A line for each new state, for logs."""
     before = ""
     for view in views(path, sleep):
-        text = "  ".join(f"{name} {value}" for name, value in view.rows.items() if name in LOGGED)
+        logged = {*LOGGED, view.result.metric.name}
+        text = "  ".join(f"{name} {value}" for name, value in view.rows.items() if name in logged)
         if text != before:
             yield text
         before = text
 
 
-LOGGED = ("status", "rounds", "accuracy", "refused updates", "sent")
+LOGGED = ("status", "rounds", "loss", "refused updates", "sent")
 
 
 def table(view: View, curve: str) -> Any:
@@ -105,6 +114,7 @@ def table(view: View, curve: str) -> Any:
     screen = Table(box=SIMPLE, show_header=False, pad_edge=False)
     for name, value in view.rows.items():
         screen.add_row(
-            Text(name, style="dim"), Text(f"{value}  {curve}" if name == "accuracy" else value)
+            Text(name, style="dim"),
+            Text(f"{value}  {curve}" if name == view.result.metric.name else value),
         )
     return screen

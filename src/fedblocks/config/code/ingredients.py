@@ -20,6 +20,7 @@ from fedblocks.config.registry import PYTHON
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
+from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
 
@@ -63,6 +64,11 @@ class Ingredients:
             "clients": self.data.clients,
             "options": {"hash": self.data_hash, "input_shape": shape, "classes": self.data.classes},
         }
+
+
+def task_table(task: Task) -> Table | None:
+    """A task as a configuration records it; nothing where it is the usual one."""
+    return None if task == CLASSIFICATION else task.table()
 
 
 def _check_method(method: Any) -> None:
@@ -158,6 +164,8 @@ def differences(config: Config, ingredients: Ingredients) -> Iterator[str]:
     yield from _changes(
         "data.", {"hash": config.data.options.get("hash")}, {"hash": ingredients.data_hash}
     )
+    before = config.task.table if config.task is not None else CLASSIFICATION.table()
+    yield from _changes("task.", _said(before), _said(ingredients.data.task.table()))
     for place, (method, net) in tables.items():
         group = place.split(".")[1] if place else ALL
         if place and group not in ingredients.methods:
@@ -166,6 +174,10 @@ def differences(config: Config, ingredients: Ingredients) -> Iterator[str]:
         own = ingredients.method_of(group)
         yield from _changes(f"{place}method.", method, method_table(own))
         yield from _changes(f"{place}net.", net, net_table(own.net))
+
+
+def _said(task: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in task.items() if value not in ([], 0.0)}
 
 
 def _changes(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -109,6 +109,7 @@ def side_by_side(federations: Mapping[str, Federation]) -> Federation:
         y=torch.cat([own.y for own in parts]),
         **rows,
         classes=parts[0].classes,
+        task=parts[0].task,
         names=[f"{name}/{client}" for name, own in federations.items() for client in own.names],
         tags=tags,
         about={

@@ -49,7 +49,7 @@ class DividedPool(DataPool):
         about = {**self.about, "partition": {"partition": "by_user"}}
         named = tuple(str(name) for name in names)
         return Federation(
-            self.x, self.y, train, validation, test, self.classes, named, {}, about
+            self.x, self.y, train, validation, test, self.classes, named, {}, about, self.task
         ).check()
 
 

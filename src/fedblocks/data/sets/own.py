@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ import torch
 
 from fedblocks.core.errors import DataError, nearest
 from fedblocks.core.options import AtLeast, Help
+from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
 from fedblocks.data.pools import DataPool, DataSet
 from fedblocks.data.sets.pixels import Bytes, picture, pillow
@@ -88,13 +90,16 @@ def csv_table(
     label: Annotated[str, Help("the column of labels: whole numbers or words")] = "label",
     user: Annotated[str, Help("the column of user ids, if there is one")] = "user",
     columns: Annotated[tuple[str, ...], Help("the columns of features; default: all others")] = (),
+    task: Task = CLASSIFICATION,
 ) -> DataPool:
     """Features [rows, columns] of a CSV file; words as labels are numbered in order of
-    the alphabet.
+    the alphabet. Numbers and several labels stand in columns of their own, with commas between
+    their names.
     """
     names, lines = read_table(path)
-    chosen = columns or tuple(name for name in names if name not in (label, user))
-    for name in (label, *chosen):
+    targets = (label,) if task.of_classes else tuple(part.strip() for part in label.split(","))
+    chosen = columns or tuple(name for name in names if name not in (*targets, user))
+    for name in (*targets, *chosen):
         if name not in names:
             raise DataError(f'{path} has no column "{name}"', nearest(name, names))
     at = {name: place for place, name in enumerate(names)}
@@ -104,7 +109,7 @@ def csv_table(
             for row, line in enumerate(lines, 2)
         ]
     )
-    for column in (label, *([user] if user in names else [])):
+    for column in (*(targets if task.of_classes else ()), *([user] if user in names else [])):
         empty = next(
             (row for row, line in enumerate(lines, 2) if line[at[column]].strip().lower() in EMPTY),
             None,
@@ -112,13 +117,32 @@ def csv_table(
         if empty is not None:
             message = f'there is no value in column "{column}", line {empty} of {path}'
             raise DataError(message, "fill it, or remove the line")
-    y, classes = number_labels([line[at[label]] for line in lines])
     users = np.array([line[at[user]] for line in lines]) if user in names else None
+    if task.of_classes:
+        labels, classes = number_labels([line[at[label]] for line in lines])
+        y, count = torch.from_numpy(labels), len(classes) or int(labels.max()) + 1
+    else:
+        places = [(name, at[name]) for name in targets]
+        y, count, classes = number_targets(places, lines, path), len(targets), list(targets)
     about = {"name": "csv", "path": path, "columns": list(chosen), "class_names": classes}
     inputs = torch.from_numpy(x.astype(np.float32).reshape(len(lines), -1))
-    return DataPool(
-        inputs, torch.from_numpy(y), len(classes) or int(y.max()) + 1, users=users, about=about
-    )
+    return DataPool(inputs, y, count, users=users, about=about, task=task)
+
+
+def number_targets(
+    places: Sequence[tuple[str, int]], lines: Sequence[Sequence[str]], path: str
+) -> torch.Tensor:
+    """Columns of targets as numbers, NaN where a field is empty: [rows, columns]."""
+    numbers = [
+        [
+            math.nan
+            if line[place].strip().lower() in MISSING
+            else number(line[place], name, path, row)
+            for name, place in places
+        ]
+        for row, line in enumerate(lines, 2)
+    ]
+    return torch.tensor(numbers, dtype=torch.float32)
 
 
 def read_table(path: str) -> tuple[list[str], list[list[str]]]:

@@ -29,8 +29,9 @@ def merge_federations(data: Sequence[Federation]) -> Federation:
         _side_by_side([one.parts[part] for one in data], starts) for part in data[0].parts
     )
     tags = {name: np.concatenate([one.tags[name] for one in data]) for name in data[0].tags}
+    first = data[0]
     return Federation(
-        x, y, train, validation, test, data[0].classes, tags=tags, about=data[0].about
+        x, y, train, validation, test, first.classes, (), tags, first.about, first.task
     )
 
 

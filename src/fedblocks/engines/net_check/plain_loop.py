@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedblocks.core import mode
+from fedblocks.core.losses import IGNORE
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import in_precision, seeded, take_logits
 from fedblocks.core.parts import Params
-from fedblocks.core.phases import IGNORE
 from fedblocks.core.random import derive, fold
 from fedblocks.layers.guard import Guard
 from fedblocks.layers.replacement import key_inner_noise

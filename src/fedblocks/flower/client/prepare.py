@@ -113,9 +113,10 @@ def _names_a_file(option: Option) -> bool:
     return typed or bool(described) or not NAMES_OF_FILES.isdisjoint(option.name.lower().split("_"))
 
 
-def data_of(host: ClientHost, folder: Path) -> Federation:
-    """Read the data of a machine's clients, in their order, as `client.toml` says."""
+def data_of(host: ClientHost, folder: Path, task: Mapping[str, Any] | None = None) -> Federation:
+    """Read the data of a machine's clients, in their order, as `client.toml` says, for a task."""
     table = {"rounds": 1, "data": host.data, "net": {"name": "mlp"}, "method": {"name": "fedavg"}}
+    table |= {"task": dict(task)} if task else {}
     federation = federation_of(Config.of(table, Source(str(folder / "client.toml"))))
     if federation.clients == len(host.clients):
         return federation
@@ -128,19 +129,21 @@ def data_of(host: ClientHost, folder: Path) -> Federation:
 
 def _fitting_data(host: ClientHost, folder: Path, spec: RunSpec) -> Federation:
     """Read the data of the clients here, and refuse those that do not fit the run."""
-    data = data_of(host, folder)
+    data = data_of(host, folder, spec.task)
     shape = tuple(data.x.shape[1:])
-    labels = data.y[data.y != IGNORE]
     if shape != spec.input_shape:
         raise Malformed(
             "data-mismatch",
             f"inputs have shape {list(shape)}, the run is for {list(spec.input_shape)}",
         )
-    if len(labels) and int(labels.max()) >= spec.classes:
-        raise Malformed(
-            "data-mismatch",
-            f"label {int(labels.max())} is here, the run has {spec.classes} classes",
-        )
+    if data.task.of_classes:
+        labels = data.y[data.y != IGNORE]
+        if len(labels) and int(labels.max()) >= spec.classes:
+            what = f"label {int(labels.max())} is here, the run has {spec.classes} classes"
+            raise Malformed("data-mismatch", what)
+    elif data.classes != spec.classes:
+        what = f"{data.classes} targets an example are here, the run has {spec.classes}"
+        raise Malformed("data-mismatch", what)
     own = {name: np.full(data.clients, value) for name, value in host.tags.items()}
     tags = {**data.tags, **own} if "tags" in host.allow.send else {}
     return replace(data.to(host.device), classes=spec.classes, tags=tags)

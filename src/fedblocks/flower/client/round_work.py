@@ -107,9 +107,8 @@ def counts_by_view(evaluated: Evaluated) -> dict[str, Counts]:
 
 
 def counts_of_one(values: Tensor) -> Counts:
-    """Return correct labels, scored labels and loss of the only client; values: [1, 3]."""
-    correct, scored, loss = values[0].tolist()
-    return correct, scored, loss
+    """Return the counts and metrics of the only client; values: [1, 3 + measured]."""
+    return tuple(values[0].tolist())
 
 
 def draw_pictures(method: Method, held: Blocks, evaluated: Evaluated) -> dict[str, Picture]:

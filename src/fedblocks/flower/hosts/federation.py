@@ -28,6 +28,7 @@ from fedblocks.runs.storage.constants import store_constants
 from fedblocks.runs.storage.environment import environment
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.frozen import store_frozen
+from fedblocks.runs.storage.main_metric import KEY, MainMetric
 from fedblocks.runs.storage.record import Note
 
 Choices = Mapping[str, Any]  # of a job: seconds, patience, minimum, more, share
@@ -48,6 +49,7 @@ def new_run(config: Config, out: Path | None, notes: list[str]) -> Path:
         store_frozen(folder, prepared.experiment)
         folder.set_status("interrupted")  # until the server's app begins
         folder.store.set_meta("federation", prepared.experiment.data.hash())
+        folder.store.set_meta(KEY, MainMetric.of(prepared.experiment.data.task).text())
         name = f"run-{folder.store.path.stat().st_ino:x}-{path.name}"
         folder.store.set_meta(REAL, name[:60].replace(".", "-"))
         for text in notes:

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Sequence
 
+from fedblocks.core.task import Task
 from fedblocks.flower.server.side import Closed
 from fedblocks.runs.rounds import metrics_of, traffic_of
 from fedblocks.runs.storage.record import (
@@ -21,14 +22,14 @@ from fedblocks.runs.storage.record import (
 from fedblocks.runs.storage.store import RunStore
 
 
-def record_of(closed: Closed, seconds: float, started_at: str) -> RoundRecord:
+def record_of(closed: Closed, seconds: float, started_at: str, task: Task) -> RoundRecord:
     """Return the record of a round that counts."""
     report = closed.report
     return RoundRecord(
         round=closed.progress.state.round,
         seconds=seconds,
         clients=len(report.clients),
-        metrics=metrics_of("test", report.counts),
+        metrics=metrics_of("test", report.counts, task),
         traffic=[*traffic_of("down", report.bytes_down), *traffic_of("up", report.bytes_up)],
         refusals=[RefusalRow(r.client, r.reason, r.detail) for r in report.refusals],
         started_at=started_at,

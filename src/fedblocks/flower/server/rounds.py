@@ -212,7 +212,7 @@ class OpenRound:
         if unknown := header.counts.keys() - self.ask.views(expected.method):
             raise Malformed("envelope", f'nobody asked for the score "{min(unknown)[:80]}"')
         for name, counts in header.counts.items():
-            check_counts(name, counts)
+            check_counts(name, counts, len(self.side.task.measured))
         if header.pictures and not self.ask.evaluate:
             raise Malformed("envelope", "nobody asked for pictures of a model")
         self._uploads[client] = uploads

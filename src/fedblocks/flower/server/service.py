@@ -32,6 +32,7 @@ from fedblocks.runs.rounds import cohort_of, metrics_of
 from fedblocks.runs.run import check_untouched, threads
 from fedblocks.runs.storage.environment import now
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import ClientMetric, Note, Snapshot
 from fedblocks.runs.storage.states import settle
 
@@ -116,6 +117,7 @@ class Service:
             device=data.x.device,
             share=job.share,
             unseen=prepared.unseen,
+            task=data.task,
         )
         return Service(job, folder, prepared, side, registry)
 
@@ -199,7 +201,11 @@ class Service:
             closed = self._ask(progress, self.prepared.unseen, join)
             counted = closed.evaluated.counts
             by_view = {name.partition("/")[2]: counts for name, counts in counted.items()}
-            add_metrics(self.folder.store, progress.state.round, metrics_of("unseen", by_view))
+            add_metrics(
+                self.folder.store,
+                progress.state.round,
+                metrics_of("unseen", by_view, self.side.task),
+            )
 
     def _ask(self, progress: Progress, clients: Sequence[int], ask: Ask) -> Closed:
         asked = OpenRound(self.side, progress, clients, ask)
@@ -215,7 +221,7 @@ class Service:
                 for n, counts in counted.items()
                 if n.startswith(f"{part}/")
             }
-            metrics += metrics_of(part, views)
+            metrics += metrics_of(part, views, self.side.task)
         drawn = closed.evaluated.pictures.items()
         pictures = [
             Snapshot(name, client, list(numbers))
@@ -244,7 +250,7 @@ class Service:
             self.folder.store.note(text, "warning")
             return
         seconds = time.perf_counter() - self.began
-        self.folder.store.record_round(record_of(closed, seconds, self.started_at))
+        self.folder.store.record_round(record_of(closed, seconds, self.started_at, self.side.task))
         state = settle(closed.progress.state)
         progresses.save(self.folder.checkpoints, replace(closed.progress, state=state))
         self._restart_clock()
@@ -263,7 +269,9 @@ class Service:
         for refusal in closed.report.refusals:
             text = f"client {refusal.client} got no model: {refusal.reason}, {refusal.detail}"
             self.folder.store.note(text, "warning")
+        task = self.side.task
+        metric = MainMetric.of(task)
         for name, counts in closed.evaluated.counts.items():
-            for client, (correct, labels, _) in counts.items():
-                share = f"{correct / labels:.1%}" if labels else "no examples"
-                self.folder.store.note(Note(f"client {client} has its model: {name} {share}").text)
+            for client, own in counts.items():
+                value = metric.show(task.values(own)[metric.name]) if own[1] else "no examples"
+                self.folder.store.note(Note(f"client {client} has its model: {name} {value}").text)

@@ -16,6 +16,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.random import derive
 from fedblocks.core.server import Beginnings, Cohort
 from fedblocks.core.state import State, initial_state
+from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.sets.text import SCORES, scored_view
 from fedblocks.engines.close_round import Report
 from fedblocks.flower.wire.admission import Member
@@ -54,7 +55,7 @@ class Ask:
 class EvaluatedClients:
     """What clients said of their models."""
 
-    # "part/view" -> client -> correct, scored, loss
+    # "part/view" -> client -> right labels, scored labels, sum of losses, metrics
     counts: dict[str, dict[int, Counts]] = field(default_factory=dict)
     # name -> client -> numbers
     pictures: dict[str, dict[int, Picture]] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class ServerSide:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     share: float = 1.0  # the largest part of a slot that one client may decide
     unseen: Sequence[int] = ()  # clients that never train
+    task: Task = CLASSIFICATION
     # client -> why its last answer was not used; it is told
     refused: dict[int, str] = field(default_factory=dict)
 

@@ -89,5 +89,6 @@ def _done(store: RunStore, row: dict[str, Any], rounds: int) -> RoundDone:
         bytes_down=row["bytes_down"],
         bytes_up=row["bytes_up"],
         refused=refused,
-        accuracy={mean["part"]: mean["accuracy"] for mean in means},
+        scores={mean["part"]: mean["accuracy"] for mean in means},
+        metric=store.metric(),
     )

@@ -119,11 +119,15 @@ def check_envelope(envelope: Envelope, wanted: Envelope) -> None:
         raise Malformed("replayed", "it answers another attempt at this round")
 
 
-def check_counts(name: str, counts: Counts) -> None:
+def check_counts(name: str, counts: Counts, measured: int) -> None:
     """Refuse scores that nobody can have: they would spoil the averages, and what is
-    written of the round.
+    written of the round. `measured` is how many metrics the task has besides.
     """
-    correct, scored, loss = counts
+    if len(counts) != 3 + measured:
+        raise Malformed("envelope", f'"{name[:80]}": {len(counts)} scores, not {3 + measured}')
+    correct, scored, loss, *metrics = counts
+    if any(abs(value) > MOST_LOSS for value in metrics):
+        raise Malformed("envelope", f'"{name[:80]}": a metric is out of all proportion')
     if not 0 <= correct <= scored <= MOST_LABELS:
         raise Malformed("envelope", f'"{name[:80]}": {correct:g} of {scored:g} labels are right')
     if not abs(loss) <= MOST_LOSS:

@@ -19,7 +19,8 @@ from fedblocks.runs.rounds import SMALL
 Arrays = dict[str, npt.NDArray[Any]]
 Spec = tuple[torch.dtype, tuple[int, ...]]  # of one tensor: its dtype and its shape
 Schema = Mapping[str, Spec]  # by the name under which it travels
-Counts = tuple[float, float, float]  # correct, scored labels, sum of losses
+# right labels, scored labels, sum of losses, and metrics, NaN where one is not defined
+Counts = tuple[float, ...]
 Part = Literal["train", "validation", "test"]
 Slots = dict[str, tuple[int, ...]]  # pool -> some of its slots, in order
 

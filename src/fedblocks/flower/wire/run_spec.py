@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedblocks import __version__
 from fedblocks.config.choices import make
+from fedblocks.config.code.ingredients import task_table
 from fedblocks.config.model import ALL, Config
 from fedblocks.config.registry import REMOTE
 from fedblocks.config.sections import Choice
@@ -20,9 +21,10 @@ from fedblocks.core.blocks import ServerOnly
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.core.state import count_bytes
+from fedblocks.core.task import CLASSIFICATION
 from fedblocks.data.federation import Federation, Rows
 from fedblocks.runs.experiment import net_of
-from fedblocks.runs.federations import federation_of
+from fedblocks.runs.federations import federation_of, task_of
 
 LONGEST = 2**16  # characters of a specification
 LARGEST = 2**31  # every number in it is smaller, but for the seed
@@ -56,6 +58,7 @@ class RunSpec(BaseModel):
     net: dict[str, Any]
     method: dict[str, Any]
     groups: dict[str, dict[str, Any]] = {}
+    task: dict[str, Any] = {}  # what is learned; empty: one class for each example
 
     @staticmethod
     def of(config: Config, data: Federation, federation: str, run: str) -> RunSpec:
@@ -71,6 +74,7 @@ class RunSpec(BaseModel):
             input_shape=tuple(data.x.shape[1:]),
             classes=data.classes,
             groups=full.get("groups", {}),
+            task=task_table(data.task) or {},
             **chosen,
         )
         if excess := spec.excess():
@@ -83,7 +87,12 @@ class RunSpec(BaseModel):
         """
         if (length := len(self.model_dump_json())) > LONGEST:
             return f"a run specification of {length} characters, and {LONGEST} are the most"
-        tables = {"net": self.net, "method": self.method, "groups": self.groups}
+        tables = {
+            "net": self.net,
+            "method": self.method,
+            "groups": self.groups,
+            "task": self.task,
+        }
         for name, number in _numbers("", tables):
             most = MOST if name.split("_")[-1] in ONE_BY_ONE else LARGEST - 1
             if abs(number) > most:
@@ -147,5 +156,8 @@ def shape_of(config: Config) -> Federation:
     x = torch.zeros(
         (2, *options["input_shape"]), dtype=torch.int64 if options["tokens"] else torch.float32
     )
+    task = task_of(config) or CLASSIFICATION
     y = torch.zeros((2, *options["label_shape"]), dtype=torch.int64)
-    return Federation(x, y, nobody, nobody, nobody, options["classes"])
+    if not task.of_classes:
+        y = torch.zeros((2, options["classes"]))
+    return Federation(x, y, nobody, nobody, nobody, options["classes"], task=task)

@@ -124,8 +124,7 @@ class Router:
         # padding must not bring in other people's data
         rows = torch.where(real > 0, rows, client.rows[0])
         y = client.source.y[rows]
-        is_label = y[..., None] == torch.arange(self.path.classes, device=y.device)  # one-hot
-        labels = is_label.to(self.path.dtype)
+        labels = client.task.encode(y, self.path.classes, self.path.dtype)
         seen = [of_input(params, client.source.x[rows]), of_label(params, labels)]
         # [examples, width]
         summary = torch.cat([s if s.dim() == 2 else s.flatten(1, -2).mean(1) for s in seen], -1)

@@ -9,7 +9,7 @@ from fedblocks.core.errors import Interrupted
 from fedblocks.recipes.presence import missing
 from fedblocks.recipes.running.process_pool import ProcessPool
 from fedblocks.recipes.running.reproduction import Reproduction
-from fedblocks.recipes.running.task import Task
+from fedblocks.recipes.running.task import CellTask
 from fedblocks.recipes.running.worker import Answer
 
 LEAST = 1.0  # seconds that must be left to start another run
@@ -22,7 +22,7 @@ def carry_out(asked: Reproduction, tell: Callable[[str], None] = lambda text: No
     """
     cells = [cell for cell in asked.cells if not missing(cell)]
     ready = [task for cell in cells for task in asked.due(cell)]
-    running: dict[Future[list[Answer]], list[Task]] = {}
+    running: dict[Future[list[Answer]], list[CellTask]] = {}
     crew = ProcessPool(asked.jobs)
     with ThreadPoolExecutor(asked.jobs) as pool:
         try:
@@ -48,8 +48,8 @@ def _start(
     asked: Reproduction,
     crew: ProcessPool,
     pool: ThreadPoolExecutor,
-    ready: list[Task],
-    running: dict[Future[list[Answer]], list[Task]],
+    ready: list[CellTask],
+    running: dict[Future[list[Answer]], list[CellTask]],
 ) -> None:
     """Give free workers something to do; tasks that share a run wait for each other."""
     while len(running) < asked.jobs:
@@ -67,7 +67,7 @@ def _start(
         running[pool.submit(crew.work, batch)] = tasks
 
 
-def _company(free: Sequence[Task]) -> list[Task]:
+def _company(free: Sequence[CellTask]) -> list[CellTask]:
     """The first task and others that may be lanes beside it, of whatever cells."""
     folders = dict.fromkeys(task.folder for task in free if task.kind == free[0].kind)
     chosen = set(list(folders)[:LANES])
@@ -76,10 +76,10 @@ def _company(free: Sequence[Task]) -> list[Task]:
 
 def _continue(
     asked: Reproduction,
-    tasks: Sequence[Task],
+    tasks: Sequence[CellTask],
     answers: Sequence[Answer],
-    ready: list[Task],
-    running: Mapping[Future[list[Answer]], Sequence[Task]],
+    ready: list[CellTask],
+    running: Mapping[Future[list[Answer]], Sequence[CellTask]],
 ) -> None:
     """When all tasks of a cell are done, the next rung or its seeds come next."""
     ready[:] = [task for task in ready if task.cell.key not in asked.failed]
@@ -91,7 +91,7 @@ def _continue(
     ready[:0] = [due for cell in cells.values() for due in asked.due(cell)]
 
 
-def _line(task: Task, answer: Answer) -> str:
+def _line(task: CellTask, answer: Answer) -> str:
     if "error" in answer:
         return f"{task}: failed: {answer['error']}"
     if "stopped" in answer:

@@ -15,7 +15,7 @@ from fedblocks.core.errors import UserError, nearest
 from fedblocks.recipes.recipe import Cell, Recipe, Values, merge_tables
 from fedblocks.recipes.running.halving import Rung, best_first, rungs
 from fedblocks.recipes.running.results import Results
-from fedblocks.recipes.running.task import Task, TaskPart, digest
+from fedblocks.recipes.running.task import CellTask, TaskPart, digest
 from fedblocks.recipes.running.worker import Answer
 
 
@@ -33,9 +33,9 @@ class Reproduction:
     lanes: bool = False  # whether runs may be lanes of one
     # keys of cells; they are not tried again in this call
     failed: set[str] = field(default_factory=set)
-    tasks: dict[str, Task] = field(default_factory=dict)  # that were made so far
+    tasks: dict[str, CellTask] = field(default_factory=dict)  # that were made so far
 
-    def due(self, cell: Cell) -> list[Task]:
+    def due(self, cell: Cell) -> list[CellTask]:
         """What to do next for a cell: combinations that were not tried yet, else seeds
         that were not run yet.
         """
@@ -43,7 +43,7 @@ class Reproduction:
             return []
         left = cell.points(self.results.quick)
         steps = self.rungs(cell)
-        tried: list[Task] = []
+        tried: list[CellTask] = []
         if len(left) > 1:
             # the last of several says nothing new about which is best
             for rung in steps[:-1] or steps:
@@ -84,7 +84,7 @@ class Reproduction:
         tries = [(values, rounds) for values in points for rounds in lengths]
         return {self._task(cell, values, 0, "validation", rounds).key for values, rounds in tries}
 
-    def _try(self, cell: Cell, values: Values, rung: Rung, steps: Sequence[Rung]) -> Task:
+    def _try(self, cell: Cell, values: Values, rung: Rung, steps: Sequence[Rung]) -> CellTask:
         """A combination on a rung, which goes on from the rung before."""
         below = [other.rounds for other in steps if other.rounds < rung.rounds]
         task = self._task(cell, values, 0, "validation", rung.rounds)
@@ -92,7 +92,7 @@ class Reproduction:
             return task
         return replace(task, shorter=self._task(cell, values, 0, "validation", below[-1]).folder)
 
-    def record(self, task: Task, answer: Answer) -> None:
+    def record(self, task: CellTask, answer: Answer) -> None:
         """Store what a worker said."""
         if "error" in answer:
             self.failed.add(task.cell.key)
@@ -113,7 +113,7 @@ class Reproduction:
         seed: int,
         part: TaskPart,
         rounds: int | None = None,
-    ) -> Task:
+    ) -> CellTask:
         name = json.dumps([cell.key, values, seed, part, rounds])
         if name not in self.tasks:
             self.tasks[name] = self._make_task(cell, values, seed, part, rounds)
@@ -126,7 +126,7 @@ class Reproduction:
         seed: int,
         part: TaskPart,
         rounds: int | None,
-    ) -> Task:
+    ) -> CellTask:
         own = cell.table(values, seed, self.results.quick, tuning=part == "validation")
         table = merge_tables({"threads": 1}, own)
         if not self.results.quick:  # what is stored in between nobody reads
@@ -134,7 +134,7 @@ class Reproduction:
             table = merge_tables({**table, "rounds": rounds or table["rounds"]}, checkpoint)
         resolved = Config.of(table, Source(f"recipe cell {cell.key}")).resolved()
         name = f"{resolved['method']['name']}-{resolved['data']['name']}-{digest(resolved)}"
-        return Task(cell, values, seed, part, resolved, self.runs / name)
+        return CellTask(cell, values, seed, part, resolved, self.runs / name)
 
 
 def choose_cells(recipe: Recipe, patterns: str | None, quick: bool) -> list[Cell]:

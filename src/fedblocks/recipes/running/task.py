@@ -17,7 +17,7 @@ TaskPart: TypeAlias = Literal["validation", "test"]
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class CellTask:
     """One run and what is read off it."""
 
     cell: Cell

@@ -48,6 +48,7 @@ def facts_of(story: Story) -> dict[str, Any]:
         "partitions": sorted({(run.result.config.seed, run.partition) for run in _all_runs(story)}),
         "data_known": story.federation is not None,
         "has_local": "local" in story.runs,
+        "metric": first.result.metric.name,
     }
 
 

@@ -21,6 +21,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.parts import OPTIMIZER
 from fedblocks.data import Federation
 from fedblocks.reports.compare import check_same_data
+from fedblocks.runs.curves import curves_of
 from fedblocks.runs.experiment import net_of
 from fedblocks.runs.federations import federation_of
 from fedblocks.runs.grids.grid import PLAN, cell_folder, read_cells
@@ -42,7 +43,8 @@ class Point(NamedTuple):
     """One evaluation, and what it had taken until then."""
 
     round: int
-    accuracy: float
+    score: float  # mean of the main metric over clients
+    loss: float | None
     megabytes: float
     seconds: float
 
@@ -54,9 +56,9 @@ class Facts:
     result: RunResult
     environment: dict[str, Any]
     partition: str  # SHA-256 of the federation
-    part: Part  # of the data, that accuracies are of
+    part: Part  # of the data, that scores are of
     curve: list[Point]
-    accuracies: dict[int, float]  # client -> accuracy in the last evaluation
+    scores: dict[int, float]  # client -> its main metric in the last evaluation
     refusals: list[dict[str, Any]]
     traffic: list[dict[str, Any]]  # bytes of each block, down and up
 
@@ -213,7 +215,7 @@ def _read_facts(path: Path) -> Facts:
             partition=store.meta("federation") or "",
             part=part,
             curve=_curve(store, part),
-            accuracies=store.accuracies(last, part, "personal") if last is not None else {},
+            scores=store.scores(last, part, "personal") if last is not None else {},
             refusals=store.rows(REFUSALS),
             traffic=store.rows(TRAFFIC),
         )
@@ -226,7 +228,11 @@ def _curve(store: RunStore, part: Part) -> list[Point]:
     until = dict(zip((row["round"] for row in rounds), zip(megabytes, seconds)))
     query = "SELECT round, accuracy FROM means WHERE part = ? AND view = 'personal' ORDER BY round"
     means = store.rows(query, part)
-    return [Point(row["round"], row["accuracy"], *until[row["round"]]) for row in means]
+    losses = {row["round"]: row.get(part) for row in curves_of(store, "loss")}
+    return [
+        Point(row["round"], row["accuracy"], losses.get(row["round"]), *until[row["round"]])
+        for row in means
+    ]
 
 
 def _methods(config: Config, federation: Federation) -> dict[str, Method]:

@@ -66,7 +66,7 @@ def map_charts(story: Story, numbers: Numbers, number: int) -> list[Chart]:
     clients on a plane.
     """
     charts = [_heat(story, numbers, number)]
-    if story.federation is not None:
+    if story.federation is not None and story.federation.task.of_classes:
         charts.append(_labels(story, story.federation, numbers, number))
     if len(numbers.clients) > 2 and numbers.values.shape[2] > 1 and _differ(numbers):
         charts.append(_plane(story, numbers, number))

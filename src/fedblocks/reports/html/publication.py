@@ -71,7 +71,7 @@ def _write_chart(chart: Chart, target: Path) -> list[Path]:
     FigureCanvasAgg(figure)  # no window, whatever the machine has
     axes = figure.add_subplot()
     _DRAW[kind](axes, chart.data)
-    if chart.id == "curve-round":
+    if chart.id in ("curve-round", "curve-loss"):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(_words(chart.layout.get("xaxis", {})))
     axes.set_ylabel(_words(chart.layout.get("yaxis", {})))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fedblocks.reports.html.figures import Cells, Chart, Look, axes, plain, quantile, rgba
 from fedblocks.reports.html.gather import Facts, Point, Story
 from fedblocks.reports.student import half_width
+from fedblocks.runs.storage.main_metric import MainMetric
 
 POINTS = 500  # more clients than this are drawn as a box without points
 # of all boxes of a chart, and 100 evaluations of a curve; more are thinned out evenly
@@ -21,33 +23,35 @@ QUANTILES = {
     "highest": 1.0,
 }
 Axis = Literal["round", "megabytes", "seconds"]
+What = Literal["score", "loss"]
 
 
 def result_charts(story: Story) -> list[Chart]:
     """All of them, less those that there is nothing to draw for."""
     titles: list[tuple[Axis, str, str]] = [
-        ("round", "Accuracy over rounds", "round"),
-        ("megabytes", "Accuracy against communication", "megabytes both ways, all clients"),
-        ("seconds", "Accuracy against time", "seconds, evaluations included, warm-up left out"),
+        ("round", "{} over rounds", "round"),
+        ("megabytes", "{} against communication", "megabytes both ways, all clients"),
+        ("seconds", "{} against time", "seconds, evaluations included, warm-up left out"),
     ]
-    curves = [_curves(story, *one) for one in titles]
+    name = _capital(_metric(story).name)
+    curves = [_curves(story, axis, title.format(name), words) for axis, title, words in titles]
+    curves.append(_curves(story, "round", "Loss over rounds", "round", of="loss"))
     return [chart for chart in (*curves, _distribution(story), _gain(story)) if chart.data]
 
 
 def worst_clients(story: Story, most: int = 5) -> list[Cells]:
-    """The clients with the lowest accuracy under each method: method, seed, client,
-    accuracy, Local's, rows held.
-    """
+    """The clients that do worst under each method: method, seed, client, main metric, Local's."""
+    sign = _metric(story).sign
     rows: list[Cells] = []
     for name, by_seed in story.runs.items():
         ranked = [
-            (value, seed, client)
+            (sign * value, seed, client)
             for seed, run in by_seed.items()
-            for client, value in run.accuracies.items()
+            for client, value in run.scores.items()
         ]
-        for value, seed, client in sorted(ranked)[:most]:
+        for height, seed, client in sorted(ranked)[:most]:
             local = _local(story, seed).get(client) if name != "local" else None
-            rows.append([name, seed, client_name(story, client), value, local])
+            rows.append([name, seed, client_name(story, client), sign * height, local])
     return rows
 
 
@@ -58,50 +62,56 @@ def client_name(story: Story, client: int) -> str:
     return str(data.names[client]) if data is not None and is_known else f"client {client}"
 
 
-def _curves(story: Story, axis: Axis, title: str, words: str) -> Chart:
+def _curves(story: Story, axis: Axis, title: str, words: str, of: What = "score") -> Chart:
+    what = _metric(story).name if of == "score" else of
+    share = what == "accuracy"
     traces: list[dict[str, Any]] = []
     rows: list[Cells] = []
     for index, (name, by_seed) in enumerate(story.runs.items()):
-        line = _line(by_seed, axis)
-        traces += _traces(plain(name), line, Look.number(index)) if line else []
+        line = _line(by_seed, axis, of)
+        traces += _traces(plain(name), line, Look.number(index), share) if line else []
         several = len(by_seed) > 1
         rows += [[name, _exact(x, axis), y, half if several else None] for x, y, half in line]
     many = max((len(by_seed) for by_seed in story.runs.values()), default=0)
-    note = f"Mean of {_part(story)} accuracy over clients"
-    band = f" and {many} seeds; the band is a 95 % interval over seeds, cut at 0 and 1."
+    note = f"Mean of {_part(story)} {what} over clients"
+    band = f" and {many} seeds; the band is a 95 % interval over seeds"
+    band += ", cut at 0 and 1." if share else "."
     note += band if many > 1 else "."
-    columns = ["method", axis, "accuracy", "± over seeds"]
-    layout = axes(words, "accuracy")
-    return Chart.of(f"curve-{axis}", title, note, columns, rows, data=traces, layout=layout)
+    columns = ["method", axis, what, "± over seeds"]
+    layout = axes(words, what)
+    id = f"curve-{axis}" if of == "score" else f"curve-{of}"
+    return Chart.of(id, title, note, columns, rows, data=traces, layout=layout)
 
 
 def _exact(x: float, axis: Axis) -> float:
     return round(x) if axis == "round" else x
 
 
-def _line(by_seed: Mapping[int, Facts], axis: Axis) -> list[tuple[float, float, float]]:
-    """Where each evaluation is on the axis, its accuracy, and half of its interval; in
-    rounds that all seeds have.
+def _line(by_seed: Mapping[int, Facts], axis: Axis, of: What) -> list[tuple[float, float, float]]:
+    """Where each evaluation is on the axis, its mean, and half of its interval; in rounds that
+    all seeds have.
     """
     curves: list[dict[int, Point]] = [
-        {point.round: point for point in run.curve} for run in by_seed.values()
+        {point.round: point for point in run.curve if getattr(point, of) is not None}
+        for run in by_seed.values()
     ]
     common = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
     line = []
     for round in common[:: -1 - len(common) // 100][::-1]:  # the last one is among them
         points = [curve[round] for curve in curves]
-        values = [point.accuracy for point in points]
+        values = [getattr(point, of) for point in points]
         x = sum(getattr(point, axis) for point in points) / len(points)
         line.append((x, sum(values) / len(values), half_width(values)))
     return line
 
 
 def _traces(
-    name: str, line: Sequence[tuple[float, float, float]], look: Look
+    name: str, line: Sequence[tuple[float, float, float]], look: Look, share: bool
 ) -> list[dict[str, Any]]:
     x, y, half = ([round(point[i], 5) for point in line] for i in range(3))
-    above = [min(1.0, a + b) for a, b in zip(y, half)]
-    below = [max(0.0, a - b) for a, b in zip(y, half)]
+    lowest, highest = (0.0, 1.0) if share else (-math.inf, math.inf)
+    above = [min(highest, a + b) for a, b in zip(y, half)]
+    below = [max(lowest, a - b) for a, b in zip(y, half)]
     band: dict[str, Any] = {
         "x": [*x, *reversed(x)],
         "y": [*above, *reversed(below)],
@@ -127,37 +137,41 @@ def _traces(
 
 def _distribution(story: Story) -> Chart:
     by_method = {
-        name: [value for run in by_seed.values() for value in run.accuracies.values()]
+        name: [value for run in by_seed.values() for value in run.scores.values()]
         for name, by_seed in story.runs.items()
     }
     note = (
         "A point is a client of a seed, after the last evaluation; the box holds the middle "
         "half of them."
     )
-    words = f"{_part(story)} accuracy"
-    return _boxes(story, "distribution", "Accuracy of the clients", note, words, by_method)
+    name = _metric(story).name
+    words, title = f"{_part(story)} {name}", f"{_capital(name)} of the clients"
+    return _boxes(story, "distribution", title, note, words, by_method)
 
 
 def _gain(story: Story) -> Chart:
+    metric = _metric(story)
+    sign = metric.sign
     by_method: dict[str, list[float]] = {}
     for name, by_seed in story.runs.items():
         if name != "local":
-            gains = [_gains(run, _local(story, seed)) for seed, run in by_seed.items()]
+            gains = [_gains(run, _local(story, seed), sign) for seed, run in by_seed.items()]
             by_method[name] = [gain for of_seed in gains for gain in of_seed]
     note = (
         "What a client gains over training alone with the same seed; clients below 0 are "
         "worse off than alone."
     )
-    return _boxes(story, "gain", "Gain over Local", note, "accuracy less Local's", by_method)
+    words = f"{metric.name} less Local's" if sign > 0 else f"Local's {metric.name} less this"
+    return _boxes(story, "gain", "Gain over Local", note, words, by_method)
 
 
-def _gains(run: Facts, local: Mapping[int, float]) -> list[float]:
-    return [value - local[client] for client, value in run.accuracies.items() if client in local]
+def _gains(run: Facts, local: Mapping[int, float], sign: int) -> list[float]:
+    return [sign * (value - local[c]) for c, value in run.scores.items() if c in local]
 
 
 def _local(story: Story, seed: int) -> Mapping[int, float]:
     run = story.runs.get("local", {}).get(seed)
-    return run.accuracies if run is not None else {}
+    return run.scores if run is not None else {}
 
 
 def _boxes(
@@ -199,6 +213,15 @@ def _summarise(name: str, values: Sequence[float]) -> Cells:
     """A row of the table behind a box: how many, their mean and their quantiles."""
     quantiles = [quantile(values, share) for share in QUANTILES.values()]
     return [name, len(values), sum(values) / len(values), *quantiles]
+
+
+def _metric(story: Story) -> MainMetric:
+    return next(iter(story.firsts.values())).result.metric
+
+
+def _capital(name: str) -> str:
+    """A name at the start of a title: `Accuracy`, `MAE`."""
+    return name.upper() if len(name) <= 4 else name.replace("_", " ").capitalize()
 
 
 def _part(story: Story) -> str:

@@ -1,10 +1,11 @@
-"""A search for the best options by validation accuracy, on Optuna; the same call goes
-on where the last one stopped.
+"""A search for the options that do best on validation data, by Optuna; the same call goes on
+where the last one stopped.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from fedblocks.runs.run import RUNS, run
 from fedblocks.runs.shelf import shared_data
 from fedblocks.runs.storage.folder import write_atomically
 from fedblocks.runs.storage.links import refuse_links
+from fedblocks.runs.storage.main_metric import KEY, MainMetric
 
 # in the folder of a search
 PLAN = "tune.toml"  # what it searches
@@ -45,9 +47,10 @@ class Trial:
 
     number: int
     state: str  # complete, pruned or fail
-    # validation accuracy, in the mean over clients, of the last evaluation that it got to
-    accuracy: float | None
+    # on validation data, in the mean over clients, of the last evaluation that it got to
+    score: float | None
     options: Mapping[str, Any]
+    metric: MainMetric = MainMetric()  # noqa: RUF009 - frozen; what the score is of
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,17 @@ def _choose_best(what: str, fixed: Sequence[str], folder: Path, ended: list[Tria
             f"none of {len(ended)} trials came to its end",
             "search in a narrower range, or with more --trials",
         )
-    best = max(complete, key=lambda trial: (trial.accuracy or 0.0, -trial.number))
+    best = max(complete, key=_rank)
     changes = [*fixed, *(f"{name}={value}" for name, value in best.options.items())]
     words = [word for change in changes for word in ("--set", change)]
     command = shlex.join(["fedblocks", "run", what, *words])
     return Tuned(folder, ended, best, command)
+
+
+def _rank(trial: Trial) -> tuple[float, int]:
+    """The better, and among equals the earlier, the higher."""
+    score = -math.inf if trial.score is None else trial.metric.sign * trial.score
+    return score, -trial.number
 
 
 def _try_settings(runs: Iterator[Waiting]) -> None:
@@ -157,7 +166,7 @@ def _listener(
     optuna: ModuleType, study: Any, trial: Any, on_trial: Callable[[Trial], None] | None
 ) -> OnRound:
     """Tells the study how a trial does; one that does worse than most others did is left."""
-    accuracy = 0.0
+    height = -math.inf  # the score, or minus the score where less is better
 
     def end(**how: Any) -> None:
         study.tell(trial, **how)
@@ -165,13 +174,14 @@ def _listener(
             on_trial(next(own for own in _ended_trials(study) if own.number == trial.number))
 
     def on_round(done: RoundDone) -> None:
-        nonlocal accuracy
-        if "validation" in done.accuracy:
-            accuracy = done.accuracy["validation"]
-            trial.report(accuracy, done.round)
+        nonlocal height
+        if "validation" in done.scores:
+            height = done.metric.sign * done.scores["validation"]
+            study.set_user_attr(KEY, done.metric.text())
+            trial.report(height, done.round)
         if done.round == done.rounds:
-            end(values=accuracy)
-        elif "validation" in done.accuracy and trial.should_prune():
+            end(values=height)
+        elif "validation" in done.scores and trial.should_prune():
             end(state=optuna.trial.TrialState.PRUNED)
             raise Left
 
@@ -210,13 +220,15 @@ def _pruner(optuna: ModuleType) -> Any:
 def _ended_trials(study: Any) -> list[Trial]:
     """Trials that count: the others were killed, and are done again."""
     ended = []
+    metric = MainMetric.read(study.user_attrs.get(KEY))
     for trial in study.get_trials(deepcopy=False):
         state = trial.state.name.lower()
         if state in ("complete", "pruned"):
             reported = trial.intermediate_values  # by round
             last = reported[max(reported)] if reported else None
-            accuracy = trial.value if state == "complete" else last
-            ended.append(Trial(trial.number, state, accuracy, dict(trial.user_attrs)))
+            height = trial.value if state == "complete" else last
+            score = None if height is None else metric.sign * height
+            ended.append(Trial(trial.number, state, score, dict(trial.user_attrs), metric))
     return ended
 
 

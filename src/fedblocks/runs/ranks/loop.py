@@ -10,15 +10,20 @@ from pathlib import Path
 
 from fedblocks.core.errors import Interrupted
 from fedblocks.core.state import State
-from fedblocks.runs.loop import OFTEN, Lane, begin, ending, save
+from fedblocks.runs.loop import OFTEN, Lane, begin, ending, note_stop, save
 from fedblocks.runs.progress import OnNote, OnRound, RoundDone
 from fedblocks.runs.ranks.checkpoints import gathered_state, serve_shard
 from fedblocks.runs.ranks.errors import RankLost
 from fedblocks.runs.ranks.rounds import RankRun
 from fedblocks.runs.rounds import cohort_of
-from fedblocks.runs.stopping import Stop
+from fedblocks.runs.stopping import Stop, StopRun
 from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import Note, RoundRecord
+
+# how a listener wants a run to end
+INTERRUPTED = "interrupted"  # the way Ctrl-C does
+ENOUGH = "enough"  # here, as finished
 
 
 @dataclass(eq=False)
@@ -39,18 +44,25 @@ class RankLoop:
         """The rounds that are left; the first rank writes how they ended."""
         ranks = self.run.ranks
         with ExitStack() as stack:
-            if self.folder is None:
-                stack.enter_context(_ending_elsewhere())
-            else:
-                stack.enter_context(ending(self.folder))
+            lane = self._lane()
+            stack.enter_context(_ending_elsewhere() if lane is None else ending(lane))
             ranks.lead(self._begin, lambda message: None)
             stack.enter_context(ranks.watched())
             stack.enter_context(_resumable(self.path))
             self._rounds(stack.enter_context(Stop(self._tell)))
+            if self.folder is not None:
+                self.folder.set_status("finished")
+
+    def _lane(self) -> Lane | None:
+        """The run as that of one process; none at ranks that write nothing."""
+        if self.folder is None:
+            return None
+        return Lane(self.folder, self.run.prepared, self.state, self.notes)
 
     def _begin(self) -> None:
-        assert self.folder is not None
-        begin(Lane(self.folder, self.run.prepared, self.state, self.notes), self._tell)
+        lane = self._lane()
+        assert lane is not None and self.folder is not None
+        begin(lane, self._tell)
         self.folder.store.set_meta("clients", self.run.clients_text)
 
     def _tell(self, note: Note) -> None:
@@ -69,20 +81,22 @@ class RankLoop:
             last = self.state.round == config.rounds
             often = self.state.round % (config.checkpoint.every or 1) == 0
             due = last or stopping or said[0][1] or often
-            interrupted = self._keep(record, due)
-            if interrupted and not due:
+            heard = self._keep(record, due)
+            if heard and not due:
                 self._keep(None, True)
-            if (stopping or interrupted) and not last:
+            if heard == ENOUGH:
+                return
+            if (stopping or heard) and not last:
                 raise KeyboardInterrupt
 
-    def _keep(self, record: RoundRecord | None, due: bool) -> bool:
-        """Write a round down, and the state if that is due, and tell of it; whether a listener
-        wants the run to end. The first rank writes, and fetches what it needs of the others.
+    def _keep(self, record: RoundRecord | None, due: bool) -> str:
+        """Write a round down, and the state if that is due, and tell of it; how a listener wants
+        the run to end, if it does. The first rank writes, and fetches what it needs of the others.
         """
         ranks, private = self.run.ranks, self.state.private
         gathered = gathered_state(ranks, private) if due else None
 
-        def at_first() -> bool:
+        def at_first() -> str:
             assert self.folder is not None
             self.folder.refuse_moved()
             if record is not None:
@@ -90,23 +104,29 @@ class RankLoop:
             if gathered is not None:
                 whole = replace(self.state, private=gathered)
                 save(self.folder, self.run.prepared.config, whole, self.changed)
-            return record is not None and self._tell_of(record)
+            return "" if record is None else self._tell_of(record)
 
-        interrupted = ranks.lead(at_first, lambda message: serve_shard(ranks, private, message))
+        heard = ranks.lead(at_first, lambda message: serve_shard(ranks, private, message))
         if due:
             self.changed = set()
             self.stored = time.monotonic()
-        return bool(interrupted)
+        return str(heard)
 
-    def _tell_of(self, record: RoundRecord) -> bool:
+    def _tell_of(self, record: RoundRecord) -> str:
         for note in record.notes:
             self._tell(note)
         try:
             if self.on_round is not None:
-                self.on_round(RoundDone.of(record, self.run.prepared.config.rounds))
+                prepared = self.run.prepared
+                metric = MainMetric.of(prepared.experiment.data.task)
+                self.on_round(RoundDone.of(record, prepared.config.rounds, metric))
         except KeyboardInterrupt:
-            return True
-        return False
+            return INTERRUPTED
+        except StopRun as reason:
+            assert self.folder is not None
+            note_stop(self.folder, self.state.round, reason, self._tell)
+            return ENOUGH
+        return ""
 
 
 @contextmanager

@@ -13,13 +13,14 @@ from fedblocks.engines.close_round import Report
 from fedblocks.engines.round import Evaluation
 from fedblocks.runs.ranks.ranks import Ranks
 from fedblocks.runs.rounds import SMALL
+from fedblocks.runs.storage.trees import Tree
 
 Numbers = Mapping[str, Mapping[int, Any]]  # name -> client -> a number, or several
 
 
 def gather_report(ranks: Ranks, report: Report) -> Report:
     """The report of all clients at the first rank; elsewhere as it was."""
-    own = {
+    own: Tree = {
         "clients": torch.tensor(report.clients, dtype=torch.long),
         "down": _table(report.bytes_down, torch.long),
         "up": _table(report.bytes_up, torch.long),
@@ -30,7 +31,7 @@ def gather_report(ranks: Ranks, report: Report) -> Report:
     if not said:
         return report
     counts = {
-        view: {client: (row[0], row[1], row[2]) for client, row in by_client.items()}
+        view: {client: tuple(row) for client, row in by_client.items()}
         for view, by_client in _merge([one["counts"] for one in said]).items()
     }
     return Report(
@@ -44,7 +45,7 @@ def gather_report(ranks: Ranks, report: Report) -> Report:
 
 def gather_evaluation(ranks: Ranks, evaluation: Evaluation) -> Evaluation:
     """The evaluation of all clients at the first rank; elsewhere as it was."""
-    own = {
+    own: Tree = {
         "scores": {part: _table(views, torch.double) for part, views in evaluation.scores.items()},
         "portraits": {
             name: [[client, numbers] for client, numbers in by_client.items()]

@@ -88,16 +88,17 @@ class RankRun:
         metrics: list[ClientMetric] = []
         portraits: Portraits = {}
         failures = []
+        task = prepared.experiment.data.task
         if parts:
             own = rounds.evaluate_parts(state, prepared.clients, parts)
             seen = gather_evaluation(self.ranks, own)
             portraits = seen.portraits
             failures += seen.failures
             for part in parts:
-                metrics += metrics_of(part, seen.scores.get(part, {}))
+                metrics += metrics_of(part, seen.scores.get(part, {}), task)
         if prepared.unseen:
             own = rounds.evaluate_parts(state, prepared.unseen, ("test",), joining=True)
             new = gather_evaluation(self.ranks, own)
-            metrics += metrics_of("unseen", new.scores.get("test", {}))
+            metrics += metrics_of("unseen", new.scores.get("test", {}), task)
             failures += new.failures
         return metrics, portraits, replace(report, refusals=[*report.refusals, *failures])

@@ -22,7 +22,7 @@ from fedblocks.engines.close_round import (
 )
 from fedblocks.engines.failures import FAILED, ClientFailures, describe
 from fedblocks.engines.job import Job
-from fedblocks.engines.lanes.lanes import spoil
+from fedblocks.engines.lanes.joined import spoil
 from fedblocks.engines.round import Engine, Evaluation, evaluation_job
 from fedblocks.engines.sequential import Sequential
 from fedblocks.runs.ranks.closing import close_together

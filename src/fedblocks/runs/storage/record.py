@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fedblocks.runs.storage.environment import now
+from fedblocks.runs.storage.main_metric import score_of
 
 LANES = "lanes"  # under which a run's folder keeps how many were done together
 Part: TypeAlias = Literal["train", "validation", "test", "unseen"]
@@ -21,10 +22,10 @@ class ClientMetric(NamedTuple):
     part: Part  # of the client's data
     view: str  # which model: personal, shared, local, ...
     client: int
-    correct: float
-    examples: float
+    correct: float  # labels that were right
+    examples: float  # labels that were scored
     loss: float = math.nan  # mean over the examples
-    extra: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] | None = None  # metrics by name, where accuracy is not the only one
 
 
 class Traffic(NamedTuple):
@@ -102,8 +103,9 @@ def tables_of(record: RoundRecord) -> dict[str, Iterable[Sequence[Any]]]:
 
 def _means(metrics: Iterable[ClientMetric]) -> list[tuple[str, str, int, float]]:
     groups: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in (row for row in metrics if row.examples > 0):
-        groups[row.part, row.view].append(float(row.correct) / float(row.examples))
+    for row in metrics:
+        if (score := score_of(row._asdict())) is not None:
+            groups[row.part, row.view].append(float(score))
     return [
         (part, view, len(values), math.fsum(values) / len(values))
         for (part, view), values in groups.items()

@@ -16,6 +16,7 @@ from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.runs.storage import seals
 from fedblocks.runs.storage.database import RESTORE, connect, readable_errors
 from fedblocks.runs.storage.environment import now
+from fedblocks.runs.storage.main_metric import KEY, MainMetric
 from fedblocks.runs.storage.record import Note, Part, RoundRecord, tables_of
 from fedblocks.runs.storage.summary import Reference, Summary, summarise
 
@@ -151,7 +152,7 @@ class RunStore:
         return round
 
     def best_round(self, part: Part = "validation", view: str = "personal") -> int | None:
-        """The round with the highest mean accuracy over clients, the first among
+        """The round with the best mean of the main metric over clients, the first among
         equals; never chosen on test data.
         """
         if part not in ("validation", "train"):
@@ -159,8 +160,9 @@ class RunStore:
             raise UserError(
                 f"the best round is never chosen on {part} data: that would flatter the run", fix
             )
-        best = "SELECT round FROM means WHERE part = ? AND view = ? ORDER BY accuracy DESC, round"
-        round: int | None = self._first(best, part, view)
+        order = "DESC" if self.metric().better == "higher" else "ASC"
+        best = f"SELECT round FROM means WHERE part = ? AND view = ? ORDER BY accuracy {order}"
+        round: int | None = self._first(f"{best}, round", part, view)
         return round
 
     def metrics(self, part: Part, view: str, round: int | None = None) -> list[dict[str, Any]]:
@@ -176,26 +178,37 @@ class RunStore:
             row["extra"] = json.loads(row["extra"])
         return rows
 
-    def accuracies(self, round: int, part: Part, view: str) -> dict[int, float]:
-        """The accuracy of every client that had examples; also the `reference` for
-        another run's summary.
+    def metric(self, name: str | None = None) -> MainMetric:
+        """The metric by which the run is compared with others, or another one that it has."""
+        return MainMetric.read(self.meta(KEY)).chosen(name)
+
+    def scores(
+        self, round: int, part: Part, view: str, metric: str | None = None
+    ) -> dict[int, float]:
+        """A metric, by default the main one, of every client that has it; also the `reference`
+        for another run's summary.
         """
-        rows = self.metrics(part, view, round)
-        return {
-            row["client"]: row["correct"] / row["examples"] for row in rows if row["examples"] > 0
-        }
+        main = self.metric(metric)
+        values = {row["client"]: main.of_row(row) for row in self.metrics(part, view, round)}
+        return {client: value for client, value in values.items() if value is not None}
 
     def summary(
-        self, round: int, part: Part, view: str, reference: Reference | None = None
+        self,
+        round: int,
+        part: Part,
+        view: str,
+        reference: Reference | None = None,
+        metric: str | None = None,
     ) -> Summary:
         """One evaluation in a few numbers; `summarise` says what each one is."""
         rows = self.metrics(part, view, round)
-        if not any(row["examples"] > 0 for row in rows):
+        main = self.metric(metric)
+        if all(main.of_row(row) is None for row in rows):
             raise UserError(
                 f"round {round} has no {part} evaluation of the {view} model",
                 "choose an evaluated round",
             )
-        return summarise(rows, reference)
+        return summarise(rows, reference, main)
 
     def rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         """The rows that a query finds; the tables stand at the top of this file."""

@@ -1,0 +1,75 @@
+"""What a federation's targets are, and whether they fit its task: classes, several labels or
+numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fedblocks.core.errors import DataError
+from fedblocks.data.rows import Floats, Rows
+
+if TYPE_CHECKING:
+    from fedblocks.data.federation import Federation
+
+
+def describe_targets(federation: Federation) -> str:
+    """Such as `10 classes`, `5 labels` or `1 number`."""
+    count = federation.classes
+    if federation.task.of_classes:
+        return f"{count} classes"
+    word = "number" if federation.task.kind == "regression" else "label"
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def check_target_shape(federation: Federation) -> None:
+    """Type and shape are those of the task."""
+    y, task = federation.y, federation.task
+    whole = task.of_classes
+    fits = y.dtype == torch.int64 if whole else y.is_floating_point()
+    dims = (2,) if task.facts.steps or not whole else (1, 2)
+    if fits and y.dim() in dims:
+        if not whole and y.shape[1] != federation.classes:
+            message = f"{y.shape[1]} targets an example, and {federation.classes} outputs"
+            raise DataError(message, "leave `classes` out")
+        return
+    wanted = "labels are int64, [rows] or [rows, steps]"
+    if whole and task.facts.steps:
+        wanted = f"labels of {task.kind} are int64, [rows, steps]"
+    if not whole:
+        wanted = f"targets of {task.kind} are numbers, [rows, outputs]"
+    if whole and y.is_floating_point():
+        wanted += '; for numbers say task=Task("regression")'
+    raise DataError(f"labels are {y.dtype} of shape {list(y.shape)}", wanted)
+
+
+def odd_targets(federation: Federation) -> tuple[torch.Tensor, str, str]:
+    """Which targets no model can learn, what is wrong with such, and what to do."""
+    y = federation.y
+    if federation.task.kind == "regression":
+        fix = "remove or mend these rows; NaN says that a target is not known"
+        return y.isinf(), "targets are infinite", fix
+    fix = "write 1 for a label that is there, 0 for one that is not, NaN if it is not known"
+    return (y != 0) & (y != 1) & ~y.isnan(), "labels are neither 0 nor 1", fix
+
+
+def remarks_on_targets(federation: Federation) -> list[str]:
+    """Targets that are not known are not scored, which is allowed but easily overlooked."""
+    missing = int(federation.y.isnan().sum())
+    return [f"{missing} targets are missing (NaN) and are not scored"] if missing else []
+
+
+def spread_of_targets(federation: Federation, rows: Rows) -> dict[str, list[Any]]:
+    """Columns of a table of clients: mean and standard deviation of their targets."""
+    y = federation.y.cpu().numpy()
+    own: list[Floats] = [y[list(held)].astype(np.float64) for held in rows]
+    known = [values[~np.isnan(values)] for values in own]
+    means = [float(values.mean()) if len(values) else None for values in known]
+    spreads = [float(values.std()) if len(values) else None for values in known]
+    return {
+        "target_mean": [None if v is None else round(v, 4) for v in means],
+        "target_std": [None if v is None else round(v, 4) for v in spreads],
+    }
