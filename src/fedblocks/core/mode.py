@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from fedblocks.core.random import fold
-from fedblocks.core.task import CLASSIFICATION, Task
+
+if TYPE_CHECKING:
+    from fedblocks.core.task import Task
 
 
 @dataclass
@@ -23,7 +26,7 @@ class Mode:
     mapped: bool = False  # inside `vmap`, where fused recurrent kernels cannot go
     mask: Tensor | None = None  # [batch], 1 = real; None: every row is real
     key: Tensor | None = None  # the source of noise
-    task: Task = CLASSIFICATION  # what outputs mean
+    task: Task | None = None  # what outputs mean; None: classes
     draws: int = field(default=0, compare=False)
 
     def next_key(self) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedblocks.core import mode
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.losses import IGNORE, LOSSES, OF_CLASSES, LabelLoss, summed_losses
 from fedblocks.core.metrics import METRICS, CountMetric, Metric
@@ -274,3 +275,8 @@ def _check_metrics(task: Task) -> None:
 
 
 CLASSIFICATION = Task()  # where data do not say otherwise
+
+
+def current_task() -> Task:
+    """The task of the pass that is running."""
+    return mode.current().task or CLASSIFICATION

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedblocks.core import mode
 from fedblocks.core.arithmetic import each
 from fedblocks.core.blocks import Block, Fresh, Pool, Private
 from fedblocks.core.client import Client
@@ -18,6 +17,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.parts import Blocks, Value
 from fedblocks.core.phases import Batch, Phase
+from fedblocks.core.task import current_task
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class FedEM(Method):
         """The mixture of what the components say: of probabilities, or of numbers."""
         # [components, batch, ..., classes]
         outputs = each(self.net.whole, blocks["components"], x)
-        return mode.current().task.mix(outputs, self.log_mixture(blocks))
+        return current_task().mix(outputs, self.log_mixture(blocks))
 
     def joining(self) -> list[Phase]:
         return []  # a new client only needs its mixture: the E-step
