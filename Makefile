@@ -22,7 +22,7 @@ quickstart: .venv/.core
 # The workers share the cores: more threads each only slow them down.
 test test-flower soak mutants: export OMP_NUM_THREADS = 1
 # Many tests start processes: where bytecode is not kept, each of them compiles all it imports.
-test test-flower soak mutants: export PYTHONDONTWRITEBYTECODE =
+test test-flower soak: export PYTHONDONTWRITEBYTECODE =
 # One worker more than two cores, for federations mostly wait; in the order of tests/conftest.py; what is skipped is named.
 WORKERS := -rs -n 3 --dist loadfile --no-loadscope-reorder
 
