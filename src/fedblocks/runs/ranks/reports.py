@@ -19,7 +19,7 @@ Numbers = Mapping[str, Mapping[int, Any]]  # name -> client -> a number, or seve
 
 def gather_report(ranks: Ranks, report: Report) -> Report:
     """The report of all clients at the first rank; elsewhere as it was."""
-    own = {
+    own: dict[str, Any] = {
         "clients": torch.tensor(report.clients, dtype=torch.long),
         "down": _table(report.bytes_down, torch.long),
         "up": _table(report.bytes_up, torch.long),
@@ -44,7 +44,7 @@ def gather_report(ranks: Ranks, report: Report) -> Report:
 
 def gather_evaluation(ranks: Ranks, evaluation: Evaluation) -> Evaluation:
     """The evaluation of all clients at the first rank; elsewhere as it was."""
-    own = {
+    own: dict[str, Any] = {
         "scores": {part: _table(views, torch.double) for part, views in evaluation.scores.items()},
         "portraits": {
             name: [[client, numbers] for client, numbers in by_client.items()]
