@@ -94,9 +94,9 @@ def _difference(first: Any, other: Any, path: str = "") -> str | None:
     if isinstance(first, dict) and isinstance(other, dict):
         for name in dict.fromkeys([*first, *other]):
             below = f"{path}.{name}" if path else name
-            found = _difference(first.get(name), other.get(name), below)
-            if found is not None:
-                return found
+            difference = _difference(first.get(name), other.get(name), below)
+            if difference is not None:
+                return difference
         return None
     return None if first == other else f"{path} is {other!r}, not {first!r}"
 
