@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedblocks.core.arithmetic import each_client
+from fedblocks.core.optimizers import each_client
 
 
 def clip_gradients(grads: list[Tensor], largest: float, mapped: bool) -> list[Tensor]:
