@@ -91,7 +91,10 @@ class LoraAttention(MultiheadAttention, Adapter):
     def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = super().project(query, key, value)
         inputs = [t if self.batch_first else t.transpose(0, 1) for t in (query, key, value)]
-        changes = [self.adapter_output(t).chunk(3, -1)[n] for n, t in enumerate(inputs)]
+        if query is key and key is value:  # one product serves all three
+            changes = self.adapter_output(inputs[0]).chunk(3, -1)
+        else:
+            changes = tuple(self.adapter_output(t).chunk(3, -1)[n] for n, t in enumerate(inputs))
         return q + changes[0], k + changes[1], v + changes[2]
 
 
