@@ -320,3 +320,24 @@ def test_no_client_of_a_stack_has_a_base_of_its_own(kind):
     base = 160 * 192  # numbers of the largest layer; every activation is far smaller
     assert (largest.numbers >= 6 * base) == (kind == "all trained")
     assert kind == "all trained" or largest.numbers <= base
+
+
+def images() -> nn.Module:
+    torch.manual_seed(3)
+    first = (nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 5, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    return nn.Sequential(*first, nn.Conv2d(5, 7, 1), nn.Flatten(), nn.Linear(7, 4))
+
+
+def test_filters_of_the_base_serve_all_clients_as_one_batch():
+    net = fb.lora(images(), rank=2, targets="4", head="6", dtype=DOUBLE)
+    assert type(net.template[1]).__name__ == "RestingConv2d"  # and not one for trained filters
+    states = []
+    for engine in (Sequential(replay=False), Vectorised()):
+        experiment = Experiment.of(fb.FedAvg(net, batch_size=4), fb.small_federation())
+        state, _ = run_round(experiment, experiment.start(), range(6), engine)
+        states.append(state.server["model"])
+    for name, value in states[0].items():
+        torch.testing.assert_close(states[1][name], value, rtol=1e-12, atol=1e-12)
+    x = fb.small_federation().x
+    start = images().double()(x)
+    torch.testing.assert_close(net(net.init(0), x), start, rtol=1e-12, atol=1e-12)

@@ -98,6 +98,12 @@ class LoraAttention(MultiheadAttention, Adapter):
         return q + changes[0], k + changes[1], v + changes[2]
 
 
+class RestingConv2d(nn.Conv2d):
+    """A convolution of the base: torch's own serves all clients of a stack as one batch, where the
+    kernels for trained filters would hold some for each client.
+    """
+
+
 class RestingBatchNorm(nn.Module):
     """Batch normalisation with the statistics of the base, which no client moves."""
 
@@ -167,6 +173,8 @@ def put_to_rest(module: nn.Module, trained: set[nn.Module]) -> None:
             if value is not None and not name.startswith("lora_"):
                 del part._parameters[name]
                 part.register_buffer(name, resting.setdefault(id(value), value.detach()))
+        if type(part) is nn.Conv2d:
+            part.__class__ = RestingConv2d
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is not None:
             part.__class__ = RestingBatchNorm  # type: ignore[assignment]
             part.register_buffer("num_batches_tracked", None)
