@@ -175,3 +175,10 @@ def test_a_memory_in_which_no_client_fits_is_refused() -> None:
     assert need.chunk(least, 3, 64) == 1 and need.chunk(10**12, 3, 64) == 64
     with pytest.raises(UserError, match="a round of 3 clients, trained one after another, needs"):
         need.chunk(least - 1, 3, 64)
+
+
+def test_another_version_of_the_engines_is_tried_anew(monkeypatch) -> None:
+    before = plan().key()
+    assert plan().key() == before
+    monkeypatch.setattr(planner, "source_digest", lambda: "another")
+    assert plan().key() != before
