@@ -138,11 +138,11 @@ def _one_step(phase: Phase) -> Phase:
     return replace(phase, steps=min(1, phase.steps or phase.epochs))
 
 
-class ByteCount(TorchDispatchMode):  # type: ignore[misc]
+class ByteCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The bytes of all tensors that were made since, and are still there."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.most = 0
         self._alive: dict[int, tuple[Any, int]] = {}
 
@@ -159,7 +159,8 @@ class ByteCount(TorchDispatchMode):  # type: ignore[misc]
         for tensor in tree_leaves(made):
             if isinstance(tensor, Tensor) and _place(tensor) not in given:
                 storage = tensor.untyped_storage()
-                self._alive.setdefault(_place(tensor), (StorageWeakRef(storage), storage.nbytes()))
+                alive = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+                self._alive.setdefault(_place(tensor), (alive, storage.nbytes()))
         self._look()
         return made
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Literal
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted, UserError
@@ -56,7 +57,7 @@ class Lane:
         self.records.append(record)
         self.folder.refuse_moved()
 
-    def end(self, status: str) -> None:
+    def end(self, status: Literal["finished", "interrupted"]) -> None:
         """The run is over while others go on."""
         self.store()
         self.folder.set_status(status)
