@@ -147,8 +147,8 @@ class ClientStack:
         method = with_numbers(self.method, tensors["options"])
         if getattr(function, "__self__", None) is self.method:
             return MethodType(function.__func__, method)  # type: ignore[attr-defined]
-        found: Mapped = find(method) if holds_values(function) else function  # type: ignore[arg-type]
-        return found
+        own: Mapped = find(method) if holds_values(function) else function  # type: ignore[arg-type]
+        return own
 
     def own_phase(self, number: int, method: Method) -> Phase:
         """A phase of a client's own method."""

@@ -154,15 +154,15 @@ class ByteCount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return most, self.now
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        given = {_place(t) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
-        for tensor in tree_leaves(made):
-            if isinstance(tensor, Tensor) and _place(tensor) not in given:
+        results = func(*args, **(kwargs or {}))
+        inputs = {_place(t) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
+        for tensor in tree_leaves(results):
+            if isinstance(tensor, Tensor) and _place(tensor) not in inputs:
                 storage = tensor.untyped_storage()
                 alive = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
                 self._alive.setdefault(_place(tensor), (alive, storage.nbytes()))
         self._look()
-        return made
+        return results
 
     def _look(self) -> None:
         self._alive = {k: own for k, own in self._alive.items() if not own[0].expired()}
