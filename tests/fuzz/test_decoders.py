@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -36,9 +37,13 @@ def test_whole_files_are_read(known: dict[str, Decoder], name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_changed_file_is_read_or_refused_with_a_message(
-    known: dict[str, Decoder], name: str, tmp_path: Path
+    known: dict[str, Decoder],
+    name: str,
+    tmp_path: Path,
+    record_property: Callable[[str, str], None],
 ) -> None:
     decoder = known[name]
+    record_property("figure", f"{name}: {decoder.inputs}")
     check(apart(lambda: fuzz(decoder, decoder.inputs, 1), tmp_path / "outcome.json"))
 
 
