@@ -35,7 +35,7 @@ from fedblocks.recipes.page import reproduction_page
 from fedblocks.testing import EXAMPLES, check_method, plan_text
 
 PAGES = Path(__file__).parent / "methods"
-sys.path.append(str(PAGES.parents[1] / "examples"))  # where the zoo of nets is
+sys.path += [str(PAGES.parents[1] / "examples"), str(PAGES.parent)]  # the zoo of nets; and here
 COUNTS = PAGES / "checks.json"
 STUDY = PAGES.parent.parent / "results" / "hidden-groups.json"
 FRESH = STUDY.with_name("hidden-groups-fresh.json")
@@ -217,6 +217,13 @@ def nets() -> str:
     return "\n".join(lines) + "\n"
 
 
+def reliability() -> str:
+    """Faults and attacks, and the tests of each."""
+    from reliability import page
+
+    return page()
+
+
 def said(part: str) -> str:
     """A part of what the user reads; the sentences of a check say what should hold."""
     part = part.strip().rstrip(":")
@@ -297,6 +304,7 @@ def pages() -> dict[Path, str]:
         PAGES / "index.md": index(),
         PAGES / "hidden-groups.md": study(),
         PAGES.parent / "nets.md": nets(),
+        PAGES.parent / "reliability.md": reliability(),
         **reproduced,
         **timed,
     }
