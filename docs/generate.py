@@ -32,6 +32,8 @@ from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
 from fedblocks.recipes.page import reproduction_page
+from fedblocks.recipes.suite import page as suite
+from fedblocks.recipes.suite.default_runs import DEFAULT_RUNS, sentence_about
 from fedblocks.testing import EXAMPLES, check_method, plan_text
 
 PAGES = Path(__file__).parent / "methods"
@@ -240,7 +242,10 @@ Your own net is checked in the same way [when a run starts](howto/own-net.md).""
 def with_plan(name: str, text: str) -> str:
     """A method's page with its plan table between the markers."""
     table = plan_text(EXAMPLES[name]())
-    return between(f"<!-- plan:{name} -->", "<!-- /plan -->", f"```\n{table.rstrip()}\n```", text)
+    said = sentence_about(name, suite.default_runs(STUDY.parent))
+    about = f"\n\n{said} See [the suite](../suite.md)." if said else ""
+    plan_block = f"```\n{table.rstrip()}\n```{about}"
+    return between(f"<!-- plan:{name} -->", "<!-- /plan -->", plan_block, text)
 
 
 def with_starts(text: str) -> str:
@@ -290,6 +295,8 @@ def pages() -> dict[Path, str]:
     architecture = PAGES.parent / "architecture.md"
     found[architecture] = with_starts(architecture.read_text())
     reproduced = {PAGES.parent / "reproduction.md": reproduction_page(STUDY.parent)}
+    stored = json.dumps(suite.default_runs(STUDY.parent), indent=1) + "\n"
+    tested = {PAGES.parent / "suite.md": suite.suite_page(STUDY.parent), DEFAULT_RUNS: stored}
     speed = PAGES.parent / "speed.md"
     timed = {speed: with_results(speed.read_text(), STUDY.parent)}
     return {
@@ -298,6 +305,7 @@ def pages() -> dict[Path, str]:
         PAGES / "hidden-groups.md": study(),
         PAGES.parent / "nets.md": nets(),
         **reproduced,
+        **tested,
         **timed,
     }
 
