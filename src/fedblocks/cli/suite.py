@@ -119,10 +119,9 @@ def _carry_out(trial: SuiteTrial, as_json: bool) -> None:
     from fedblocks.recipes.suite.trial import absent_beds, other_data, put_to_test, scores_of
 
     absent = absent_beds(trial.beds)
-    whisper = lambda text: console(sys.stderr).print(clean(text), soft_wrap=True)
     for bed, fix in absent.items():
-        whisper(f"left out: {bed}, whose data are absent. {fix}")
-    done = put_to_test(trial, whisper)
+        _whisper(f"left out: {bed}, whose data are absent. {fix}")
+    done = put_to_test(trial, _whisper)
     rows = scores_of(trial)
     strange = other_data(trial)
     if as_json:
@@ -134,6 +133,10 @@ def _carry_out(trial: SuiteTrial, as_json: bool) -> None:
         say(f"warning: other data than the suite's manifest: {text}")
     if not done:
         say("stopped at the budget; go on with the same command")
+
+
+def _whisper(text: str) -> None:
+    console(sys.stderr).print(clean(text), soft_wrap=True)
 
 
 def _show(row: dict[str, Any], trial: SuiteTrial, absent: list[str]) -> None:
@@ -153,7 +156,7 @@ def _show(row: dict[str, Any], trial: SuiteTrial, absent: list[str]) -> None:
     own = next(one for one in trial.entrants if row["name"].startswith(one.name))
     if own.source:
         seen = versions_seen(trial.out / "results", own.name)
-        say(f"{seen} {'version' if seen == 1 else 'versions'} of {own.name} have been tried here.")
+        say(f"Versions of {own.name} that were tried here: {seen}.")
 
 
 def _sentences(row: dict[str, Any], seeds: int, absent: list[str]) -> list[str]:

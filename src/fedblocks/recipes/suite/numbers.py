@@ -23,8 +23,8 @@ def client_counts(run: RunResult, part: Part) -> dict[str, Any]:
         return numbers
     with RunFolder.open(run.folder) as folder:
         last = run.last.round if run.last is not None else 0
-        for name, of in (("test", part), ("new", "unseen")):
-            numbers[name] = write_counts(folder.store.metrics(of, "personal", last))
+        numbers["test"] = write_counts(folder.store.metrics(part, "personal", last))
+        numbers["new"] = write_counts(folder.store.metrics("unseen", "personal", last))
     return {**numbers, "bytes": run.bytes_down + run.bytes_up}
 
 

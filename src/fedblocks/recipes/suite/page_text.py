@@ -60,7 +60,7 @@ BEDS_HEAD = """
 
 COLUMNS = (
     "| method | accuracy, % | to Local | to FedAvg | to FedAvg+ | error less than FedAvg+'s, % | "
-    "rank | fewer answers than Local, % | than FedAvg, % | bottom decile, % | new clients, % | MB | "
-    "s |"
+    "rank | fewer answers than Local, % | than FedAvg, % | bottom decile, % | new clients, % | "
+    "MB | s |"
 )
 SEEDS_ARE_FEW = "{seeds} are the aim: with fewer, intervals are wide and nothing is called better."
