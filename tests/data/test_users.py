@@ -60,6 +60,17 @@ def test_users_without_parts_are_split_at_random_by_the_seed() -> None:
     assert first.names == second.names and first.hash() != second.hash()
 
 
+def test_a_user_with_too_few_rows_in_any_part_is_never_drawn() -> None:
+    pool = divided()
+    part = pool.part.copy()
+    for user, kind in enumerate((0, 1, 2)):  # these three lack rows of one part each
+        own = np.flatnonzero((pool.users == user) & (pool.part == kind))
+        part[own[1:]] = (kind + 1) % 3
+    some = DividedPool(pool.x, pool.y, 2, pool.users, part=part)
+    federation = some_users(some, users=3, most=99, least=24)
+    assert list(federation.names) == ["3", "4", "5"]
+
+
 def test_too_few_users_with_enough_rows_are_refused() -> None:
     with pytest.raises(
         DataError, match="6 users have 24 training rows and 6 in other parts, fewer"

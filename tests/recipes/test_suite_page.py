@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedblocks.cli import main
 from fedblocks.core.errors import UserError
 from fedblocks.recipes.page import reproduction_page
 from fedblocks.recipes.suite.default_runs import read_default_runs, sentence_about
@@ -82,6 +83,23 @@ def test_a_sentence_says_on_how_many_beds_defaults_fail(results: Path) -> None:
     assert sentence_about("fedmn", runs) == f"{ends}1 of 1 test-beds (digits-groups), 2 seeds."
     assert sentence_about("fedavg_ft", runs) == f"{ends}none of 1 test-beds, 2 seeds."
     assert sentence_about("local", runs) == sentence_about("unknown", runs) == ""
+
+
+def test_the_list_of_methods_says_whose_defaults_fail(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = default_runs(results)
+    place = "fedblocks.recipes.suite.default_runs.read_default_runs"
+    monkeypatch.setattr(place, lambda: runs)
+    with pytest.raises(SystemExit):
+        main(["methods"])
+    out = capsys.readouterr().out
+    assert "fedmn: With its defaults it ends below both Local and FedAvg on 1 of 1" in out
+    assert "fedavg_ft: With" not in out
+    with pytest.raises(SystemExit):
+        main(["methods", "--json"])
+    entries = {one["name"]: one["suite"] for one in json.loads(capsys.readouterr().out)}
+    assert entries["fedmn"]["below_both"] == ["digits-groups"] and entries["moon"] is None
 
 
 def test_what_methods_say_is_that_of_the_stored_results() -> None:

@@ -150,6 +150,8 @@ def test_a_method_is_below_both_only_where_it_is_below_local_and_fedavg() -> Non
     row = summarise_method("mine", [both, one, alone])
     assert row["below_both"] == ["both"] and row["compared"] == ["both", "one"]
     assert summarise_method("local", [both])["below_both"] == []
+    close = bed(mine=[seed("0:495/999")], local=[seed("0:500/999")], fedavg=[seed("0:600/999")])
+    assert summarise_method("mine", [close])["below_both"] == []  # half a point below Local
 
 
 def test_the_mean_over_beds_is_that_of_the_shares_of_error_with_students_interval() -> None:

@@ -101,7 +101,7 @@ def overview(rows: Sequence[Row], beds: Sequence[BedRuns]) -> str:
         lines.append(f"| {_link(row['name'])} | {' | '.join(cells)} | {_mean(mean)} | {rank} |")
     absent = [name for name in BEDS if name not in names]
     rest = f" Not run yet: {', '.join(absent)}." if absent else ""
-    return "\n".join([*lines, "", f"**(v)**: below both Local and FedAvg.{rest}"])
+    return "\n".join([*lines, "", f"**(v)**: more than a point below both Local and FedAvg.{rest}"])
 
 
 def verdicts(rows: Sequence[Row]) -> str:
@@ -112,7 +112,7 @@ def verdicts(rows: Sequence[Row]) -> str:
         for row in rows
         if row["below_both"]
     ]
-    return "\n".join(lines or ["No method ends below both Local and FedAvg."])
+    return "\n".join(lines or ["No method ends more than a point below both Local and FedAvg."])
 
 
 def bed_section(rows: Sequence[Row], bed: str) -> str:

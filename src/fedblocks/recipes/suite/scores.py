@@ -143,8 +143,6 @@ def rank_of(name: str, runs: BedRuns) -> Row:
     """
     nothing: Row = {"rank": None, "rank_half_width": None}
     others = [like(other, name) for other in PANEL if like(other, name) != name]
-    if not all(runs.of(other) for other in others):
-        return nothing
     seeds = set(runs.of(name)).intersection(*(runs.of(other) for other in others))
     if not seeds:
         return nothing

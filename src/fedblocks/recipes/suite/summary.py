@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from fedblocks.recipes.suite.scores import REFERENCES, BedRuns, Row, like, mean_of, score_of
 from fedblocks.reports.student import half_width
 
+POINT = 0.01  # differences within it are of no interest
+
 
 def summarise_method(name: str, beds: Sequence[BedRuns]) -> Row:
     """The scores on every bed and their means; means need all beds, so that nothing is gained by
@@ -21,9 +23,7 @@ def summarise_method(name: str, beds: Sequence[BedRuns]) -> Row:
         "beds": len(scores),
         "of": len(beds),
         "scores": scores,
-        "error_reduction": {
-            other: mean_reduction(other, name, beds) if whole else None for other in references
-        },
+        "error_reduction": {other: mean_reduction(other, name, beds) for other in references},
         "rank": mean_of(ranks) if whole and ranks and None not in ranks else None,
         "below_both": below_both(scores),
         "compared": [score["bed"] for score in scores if _is_compared(score)],
@@ -63,12 +63,14 @@ def _reductions(reference: str, name: str, runs: BedRuns) -> dict[int, float]:
 
 
 def below_both(scores: Sequence[Row]) -> list[str]:
-    """The beds on which a method ends below both Local and FedAvg."""
+    """The beds on which a method ends below both Local and FedAvg, by more than a point."""
     return [
         score["bed"]
         for score in scores
         if _is_compared(score)
-        and all(score["gains"][other]["difference"]["mean"] < 0 for other in ("local", "fedavg"))
+        and all(
+            score["gains"][other]["difference"]["mean"] < -POINT for other in ("local", "fedavg")
+        )
     ]
 
 
