@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,18 @@ def test_the_same_seeds_give_the_same_numbers_in_another_folder(fedblocks: Fedbl
         scores.append({**score, "seconds": None})
     assert scores[0] == scores[1] and scores[0]["gains"]["local"]["seeds"] == 1
     assert 1 <= scores[0]["rank"] <= 4 and scores[0]["new"] is not None
+
+
+def test_a_bed_of_texts_counts_the_answers_of_its_view(
+    fedblocks: Fedblocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, view in (("plain", "personal"), ("words", "shared")):
+        monkeypatch.setitem(BEDS, name, replace(TINY, name=name, view=view))  # type: ignore[arg-type]
+    code, _, err = fedblocks("ditto", "--beds", "plain,words", "--seeds", "1")
+    assert code == 0, err
+    cells = json.loads(Path("results/suite-1-ditto.json").read_text())["cells"]
+    plain, words = (cells[f"{bed}/ditto"]["seeds"]["0"] for bed in ("plain", "words"))
+    assert plain["test"] != words["test"] and plain["partition"] == words["partition"]
 
 
 def test_held_out_variants_have_other_data_and_files_of_their_own(

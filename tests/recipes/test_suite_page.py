@@ -8,7 +8,9 @@ import pytest
 
 from fedblocks.cli import main
 from fedblocks.core.errors import UserError
+from fedblocks.recipes import recipe_named
 from fedblocks.recipes.page import reproduction_page
+from fedblocks.recipes.running.merging import merge
 from fedblocks.recipes.suite.default_runs import read_default_runs, sentence_about
 from fedblocks.recipes.suite.entrants import TUNED, Entrant, recipe_of
 from fedblocks.recipes.suite.page import default_runs, suite_page
@@ -83,6 +85,32 @@ def test_a_sentence_says_on_how_many_beds_defaults_fail(results: Path) -> None:
     assert sentence_about("fedmn", runs) == f"{ends}1 of 1 test-beds (digits-groups), 2 seeds."
     assert sentence_about("fedavg_ft", runs) == f"{ends}none of 1 test-beds, 2 seeds."
     assert sentence_about("local", runs) == sentence_about("unknown", runs) == ""
+
+
+def test_results_of_two_machines_are_merged(tmp_path: Path) -> None:
+    run = {"test": "0:5/10", "new": "", "bytes": 1, "seconds": 1.0, "partition": "0"}
+    files = []
+    for seed in ("0", "1"):
+        folder = tmp_path / seed
+        folder.mkdir()
+        own = {"seeds": {seed: {**run, "key": seed}}, "tuning": [], "chosen": {}}
+        store(folder, "fedper", 5, **{"digits-groups/fedper": own})
+        path = folder / "suite-1-fedper.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "quick": False}))
+        files.append(path)
+    results = merge(files, tmp_path)
+    assert set(results.cells["digits-groups/fedper"]["seeds"]) == {"0", "1"}
+    assert json.loads((tmp_path / "suite-1-fedper.json").read_text())["shape"] == "suite"
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_a_recipe_of_the_suite_is_known_by_its_name(held_out: bool) -> None:
+    recipe = recipe_of(Entrant("fedavg_ft"), held_out)
+    again = recipe_named(recipe.name)
+    assert (again.name, again.title) == (recipe.name, recipe.title)
+    assert recipe_named("suite-1-fedper-0123abcd").name == "suite-1-fedper-0123abcd"
+    with pytest.raises(UserError, match='no method "fedpre"'):
+        recipe_named("suite-1-fedpre")
 
 
 def test_the_list_of_methods_says_whose_defaults_fail(

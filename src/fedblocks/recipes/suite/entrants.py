@@ -19,7 +19,6 @@ from fedblocks.recipes.suite.spaces import is_ours, settings_of
 TUNED = ", tuned"  # after a method's name: its options were chosen on validation data
 HELD_OUT = 1000  # first seed of the held-out variants
 TUNING = 5000  # the seed by which options are chosen; no report has it
-MEASURE = {"name": "client_counts"}
 
 
 @dataclass(frozen=True)
@@ -71,12 +70,23 @@ def recipe_of(
     )
 
 
+def suite_recipe(name: str) -> Recipe:
+    """The recipe behind the name of a results file, e.g. suite-1-heldout-fedavg."""
+    words = name.removeprefix(f"suite-{VERSION}-")
+    title = words.removeprefix("heldout-")
+    method, _, source = title.rpartition("-")
+    entrant = Entrant(method, source) if method else Entrant(title)
+    check_method_name(entrant.name)
+    return recipe_of(entrant, held_out=title != words)
+
+
 def default_cell(entrant: Entrant, bed: SuiteBed, held_out: bool) -> Cell:
     """A method with its defaults."""
     first = HELD_OUT if held_out else 0
     config = bed.config(entrant.name)
     seeded = {**config, "seed": first, "data": {**config["data"], "seed": first}}
-    return Cell(f"{bed.name}/{entrant.name}", seeded, MEASURE)
+    view = {} if bed.view == "personal" else {"view": bed.view}
+    return Cell(f"{bed.name}/{entrant.name}", seeded, {"name": "client_counts", **view})
 
 
 def tuned_cell(entrant: Entrant, bed: SuiteBed, held_out: bool) -> Cell:
@@ -86,7 +96,7 @@ def tuned_cell(entrant: Entrant, bed: SuiteBed, held_out: bool) -> Cell:
     return Cell(
         default.key + TUNED,
         default.config,
-        MEASURE,
+        default.measure,
         settings=settings,
         tuning={"seed": TUNING, "data": {"seed": TUNING}},
     )

@@ -20,7 +20,10 @@ HASH = 16  # digits of a hash that are kept
 
 def manifest_of(beds: Mapping[str, SuiteBed]) -> dict[str, Any]:
     """Everything that decides a number, but the method and the data themselves."""
-    about = {name: {**bed.config("fedavg"), "new": bed.new} for name, bed in beds.items()}
+    about = {
+        name: {**bed.config("fedavg"), "new": bed.new, "view": bed.view}
+        for name, bed in beds.items()
+    }
     return {"version": VERSION, "beds": about}
 
 

@@ -14,17 +14,17 @@ from fedblocks.runs.storage.record import Part
 Counts: TypeAlias = dict[int, tuple[float, float]]  # client -> right answers, of how many
 
 
-def client_counts(run: RunResult, part: Part) -> dict[str, Any]:
+def client_counts(run: RunResult, part: Part, view: str = "personal") -> dict[str, Any]:
     """Percent, the mean over clients in the last evaluation; for tests also the right answers of
     every client, those of new clients, and the bytes that were sent in all.
     """
-    numbers: dict[str, Any] = {"value": 100 * (run.summary(part)["mean"] or 0.0)}
+    numbers: dict[str, Any] = {"value": 100 * (run.summary(part, view)["mean"] or 0.0)}
     if part != "test":
         return numbers
     with RunFolder.open(run.folder) as folder:
         last = run.last.round if run.last is not None else 0
-        numbers["test"] = write_counts(folder.store.metrics(part, "personal", last))
-        numbers["new"] = write_counts(folder.store.metrics("unseen", "personal", last))
+        numbers["test"] = write_counts(folder.store.metrics(part, view, last))
+        numbers["new"] = write_counts(folder.store.metrics("unseen", view, last))
     return {**numbers, "bytes": run.bytes_down + run.bytes_up}
 
 

@@ -22,9 +22,10 @@ Suite {version}, manifest `{manifest}`. What a number means:
 - **A seed** is everything at once: which clients are drawn, how their rows are split, the first
   model, batches, cohorts. All methods have the same seeds, so differences are paired.
 - **Defaults.** A method runs with its own defaults. Rounds, local epochs, batches of {batch}
-  and the learning rate are the bed's. The rate is that of 0.1, 0.3, 1 and 3 with which FedAvg
-  validates best on a seed that no report has; a method with a default rate of its own keeps it.
-  No bed tells cohorts, so ModFL has to find them (`cohorts = "found"`).
+  and the learning rate are the bed's. The rate is the smallest of 0.1, 0.3, 1 and 3 with which
+  Local and FedAvg, in their mean, validate within a point of the best, on a seed that no report
+  has; a method with a default rate of its own keeps it. No bed tells cohorts, so ModFL has to
+  find them (`cohorts = "found"`).
 - **Tuned** rows: 8 settings for every method, its defaults and 7 drawn from a declared space of
   at most 4 options, all for a fifth of the rounds, 3 for half, the best in full, on the
   validation data of a seed of its own. Then the report's seeds. They are compared with tuned
@@ -48,6 +49,7 @@ Suite {version}, manifest `{manifest}`. What a number means:
   `space` of the class (option -> values, at most three besides the rate) says what is tuned.
   Each version of its source has results of its own, and the command says how many versions have
   been tried.
+- Results of **several machines** are joined by `fedblocks reproduce --merge FILE FILE`.
 - There is no critical-difference diagram: with 35 methods on 7 beds methods would have to be 21
   ranks apart.
 
