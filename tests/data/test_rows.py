@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedblocks.core.errors import DataError
 from fedblocks.data.rows import Numbered, Rows, some_names
+from fedblocks.data.summary import labels_held, spread
 
 hands = st.lists(st.lists(st.integers(0, 99), max_size=6), min_size=1, max_size=8)
 
@@ -75,3 +76,15 @@ def test_a_million_clients_take_well_under_five_seconds() -> None:
 def test_long_lists_of_clients_are_shortened_in_messages() -> None:
     assert some_names(Numbered.up_to(9), range(8), most=2) == "client-0, client-1 and 6 more"
     assert list(Numbered.up_to(4)[1:3]) == ["client-1", "client-2"]
+
+
+def test_labels_are_counted_by_client_and_one_without_labels_has_none() -> None:
+    labels = np.array([[3, 3], [1, -100], [-100, -100], [3, 1]])
+    held = labels_held(Rows.of([[0, 1], [2], [], [0, 3]]), labels)
+    assert held.classes.tolist() == [2, 0, 0, 2]
+    assert held.top_share.tolist() == [2 / 3, 0.0, 0.0, 3 / 4]
+
+
+def test_sizes_are_summed_up() -> None:
+    assert spread(np.array([4, 1, 2, 9])) == {"total": 16, "min": 1, "median": 3.0, "max": 9}
+    assert spread(np.array([], int)) == {"total": 0, "min": 0, "median": 0.0, "max": 0}
