@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fedblocks.flower.gateway.limits import Limits
 from fedblocks.flower.server import app
 from fedblocks.flower.server.app import Link
 from fedblocks.flower.server.enrolment import CEILING, FACTOR, Enrolment
@@ -69,3 +72,9 @@ def test_a_weight_limit_keeps_all_its_digits() -> None:
     object.__setattr__(expected, "member", Member(0, 1, 1 / 3, {}))
     limits = Expected.limits.fget(expected)  # type: ignore[attr-defined]
     assert limits.dtype is torch.double and limits.tolist() == [1 / 3]
+
+
+def test_limits_are_those_of_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\d+)", page, re.MULTILINE)
+    assert {name: float(value) for name, value in rows} == Limits().model_dump()
