@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fedblocks.reports.html.figures import Chart, Look, axes, plain, quantile, rgba
+from fedblocks.reports.html.gather import Story
 from fedblocks.reports.html.page import Content, embed, format_cell, policy
-from tests.reports import stories
 
 APPROVED = Path(__file__).parent / "looks.json"
 NUMBERS = ("x", "y", "z", "text", "zmin", "zmax")  # of a trace: test_numbers.py has them
@@ -27,8 +27,8 @@ def look_of(chart: Chart) -> dict[str, Any]:
     return {"id": chart.id, **words, "layout": chart.layout, "traces": traces, "more": chart.more}
 
 
-def test_charts_look_as_they_were_approved(tmp_path: Path) -> None:
-    content = Content.of(stories.write_all(tmp_path / "all"))
+def test_charts_look_as_they_were_approved(story: Story) -> None:
+    content = Content.of(story)
     actual = {
         "results": [look_of(chart) for chart in content.results],
         "maps": [[look_of(chart) for chart in row] for row in content.maps],

@@ -25,11 +25,6 @@ STUDENT = 12.7062  # scipy.stats.t.ppf(0.975, 1): the quantile for two seeds
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return stories.write_all(tmp_path_factory.mktemp("runs") / "all")
-
-
-@pytest.fixture(scope="module")
 def facts(story: Story) -> dict[str, Any]:
     return facts_of(story)
 
