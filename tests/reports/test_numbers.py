@@ -13,7 +13,7 @@ from fedblocks.core.errors import DataError
 from fedblocks.reports.html.facts import facts_of
 from fedblocks.reports.html.figures import Chart
 from fedblocks.reports.html.gather import Story, gather
-from fedblocks.reports.html.maps import map_charts, numbers_of
+from fedblocks.reports.html.maps import Numbers, _numbers, _thin, map_charts, numbers_of
 from fedblocks.reports.html.results import result_charts
 from fedblocks.runs.federations import federation_of
 from fedblocks.runs.storage.folder import RunFolder
@@ -245,3 +245,62 @@ def test_two_runs_of_a_seed_on_other_data_have_no_common_report(tmp_path: Path) 
         folder.store.set_meta("federation", "another")
     with pytest.raises(DataError, match="the same seed but not the same data"):
         gather(tmp_path)
+
+
+def block(values: list[list[float]], rounds: list[int] | None = None) -> Numbers:
+    """A block of pFedMB's clients in its last round, or the same in each of several."""
+    table = np.array([values] * len(rounds or [2]))
+    labels = [f"number {i}" for i in range(table.shape[2])]
+    return Numbers("pfedmb", "gate", list(range(len(values))), rounds or [2], table, labels)
+
+
+def test_one_number_that_differs_is_enough_for_a_plane(story: Story) -> None:
+    heat, labels, plane = map_charts(story, block([[1, 2], [1, 3], [1, 5]]), 4)
+    assert [heat.id, labels.id, plane.id] == ["map-4", "labels-4", "plane-4"]
+    assert "nothing is personal" not in heat.note and "slider" not in heat.note
+    assert "Some have the same place" not in plane.note
+    assert "after round 2" in plane.note and "100%" in plane.note
+
+
+def test_clients_that_are_all_the_same_have_no_plane(story: Story) -> None:
+    heat, _ = map_charts(story, block([[1, 2], [1, 2], [1, 2]], [1, 2]), 1)
+    assert "all clients are the same: nothing is personal here" in heat.note
+    assert "Move the slider to see earlier rounds." in heat.note
+    assert len(map_charts(story, block([[1, 2], [1, 3]]), 1)) == 2  # two clients are no crowd
+    assert len(map_charts(story, block([[1], [2], [3]]), 1)) == 2  # one number is no plane
+
+
+def test_clients_in_one_place_are_mentioned(story: Story) -> None:
+    *_, plane = map_charts(story, block([[1, 2], [1, 2], [4, 5]]), 1)
+    assert "Some have the same place." in plane.note
+
+
+def test_a_map_around_zero_has_two_colours_of_equal_reach(story: Story) -> None:
+    heat, *_ = map_charts(story, block([[-1, 2], [0, 3], [4, -5]]), 1)
+    (trace,) = heat.data
+    assert (trace["zmin"], trace["zmax"], trace["colorscale"]) == (-5, 5, "RdBu")
+    heat, *_ = map_charts(story, block([[0, 2], [1, 3], [4, 5]]), 1)
+    (trace,) = heat.data
+    assert (trace["zmin"], trace["zmax"], trace["colorscale"]) == (0, 5, "Cividis")
+
+
+@pytest.mark.parametrize(
+    ("many", "most", "kept"),
+    [(3, 3, [0, 1, 2]), (5, 3, [0, 2, 4]), (10, 4, [0, 3, 6, 9]), (9, 2, [0, 8]), (4, 1, [3])],
+)
+def test_values_are_thinned_evenly_and_keep_the_last(many: int, most: int, kept: list[int]) -> None:
+    assert _thin(list(range(many)), most) == kept
+
+
+def test_a_client_that_came_late_has_no_numbers_before(story: Story) -> None:
+    rounds = {1: {0: [1.0, 2.0]}, 2: {0: [1.0, 3.0], 1: [5.0, 6.0], 2: [7.0]}}
+    numbers = _numbers("pfedmb", "gate", rounds, None)
+    assert numbers is not None and numbers.labels == ["0", "1"]
+    assert sorted(numbers.clients) == [0, 1] and numbers.rounds == [1, 2]
+    by_client = dict(zip(numbers.clients, numbers.values.transpose(1, 0, 2).tolist()))
+    assert by_client[0] == [[1, 2], [1, 3]]
+    assert np.isnan(by_client[1][0]).all() and by_client[1][1] == [5, 6]
+    heat, *_ = map_charts(story, numbers, 1)
+    place = numbers.clients.index(1)
+    assert heat.steps[0]["z"][place] == [None, None] and heat.steps[1]["z"][place] == [5.0, 6.0]
+    assert _numbers("pfedmb", "gate", {1: {0: []}}, None) is None
