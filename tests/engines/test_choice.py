@@ -9,6 +9,7 @@ from torch import nn
 from fedblocks import Net
 from fedblocks.engines.auto import choose as module
 from fedblocks.engines.auto.choose import choose
+from fedblocks.engines.net_check.check import check_net
 from fedblocks.engines.processes.shared_memory import put
 from fedblocks.engines.sequential import Sequential, _put
 from fedblocks.engines.vectorised import Vectorised
@@ -71,3 +72,9 @@ def test_what_a_client_hands_back_is_kept_without_its_history() -> None:
     put(tree, 1, {"model": {"w": learned[None]}})
     assert tree["model"]["w"].tolist() == [[0.0, 0.0], [3.0, 3.0]]
     assert not tree["model"]["w"].requires_grad
+
+
+def test_a_module_that_cannot_take_its_inputs_is_refused_with_what_to_do() -> None:
+    report = check_net(Net.of(lambda: nn.Linear(5, 3)), torch.ones(21, 4))
+    assert report.refusal.startswith("the module cannot take inputs of shape [4]: mat1 and mat2")
+    assert report.fix == "try it on a few examples in plain PyTorch" and report.engines == ()

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from fedblocks.flower.server import app
 from fedblocks.flower.server.app import Link
 from fedblocks.flower.server.enrolment import CEILING, FACTOR, Enrolment
 from fedblocks.flower.wire.admission import Expected, Member
+from fedblocks.flower.wire.messages import Malformed, tensors_of
 
 
 def test_a_lost_message_is_sent_again_after_a_pause_and_once(
@@ -78,3 +80,13 @@ def test_limits_are_those_of_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\d+)", page, re.MULTILINE)
     assert {name: float(value) for name, value in rows} == Limits().model_dump()
+
+
+def test_a_refusal_names_the_first_array_that_is_missing_or_too_many() -> None:
+    schema = dict.fromkeys("gabcdefh", (torch.float32, (2,)))
+    arrays = {name: np.zeros(2, "float32") for name in "abcdefgh"}
+    assert list(tensors_of(arrays, schema)) == list("gabcdefh")
+    with pytest.raises(Malformed, match=r'"c" is missing \(5 missing, 1 too many\)'):
+        tensors_of(dict.fromkeys("zabh", arrays["a"]), schema)
+    with pytest.raises(Malformed, match=r'"m" is not part of the plan \(0 missing, 3 too many\)'):
+        tensors_of({**arrays, **dict.fromkeys("zmx", arrays["a"])}, schema)

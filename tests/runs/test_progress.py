@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedblocks.core.state import State
+from fedblocks.runs.grids.grid import read_grid
 from fedblocks.runs.grids.space import OneOf, parse_space
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.storage.record import ClientMetric, RefusalRow, RoundRecord, Traffic
@@ -66,3 +67,15 @@ def test_a_settled_state_lies_in_memory_as_a_checkpoint_would_bring_it_back() ->
 @pytest.mark.parametrize("text", ["method.name=a|b", " method.name = a | b "])
 def test_choices_may_have_blanks_around_them(text: str) -> None:
     assert parse_space([text]) == ({"method.name": OneOf(("a", "b"))}, [])
+
+
+def test_a_change_of_all_methods_is_one_of_their_training_and_no_other() -> None:
+    rates = lambda *changes: {
+        name: table["lr"]
+        for name, table in read_grid("digits-pfedmb", ["ditto"], 2, changes).methods.items()
+    }
+    names = ["local", "fedavg", "fedavg_ft", "ditto"]
+    own = rates()
+    assert list(own) == names and rates("method=fedper", "rounds=3") == own
+    assert rates("method.lr=0.5", "data.clients=9") == dict.fromkeys(names, 0.5)
+    assert rates("ditto.lr=0.25") == {**own, "ditto": 0.25}
