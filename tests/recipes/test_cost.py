@@ -29,6 +29,17 @@ def test_seconds_are_examples_times_rounds_times_runs(monkeypatch: pytest.Monkey
     assert asked[0][1:] == ((1, 8, 8), 10)
     cell.table = lambda point, quick: {**DIGITS, "cohort": {"size": 0.5}}
     assert cost.seconds(cell, 1, False) == pytest.approx(1797 * 0.7 * 0.5 * 2 * 0.001)
+    beds = (
+        ("cifar10", {"name": "pfedmb_two_classes", "fraction": 0.5}, 60_000 * 0.5),
+        ("femnist", {"name": "fedem_femnist", "share": 0.25}, 805_263 * 0.25),
+    )
+    for name, bed, rows in beds:
+        table = {**DIGITS, "data": {"name": name, "testbed": bed}}
+        cell.table = lambda point, quick, table=table: table
+        assert cost.seconds(cell, 1, False) == pytest.approx(rows * 0.7 * 2 * 0.001)
+    part = {**DIGITS, "data": {**DIGITS["data"], "name": "cifar10", "options": {"part": "test"}}}
+    cell.table = lambda point, quick: part
+    assert cost.seconds(cell, 1, False) == pytest.approx(10_000 * 0.7 * 2 * 0.001)
     cell.table = lambda point, quick: {**DIGITS, "data": {"name": "gaussian", "clients": 4}}
     assert cost.seconds(cell, 1, False) is None
 
