@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from fedblocks.cli import packages
+from fedblocks.cli import packages, progress
 from fedblocks.cli.check_net import _sizes
+from fedblocks.cli.compare import _difference, _Progress
 from fedblocks.core.errors import UserError
+from fedblocks.runs.storage.record import Note
 
 COMMANDS = Path(packages.__file__).parent
 
@@ -76,3 +79,67 @@ def test_requirements_are_read_whatever_their_form(monkeypatch: pytest.MonkeyPat
     assert packages.unmet("ours") == {"numpy 1.26": "numpy>=2", "rich nothing": "rich"}
     monkeypatch.setattr(packages.metadata, "requires", lambda package: None)
     assert packages.requirements("ours") == []
+
+
+def test_a_comparison_shows_one_run_at_a_time_and_a_warning_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[Any] = []
+
+    class Watch:
+        def __init__(self, title: str, quiet: bool, file: Any) -> None:
+            shown.append((title, quiet, file))
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            shown.append("closed")
+
+        def on_round(self, done: Any) -> None:
+            shown.append(done)
+
+        def on_note(self, note: Any) -> None:
+            shown.append(note.text)
+
+    monkeypatch.setattr(progress, "Watch", Watch)
+    here = _Progress(True, "a file")
+    warning, remark = Note("mind this", "warning"), Note("by the way")
+    on_round, on_note = here.on_run("fedavg", 3, 1)
+    on_note(remark)
+    assert shown == []  # its line appears with its first round, or with a warning
+    on_note(warning)
+    on_round("round 1")  # type: ignore[arg-type]
+    on_note(warning)
+    assert shown == [("1: fedavg, seed 3", True, "a file"), "mind this", "round 1"]
+    on_round, on_note = here.on_run("ditto", 3, 2)
+    assert shown.pop() == "closed"
+    on_note(warning)
+    on_round("round 1")  # type: ignore[arg-type]
+    assert shown[3:] == [("2: ditto, seed 3", True, "a file"), "round 1"]
+    here.close()
+    here.close()
+    assert shown[5:] == ["closed"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict", "text"),
+    [
+        (None, None, "-"),
+        ({"mean": 0.1, "low": -0.25, "high": 0.5}, None, "+0.100 [-0.250, +0.500]"),
+        ({"mean": 0.1, "low": 0.05, "high": 0.5}, "better", "+0.100 [+0.050, +0.500] better"),
+    ],
+)
+def test_a_difference_is_shown_with_its_interval(interval: Any, verdict: Any, text: str) -> None:
+    assert _difference(interval, verdict) == text
+
+
+def test_a_schema_in_a_file_says_how_to_use_it(fedblocks: Any, tmp_path: Path) -> None:
+    done = fedblocks("schema", "--out", "s.json")
+    assert (
+        done.out == "s.json: write `#:schema s.json` into the first line of a TOML file beside it\n"
+    )
+    size = (tmp_path / "s.json").stat().st_size
+    wanted = {"name": "s.json", "file": "s.json", "bytes": size}
+    assert fedblocks("schema", "--out", "s.json", "--json").json == wanted
+    assert json.loads((tmp_path / "s.json").read_text()) == fedblocks("schema").json

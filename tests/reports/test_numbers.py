@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedblocks import Config
 from fedblocks.core.errors import DataError
 from fedblocks.reports.html.facts import facts_of
 from fedblocks.reports.html.figures import Chart
-from fedblocks.reports.html.gather import Story, gather
+from fedblocks.reports.html.gather import Story, _methods, gather
 from fedblocks.reports.html.maps import Numbers, _numbers, _thin, map_charts, numbers_of
 from fedblocks.reports.html.results import result_charts
 from fedblocks.runs.federations import federation_of
@@ -304,3 +305,21 @@ def test_a_client_that_came_late_has_no_numbers_before(story: Story) -> None:
     place = numbers.clients.index(1)
     assert heat.steps[0]["z"][place] == [None, None] and heat.steps[1]["z"][place] == [5.0, 6.0]
     assert _numbers("pfedmb", "gate", {1: {0: []}}, None) is None
+
+
+def test_groups_that_hold_everybody_leave_nobody_to_the_method_of_all(story: Story) -> None:
+    assert story.federation is not None
+    table = story.first.result.config.resolved()
+    ditto = {"method": {"name": "ditto"}}
+    tagged = int((story.federation.tags["group"] == 1).sum())
+    assert 0 < tagged < CLIENTS
+    cases = (
+        ({"some": {"clients": [0, 1], **ditto}}, ["all", "some"]),
+        ({"every": {"clients": list(range(CLIENTS)), **ditto}}, ["every"]),
+        ({"one": {"tag": "group", "value": 1, **ditto}}, ["all", "one"]),
+    )
+    for groups, names in cases:
+        config = Config.of({**table, "groups": groups})
+        methods = _methods(config, story.federation)
+        assert list(methods) == names
+        assert {type(methods[name]).__name__ for name in groups} == {"Ditto"}
