@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedblocks.core.client import Client, RowSource
+from fedblocks.core.errors import nearest
 from fedblocks.core.trees import copy, is_repeated, unbind
 from fedblocks.runs.storage.trees import pack, unpack
 
@@ -65,3 +66,11 @@ def test_a_client_can_be_cut_or_stand_on_its_validation_part() -> None:
         assert first.mask.tolist() == [1, 1, 1, 0][:count]
     held = client().validation
     assert held.x.tolist() == [[10, 11], [0, 0]] and held.mask.tolist() == [1, 0]
+
+
+def test_a_name_that_does_not_exist_brings_the_nearest() -> None:
+    known = ["fedavg", "fedper", "Local", "apfl"]
+    everything = "Known: Local, apfl, fedavg, fedper"
+    assert nearest(" LOCAL ", known) == f'did you mean "Local"? {everything}'
+    assert nearest("fedav", known).startswith('did you mean "fedavg" or "fedper"? Known: ')
+    assert nearest("zzzz", known) == everything
