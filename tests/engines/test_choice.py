@@ -11,6 +11,7 @@ from fedblocks.engines.auto import choose as module
 from fedblocks.engines.auto.choose import choose
 from fedblocks.engines.net_check.check import check_net
 from fedblocks.engines.processes.shared_memory import put
+from fedblocks.engines.replay.rewriting import _bits
 from fedblocks.engines.sequential import Sequential, _put
 from fedblocks.engines.vectorised import Vectorised
 
@@ -78,3 +79,12 @@ def test_a_module_that_cannot_take_its_inputs_is_refused_with_what_to_do() -> No
     report = check_net(Net.of(lambda: nn.Linear(5, 3)), torch.ones(21, 4))
     assert report.refusal.startswith("the module cannot take inputs of shape [4]: mat1 and mat2")
     assert report.fix == "try it on a few examples in plain PyTorch" and report.engines == ()
+
+
+def test_bits_are_those_of_the_numbers_in_their_order() -> None:
+    turned = torch.arange(6.0).view(2, 3).T
+    assert torch.equal(
+        _bits(turned),
+        turned.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8),
+    )
+    assert not torch.equal(_bits(torch.tensor([0.0])), _bits(torch.tensor([-0.0])))

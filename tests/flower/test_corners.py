@@ -9,9 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fedblocks import Config
 from fedblocks.core.errors import UserError
 from fedblocks.flower.client.causes import _cause_of_answer
 from fedblocks.flower.gateway.connections import ByteFlow
@@ -20,6 +22,7 @@ from fedblocks.flower.hosts import launch, running
 from fedblocks.flower.keys.public_keys import read_public
 from fedblocks.flower.server.enrolment import Enrolment
 from fedblocks.flower.server.registry import Registry
+from fedblocks.flower.wire.run_spec import shape_of
 
 
 @pytest.mark.parametrize(
@@ -122,3 +125,16 @@ def test_refused_nodes_are_asked_again_after_a_change_of_the_enrolment_only() ->
     assert registry._when == {8: 2.0} and registry._enrolment.knows(b"b", 1)
     assert not registry._enrolment.knows(b"a", 0) and not registry._enrolment.knows(b"b", 0)
     assert Enrolment().knows(b"any", 3)
+
+
+@pytest.mark.parametrize(("tokens", "dtype"), [(True, torch.int64), (False, torch.float32)])
+def test_of_data_that_stay_with_clients_the_server_knows_the_shape(
+    tokens: bool, dtype: torch.dtype
+) -> None:
+    options = {"input_shape": [7], "label_shape": [7] if tokens else [], "classes": 5}
+    data = {"name": "remote", "clients": 3, "options": {**options, "tokens": tokens}}
+    table = {"rounds": 1, "net": "mlp", "method": "fedavg", "data": data}
+    shape = shape_of(Config.of(table))
+    assert shape.clients == 3 and shape.classes == 5 and shape.train.sizes.tolist() == [0, 0, 0]
+    assert shape.x.shape[1:] == (7,) and shape.x.dtype == dtype
+    assert list(shape.y.shape[1:]) == options["label_shape"] and shape.y.dtype == torch.int64

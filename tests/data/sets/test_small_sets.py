@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedblocks.core.errors import DataError
-from fedblocks.data.sets import SETS, cache, corpora, describe_set
+from fedblocks.data.sets import SETS, cache, cifar, corpora, describe_set, pixels
 
 
 def test_a_cache_is_whole_or_not_there(tmp_path: Path) -> None:
@@ -49,3 +51,52 @@ def test_a_set_whose_files_are_missing_says_so(
     entry = describe_set(stored)
     assert entry["found"] is False and entry["form"] is None and entry["fix"]
     assert entry["where"] == str(tmp_path / stored.files.folder)
+
+
+@pytest.mark.parametrize("is_mapped", [True, False])
+def test_pixels_are_normalised_channel_by_channel(
+    is_mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pixels, "STRETCH", 2)
+    values = np.arange(5 * 2 * 3, dtype=np.uint8).reshape(5, 2, 3, 1)
+    np.save(tmp_path / "x.npy", values)
+    held = np.load(tmp_path / "x.npy", mmap_mode="r" if is_mapped else None)
+    mean, std = [0.1, 0.2], [0.5, 0.25]
+    wanted = (values[1:] / 255 - np.array(mean).reshape(2, 1, 1)) / np.array(std).reshape(2, 1, 1)
+    actual = pixels.normalise(held, mean, std, slice(1, 5)).numpy()
+    assert actual == pytest.approx(wanted, abs=1e-6)
+    rows = pixels.read_rows(held, 1, 3)
+    assert rows.tolist() == values[1:3].tolist() and rows.flags.writeable
+    assert not np.shares_memory(rows, held)
+
+
+def test_images_are_cut_out_of_their_sheets_row_by_row(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="pip install 'fedblocks[images]'")
+    sheets = {}
+    for number in range(2):
+        sheet = image.new("RGB", (64, 64))
+        for cell in range(4):
+            colour = (40 * cell + 20 * number, 7, 200)
+            sheet.paste(colour, (32 * (cell % 2), 32 * (cell // 2), 32 * (cell % 2 + 1), 64))
+        data = BytesIO()
+        sheet.save(data, "PNG")
+        sheets[f"jpg_{number}"] = np.frombuffer(data.getvalue(), np.uint8)
+    path = tmp_path / "c.npz"
+    labels = np.arange(8)
+    np.savez(path, tile=2, y=labels, n_train=6, y_coarse=labels // 2, **sheets)
+    local: Any = SimpleNamespace(paths=[path])
+    arrays = cifar.decode_mosaics(local)
+    reds = [40 * cell + 20 * number for number in range(2) for cell in range(4)]
+    assert arrays["x"].shape == (8, 3, 32, 32) and int(arrays["train_rows"]) == 6
+    assert arrays["x"][:, 0].min((1, 2)).tolist() == reds == arrays["x"][:, 0, 0, 0].tolist()
+    assert (arrays["x"][:, 1] == 7).all() and (arrays["x"][:, 2] == 200).all()
+    assert arrays["y"].tolist() == labels.tolist() and arrays["coarse"].tolist() == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+    ]
