@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fedblocks.core.errors import UserError
 from fedblocks.core.mode import mode
 from fedblocks.layers.dense import dense
 from fedblocks.layers.noise import drop_out
+from fedblocks.layers.replacement import _check_noise
 from fedblocks.nets.mobilenet import _start
 from fedblocks.nets.text import WordsAndBuckets
 
@@ -64,3 +66,31 @@ def test_words_and_buckets_are_two_tables_and_padding_does_not_train() -> None:
     assert table.words.weight.grad is not None and table.oov.weight.grad is not None
     assert table.words.weight.grad.tolist() == [[0, 0], [1, 1], [0, 0], [1, 1]]
     assert table.oov.weight.grad.tolist() == [[1, 1], [0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (nn.AlphaDropout(), "AlphaDropout draws noise"),
+        (nn.RReLU(), "RReLU draws noise"),
+        (nn.FractionalMaxPool2d(2, 1), "FractionalMaxPool2d draws noise"),
+        (nn.LSTM(3, 4, 2, dropout=0.5, proj_size=2), "LSTM draws noise"),
+        (nn.LSTM(3, 4, 2, proj_size=2), ""),
+        (nn.LSTM(3, 4, 2, dropout=0.5), ""),  # ours takes its place, and can repeat its noise
+        (nn.GRU(3, 4, 2, dropout=0.5), ""),
+        (nn.MultiheadAttention(4, 2, dropout=0.5), ""),
+        (nn.InstanceNorm2d(3, track_running_stats=True), "keeps running statistics"),
+        (nn.InstanceNorm2d(3), ""),
+        (nn.BatchNorm2d(3), ""),
+        (nn.SyncBatchNorm(3), "SyncBatchNorm joins the statistics"),
+        (nn.Dropout(0.5), ""),
+    ],
+)
+def test_layers_whose_noise_or_statistics_nobody_could_repeat_are_refused(
+    layer: nn.Module, said: str
+) -> None:
+    if said:
+        with pytest.raises(UserError, match=said):
+            _check_noise(layer)
+    else:
+        _check_noise(layer)
