@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from fedblocks.runs import beside
 from fedblocks.runs.beside import Beside
+from fedblocks.runs.loop import _go_on
 from fedblocks.runs.result import _column
 from fedblocks.runs.storage import checkpoint, code_record
 
@@ -81,3 +83,16 @@ def test_what_is_needed_is_said_in_a_word() -> None:
     assert told([{**file, "defines": PROGRAM}], "net").startswith(f"add --code own.py ({PROGRAM}, ")
     assert "the run does not say which" in told([], "net")
     assert "a session without a file" in told([{"defines": PROGRAM}], PROGRAM)
+
+
+def test_the_command_that_goes_on_names_each_file_of_code_once(tmp_path: Path) -> None:
+    folder: Any = SimpleNamespace(path=tmp_path)
+    assert _go_on(folder) == f"fedblocks resume {tmp_path}"
+    entries = [
+        {"defines": "net", "file": "a.py"},
+        {"defines": "method", "package": "theirs"},
+        {"defines": "data", "file": "b.py"},
+        {"defines": "more", "file": "a.py"},
+    ]
+    (tmp_path / code_record.FILE).write_text(json.dumps(entries))
+    assert _go_on(folder) == f"fedblocks resume {tmp_path} --code a.py --code b.py"
