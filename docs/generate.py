@@ -39,6 +39,7 @@ sys.path.append(str(PAGES.parents[1] / "examples"))  # where the zoo of nets is
 COUNTS = PAGES / "checks.json"
 STUDY = PAGES.parent.parent / "results" / "hidden-groups.json"
 FRESH = STUDY.with_name("hidden-groups-fresh.json")
+STARTS = STUDY.with_name("mixture-start.json")
 CLIENTS, EXAMPLES_EACH = 4, 64
 
 
@@ -175,7 +176,8 @@ The data are the digits: 20 clients in 4 hidden groups that differ in labels, an
 labels (`joint`). Every run has 60 rounds and an MLP of 64 hidden units. Gains are paired by client
 and seed, with 95 % hierarchical bootstrap intervals (seed, then client). Three seeds are few, and
 such intervals are then too narrow: read them as indications. *Rand* is the adjusted Rand index
-between the hidden groups and those that the method found, one number per seed.
+between the hidden groups and those that the method found, one number per seed. pFedMB's branches
+started independently (`start = "independent"`), which is not its default any more.
 
 **FedMN's Rand indices are withdrawn.** They were computed by clustering the router's probabilities,
 which differed between clients by about 0.006. A clustering finds groups in differences of any size.
@@ -237,20 +239,56 @@ Your own net is checked in the same way [when a run starts](howto/own-net.md).""
 
 def with_plan(name: str, text: str) -> str:
     """A method's page with its plan table between the markers."""
-    marker, end = f"<!-- plan:{name} -->", "<!-- /plan -->"
+    table = plan_text(EXAMPLES[name]())
+    return between(f"<!-- plan:{name} -->", "<!-- /plan -->", f"```\n{table.rstrip()}\n```", text)
+
+
+def with_starts(text: str) -> str:
+    """A page with the table of how branches start between the markers, if it has them."""
+    marker = "<!-- starts -->"
+    return between(marker, "<!-- /starts -->", starts_table(), text) if marker in text else text
+
+
+def between(marker: str, end: str, content: str, text: str) -> str:
+    """A page with other content between two markers."""
     before, found, after = text.partition(marker)
     if not found:
-        raise SystemExit(f"docs/methods/{name}.md has no line {marker}")
+        raise SystemExit(f"a page has no line {marker}")
     after = after.partition(end)[2] if end in after else after
-    table = plan_text(EXAMPLES[name]())
-    return f"{before}{marker}\n\n```\n{table.rstrip()}\n```\n\n{end}\n\n{after.lstrip()}"
+    return f"{before}{marker}\n\n{content}\n\n{end}\n\n{after.lstrip()}"
+
+
+def starts_table() -> str:
+    """Test accuracy from every start on every data set, and the difference to
+    independent branches.
+    """
+    tables = json.loads(STARTS.read_text())["tables"]
+    names = next(iter(tables.values()))
+    lines = [f"| start | {' | '.join(tables)} | all settings |", "|---" * (len(tables) + 2) + "|"]
+    for name in names:
+        rows = [table[name] for table in tables.values()]
+        alike = (
+            f"{100 * np.mean([row['any_setting'] for row in rows]):.1f}"
+            if "logits_at_start" in rows[0]
+            else "-"
+        )
+        lines.append(f"| {name} | {' | '.join(map(accuracy_from, rows))} | {alike} |")
+    return "\n".join(lines)
+
+
+def accuracy_from(row: dict[str, Any]) -> str:
+    mean, half = (100 * number for number in row["minus_independent"])
+    return f"{100 * row['mean']:.1f}" + (f" ({mean:+.1f} ± {half:.1f})" if half else "")
+
+
+def method_page(name: str) -> str:
+    return with_starts(with_plan(name, (PAGES / f"{name}.md").read_text()))
 
 
 def pages() -> dict[Path, str]:
-    found = {
-        PAGES / f"{name}.md": with_plan(name, (PAGES / f"{name}.md").read_text())
-        for name in METHODS
-    }
+    found = {PAGES / f"{name}.md": method_page(name) for name in METHODS}
+    architecture = PAGES.parent / "architecture.md"
+    found[architecture] = with_starts(architecture.read_text())
     reproduced = {PAGES.parent / "reproduction.md": reproduction_page(STUDY.parent)}
     speed = PAGES.parent / "speed.md"
     timed = {speed: with_results(speed.read_text(), STUDY.parent)}

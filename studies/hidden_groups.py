@@ -107,14 +107,16 @@ GATES = {
 }
 
 
+# Both read to the letter; studies/fedmn_routing.py and mixture_start.py are about their defaults.
+PRINTED: dict[str, Mapping[str, Any]] = {"fedmn": AS_PRINTED, "pfedmb": {"start": "independent"}}
+
+
 def make(name: str, options: Mapping[str, Any]) -> Method:
     chosen = {k: v for k, v in options.items() if k != "gates"} | GATES.get(
         options.get("gates", ""), {}
     )
-    # FedMN as printed; studies/fedmn_routing.py is about what it is by default
-    printed = AS_PRINTED if name == "fedmn" else {}
     net = NETS["mlp"]((1, 8, 8), 10, hidden=(64,))
-    return METHODS[name](net, batch_size=16, **printed, **chosen)
+    return METHODS[name](net, batch_size=16, **PRINTED.get(name, {}), **chosen)
 
 
 def run(job: tuple[str, dict[str, Any], int], rounds: int = 60) -> dict[str, Any]:

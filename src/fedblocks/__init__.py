@@ -71,6 +71,10 @@ if TYPE_CHECKING:
     from fedblocks.core.schedules import Ramp as Ramp
     from fedblocks.core.schedules import Schedule as Schedule
     from fedblocks.core.server import Cohort as Cohort
+    from fedblocks.core.starts import Alike as Alike
+    from fedblocks.core.starts import Common as Common
+    from fedblocks.core.starts import Independent as Independent
+    from fedblocks.core.starts import Start as Start
     from fedblocks.core.state import State as State
     from fedblocks.core.uploads import Upload as Upload
     from fedblocks.data import DATASETS as DATASETS
@@ -170,6 +174,7 @@ _NAMES = {  # module -> the names that are taken from it
     "core.plan": "plan",
     "core.schedules": "Exponential Milestones Ramp Schedule",
     "core.server": "Cohort",
+    "core.starts": "Alike Common Independent Start",
     "core.state": "State",
     "core.uploads": "Upload",
     "data": "DATASETS IGNORE DataSet Federation Partition",

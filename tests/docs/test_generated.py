@@ -27,12 +27,18 @@ def generate() -> ModuleType:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_has_a_page_with_its_plan_as_it_is(generate: ModuleType, name: str) -> None:
     text = (ROOT / "docs" / "methods" / f"{name}.md").read_text()
-    assert generate.with_plan(name, text) == text, "run python docs/generate.py"
+    assert generate.method_page(name) == text, "run python docs/generate.py"
     assert "## Options" in text and "## Deviations" in text
 
 
 def test_the_table_of_the_study_is_that_of_its_results(generate: ModuleType) -> None:
     assert (ROOT / "docs" / "methods" / "hidden-groups.md").read_text() == generate.study()
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "methods/pfedmb.md"])
+def test_the_table_of_starts_is_that_of_its_results(generate: ModuleType, page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    assert generate.starts_table() in text and generate.with_starts(text) == text
 
 
 def test_the_page_of_nets_is_that_of_the_zoo(generate: ModuleType) -> None:

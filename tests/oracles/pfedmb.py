@@ -48,6 +48,14 @@ def merged(branches: Branches, alpha: Array) -> Params:
     }
 
 
+def around_the_first(start: list[Params], count: int) -> Branches:
+    """W_0 + W_b - mean of W_1 to W_B, of independent initialisations W: their even mixture
+    is W_0.
+    """
+    middle = {k: sum(w[k] for w in start[1 : count + 1]) / count for k in start[0]}
+    return [{k: start[0][k] + w[k] - middle[k] for k in w} for w in start[1 : count + 1]]
+
+
 @dataclass(frozen=True)
 class Alpha:
     """How alpha is learned: as the softmax of logits or on the simplex itself, for each
@@ -145,15 +153,16 @@ def run(
     one_alpha: bool = False,
     plain: bool = False,
     dropped: float = 0.0,
+    literal: bool = False,
 ) -> Outcome:
     """`simplex`: alpha itself is learned, and projected; `one_alpha`: for all layers; `plain`:
-    averages by n_i alone.
+    averages by n_i alone; `literal`: branches are independent initialisations.
 
     Each client fine-tunes on what `task.adapting` holds: alpha and weights, weights alone, or
     nothing.
     """
     how = Alpha(simplex, one_alpha)
-    w = task.start[:branches]
+    w = task.start[:branches] if literal else around_the_first(task.start, branches)
     a = {i: how.start(branches) for i in task.clients}
     trained = set()
 

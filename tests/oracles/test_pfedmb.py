@@ -32,6 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "only weights are fine-tuned": ({"finetune": "W"}, {}),
     "nothing is fine-tuned": ({"finetune": "none"}, {}),
     "small branches are dropped": ({"drop_below": 0.3, "finetune": "none"}, {"dropped": 0.3}),
+    "branches start independently": ({"start": "independent"}, {"literal": True}),
     "the upload is compressed": ({"compressed_upload": True}, {}),
     "the upload is compressed and averaged by n alone": (
         {"compressed_upload": True, "averaging": "plain"},

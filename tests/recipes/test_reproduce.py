@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fedblocks.core.errors import UserError
+from fedblocks.recipes import recipe_named
 from fedblocks.recipes.measures import MEASURES
 from fedblocks.recipes.recipe import Cell
 from fedblocks.recipes.running.process_pool import ProcessPool, WorkerProcess
@@ -56,6 +57,23 @@ def test_a_second_call_does_nothing_twice_and_more_seeds_add_runs(
     assert len(jobs) == before and (tmp_path / "results" / "tiny.json").read_text() == stored
     assert carry_out(asked(tiny(), tmp_path, seeds=3))
     assert [job["config"]["seed"] for job in jobs[before:]] == [2]
+
+
+def test_numbers_of_pfedmb_from_before_it_had_a_start_keep_their_keys(tmp_path: Path) -> None:
+    """Keys of results/pfedmb-table2.json, made at 0.1.0+513c91d, when all branches were
+    independent.
+    """
+    before = {0: "c7ffb66d9cce", 1: "18ed280ade23", 2: "b982d19e6cb2"}
+    chosen = {"method.lr": 0.1, "method.alpha_lr": 0.01, "method.branches": 2}
+    reproduction = asked(recipe_named("pfedmb-table2"), tmp_path)
+    cells = {cell.key: cell for cell in reproduction.cells}
+    for seed, key in before.items():
+        tasks = [
+            reproduction._task(cells[f"c10-2class-50/{row}"], chosen, seed, "test")
+            for row in ("pfedmb", "pfedmb-common")
+        ]
+        assert [task.config["method"]["start"] for task in tasks] == ["independent", "common"]
+        assert tasks[0].key == key and tasks[1].key not in before.values()
 
 
 def test_numbers_of_other_settings_are_forgotten(tmp_path: Path, jobs: list[Any]) -> None:

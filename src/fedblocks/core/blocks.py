@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedblocks.core.parts import Params, Part, Sized
 from fedblocks.core.rules import Average, Rule
+from fedblocks.core.starts import Independent, Start
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ class Pool:
     rule: Rule = Average()  # noqa: RUF009
     of: str | None = None  # upload one copy of this block to the slots that the client writes
     on_request: bool = False  # sent in a second download, only the slots that `wants` asks for
-    alike: bool = False  # all slots start equal
+    start: Start = Independent()  # noqa: RUF009
 
 
 @dataclass(frozen=True, eq=False)

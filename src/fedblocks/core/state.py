@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -63,11 +64,7 @@ def initial_slots(block: Block, population: int, seed: int) -> Params:
             part = block.part.make(population) if isinstance(block.part, Sized) else block.part
             return initial_copy(part, seed)
         case Pool():
-            copies = [
-                initial_copy(block.part, seed, 0 if block.alike else slot)
-                for slot in range(block.size)
-            ]
-            return {name: torch.stack([copy[name] for copy in copies]) for name in copies[0]}
+            return block.start.slots(partial(initial_copy, block.part, seed), block.size)
         case PerClient():
             copy = initial_copy(block.part, seed)
             return {
@@ -79,11 +76,11 @@ def initial_slots(block: Block, population: int, seed: int) -> Params:
             raise TypeError(f"{type(block).__name__} has no slots on the server")
 
 
-def initial_copy(part: Part, seed: int, slot: int = 0) -> Params:
-    """One copy at the start. Slot 0 of every method starts from the same net, so that
-    methods can be compared.
+def initial_copy(part: Part, seed: int, number: int = 0) -> Params:
+    """One copy at the start. All methods have initialisation 0 in common, so that they can
+    be compared.
     """
-    return part.init(derive(seed, "init", slot))
+    return part.init(derive(seed, "init", number))
 
 
 def initial_private(method: Method, seed: int) -> Blocks:

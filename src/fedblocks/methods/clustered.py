@@ -17,6 +17,7 @@ from fedblocks.core.options import AtLeast, Conflict, Help
 from fedblocks.core.parts import Blocks, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.server import Cohort
+from fedblocks.core.starts import Alike
 from fedblocks.core.uploads import Uploads
 from fedblocks.methods._common.membership import (
     average_members,
@@ -84,7 +85,7 @@ class Clustered(Method):
 
     def blocks(self) -> dict[str, Block]:
         return {
-            "clusters": Pool(self.net.whole, size=self.max_clusters, of="model", alike=True),
+            "clusters": Pool(self.net.whole, size=self.max_clusters, of="model", start=Alike()),
             "membership": PerClient(no_home(self.net.dtype), of="membership"),
             "model": Fresh(),
         }

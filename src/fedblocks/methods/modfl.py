@@ -19,6 +19,7 @@ from fedblocks.core.parts import Blocks, Params, is_statistic
 from fedblocks.core.phases import Phase
 from fedblocks.core.pieces import Piece
 from fedblocks.core.server import Cohort
+from fedblocks.core.starts import Alike
 from fedblocks.core.uploads import Uploads
 from fedblocks.methods._common.clustering import MOST
 from fedblocks.methods._common.membership import (
@@ -113,7 +114,7 @@ class ModFL(Method):
         configuration = Shared(self.net.body, _server_name("configuration", self.configuration))
         name = _server_name("operation", self.task)
         # alike: every W_o,j starts from the same values
-        pool = Pool(Operation(self.net.head), self.slots, name, of="module", alike=True)
+        pool = Pool(Operation(self.net.head), self.slots, name, of="module", start=Alike())
         shared: dict[str, Block] = {
             "configuration": configuration,
             "operation": pool,

@@ -17,6 +17,7 @@ from fedblocks.core.method import join
 from fedblocks.core.optimizers import SGD
 from fedblocks.core.parts import Blocks, Params, Value
 from fedblocks.core.phases import Batch, Phase
+from fedblocks.methods._common.mixtures import STARTS
 from fedblocks.methods.pfedmb.branches import on_simplex, without_negligible, without_small
 from fedblocks.methods.pfedmb.compression import CompressedUpload
 
@@ -36,10 +37,9 @@ class PFedMB(CompressedUpload):
         "n x alpha", lambda method: "n x alpha" if method.sends_alpha else "n"
     )
 
-    # W_l,b on the server; alpha stays with its client, even at the start
-    def blocks(self) -> dict[str, Block]:
-        layers = self.layers.items()
-        pools = {n: Pool(piece, self.branches, of=self.upload_of(n)) for n, piece in layers}
+    def blocks(self) -> dict[str, Block]:  # W_l,b on the server; alpha stays with its client
+        layers, start = self.layers.items(), STARTS[self.start]
+        pools = {n: Pool(p, self.branches, of=self.upload_of(n), start=start) for n, p in layers}
         rest = {"rest": Shared(self.rest)} if self.rest.names else {}
         rows = len(self.layers) if self.alpha_scope == "layer" else 1
         even = 0.0 if self.alpha_param == "softmax" else 1 / self.branches

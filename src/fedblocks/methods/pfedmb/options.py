@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fedblocks.core.errors import nearest
 from fedblocks.core.method import Method
@@ -12,13 +13,17 @@ from fedblocks.core.optimizers import SGD
 from fedblocks.core.options import AtLeast, Below, Conflict, Help, Length, Positive
 from fedblocks.core.pieces import Piece
 from fedblocks.core.schedules import Schedule
+from fedblocks.methods._common.mixtures import MixtureStart
 
 
 @dataclass(frozen=True, eq=False)
 class BranchOptions(Method):
     """The options of pFedMB."""
 
+    later_options: ClassVar[Mapping[str, Any]] = {"start": "independent"}
+
     branches: Annotated[int, AtLeast(1), Help("B, of every linear layer", usual="2 to 10")] = 3
+    start: MixtureStart = "common"
     alpha_lr: Annotated[
         float | Schedule,
         Positive(),

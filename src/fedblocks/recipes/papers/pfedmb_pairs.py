@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from fedblocks.config.options import Table
-from fedblocks.recipes.papers.pfedmb import ALPHA_RATES, MANY_RATES, PAPER, QUICK_NET, RATES
+from fedblocks.recipes.papers.pfedmb import (
+    ALPHA_RATES,
+    COMMON,
+    MANY_RATES,
+    PAPER,
+    QUICK_NET,
+    RATES,
+    TWO_STARTS,
+)
 from fedblocks.recipes.recipe import Cell, Recipe
 
 BRANCHED: Table = {"name": "pfedmb", "branches": 5, "alpha_scope": "model", "finetune": "alpha+W"}
+LITERAL: Table = {**BRANCHED, "start": "independent"}
+AROUND: Table = {**BRANCHED, **COMMON}
 PAIRS: dict[str, Table] = {
     "fedavg": {"name": "fedavg_ft", "tune_epochs": 5},
-    "pfedmb-plain": {**BRANCHED, "averaging": "plain"},
-    "pfedmb": {**BRANCHED, "averaging": "alpha"},
+    "pfedmb-plain": {**LITERAL, "averaging": "plain"},
+    "pfedmb": {**LITERAL, "averaging": "alpha"},
+    "pfedmb-plain-common": {**AROUND, "averaging": "plain"},
+    "pfedmb-common": {**AROUND, "averaging": "alpha"},
 }
 PAIRS_NOTES = (
+    TWO_STARTS,
     "Clients 2p and 2p+1 hold halves of the classes 2p and 2p+1; 5 branches, one alpha for the "
     "whole net, 5 epochs, batches of 64, evaluated after fine-tuning. Not in the paper, chosen "
     "here: 200 rounds, no momentum, softmax, 12 runs to choose learning rates on validation data.",
