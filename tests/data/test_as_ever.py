@@ -182,7 +182,7 @@ def test_it_is_the_same_as_ever() -> None:
     noted = json.loads(NOTED.read_text())
     assert actual.keys() == noted.keys()
     changed = [name for name in noted if actual[name][0] != noted[name][0]]
-    assert changed == []
+    assert changed == [], "see the first lines of this file"
     for name, (_, *sums) in noted.items():
         assert actual[name][1:] == pytest.approx(sums, rel=1e-4, abs=1e-2), name
 

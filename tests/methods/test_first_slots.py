@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedblocks.core.blocks import Pool
+from fedblocks.core.starts import Alike
 from fedblocks.testing import EXAMPLES
 
 POOLS = {
@@ -24,9 +25,9 @@ def test_slots_start_alike_only_where_the_method_says_so(method: str, name: str)
     experiment = EXAMPLES[method]().experiment()
     params = experiment.start().server[block.name or name]
     equal = all(torch.equal(value, value[:1].expand_as(value)) for value in params.values())
-    assert equal == block.alike
+    assert equal == isinstance(block.start, Alike)
     assert len(next(iter(params.values()))) == block.size
 
 
 def test_the_methods_whose_slots_start_alike_are_known() -> None:
-    assert {key for key, block in POOLS.items() if block.alike} == ALIKE
+    assert {key for key, block in POOLS.items() if isinstance(block.start, Alike)} == ALIKE

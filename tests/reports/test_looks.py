@@ -36,7 +36,7 @@ def test_charts_look_as_they_were_approved(story: Story) -> None:
     if not APPROVED.exists():
         APPROVED.write_text(json.dumps(actual, indent=1, ensure_ascii=False) + "\n")
         pytest.fail("looks.json was written: look at a report, then commit it")
-    assert actual == json.loads(APPROVED.read_text())
+    assert actual == json.loads(APPROVED.read_text()), "see the first lines of this file"
     assert [chart.id for chart in content.charts] == [
         one["id"] for one in (*actual["results"], *actual["maps"][0])
     ]
