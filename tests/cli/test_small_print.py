@@ -49,7 +49,7 @@ WORDS = {"local": ("digits-fedavg",), "run": ("digits-fedavg", "--server", "ther
 
 @pytest.mark.parametrize("command", ["local", "run"])
 def test_a_federation_without_flower_says_what_to_install(
-    command: str, fedblocks: Any, monkeypatch: pytest.MonkeyPatch
+    command: str, fedblocks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fedblocks.flower.hosts import launch
 
@@ -57,6 +57,7 @@ def test_a_federation_without_flower_says_what_to_install(
     done = fedblocks("federation", command, *WORDS[command])
     assert done.code != 0 and "needs Flower, which is not installed" in done.err
     assert "fedblocks[flower]" in done.err
+    assert not (tmp_path / "runs").exists()  # before anything is written
 
 
 def test_requirements_are_read_whatever_their_form(monkeypatch: pytest.MonkeyPatch) -> None:

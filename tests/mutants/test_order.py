@@ -20,6 +20,16 @@ def test_one_case_of_each_test_comes_before_the_second_of_any() -> None:
     ]
 
 
+def test_tests_of_all_files_can_have_a_turn() -> None:
+    assert spread(["a::f", "a::g", "b::f", "a::h", "b::g"], "::") == [
+        "a::f",
+        "b::f",
+        "a::g",
+        "b::g",
+        "a::h",
+    ]
+
+
 def test_tests_are_asked_until_their_time_is_spent() -> None:
     assert within_budget(list(SECONDS), SECONDS, {}, 1.0) == ["a::x", "a::z", "b::y", "b::w"]
     assert within_budget(list(SECONDS), SECONDS, {}, 0.35) == ["a::x", "b::y"]
