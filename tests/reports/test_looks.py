@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from fedblocks.core.blocks import Private
+from fedblocks.core.parts import Value
 from fedblocks.reports.html.figures import Chart, Look, axes, plain, quantile, rgba
 from fedblocks.reports.html.gather import Story
+from fedblocks.reports.html.labels import _private_names
 from fedblocks.reports.html.page import Content, embed, format_cell, policy
 
 APPROVED = Path(__file__).parent / "looks.json"
@@ -106,3 +110,10 @@ def test_only_a_live_page_may_ask_its_server() -> None:
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     assert "img-src data: blob:; connect-src 'self'; base-uri" in policy("a", live=True)
+
+
+def test_numbers_of_a_block_are_named_by_their_place() -> None:
+    names = lambda value: _private_names(Private(Value(torch.zeros(value))))
+    assert names(()) == ["value"]
+    assert names((2,)) == ["0", "1"]
+    assert names((2, 2)) == ["0,0", "0,1", "1,0", "1,1"]

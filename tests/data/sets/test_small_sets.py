@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from fedblocks import Federation
 from fedblocks.core.errors import DataError
+from fedblocks.data.partitions import iid
 from fedblocks.data.sets import SETS, cache, cifar, corpora, describe_set, pixels
+from fedblocks.data.sets.text import count_words, left_out
 
 
 def test_a_cache_is_whole_or_not_there(tmp_path: Path) -> None:
@@ -100,3 +104,22 @@ def test_images_are_cut_out_of_their_sheets_row_by_row(tmp_path: Path) -> None:
         3,
         3,
     ]
+
+
+def test_words_that_do_not_count_are_those_between_the_marks() -> None:
+    labels = torch.tensor([-100, 0, 4, 5, 6, 7, 9])
+    marks = {"oov": (5, 7), "eos": 9}
+    out = lambda score: [int(word) for word in labels[left_out(labels, marks, score)]]
+    assert out("all") == [-100]
+    assert out("without_oov") == [-100, 5, 6]
+    assert out("without_oov_and_eos") == [-100, 5, 6, 9]
+    counts = count_words(labels, labels, marks)
+    assert counts["all"] == (6, 6) and counts["without_oov_and_eos"] == (3, 3)
+
+
+def test_what_a_federation_holds_cannot_be_written_to() -> None:
+    x, y = np.zeros((4, 1), "float32"), np.arange(4) % 2
+    built = Federation.from_arrays(x, y, lambda y: iid(y, 2), tags={"group": np.array([0, 1])})
+    for array in (built.tags["group"], built.train.index):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
