@@ -28,6 +28,7 @@ asked. Code for GPUs is left out.
 COLUMNS = ("packages", "caught", "of", "share", "interval", "not reached", "timed out or died")
 
 
+HISTORY = "history.md"
 Rows = list[dict[str, Any]]
 
 
@@ -36,11 +37,17 @@ def write_page(project: Project, draws: dict[int, Rows]) -> None:
     every = {row["key"]: row for rows in draws.values() for row in rows}
     survivors = [row for row in every.values() if row["verdict"] not in CAUGHT]
     drawn = {row["key"]: row for rows in draws.values() for row in rows if row["drawn"]}
-    parts = [HEAD, print_tables(project, draws)]
+    parts = [HEAD, print_tables(project, draws), _history(project)]
     parts += ["## Kinds of bugs\n", _kinds(list(drawn.values()))]
     parts += ["## Survivors\n", _survivors(project, survivors)]
     parts += ["## Equivalent\n", _equivalent(project)]
     project.page.write_text("\n".join(parts))
+
+
+def _history(project: Project) -> str:
+    """What earlier draws showed, as somebody wrote it down."""
+    path = project.notes / HISTORY
+    return path.read_text() if path.exists() else ""
 
 
 def print_tables(project: Project, draws: dict[int, Rows]) -> str:

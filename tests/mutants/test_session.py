@@ -52,7 +52,9 @@ def test_bugs_are_caught_by_the_tests_that_reach_them(
     assert "## Seed 0: 7 bugs" in page and "## Seed 1: 0 bugs" in page
     assert "| core | 5 | 7 | 71% | 36% to 92% | 1 | 0 |" in page
     assert "Survivors of earlier draws: 0 of 0 are caught now." in page  # seed 0 has drawn them
+    (toy.notes / "history.md").write_text("It was worse once.\n")
     write_page(toy, {1: list(again.verdicts().values())})
+    assert "It was worse once." in toy.page.read_text()
     assert "| **all** | 0 | 0 | - | 0% to 100% | 0 | 0 |" in toy.page.read_text()
     assert "Survivors of earlier draws: 0 of 2 are caught now." in toy.page.read_text()
 
