@@ -10,7 +10,7 @@ help:
 	@echo "make test         ruff, mypy and all tests but the slow ones"
 	@echo "make test-flower  real federations on this machine: Flower, certificates, keys, attacks"
 	@echo "make soak         the slow tests"
-	@echo "make mutants      plant small bugs, and see whether the tests notice (SEED=0 COUNT=300 JOBS=2)"
+	@echo "make mutants      plant small bugs, and see whether the tests notice (SEED=0 COUNT=300 JOBS=2 ONLY=reports)"
 	@echo "make reliability  faults and attacks, one by one, for the page Reliability"
 	@echo "make lint         ruff and mypy only"
 	@echo "make docs         the documentation site, in build/docs"
@@ -42,7 +42,7 @@ mutants: COUNT ?= 300
 mutants: JOBS ?= 2
 mutants: SECONDS ?= 20
 mutants: .venv/.dev
-	.venv/bin/python -m mutants --seed $(SEED) --count $(COUNT) --jobs $(JOBS) --seconds $(SECONDS)
+	.venv/bin/python -m mutants --seed $(SEED) --count $(COUNT) --jobs $(JOBS) --seconds $(SECONDS) $(if $(ONLY),--only $(ONLY))
 
 reliability: .venv/.flower
 	.venv/bin/python docs/reliability.py

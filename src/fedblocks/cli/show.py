@@ -92,12 +92,10 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
     """Check a method against every invariant of the contract."""
 
     def action() -> None:
-        from fedblocks.config.catalogue import check_method_name
         from fedblocks.config.registry import Methods
         from fedblocks.testing import EXAMPLES, check_method, example_for
 
         read_code(code)
-        check_method_name(method)
         example = EXAMPLES[method]() if method in EXAMPLES else example_for(Methods()[method])
         verdicts = []
         for verdict in check_method(example):
