@@ -45,7 +45,7 @@ mutants: .venv/.dev
 	.venv/bin/python -m mutants --seed $(SEED) --count $(COUNT) --jobs $(JOBS) --seconds $(SECONDS) $(if $(ONLY),--only $(ONLY))
 
 reliability: .venv/.flower
-	.venv/bin/python docs/reliability.py
+	.venv/bin/python docs/faults.py
 	.venv/bin/python docs/generate.py
 
 lint: .venv/.dev

@@ -222,7 +222,7 @@ def nets() -> str:
 
 def reliability() -> str:
     """Faults and attacks, and the tests of each."""
-    from reliability import page
+    from faults import page
 
     return page()
 

@@ -20,7 +20,7 @@ JUNIT = """<testsuites><testsuite>
 
 @pytest.fixture
 def reliability() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("r", ROOT / "docs" / "reliability.py")
+    spec = importlib.util.spec_from_file_location("r", ROOT / "docs" / "faults.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
