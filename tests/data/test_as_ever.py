@@ -102,6 +102,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "fedem_cifar100": bed("fedem_cifar100", clients=6, alpha=0.3, beta=5.0, validation=0.1),
     "fedem_emnist": bed("fedem_emnist", clients=6, fraction=0.5, alpha=0.5, validation=0.2),
     "fedem_femnist": bed("fedem_femnist", share=0.2, more_than=5, validation=0.2, seed=3),
+    "some_users": bed("some_users", users=3, most=9, least=6, seed=3),
     "modfl_images": bed("modfl_images", clients=9, per_label=20, skip=5, seed=3),
     "modfl_readers": lambda: TESTBEDS["modfl_readers"](
         sets=("digits",), clients=10, per_group=4, per_label=20, seed=3
@@ -130,7 +131,7 @@ CASES: dict[str, Callable[[], Any]] = {
 
 
 def test_every_partition_shift_and_testbed_that_needs_no_download_is_here() -> None:
-    downloads = {"modfl_photographs", "modfl_movements", "modfl_phone_and_watch"}
+    downloads = {"modfl_photographs", "modfl_movements", "modfl_phone_and_watch", "some_people"}
     assert {*PARTITIONS} - {"by_user"} <= {*CASES}
     assert {*SHIFTS, *TESTBEDS} - downloads <= {*CASES}
 

@@ -110,9 +110,9 @@ def other_value(value: Any, option: Option) -> Any:
     kind = str(option.kind)
     if isinstance(value, bool):
         return not value
-    if isinstance(value, int):
-        return value + 1
-    if isinstance(value, float):
+    if isinstance(value, int) and "float" not in kind:
+        return value - 1 if option.wrong(value + 1) else value + 1
+    if isinstance(value, int | float):
         larger = value * 1.5 if value else 0.1
         return value / 2 if option.wrong(larger) else larger
     if isinstance(value, SGD):
