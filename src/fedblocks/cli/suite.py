@@ -79,7 +79,7 @@ def suite(
     listed: Listed = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a method to the standard test: small real data sets, paired seeds, fixed references.
+    """Test a method on small real data sets against fixed references.
 
     References that have results in the folder are not run again. Run it again to continue.
     """

@@ -58,6 +58,10 @@ class UnknownName(UserError, KeyError):
     """A name that nothing is listed under."""
 
 
+def _is_our_code(target: Any) -> bool:
+    return str(getattr(target, "__module__", "")).startswith("fedblocks.")
+
+
 class Named(Mapping[str, Any]):
     """Ours, and those of installed packages, which are imported when they are asked for."""
 
@@ -93,7 +97,8 @@ class Named(Mapping[str, Any]):
         """The installed package that brings a name; None: it is ours, or was only put
         into a dictionary.
         """
-        if name in self.ours:  # reading what all packages bring takes a tenth of a second
+        # reading what all packages bring takes a tenth of a second
+        if _is_our_code(self.ours.get(name)):
             return None
         points = [point for point in entry_points(group=self.group) if point.name == name]
         package = points[0].dist if points else None
