@@ -162,7 +162,13 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         "no partition",
         '"dirichlet_labels"',
     ),
-    ('name = "dirichlet_labels", ', "", "7: data.partition.name", "name a partition", "Known: "),
+    (
+        'name = "dirichlet_labels", ',
+        "",
+        "7: data.partition.name",
+        "name a partition",
+        "choose one of ",
+    ),
     ('"joint"', '"jont"', "8: data.shift.name", 'no shift "jont"', 'did you mean "joint"'),
     (
         "groups = 2",
@@ -202,7 +208,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         "give a list",
     ),
     ("hidden = [8]", "hidden = [-8]", "12: net.hidden", "must be at least 1", "64 to 256"),
-    ("hidden = [8]", "width = 8", "12: net.width", "no such option", "Known: hidden"),
+    ("hidden = [8]", "width = 8", "12: net.width", "no such option", "the only one is hidden"),
     ('"mlp"\nhidden = [8]', '"lenet"', "10: net", "16 x 16 pixels", '"cnn" for small images'),
     (
         '"mlp"\nhidden = [8]',
@@ -217,7 +223,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         '"fedavg"',
         "16: method.branches",
         'method "fedavg" has no such option',
-        "Known: ",
+        "choose one of ",
     ),
     (
         "branches = 2",
@@ -239,14 +245,14 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         'alpha_param = "relu"',
         "16: method.alpha_param",
         '"softmax" or',
-        "Known: projection, softmax",
+        "choose one of projection, softmax",
     ),
     (
         "branches = 2",
         'statistics = "all"',
         "16: method.statistics",
         '"average" or',
-        "Known: average, local, refuse",
+        "choose one of average, local, refuse",
     ),
     ("lr = 0.1", "lr = -0.1", "17: method.lr", "must be above 0", "0.01 to 0.5"),
     (
@@ -261,7 +267,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         "lr = { start = 0.1 }",
         "17: method.lr.name",
         "it is missing",
-        "Known: exponential, linear, milestones",
+        "choose one of cosine, exponential, linear, milestones",
     ),
     (
         "lr = 0.1",
@@ -339,21 +345,21 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         GROUP + 'clients = [1]\nnet = "rnn"\n',
         "29: groups.old.net.name",
         'no net "rnn"',
-        'did you mean "cnn"',
+        "if it is yours, add --code FILE",
     ),
     (
         LAST,
         GROUP + "clients = [1]\nspeed = 3\n",
         "29: groups.old.speed",
         "no such field",
-        "Known: clients",
+        "choose one of clients",
     ),
     (
         LAST,
         GROUP + 'tag = "age"\nvalue = 3\n',
         "28: groups.old.tag",
         'no tag "age"',
-        "Known: group",
+        "the only one is group",
     ),
     (
         LAST,

@@ -205,9 +205,9 @@ FIRST = fb.FedAvg(NET, batch_size=8)
 BAD_RUNS: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((FIRST, DATA), {}, "say how many rounds"),
     ((FIRST,), {"rounds": 1}, "a method needs data"),
-    ((FIRST, [1, 2]), {"rounds": 1}, "a list is no federation"),
+    ((FIRST, [1, 2]), {"rounds": 1}, "a list is not a Federation"),
     ((fb.FedAvg, DATA), {"rounds": 1}, "FedAvg is a class"),
-    (("digits-fedavg",), {}, "'digits-fedavg' is no method"),
+    (("digits-fedavg",), {}, "'digits-fedavg' is a string, not a method"),
     ((fb.FedAvg(nn.Linear(6, 3)), DATA), {"rounds": 1}, "the net of FedAvg is a Linear"),  # type: ignore[arg-type]
     ((FIRST, DATA), {"rounds": 0}, "rounds: 0 is below 1"),
     ((FIRST, DATA), {"rounds": 1, "sed": 1}, "sed: there is no such field"),

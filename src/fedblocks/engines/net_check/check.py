@@ -124,7 +124,7 @@ def _require_seeded(net: Net) -> None:
     wrong = _unlike_starts(net)
     if wrong:
         raise NetError(
-            f"the net would not train as in plain PyTorch. Not so: {SEEDED}: {wrong}",
+            f'the net would not train as in plain PyTorch: "{SEEDED}" does not hold: {wrong}',
             "draw what it starts with by torch alone, not by Python's or NumPy's randomness",
         )
 
