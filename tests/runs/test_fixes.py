@@ -188,3 +188,13 @@ def test_a_name_is_suggested_only_where_it_is_alike(name: str, known: list[str],
 def test_the_signature_of_a_method_shows_its_options() -> None:
     names = list(inspect.signature(fb.FedAvg).parameters)
     assert names[:3] == ["net", "lr", "epochs"] and "args" not in names
+
+
+def test_a_result_is_shown_in_a_line_and_progress_in_a_line_a_round(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run(tmp_path / "r", progress=True)
+    assert repr(result) == f"RunResult(fedavg, finished after round 1 of 1, folder='{tmp_path}/r')"
+    assert capsys.readouterr().err.startswith("round 1/1  4 clients  ")
+    run(tmp_path / "quiet")
+    assert capsys.readouterr().err == ""

@@ -19,7 +19,7 @@ from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
 from fedblocks.runs import run as runs
-from fedblocks.runs.progress import OnNote, OnRound, RoundDone
+from fedblocks.runs.progress import OnNote, OnRound, RoundDone, print_too
 from fedblocks.runs.ranks.joining import is_first
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.trackers import Mirrors
@@ -63,6 +63,7 @@ def run(
     out: str | Path | None = None,
     *,
     groups: Mapping[str, Members] | None = None,
+    progress: bool = False,
     track: Sequence[str] = (),
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
@@ -73,9 +74,10 @@ def run(
 
     `run(FedPer(net, lr=0.1), data, rounds=20)` trains one method; `run({"all": a, "small": b},
     data, rounds=20, groups={"small": [0, 3]})` trains those clients with another method or net.
-    `run(config, out)` takes everything from the configuration. `track` names tools that mirror the
-    run; `on_round` and `on_note` are told what happens.
+    `run(config, out)` takes everything from the configuration. `progress` prints a line a round.
+    `track` names tools that mirror the run; `on_round` and `on_note` are told what happens.
     """
+    on_round = print_too(on_round) if progress else on_round
     hand_over(lambda: _recipes(what, data))
     if isinstance(what, Config):
         data, out = (None, data) if isinstance(data, str | Path) else (data, out)
@@ -97,6 +99,7 @@ def resume(
     method: Methods | None = None,
     data: Federation | None = None,
     *,
+    progress: bool = False,
     track: Sequence[str] = (),
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
@@ -106,8 +109,9 @@ def resume(
 
     A run that was started with a method and data needs the same again: other options, another net
     or other data are refused with what differs. A run that was started from a configuration needs
-    neither.
+    neither. `progress` prints a line a round.
     """
+    on_round = print_too(on_round) if progress else on_round
     if (method is None) != (data is None):
         raise UserError(
             "a method without data, or data without a method", "give both, as to `run`, or neither"
