@@ -64,9 +64,9 @@ WRONG: list[tuple[str, str, str, str, str]] = [
     ("rounds = 2", "rounds = inf", "1: rounds", "Infinity is not a whole number", "at least 1"),
     ("seed = 1", "seed = -1", "2: seed", "-1 is below 0", "at least 0"),
     ("seed = 1", "sead = 1", "2: sead", "no such field", 'did you mean "seed"'),
-    ("seed = 1", 'device = "gpu"', "2: device", '"gpu" is no device', "auto, cpu, cuda"),
-    ("seed = 1", 'device = "cuda:"', "2: device", '"cuda:" is no device', "cuda:1"),
-    ("seed = 1", 'engine = "fast"', "2: engine", '"fast" is none of', "write auto, sequential"),
+    ("seed = 1", 'device = "gpu"', "2: device", '"gpu" is not a device', "auto, cpu, cuda"),
+    ("seed = 1", 'device = "cuda:"', "2: device", '"cuda:" is not a device', "cuda:1"),
+    ("seed = 1", 'engine = "fast"', "2: engine", '"fast" is not one of', "write auto, sequential"),
     ("seed = 1", "threads = 0", "2: threads", "0 is below 1", "CPU threads"),
     (
         "seed = 1",
@@ -333,7 +333,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         '["validation", "test"]',
         '["testing"]',
         "25: evaluation.parts",
-        '"testing" is none of',
+        '"testing" is not one of',
         "train, validation, test",
     ),
     (LAST, "[checkpoint]\nkeep = 1\n", "28: checkpoint.keep", "1 is below 2", "at least 2"),
@@ -435,3 +435,24 @@ def test_a_batch_larger_than_every_client_is_all_its_rows_and_noted(tmp_path: Pa
 
 def test_there_are_more_than_forty_different_mistakes() -> None:
     assert len({(old, new) for old, new, *_ in WRONG}) > 40
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("method.strength=x", '--set method.strength = "x": must be a number'),
+        ("rounds=0", "--set rounds: 0 is below 1"),
+        ("lr=0.1", "--set lr: there is no such field"),
+        ("data.clients=9999", "preset digits-fedprox: data.partition: 9999 clients"),
+    ],
+)
+def test_a_field_of_the_command_line_is_named_once(change: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        prepare(read_config("digits-fedprox", [change]))
+    assert caught.value.message.startswith(said)
+
+
+def test_a_field_in_the_wrong_place_is_told_with_its_right_name() -> None:
+    with pytest.raises(UserError) as caught:
+        read_config("digits-fedprox", ["lr=0.1"])
+    assert caught.value.fix == "it belongs to [method] (on the command line: --set method.lr=...)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
-_ALIKE = 0.7  # share of letters that a name has in common with what was meant
+_ALIKE = 0.65  # share of letters that a name has in common with what was meant
 _ALMOST = 0.1  # names that are less alike than the best by more are not mentioned
 _SHORT, _MOST = 2, 3  # letters that begin many names; names that are mentioned
 
