@@ -189,7 +189,7 @@ def test_results_are_tables_that_print_well(tmp_path: Path) -> None:
     summary = result.summary()
     assert summary["mean"] == pytest.approx(np.mean(list(result.accuracies().values())))
     assert (
-        "worst decile" in str(summary)
+        "bottom decile" in str(summary)
         and "validation" in str(summary)
         and "<table>" in summary._repr_html_()
     )

@@ -98,4 +98,5 @@ def _option(option: Option) -> Entry:
 
 
 def first_line(target: object) -> str:
-    return (inspect.getdoc(target) or "").partition("\n")[0]
+    """The first paragraph of what is said of something, as one line."""
+    return " ".join((inspect.getdoc(target) or "").partition("\n\n")[0].split())

@@ -44,10 +44,10 @@ class Source:
         the command line is named once.
         """
         place, name = self.place(path), ".".join(path)
-        given = f" = {value}" if value else ""
+        equals = f" = {value}" if value else ""
         if not name or place == f"--set {name}":
-            return f"{place}{given}"
-        return f"{place}: {name}{given}"
+            return f"{place}{equals}"
+        return f"{place}: {name}{equals}"
 
     def line(self, path: Key) -> int | None:
         """The line of a key; where the key is not written, that of the table that

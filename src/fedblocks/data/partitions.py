@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from fedblocks.core.errors import DataError, a_kind
+from fedblocks.core.errors import DataError
 from fedblocks.core.options import AtLeast, Help, Positive
 from fedblocks.core.random import generator
 from fedblocks.data.dirichlets import (
@@ -31,6 +31,7 @@ from fedblocks.data.partition import (
     rows_of_classes,
 )
 from fedblocks.data.rows import Floats, Ints, Rows, starts
+from fedblocks.data.user_ids import user_ids
 
 
 def enough(rows: int, clients: int, per_client: int = 1) -> None:
@@ -125,36 +126,9 @@ def quantity_power(
     return Partition(deal([rng.permutation(rows)], counts[None]), {**recipe, "min_size": min_size})
 
 
-def _user_ids(users: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Numbers or strings, one for each row; strings may come as objects, as in pandas."""
-    ids = np.asarray(users)
-    fix = "give one number or string per row"
-    if not ids.size:
-        raise DataError("there are no rows", "give at least one row, and a user id for each")
-    if ids.ndim != 1:
-        raise DataError(f"users have shape {list(ids.shape)}, not one id for each row", fix)
-    missing = np.flatnonzero(_is_missing(ids))
-    if len(missing):
-        message = f"the user id of row {missing[0]} is {ids[missing[0]]}"
-        more = f", and so are {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise DataError(message + more, "fill in the user ids, or remove these rows")
-    if ids.dtype == object and all(isinstance(one, str) for one in ids):
-        return ids.astype(str)
-    if ids.dtype == object:
-        odd = next(one for one in ids if not isinstance(one, str))
-        raise DataError(f"users are of mixed types: {odd!r} is {a_kind(odd)}", fix)
-    return ids
-
-
-def _is_missing(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    if ids.dtype == object:
-        return np.array([one is None or one != one for one in ids])
-    return np.isnan(ids) if ids.dtype.kind == "f" else np.zeros(len(ids), dtype=bool)
-
-
 def by_user(users: npt.ArrayLike) -> Partition:
     """One client per user id, named after it."""
-    ids = _user_ids(users)
+    ids = user_ids(users)
     names, owner = np.unique(ids, return_inverse=True)
     recipe = {"partition": "by_user", "clients": len(names)}
     return Partition(Rows.by_owner(owner, len(names)), recipe, tuple(str(name) for name in names))

@@ -175,7 +175,7 @@ class RunResult:
                 "part": part,
                 "model": view,
                 "mean": n["mean"],
-                "worst decile": n["bottom_decile"],
+                "bottom decile": n["bottom_decile"],
                 "worst": n["worst"],
                 "clients": n["clients"],
             }
