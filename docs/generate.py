@@ -220,7 +220,7 @@ def nets() -> str:
 def said(part: str) -> str:
     """A part of what the user reads; the sentences of a check say what should hold."""
     part = part.strip().rstrip(":")
-    return f"'{part}' does not hold" if part.startswith(tuple(PROPERTIES)) else part
+    return f"this does not hold: {part}" if part.startswith(tuple(PROPERTIES)) else part
 
 
 VERDICTS = {("sequential", "vectorised"): "right", ("sequential",): "sequential", (): "refused"}

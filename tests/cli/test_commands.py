@@ -135,7 +135,7 @@ def test_data_are_listed_previewed_and_saved(fedblocks: Any) -> None:
             2,
             ['there is no preset or file "digits-fedagv"', "fix: ", "digits-fedavg"],
         ),
-        (["run", "digits-fedavg", "--set", "rounds=0"], 2, ["--set rounds: rounds", "fix: "]),
+        (["run", "digits-fedavg", "--set", "rounds=0"], 2, ["--set rounds: 0 is below 1", "fix: "]),
         (
             ["run", "digits-fedavg", "--set", "method.lerning_rate=1"],
             2,

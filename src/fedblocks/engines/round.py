@@ -70,7 +70,11 @@ class Experiment:
         if lacking.any():
             clients = self.data.names[int(lacking.argmax())]
             others = int(lacking.sum()) - 1
-            clients += f" and {others} other clients have" if others else " has"
+            clients += (
+                f" and {others} other {'client' if others == 1 else 'clients'} have"
+                if others
+                else " has"
+            )
             raise DataError(
                 f"{method} needs a {part} part, and {clients} none",
                 f"split the data with a {part} share, e.g. split=(0.6, 0.2, 0.2), or leave out "
