@@ -1,6 +1,7 @@
 """The commands: what they print, for people and for programs, and how they end."""
 
 import inspect
+import json
 import os
 import pty
 import re
@@ -348,3 +349,11 @@ def test_the_list_of_commands_shows_whole_sentences(fedblocks: Any) -> None:
     for group in ([], ["data"], ["new"], ["federation"]):
         listed = fedblocks(*group, "--help").out.partition("Commands:")[2]
         assert listed and "..." not in listed
+
+
+def test_descriptions_are_whole_and_ifca_is_personal_by_cluster(fedblocks: Any) -> None:
+    listed = {entry["name"]: entry for entry in json.loads(fedblocks("methods", "--json").out)}
+    assert listed["ifca"]["personal_by"] == "cluster"
+    for name, entry in listed.items():
+        assert entry["about"].count("(") == entry["about"].count(")"), name
+        assert entry["about"].endswith("."), name

@@ -36,3 +36,10 @@ def test_a_missing_package_or_folder_is_told_without_torch(
         [sys.executable, "-c", BARE, *words], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode in (2, 4) and wrong in done.stderr
+
+
+def test_presets_are_listed_without_torch(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BARE, "presets"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "digits-pfedmb" in done.stdout.splitlines()

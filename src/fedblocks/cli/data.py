@@ -80,7 +80,7 @@ def preview(
             return
         show_table({key: key.replace("_", " ") for key in rows[0]}, rows)
         if federation.clients > most:
-            say(f"... and {federation.clients - most} more")
+            say(f"... and {count_of(federation.clients - most, 'more client')}")
         for warning in federation.warnings():
             say(f"warning: {warning}")
         say(f"{count_of(federation.clients, 'client')}, SHA-256 {federation.hash()}")
