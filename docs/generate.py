@@ -111,7 +111,7 @@ def index() -> str:
     for name, kind in METHODS.items():
         method = kind(lenet(), batch_size=16)
         sent, flops = measured(method)
-        homes = ", ".join(f"{row['block']}: {row['home']}" for row in brief(plan(method).rows))
+        homes = "; ".join(f"{row['block']}: {row['home']}" for row in brief(plan(method).rows))
         state = "yes" if method.stateful else "no"
         ratio = f"{sent / base_bytes:.2f} | {flops / base_flops:.2f} | {counts.get(name, '-')}"
         lines.append(f"| [{name}]({name}.md) | {kind.personal_by} | {homes} | {state} | {ratio} |")
@@ -230,7 +230,7 @@ def reliability() -> str:
 def said(part: str) -> str:
     """A part of what the user reads; the sentences of a check say what should hold."""
     part = part.strip().rstrip(":")
-    return f"not so: {part}" if part.startswith(tuple(PROPERTIES)) else part
+    return f"this does not hold: {part}" if part.startswith(tuple(PROPERTIES)) else part
 
 
 VERDICTS = {("sequential", "vectorised"): "right", ("sequential",): "sequential", (): "refused"}

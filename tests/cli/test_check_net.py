@@ -73,7 +73,7 @@ def test_the_command_says_on_which_engines_a_net_is_right(
 
 def test_a_shape_that_is_none_is_refused(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     found, text = call(capsys, "check-net", "good", "--code", code, "--shape", "1,eight")
-    assert found == 2 and '"1,eight" is no shape' in text
+    assert found == 2 and '"1,eight" is not a shape' in text
 
 
 def run(
@@ -100,3 +100,17 @@ def test_a_net_that_cannot_be_mapped_runs_one_client_after_another_unless_told_o
     assert found == 0 and "engine sequential" in " ".join(text.split())
     found, text = run(capsys, code, "branching", tmp_path / "other", 'engine="vectorised"')
     assert found == 2 and "cannot be mapped over clients" in " ".join(text.split())
+
+
+def test_a_net_for_other_inputs_is_told_of_the_shape(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "table_net.py"
+    file.write_text(
+        "from torch import nn\n"
+        "from fedblocks import NETS, Net\n"
+        "NETS['table'] = lambda input_shape, classes: Net.of(lambda: nn.Linear(6, classes))\n"
+    )
+    found, text = call(capsys, "check-net", "table", "--code", str(file))
+    assert found == 6 and "inputs of shape 1,8,8 were tried: give --shape" in text
+    assert call(capsys, "check-net", "table", "--code", str(file), "--shape", "6")[0] == 0

@@ -1,6 +1,7 @@
 """The commands: what they print, for people and for programs, and how they end."""
 
 import inspect
+import json
 import os
 import pty
 import re
@@ -135,7 +136,7 @@ def test_data_are_listed_previewed_and_saved(fedblocks: Any) -> None:
             2,
             ['there is no preset or file "digits-fedagv"', "fix: ", "digits-fedavg"],
         ),
-        (["run", "digits-fedavg", "--set", "rounds=0"], 2, ["--set rounds: rounds", "fix: "]),
+        (["run", "digits-fedavg", "--set", "rounds=0"], 2, ["--set rounds: 0 is below 1", "fix: "]),
         (
             ["run", "digits-fedavg", "--set", "method.lerning_rate=1"],
             2,
@@ -348,3 +349,11 @@ def test_the_list_of_commands_shows_whole_sentences(fedblocks: Any) -> None:
     for group in ([], ["data"], ["new"], ["federation"]):
         listed = fedblocks(*group, "--help").out.partition("Commands:")[2]
         assert listed and "..." not in listed
+
+
+def test_descriptions_are_whole_and_ifca_is_personal_by_cluster(fedblocks: Any) -> None:
+    listed = {entry["name"]: entry for entry in json.loads(fedblocks("methods", "--json").out)}
+    assert listed["ifca"]["personal_by"] == "cluster"
+    for name, entry in listed.items():
+        assert entry["about"].count("(") == entry["about"].count(")"), name
+        assert entry["about"].endswith("."), name

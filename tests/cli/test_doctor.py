@@ -73,7 +73,7 @@ def test_a_problem_ends_with_code_7(fedblocks: Any, monkeypatch: pytest.MonkeyPa
     )
     shown = fedblocks("doctor")
     assert shown.code == 7
-    assert "it is broken" in shown.out and "mend it" in shown.out and "1 to mend" in shown.out
+    assert "it is broken" in shown.out and "mend it" in shown.out and "1 problem" in shown.out
 
 
 def test_a_missing_or_outdated_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_missing_extra_is_no_problem_and_says_what_it_would_give(
 ) -> None:
     monkeypatch.setattr(packages, "version_of", {"fedblocks": "0.1.0"}.get)
     tune = found("extra tune")
-    assert tune.state == "missing" and tune.detail == "hyper-parameter search: optuna not installed"
+    assert tune.state == "missing" and tune.detail == "search for options: optuna not installed"
     assert tune.fix == 'pip install "fedblocks[tune]"'
 
 

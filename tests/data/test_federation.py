@@ -309,8 +309,8 @@ def test_warnings_name_clients_that_are_easily_overlooked() -> None:
     built = Federation.from_arrays(torch.zeros(61, 1), y, by_user([0] * 30 + [1] * 30 + [2]))
     assert built.warnings(few=10) == [
         "2 clients hold one class only: 0, 2",
-        "1 clients have fewer than 10 training rows: 2",
-        "1 clients have no test rows: 2",
+        "1 client has fewer than 10 training rows: 2",
+        "1 client has no test rows: 2",
     ]
     leaking = replace(built, test=built.train)
     assert (

@@ -371,8 +371,12 @@ def test_lanes_at_other_rounds_end_as_if_they_were_alone() -> None:
 
 def test_what_is_structure_starts_another_stack() -> None:
     reasons = [
-        ("fedavg", [{"epochs": 1}, {"epochs": 2}], "epochs differs, which is no number in both"),
-        ("fedavg_ft", [{"tune_lr": None}, {"tune_lr": 0.1}], "tune_lr differs, which is no number"),
+        ("fedavg", [{"epochs": 1}, {"epochs": 2}], "epochs differs, and is not a number in both"),
+        (
+            "fedavg_ft",
+            [{"tune_lr": None}, {"tune_lr": 0.1}],
+            "tune_lr differs, and is not a number",
+        ),
         ("fedavg", [{"optimizer": SGD()}, {"optimizer": SGD(momentum=0.5)}], "more than numbers"),
         ("fedavg", [{"optimizer": SGD()}, {"optimizer": Adam()}], "more than numbers"),
         ("fedavg", [{"optimizer": Own(0.1)}, {"optimizer": Own(0.2)}], "for all clients alike"),

@@ -21,9 +21,10 @@ from fedblocks.core.method import Method
 from fedblocks.engines.round import run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.export import models
+from fedblocks.export.card import files_of
 from fedblocks.export.fold import Noted, fold
 from fedblocks.export.formats import read
-from fedblocks.export.personal import personal_of
+from fedblocks.export.personal import client_number, personal_of
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.testing import EXAMPLES
 
@@ -391,3 +392,49 @@ def test_a_card_that_promises_a_huge_net_is_refused_before_anything_is_made(
     with pytest.raises(UserError, match=r"do not fit the net of its card|characters"):
         read(path)
     assert time.process_time() - began < 2
+
+
+def test_a_client_is_chosen_by_number_or_name(start: Start) -> None:
+    names = ["truck", "2", "north/7", "12"]
+    assert [client_number(c, names) for c in (0, "truck", "2", "12", "north/7")] == [0, 0, 2, 3, 2]
+    with pytest.raises(UserError, match="there is no client ship: the run has 4") as error:
+        client_number("ship", names)
+    assert "a name such as truck" in error.value.fix
+    result = start("fedavg")
+    name = personal(result, CLIENT).data.names[CLIENT]
+    assert personal(result, name).client == CLIENT
+
+
+def test_the_card_names_each_file_of_code_once_and_how_to_use_it(
+    start: Start, tmp_path: Path
+) -> None:
+    path = export_model(start("fedavg").folder, CLIENT, out=tmp_path / "m.safetensors")
+    twice = [{"defines": "net", "file": "my.py"}, {"defines": "data", "file": "my.py"}]
+    card = read(path).card.model_copy(update={"code": twice, "client_name": str(CLIENT)})
+    text = card.markdown(0.0)
+    assert "    fedblocks predict FILE --input INPUTS.npz --code my.py\n" in text
+    assert "| client | 1 |" in text
+    assert files_of(twice) == ["my.py"]
+
+
+def test_the_model_of_an_unfinished_run_says_its_round(
+    start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = start("fedavg").folder
+    for rounds, said in ((2, False), (5, True)):
+        text = (folder / "config.toml").read_text()
+        (folder / "config.toml").write_text(text.replace("rounds = 2", f"rounds = {rounds}", 1))
+        with pytest.raises(SystemExit):
+            main(
+                [
+                    "export",
+                    str(folder),
+                    "--client",
+                    "1",
+                    "--force",
+                    "--out",
+                    str(tmp_path / "m.safetensors"),
+                ]
+            )
+        shown = capsys.readouterr().out
+        assert ("the run is not finished: the model is that of round 2 of 5" in shown) is said

@@ -70,7 +70,7 @@ def test_a_prediction_of_the_next_token_does_not_see_later_tokens() -> None:
         ("resnet", (5,), {}, "needs images"),
         ("resnet", (3, 8, 8), {"widths": (12,)}, "12 channels are not 8 equal groups"),
         ("vit", (3, 9, 8), {}, "multiples of patch = 4"),
-        ("vit", (3, 8, 8), {"heads": 5}, "width = 192 is no multiple of heads = 5"),
+        ("vit", (3, 8, 8), {"heads": 5}, "width = 192 is not a multiple of heads = 5"),
         ("gpt", (3, 8, 8), {}, "needs tokens"),
         ("gru", (3, 8, 8), {}, "needs tokens .* or signals"),
     ],

@@ -64,9 +64,9 @@ WRONG: list[tuple[str, str, str, str, str]] = [
     ("rounds = 2", "rounds = inf", "1: rounds", "Infinity is not a whole number", "at least 1"),
     ("seed = 1", "seed = -1", "2: seed", "-1 is below 0", "at least 0"),
     ("seed = 1", "sead = 1", "2: sead", "no such field", 'did you mean "seed"'),
-    ("seed = 1", 'device = "gpu"', "2: device", '"gpu" is no device', "auto, cpu, cuda"),
-    ("seed = 1", 'device = "cuda:"', "2: device", '"cuda:" is no device', "cuda:1"),
-    ("seed = 1", 'engine = "fast"', "2: engine", '"fast" is none of', "write auto, sequential"),
+    ("seed = 1", 'device = "gpu"', "2: device", '"gpu" is not a device', "auto, cpu, cuda"),
+    ("seed = 1", 'device = "cuda:"', "2: device", '"cuda:" is not a device', "cuda:1"),
+    ("seed = 1", 'engine = "fast"', "2: engine", '"fast" is not one of', "write auto, sequential"),
     ("seed = 1", "threads = 0", "2: threads", "0 is below 1", "CPU threads"),
     (
         "seed = 1",
@@ -162,7 +162,13 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         "no partition",
         '"dirichlet_labels"',
     ),
-    ('name = "dirichlet_labels", ', "", "7: data.partition.name", "name a partition", "Known: "),
+    (
+        'name = "dirichlet_labels", ',
+        "",
+        "7: data.partition.name",
+        "name a partition",
+        "choose one of ",
+    ),
     ('"joint"', '"jont"', "8: data.shift.name", 'no shift "jont"', 'did you mean "joint"'),
     (
         "groups = 2",
@@ -202,7 +208,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         "give a list",
     ),
     ("hidden = [8]", "hidden = [-8]", "12: net.hidden", "must be at least 1", "64 to 256"),
-    ("hidden = [8]", "width = 8", "12: net.width", "no such option", "Known: hidden"),
+    ("hidden = [8]", "width = 8", "12: net.width", "no such option", "the only one is hidden"),
     ('"mlp"\nhidden = [8]', '"lenet"', "10: net", "16 x 16 pixels", '"cnn" for small images'),
     (
         '"mlp"\nhidden = [8]',
@@ -217,7 +223,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         '"fedavg"',
         "16: method.branches",
         'method "fedavg" has no such option',
-        "Known: ",
+        "choose one of ",
     ),
     (
         "branches = 2",
@@ -239,14 +245,14 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         'alpha_param = "relu"',
         "16: method.alpha_param",
         '"softmax" or',
-        "Known: projection, softmax",
+        "choose one of projection, softmax",
     ),
     (
         "branches = 2",
         'statistics = "all"',
         "16: method.statistics",
         '"average" or',
-        "Known: average, local, refuse",
+        "choose one of average, local, refuse",
     ),
     ("lr = 0.1", "lr = -0.1", "17: method.lr", "must be above 0", "0.01 to 0.5"),
     (
@@ -261,7 +267,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         "lr = { start = 0.1 }",
         "17: method.lr.name",
         "it is missing",
-        "Known: cosine, exponential, linear, milestones",
+        "choose one of cosine, exponential, linear, milestones",
     ),
     (
         "lr = 0.1",
@@ -327,7 +333,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         '["validation", "test"]',
         '["testing"]',
         "25: evaluation.parts",
-        '"testing" is none of',
+        '"testing" is not one of',
         "train, validation, test",
     ),
     (LAST, "[checkpoint]\nkeep = 1\n", "28: checkpoint.keep", "1 is below 2", "at least 2"),
@@ -339,21 +345,21 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         GROUP + 'clients = [1]\nnet = "rnn"\n',
         "29: groups.old.net.name",
         'no net "rnn"',
-        'did you mean "cnn"',
+        "if it is yours, add --code FILE",
     ),
     (
         LAST,
         GROUP + "clients = [1]\nspeed = 3\n",
         "29: groups.old.speed",
         "no such field",
-        "Known: clients",
+        "choose one of clients",
     ),
     (
         LAST,
         GROUP + 'tag = "age"\nvalue = 3\n',
         "28: groups.old.tag",
         'no tag "age"',
-        "Known: group",
+        "the only one is group",
     ),
     (
         LAST,
@@ -429,3 +435,24 @@ def test_a_batch_larger_than_every_client_is_all_its_rows_and_noted(tmp_path: Pa
 
 def test_there_are_more_than_forty_different_mistakes() -> None:
     assert len({(old, new) for old, new, *_ in WRONG}) > 40
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("method.strength=x", '--set method.strength = "x": must be a number'),
+        ("rounds=0", "--set rounds: 0 is below 1"),
+        ("lr=0.1", "--set lr: there is no such field"),
+        ("data.clients=9999", "preset digits-fedprox: data.partition: 9999 clients"),
+    ],
+)
+def test_a_field_of_the_command_line_is_named_once(change: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        prepare(read_config("digits-fedprox", [change]))
+    assert caught.value.message.startswith(said)
+
+
+def test_a_field_in_the_wrong_place_is_told_with_its_right_name() -> None:
+    with pytest.raises(UserError) as caught:
+        read_config("digits-fedprox", ["lr=0.1"])
+    assert caught.value.fix == "it belongs to [method] (on the command line: --set method.lr=...)"

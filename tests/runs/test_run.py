@@ -228,7 +228,7 @@ def test_too_little_memory_halves_the_stack_and_is_said(
     result = run(config, tmp_path / "b")
     assert [n["text"] for n in result.notes if n["level"] == "warning" and n["round"] == 1] == [
         "out of memory: from now on 2 clients at once",
-        "out of memory: from now on 1 clients at once",
+        "out of memory: from now on 1 client at once",
     ]
     for key, value in result.state().server["model"].items():
         torch.testing.assert_close(value, expected.server["model"][key], atol=1e-6, rtol=0)

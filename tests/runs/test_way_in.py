@@ -240,7 +240,7 @@ def test_a_changed_file_is_warned_of(
     (trucks / "later" / "trucks.py").write_text(EIGHT_LINES + "\n# a comment more\n")
     monkeypatch.chdir(trucks)
     words = ["export", "runs/trucks", "--client", "0", "--out", "x.safetensors", "--code"]
-    assert "warning: trucks.py is not as it was" in said(capsys, *words, "later/trucks.py")[1]
+    assert "warning: trucks.py has changed since" in said(capsys, *words, "later/trucks.py")[1]
     assert "warning" not in said(capsys, *words, "trucks.py")[1]
 
 

@@ -85,7 +85,7 @@ def test_a_table_with_words_as_labels_becomes_a_federation_and_predictions_are_w
         ("a,user,label\n1,x,0\n,x,1\n", 'there is no value in column "a", line 3'),
         ("a,user,label\n1,x,0\n2,x,\n", 'there is no value in column "label", line 3'),
         ("a,user,label\n1,x,0\ntwo,x,1\n", '"two" in column "a", line 3'),
-        ("a,who,label\n1,1,0\n2,1,1\n", "there is no user"),
+        ("a,who,label\n1,1,0\n2,1,1\n", 'there is no column "user"'),
         ("a,user,y\n1,x,0\n", 'has no column "label"'),
     ],
 )
@@ -138,7 +138,7 @@ class Answer:
     [
         (lambda z: (z, None), 0, "returns a tuple of 2, not a tensor"),
         (lambda z: {"out": z}, "out", "returns a dictionary with the keys 'out'"),
-        (Answer, "logits", "returns a Answer, not a tensor"),
+        (Answer, "logits", "returns an Answer, not a tensor"),
         (lambda z: [[z]], lambda found: found[0][0], "returns a list of 1"),
     ],
 )

@@ -189,7 +189,7 @@ def test_results_are_tables_that_print_well(tmp_path: Path) -> None:
     summary = result.summary()
     assert summary["mean"] == pytest.approx(np.mean(list(result.accuracies().values())))
     assert (
-        "worst decile" in str(summary)
+        "bottom decile" in str(summary)
         and "validation" in str(summary)
         and "<table>" in summary._repr_html_()
     )
@@ -205,9 +205,9 @@ FIRST = fb.FedAvg(NET, batch_size=8)
 BAD_RUNS: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((FIRST, DATA), {}, "say how many rounds"),
     ((FIRST,), {"rounds": 1}, "a method needs data"),
-    ((FIRST, [1, 2]), {"rounds": 1}, "a list is no federation"),
+    ((FIRST, [1, 2]), {"rounds": 1}, "a list is not a Federation"),
     ((fb.FedAvg, DATA), {"rounds": 1}, "FedAvg is a class"),
-    (("digits-fedavg",), {}, "'digits-fedavg' is no method"),
+    (("digits-fedavg",), {}, "'digits-fedavg' is a string, not a method"),
     ((fb.FedAvg(nn.Linear(6, 3)), DATA), {"rounds": 1}, "the net of FedAvg is a Linear"),  # type: ignore[arg-type]
     ((FIRST, DATA), {"rounds": 0}, "rounds: 0 is below 1"),
     ((FIRST, DATA), {"rounds": 1, "sed": 1}, "sed: there is no such field"),

@@ -136,7 +136,7 @@ def test_a_missing_extra_and_a_taken_port_are_said(
     with pytest.raises(UserError, match="cannot use port"):
         server._listen(taken.getsockname()[1])
     taken.close()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("fedblocks.core.requirements.find_spec", lambda name: None)
     with pytest.raises(UserError) as error:
         server.Live(tmp_path)
     assert "starlette" in error.value.message and "fedblocks[dashboard]" in error.value.fix

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 Jobs = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[JOB]...", help="Jobs, e.g. J1 or J2/pfedmb; default: all but J2, J9 and J15."
+        metavar="[JOB]...",
+        help="Jobs, e.g. J1 (50 clients, LeNet) or J2/pfedmb; docs/speed.md lists them. "
+        "Default: all but J2, J9 and J15.",
     ),
 ]
 Out = Annotated[
@@ -35,7 +37,8 @@ Engine = Annotated[
 ]
 Large = Annotated[bool, typer.Option("--large", help="Include J8 with a million clients.")]
 Peers = Annotated[
-    bool, typer.Option("--peers", help="Time J1, J5, J7 against other libraries, in a checkout.")
+    bool,
+    typer.Option("--peers", help="Time jobs J1, J5, J7 against other libraries, in a checkout."),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,19 +11,25 @@ from fedblocks.cli.code import CodeFiles, read_code
 from fedblocks.cli.output import AsJson, say, show_json, stoppable
 
 CHECK_FAILED = 6  # exit code
+DIGITS = "1,8,8"
 
 Name = Annotated[
     str, typer.Argument(metavar="NET", help="A net: one of ours, or one that --code defines.")
 ]
 Shape = Annotated[
-    str, typer.Option("--shape", metavar="SIZES", help="The shape of one example, e.g. 3,32,32.")
+    str | None,
+    typer.Option(
+        "--shape",
+        metavar="SIZES",
+        help=f"The shape of one example, e.g. 3,32,32; default: {DIGITS}, a small grey image.",
+    ),
 ]
 Classes = Annotated[int, typer.Option("--classes", min=2, help="How many classes.")]
 
 
 def check_net(
     net: Name,
-    shape: Shape = "1,8,8",
+    shape: Shape = None,
     classes: Classes = 10,
     code: CodeFiles = None,
     as_json: AsJson = False,
@@ -35,9 +42,12 @@ def check_net(
         from fedblocks.engines.net_check.trial import examples_for
 
         read_code(code)
-        sizes = _sizes(shape)
+        sizes = _sizes(shape or DIGITS)
         candidate = make("net", {"name": net}, input_shape=sizes, classes=classes)
         report = check(candidate, examples_for(candidate, sizes))
+        if report.refusal and shape is None:
+            fix = f"{report.fix}; inputs of shape {DIGITS} were tried: give --shape for others"
+            report = replace(report, fix=fix)
         if as_json:
             findings = [{"says": one.says, "wrong": dict(one.wrong)} for one in report.findings]
             table = {
@@ -63,6 +73,6 @@ def _sizes(text: str) -> tuple[int, ...]:
     parts = text.replace("x", ",").split(",")
     if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
         raise UserError(
-            f'"{text}" is no shape', "write the sizes of one example, e.g. --shape 3,32,32"
+            f'"{text}" is not a shape', "write the sizes of one example, e.g. --shape 3,32,32"
         )
     return tuple(int(part) for part in parts)

@@ -45,7 +45,8 @@ def compare(
     config: Preset,
     methods: Methods = None,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", help="Seeds of each method; a verdict needs 6.")
+        int | None,
+        typer.Option("--seeds", help="Seeds of each method; default: 6, or as the file says."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Folder to begin or to continue.")

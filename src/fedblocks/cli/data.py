@@ -12,6 +12,7 @@ import typer
 from fedblocks.cli.code import CodeFiles, read_code
 from fedblocks.cli.help import Command
 from fedblocks.cli.output import AsJson, Changes, say, show_json, show_table, stoppable
+from fedblocks.core.errors import count_of
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -79,10 +80,10 @@ def preview(
             return
         show_table({key: key.replace("_", " ") for key in rows[0]}, rows)
         if federation.clients > most:
-            say(f"... and {federation.clients - most} more clients")
+            say(f"... and {count_of(federation.clients - most, 'more client')}")
         for warning in federation.warnings():
             say(f"warning: {warning}")
-        say(f"{federation.clients} clients, SHA-256 {federation.hash()}")
+        say(f"{count_of(federation.clients, 'client')}, SHA-256 {federation.hash()}")
 
     stoppable(action)
 
@@ -112,6 +113,6 @@ def save(
             about = {"name": out.name, "file": str(out)}
             show_json({**about, "hash": data_hash, "clients": federation.clients})
         else:
-            say(f"{out}: {federation.clients} clients, SHA-256 {data_hash}")
+            say(f"{out}: {count_of(federation.clients, 'client')}, SHA-256 {data_hash}")
 
     stoppable(action)

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from fedblocks.cli.output import AsJson, say, show_json, show_table
+from fedblocks.core.errors import count_of
 
 PROBLEM = 7  # exit code
 
@@ -30,6 +31,6 @@ def doctor(as_json: AsJson = False) -> None:
     else:
         rows = [vars(one) for one in results]
         show_table({"check": "check", "state": "", "detail": "found", "fix": "fix"}, rows)
-        say("nothing stands in the way" if not problems else f"{problems} to mend")
+        say("no problems" if not problems else count_of(problems, "problem"))
     if problems:
         raise typer.Exit(PROBLEM)

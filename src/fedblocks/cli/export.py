@@ -11,6 +11,7 @@ import typer
 
 from fedblocks.cli.code import CodeFiles, ingredients_of, method_of, read_code
 from fedblocks.cli.output import AsJson, say, show_json, show_table, stoppable
+from fedblocks.core.requirements import require_folder
 
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 SHOWN = 20  # predictions that are printed
@@ -19,14 +20,14 @@ SHOWN = 20  # predictions that are printed
 def export(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     client: Annotated[
-        int, typer.Option("--client", metavar="NUMBER", help="Client, counted from 0.")
+        str, typer.Option("--client", metavar="CLIENT", help="Number, counted from 0, or name.")
     ],
     format: Annotated[
         str, typer.Option("--format", help="Format: safetensors, pt2 or onnx.")
     ] = "safetensors",
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Model file; default: client-NUMBER.FORMAT."),
+        typer.Option("--out", metavar="FILE", help="Model file; default: client-CLIENT.FORMAT."),
     ] = None,
     force: Force = False,
     code: CodeFiles = None,
@@ -34,12 +35,14 @@ def export(
 ) -> None:
     """Export a client's personal model.
 
-    The model is folded to its smallest form, checked against the run, and gets a model card.
+    The model is reduced to its smallest form, checked against the run, and gets a model card.
     """
 
     def action() -> None:
+        require_folder(folder)
         from fedblocks.export.formats import format_of, read, read_card
         from fedblocks.export.models import export_model
+        from fedblocks.runs.result import load_run
 
         own = ingredients_of(folder, read_code(code))
         method, data = (None, None) if own is None else (own.methods, own.data)
@@ -50,11 +53,14 @@ def export(
             about = {"name": path.name, "file": str(path), "bytes": size}
             show_json({**about, **card.model_dump(mode="json")})
             return
+        rounds = load_run(folder).config.rounds
         numbers = f"{card.numbers:,} numbers"
         if card.numbers < card.numbers_before:
-            numbers += f" (folded from {card.numbers_before:,})"
-        say(f"{path}: {card.method}, client {client}, {numbers}, {size:,} bytes")
-        say(f"{path}.md: the card")
+            numbers += f" (reduced from {card.numbers_before:,} in the client's blocks)"
+        say(f"{path}: {card.method}, client {card.client_text}, {numbers}, {size:,} bytes")
+        say(f"{path}.md: its model card")
+        if card.round < rounds:
+            say(f"the run is not finished: the model is that of round {card.round} of {rounds}")
 
     stoppable(action)
 

@@ -23,7 +23,7 @@ GIGA = 1e9
 EXTRAS = {  # extra -> what it gives
     "report": "HTML reports",
     "track": "curves for TensorBoard",
-    "tune": "hyper-parameter search",
+    "tune": "search for options",
     "flower": "deployment with Flower",
     "flower-simulation": "federations on Ray, for several GPUs or machines",
     "dashboard": "runs in a browser, live",
@@ -133,10 +133,10 @@ def _data() -> Iterator[HealthFinding]:
             sets = sorted(name for name in folders if not name.startswith("."))
             yield HealthFinding("data sets", "ok", f"{root}: {', '.join(sets) or 'no folders'}")
         elif named:
-            detail = f"FEDBLOCKS_DATA names {root}, which is no folder"
+            detail = f"FEDBLOCKS_DATA names {root}, which is not a folder"
             yield HealthFinding("data sets", "problem", detail, "set it anew")
         else:
-            detail = "none but those that travel with the library"
+            detail = "only those that come with the library"
             fix = "set FEDBLOCKS_DATA to your folder of data sets, if you have one"
             yield HealthFinding("data sets", "ok", detail, fix)
 

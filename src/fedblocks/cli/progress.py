@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fedblocks.cli.output import clean, console
+from fedblocks.core.errors import count_of
 
 if TYPE_CHECKING:
     from fedblocks.runs.progress import RoundDone
@@ -71,7 +72,7 @@ def sparkline(values: list[float], most: int = 20) -> str:
 def _brief(done: RoundDone) -> str:
     parts = [
         *done.results(),
-        f"{done.clients} clients",
+        count_of(done.clients, "client"),
         f"{(done.bytes_down + done.bytes_up) / 1e6:.2f} MB",
     ]
     return "  ".join(parts + ([f"{done.refused} refused"] if done.refused else []))

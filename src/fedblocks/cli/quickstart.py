@@ -181,7 +181,11 @@ def _leaderboard(folder: Path) -> list[dict[str, Any]]:
     from fedblocks.runs.result import load_run
 
     rows = leaderboard({name: load_run(folder / name) for name in METHODS}, reference="local")
-    return [{**row, "folder": str(folder / row["name"])} for row in rows]
+    for row in rows:
+        row["folder"] = str(folder / row["name"])
+        if row["name"] == "local":  # as in a comparison: nobody is compared with itself
+            row["below_reference"] = None
+    return rows
 
 
 def _report(folder: Path) -> tuple[Path | None, str]:

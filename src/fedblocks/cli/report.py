@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedblocks.cli.output import AsJson, say, show_json, stoppable
+from fedblocks.core.requirements import require_folder, require_packages
 
 
 def report(
@@ -33,6 +34,10 @@ def report(
     """
 
     def action() -> None:
+        require_folder(folder)
+        require_packages("a report", "report", "plotly")
+        if figures is not None:
+            require_packages("a figure", "plot", "matplotlib")
         from fedblocks.reports.html import write_figures, write_report
 
         path = write_report(folder, out)

@@ -44,7 +44,7 @@ Preset = Annotated[
     str,
     typer.Argument(
         metavar="CONFIG",
-        help="TOML file, or preset such as digits-pfedmb.",
+        help="TOML file, or preset such as digits-pfedmb (`fedblocks presets` lists all).",
         autocompletion=some_config,
     ),
 ]

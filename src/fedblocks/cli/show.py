@@ -53,6 +53,17 @@ def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
     stoppable(action)
 
 
+def presets(as_json: AsJson = False) -> None:
+    """List the configurations that come with the library."""
+    from fedblocks.cli.names import preset_names
+
+    names = preset_names()
+    if as_json:
+        show_json([{"name": name} for name in names])
+    else:
+        say("\n".join(names))
+
+
 def plan(
     method: Name, changes: Changes = None, code: CodeFiles = None, as_json: AsJson = False
 ) -> None:

@@ -79,7 +79,7 @@ def suite(
     listed: Listed = False,
     as_json: AsJson = False,
 ) -> None:
-    """Test a method on small real data sets against fixed references.
+    """Test a method on small real data sets and rank it.
 
     References that have results in the folder are not run again. Run it again to continue.
     """

@@ -12,6 +12,7 @@ from fedblocks.cli.code import CodeFiles, read_code
 from fedblocks.cli.output import AsJson, clean, console, say, show_json, stoppable
 from fedblocks.cli.runs import Preset
 from fedblocks.core.errors import Interrupted
+from fedblocks.core.requirements import require_packages
 
 if TYPE_CHECKING:
     from fedblocks.runs.grids.tune import Trial, Tuned
@@ -46,6 +47,7 @@ def tune(
     """
 
     def action() -> None:
+        require_packages("a search", "tune", "optuna")
         from fedblocks.runs.grids.tune import tune as search
 
         read_code(code)

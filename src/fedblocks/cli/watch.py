@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fedblocks.cli.output import clean, console, say
+from fedblocks.core.requirements import require_for_watching
 
 
 def watch(
@@ -31,6 +32,8 @@ def watch(
 
     The run is only read. One that has not begun is waited for.
     """
+    if not terminal:
+        require_for_watching()
     try:
         wait(folder)
         _on_the_terminal(folder) if terminal else _in_the_browser(folder, port, open_it)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedblocks.config.choices import any_net, options
 from fedblocks.config.options import plain
-from fedblocks.config.registry import Methods, kinds
+from fedblocks.config.registry import BY_CODE, Methods, kinds
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.introspection import REQUIRED, Option
 from fedblocks.core.method import Method
@@ -57,7 +57,7 @@ def describe_options(kind: str, name: str) -> list[Entry]:
 def check_method_name(name: str) -> str:
     """The name, or the nearest ones that exist."""
     if name not in Methods():
-        raise UserError(f'there is no method "{name}"', nearest(name, Methods()))
+        raise UserError(f'there is no method "{name}"', f"{nearest(name, Methods())}; {BY_CODE}")
     return name
 
 
@@ -98,4 +98,5 @@ def _option(option: Option) -> Entry:
 
 
 def first_line(target: object) -> str:
-    return (inspect.getdoc(target) or "").partition("\n")[0]
+    """The first paragraph of what is said of something, as one line."""
+    return " ".join((inspect.getdoc(target) or "").partition("\n\n")[0].split())

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedblocks.config.options import Table, complete, construct, options_of
 from fedblocks.config.problems import Path, Problem
-from fedblocks.config.registry import FILLED_IN, kinds
+from fedblocks.config.registry import BY_CODE, FILLED_IN, kinds
 from fedblocks.core.checks import OptionError
 from fedblocks.core.errors import NetError, UserError, nearest
 from fedblocks.core.introspection import Option
@@ -29,7 +29,7 @@ WORDS = {
     "shift": "shift",
     "testbed": "test-bed",
 }
-MEANT = "choose another value, or say that you mean it: allow_degenerate = true"
+MEANT = "choose another value, or say that you mean it: allow_degenerate = true (Python: True)"
 WHERE: dict[str, Path] = {
     "net": ("net",),
     "method": ("method",),
@@ -142,15 +142,15 @@ def _choice(kind: str, entry: Any, path: Path, problems: list[Problem], below: P
     word = WORDS[kind]
     table = {"name": entry} if isinstance(entry, str) else entry
     if not isinstance(table, dict):
-        known = ", ".join(sorted(kinds()[kind]))
-        fix = f'write {path[-1]} = {{name = "..."}}. Known: {known}'
+        fix = f'write {path[-1]} = {{name = "..."}}; {nearest("", kinds()[kind])}'
         problems.append(Problem(path, f"name a {word}", fix))
         return entry
     name = table.get("name")
     known_names = kinds()[kind]
     if not isinstance(name, str) or name not in known_names:
         message = f"name a {word}" if name is None else f"there is no {word} {show(name)}"
-        problems.append(Problem((*path, "name"), message, nearest(str(name), known_names)))
+        fix = nearest(str(name or ""), known_names) + ("" if name is None else f"; {BY_CODE}")
+        problems.append(Problem((*path, "name"), message, fix))
         return table
     rest = {k: v for k, v in table.items() if k != "name"}
     whose = f'{word} "{name}"'

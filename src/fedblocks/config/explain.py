@@ -87,9 +87,9 @@ def _wrong(errors: list[Details]) -> str:
     if kind in ("too_short", "too_long"):
         return f"{value} is too {kind.removeprefix('too_')}"
     if kind == "literal_error":
-        return f"{value} is none of {limits['expected']}"
+        return f"{value} is not one of {limits['expected']}"
     if kind == "string_pattern_mismatch":
-        return f"{value} is no {first['loc'][-1]}"
+        return f"{value} is not a {first['loc'][-1]}"
     for name, words in _LIMITS.items():
         if name in limits:
             return f"{value} {words} {limits[name]:g}"
@@ -97,7 +97,7 @@ def _wrong(errors: list[Details]) -> str:
 
 
 def _to_write(annotation: Any, about: str) -> str:
-    """What a field takes, e.g. `write a whole number: rounds of training, at least 1`."""
+    """What a field takes, e.g. `write a whole number (rounds of training, at least 1)`."""
     is_union = get_origin(annotation) is Union or isinstance(annotation, type(int | None))
     kinds = [
         kind
@@ -109,7 +109,7 @@ def _to_write(annotation: Any, about: str) -> str:
     words = _WORDS.get(float if float in kinds else kinds[0])
     if words is None:
         words = "a list" if get_origin(kinds[0]) is tuple else "a table"
-    return f"write {words}: {about}"
+    return f"write {words}: {about}" if "(" in about else f"write {words} ({about})"
 
 
 def _belongs(name: str, root: Model, is_table: bool) -> str:
@@ -130,7 +130,8 @@ def _belongs(name: str, root: Model, is_table: bool) -> str:
     places = [f"[{key}]" for key in tables]
     if name in root.model_fields:
         places.append("the top of the file, before all tables")
-    return f"it belongs to {' or '.join(places)}" if places else ""
+    on_the_line = f" (on the command line: --set {tables[0]}.{name}=...)" if tables else ""
+    return f"it belongs to {' or '.join(places)}{on_the_line}" if places else ""
 
 
 def _model_at(path: Path, root: Model) -> Model:

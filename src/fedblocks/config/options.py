@@ -14,21 +14,10 @@ from fedblocks.core import introspection
 from fedblocks.core.checks import OptionError
 from fedblocks.core.errors import nearest
 from fedblocks.core.introspection import REQUIRED, Option
+from fedblocks.core.option_names import hint_for
 from fedblocks.core.option_types import members, show
 
 Table = dict[str, Any]  # plain values, as TOML has them
-
-_SYNONYMS = {  # what other libraries call an option
-    "learning_rate": "lr",
-    "local_learning_rate": "lr",
-    "local_lr": "lr",
-    "local_epochs": "epochs",
-    "local_epoch": "epochs",
-    "batch": "batch_size",
-    "local_batch_size": "batch_size",
-    "mu": "strength",
-    "lamda": "strength",
-}
 
 
 def options_of(target: Callable[..., Any], filled_in: Collection[str] = ()) -> dict[str, Option]:
@@ -50,9 +39,7 @@ def complete(
 ) -> Table:
     """The given values, checked, and defaults for all others; what is wrong goes to `problems`."""
     for name in values.keys() - options.keys():
-        elsewhere = _SYNONYMS.get(name)
-        hint = nearest(name, options) if options else f"leave it out: {whose} has no options"
-        hint = f'here it is called "{elsewhere}"' if elsewhere in options else hint
+        hint = hint_for(name, options, whose)
         problems.append(Problem((*path, name), f"{whose} has no such option", hint))
     completed: Table = {}
     for name, option in options.items():
@@ -103,7 +90,7 @@ def _check_table(option: Option, value: Table, path: Path, problems: list[Proble
     known = tables_of(option)
     if not isinstance(name, str) or name not in known:
         message = "it is missing" if name is None else f"there is no {show(name)} here"
-        problems.append(Problem((*path, "name"), message, nearest(str(name), known)))
+        problems.append(Problem((*path, "name"), message, nearest(str(name or ""), known)))
         return value
     rest = {k: v for k, v in value.items() if k != "name"}
     before = len(problems)

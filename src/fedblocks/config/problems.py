@@ -22,10 +22,7 @@ class Problem:
 
     def describe(self, source: Source) -> tuple[str, str]:
         """Place and message, and the fix."""
-        where = source.place(self.path)
-        name = ".".join(self.path) + (f" = {self.value}" if self.value else "")
-        message = f"{where}: {name}: {self.message}" if name else f"{where}: {self.message}"
-        return message, self.fix
+        return f"{source.label(self.path, self.value)}: {self.message}", self.fix
 
 
 class ConfigError(UserError):

@@ -33,7 +33,7 @@ FILE = "npz"  # a data set that is a file with plain arrays
 REMOTE = "remote"  # data that stay with the clients of a real federation
 CODE = "FEDBLOCKS_CODE"  # variable that names code for the processes that a command starts
 PYTHON = "python"  # nets and data that were handed over as objects, and have no name
-BY_CODE = "or add --code FILE, the Python file that defines it"
+BY_CODE = "if it is yours, add --code FILE, the Python file that defines it"
 
 OPTIMIZERS: dict[str, Callable[..., Any]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 SCHEDULES: dict[str, Callable[..., Any]] = {

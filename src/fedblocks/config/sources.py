@@ -39,6 +39,16 @@ class Source:
         line = self.line(path)
         return f"{self.name}:{line}" if line else self.name
 
+    def label(self, path: Key, value: str = "") -> str:
+        """Where a key stands, its name, and its value where that is what is wrong; what was set on
+        the command line is named once.
+        """
+        place, name = self.place(path), ".".join(path)
+        equals = f" = {value}" if value else ""
+        if not name or place == f"--set {name}":
+            return f"{place}{equals}"
+        return f"{place}: {name}{equals}"
+
     def line(self, path: Key) -> int | None:
         """The line of a key; where the key is not written, that of the table that
         should have it.

@@ -5,14 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.introspection import Option, options_of
-from fedblocks.core.option_types import show
+from fedblocks.core.option_names import hint_for
+from fedblocks.core.option_types import members, show
 from fedblocks.core.options import Conflict
 
 P = ParamSpec("P")
+_OBJECTS = {  # what to give where a text or a class stands instead of an object
+    "Optimizer": "an optimizer, such as fedblocks.Adam() or fedblocks.SGD(momentum=0.9)",
+    "Schedule": "a number, or a schedule such as fedblocks.Exponential(0.1, 0.01)",
+}
 T = TypeVar("T")
 
 
@@ -28,10 +33,33 @@ class NetOptionError(OptionError, NetError):
     """An option that does not fit the net."""
 
 
+class UnknownOption(OptionError, TypeError):
+    """An option that something does not have; a TypeError, as Python has it."""
+
+
+class _OwnSignature:
+    """The signature of a class's own `__init__`, which `__new__` would hide."""
+
+    def __get__(self, record: object, owner: type) -> inspect.Signature:
+        own = inspect.signature(owner.__init__)  # type: ignore[misc]
+        return own.replace(parameters=list(own.parameters.values())[1:])
+
+
 class Checked:
     """A frozen dataclass whose options are checked when it is made, whatever
     `__post_init__` a subclass has.
     """
+
+    __signature__ = _OwnSignature()
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        known = options_of(cls)
+        unknown = next((name for name in named if name not in known), None)
+        if unknown is not None:
+            shown = [name for name in known if name != "net"]
+            fix = hint_for(unknown, shown, cls.__name__)
+            raise UnknownOption(f'{cls.__name__} has no option "{unknown}"', fix, unknown)
+        return super().__new__(cls)
 
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
@@ -89,4 +117,10 @@ def _check_record(record: Checked) -> None:
 def _check(owner: str, option: Option, value: Any) -> None:
     if problem := option.wrong(value):
         why, fix = problem
+        examples = [text for kind, text in _OBJECTS.items() if _asks_for(option, kind)]
+        fix = f"give {examples[0]}" if examples and isinstance(value, str | type) else fix
         raise OptionError(f"{owner}.{option.name} = {show(value)}: {why}", fix, option.name, why)
+
+
+def _asks_for(option: Option, kind: str) -> bool:
+    return any(getattr(one, "__name__", "") == kind for one in members(option.kind))

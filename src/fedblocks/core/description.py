@@ -30,7 +30,7 @@ class Described:
     """The describing half of a method; every hook has a default that says nothing."""
 
     paper: ClassVar[Paper]
-    personal_by: ClassVar[str] = "client"  # "none", "client", "cohort" or "instance"
+    personal_by: ClassVar[str] = "client"  # "none", "client", "cluster" or "instance"
     # `writes` in words: for pools, or by name of the block
     weight_label: ClassVar[str | Mapping[str, str]] = "n"
 

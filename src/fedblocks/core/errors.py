@@ -1,9 +1,13 @@
-"""Errors that a user can mend: one message, what to do about it, and an exit code for scripts."""
+"""Errors that a user can correct: a message, what to do about it, and an exit code for scripts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+
+_ALIKE = 0.65  # share of letters that a name has in common with what was meant
+_ALMOST = 0.1  # names that are less alike than the best by more are not mentioned
+_SHORT, _MOST = 2, 3  # letters that begin many names; names that are mentioned
 
 
 class UserError(Exception):
@@ -49,9 +53,37 @@ class Interrupted(UserError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint such as `did you mean "fedavg"? Known: ...` for a name that does not exist."""
-    known = sorted(known)
-    same = [one for one in known if one.lower() == name.strip().lower()]
-    close = same or get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = "did you mean " + " or ".join(f'"{c}"' for c in close) + "? " if close else ""
-    return f"{hint}Known: {', '.join(known)}"
+    """A hint such as `did you mean "fedavg"? Or choose one of ...` for a name that does not
+    exist.
+    """
+    known = sorted(filter(None, known))
+    if not known:
+        return "leave it out: there is nothing to choose from"
+    choice = (
+        f"choose one of {', '.join(known)}" if len(known) > 1 else f"the only one is {known[0]}"
+    )
+    close = " or ".join(f'"{one}"' for one in _alike(name.strip().lower(), known))
+    return f"did you mean {close}? Or {choice}" if close else choice
+
+
+def _alike(name: str, known: Sequence[str]) -> list[str]:
+    """The same name in other letters, or the beginning of names, or at most three that are almost
+    as alike as the one that is most.
+    """
+    same = [one for one in known if one.lower() == name]
+    longer = [one for one in known if one.lower().startswith(name) and len(name) > _SHORT]
+    likeness = {one: SequenceMatcher(None, one.lower(), name).ratio() for one in known}
+    least = max(_ALIKE, max(likeness.values(), default=0.0) - _ALMOST)
+    alike = sorted((one for one in known if likeness[one] >= least), key=lambda one: -likeness[one])
+    return (same or (longer if 0 < len(longer) <= _MOST else alike))[:_MOST]
+
+
+def a_kind(value: object) -> str:
+    """What a value is, for messages: `a list`, `an ndarray`."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' or name.startswith('nd') else 'a'} {name}"
+
+
+def count_of(count: int, noun: str) -> str:
+    """`1 client`, `2 clients`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -83,7 +83,7 @@ class Option:
         why = self._why_not(value)
         if why is None:
             return None
-        if self.choices and isinstance(value, str):
+        if self.choices and isinstance(value, str) and not self.is_numeric:
             return why, nearest(value, map(str, self.choices))
         usual = f", e.g. {self._usual}" if self._usual else ""
         return why, f"give {self.words}{usual}" + (f" ({self.about})" if self.about else "")

@@ -1,4 +1,4 @@
-"""The contract: a method is a frozen record of hyper-parameters with pure functions."""
+"""The contract: a method is a frozen record of options with pure functions."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Method(Described, Checked):
         )
 
     def options(self) -> dict[str, Any]:
-        """The hyper-parameters by name."""
+        """The options by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "net"}
 
     @property

@@ -11,23 +11,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fedblocks.core.errors import NetError
+from fedblocks.core.errors import NetError, a_kind
 
 # a place in a tuple, a key or an attribute, or a function
 Output = int | str | Callable[[Any], Tensor]
 
 
 def make_module(make: Callable[[], nn.Module]) -> nn.Module:
-    """Call a function; refuse what is no module, or one whose tensors are not there yet."""
+    """Call a function; refuse what is not a module, or one whose tensors are not there yet."""
     if not callable(make):
         raise NetError(
-            f"a {type(make).__name__} is no module",
+            f"{a_kind(make)} is not a module",
             "give an nn.Module, or a function that makes one",
         )
     module = make()
     if not isinstance(module, nn.Module):
         raise NetError(
-            f"the function makes a {type(module).__name__}, not a module",
+            f"the function makes {a_kind(module)}, not a module",
             "return an nn.Module from it",
         )
     _check_tensors(module)
@@ -135,21 +135,33 @@ def _take(result: Any, output: Output) -> Any:
 
 
 def _refuse(result: Any, output: Output | None) -> NoReturn:
-    """Say what a module returned instead of logits, and how to say where they are."""
+    """Say what a module returned instead of logits."""
     if isinstance(result, Mapping):
-        what = f"a dictionary with the keys {', '.join(map(repr, result))}"
-        place = repr(next(iter(result), "logits"))
+        what, entries = f"a dictionary with the keys {', '.join(map(repr, result))}", dict(result)
     elif isinstance(result, tuple | list):
-        what = f"a {type(result).__name__} of {len(result)}"
-        place = "0"
+        what, entries = f"a {type(result).__name__} of {len(result)}", dict(enumerate(result))
     else:
-        attributes = getattr(result, "__dict__", {}).items()
-        tensors = [name for name, value in attributes if isinstance(value, Tensor)]
-        what = f"a {type(result).__name__}"
-        place = repr(next(iter(tensors), "logits"))
-    with_output = "" if output is None else f", in which output={output!r} is no tensor"
-    fix = (
-        f"say where the logits are: Net.of(..., output={place}), or output=a function of what "
-        f"the module returns"
-    )
-    raise NetError(f"the module returns {what}, not a tensor of logits{with_output}", fix)
+        what, entries = a_kind(result), dict(getattr(result, "__dict__", {}))
+    wrong = "" if output is None else f"; output={output!r} does not name a tensor in it"
+    message = f"the module returns {what}, not a tensor of logits{wrong}"
+    raise LogitsError(message, say_where(entries), entries)
+
+
+def say_where(entries: Mapping[Any, Any], outputs: int | None = None) -> str:
+    """What to write for a module that returns these: the entry called logits, else one with as
+    many outputs as there must be.
+    """
+    tensors = {place: one for place, one in entries.items() if isinstance(one, Tensor)}
+    fitting = [place for place, one in tensors.items() if one.dim() and one.shape[-1] == outputs]
+    named = [place for place in tensors if place == "logits"]
+    place = (named or fitting or list(tensors) or ["logits"])[0]
+    what = "output=a function of what the module returns"
+    return f"say where the logits are: Net.of(..., output={place!r}), or {what}"
+
+
+class LogitsError(NetError):
+    """A module returns something in which the logits have to be looked for."""
+
+    def __init__(self, message: str, fix: str, entries: Mapping[Any, Any] | None = None) -> None:
+        super().__init__(message, fix)
+        self.entries = entries or {}

@@ -23,6 +23,7 @@ from fedblocks.core.blocks import (
     ServerOnly,
     Shared,
 )
+from fedblocks.core.errors import count_of
 from fedblocks.core.frozen import BASE, Base
 from fedblocks.core.method import Method
 from fedblocks.core.phases import Phase, Update
@@ -56,7 +57,7 @@ class Plan:
 
 
 def plan(method: Method) -> Plan:
-    """The plan of a method, with the hyper-parameters it has."""
+    """The plan of a method, with the options it has."""
     base: dict[str, Block] = {BASE: Frozen(Base(method.net))} if method.net.base else {}
     layout = {**base, **method.blocks()}.items()
     reads = _reads(method)
@@ -116,7 +117,7 @@ def _home(block: Block) -> str:
         case PerClient():
             return f"server: one per client, from {block.of}"
         case Pool():
-            return f"server: {block.size} slots" + _named(block)
+            return f"server: {count_of(block.size, 'slot')}" + _named(block)
         case Shared():
             return "server" + _named(block)
 

@@ -32,7 +32,21 @@ def as_inputs(x: Inputs) -> Tensor:
     tensor = x.detach().cpu() if isinstance(x, Tensor) else from_numpy(np.asarray(x))
     if tensor.dtype == torch.uint8:
         return tensor.to(torch.float32) / 255
-    return tensor.to(torch.float32 if tensor.is_floating_point() else torch.int64)
+    if tensor.is_floating_point():
+        return _as_float32(tensor)
+    return tensor.to(torch.int64)
+
+
+def _as_float32(tensor: Tensor) -> Tensor:
+    """The same numbers, if float32 can hold them."""
+    narrow = tensor.to(torch.float32)
+    if tensor.dtype == torch.float64 and not torch.isfinite(narrow.sum()):
+        large = (narrow.isinf() & tensor.isfinite()).nonzero()
+        if len(large):
+            row, *place = large[0].tolist()
+            message = f"row {row} has {tensor[(row, *place)].item():g}, too large for float32"
+            raise DataError(message, "scale the inputs, for example to mean 0 and deviation 1")
+    return narrow
 
 
 def as_targets(y: Inputs, task: Task = CLASSIFICATION) -> Tensor:

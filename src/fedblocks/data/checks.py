@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from fedblocks.core.errors import DataError
+from fedblocks.core.errors import DataError, count_of
 from fedblocks.data.rows import Mask, same_length, some_names
 from fedblocks.data.summary import IGNORE, labels_held
 from fedblocks.data.targets import check_target_shape, odd_targets, remarks_on_targets
@@ -153,7 +153,7 @@ def warnings(federation: Federation, few: int) -> list[str]:
     }
     clients = {what: np.flatnonzero(mask) for what, mask in remarks.items()}
     messages = [
-        f"{len(who)} clients {what}: {some_names(names, who)}"
+        f"{count_of(len(who), 'client')} {_verb(what, len(who))}: {some_names(names, who)}"
         for what, who in clients.items()
         if len(who)
     ]
@@ -162,6 +162,13 @@ def warnings(federation: Federation, few: int) -> list[str]:
     leaked = np.count_nonzero(trained & tested)
     messages += [] if federation.task.of_classes else remarks_on_targets(federation)
     return messages + ([f"{leaked} rows are both trained and tested on"] if leaked else [])
+
+
+def _verb(remark: str, clients: int) -> str:
+    """A remark about several clients, or about one."""
+    verb, _, rest = remark.partition(" ")
+    singular = {"have": "has", "hold": "holds"}
+    return f"{singular[verb]} {rest}" if clients == 1 else remark
 
 
 def _one_class(federation: Federation) -> dict[str, Mask]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedblocks.core.errors import DataError
+from fedblocks.core.errors import DataError, count_of
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data import checks, overview
 from fedblocks.data.arrays import Inputs, MapDataset, as_targets, stack_dataset
@@ -56,7 +56,7 @@ class Federation:
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.x.shape[1:])) or "one number"
         return (
-            f"Federation({self.clients} clients, {len(self.x)} rows of {shape}, "
+            f"Federation({count_of(self.clients, 'client')}, {len(self.x)} rows of {shape}, "
             f"{describe_targets(self)})"
         )
 
@@ -111,7 +111,7 @@ class Federation:
         cls,
         path: str | Path,
         label: str = "label",
-        user: str = "user",
+        user: str | None = "user",
         columns: Sequence[str] = (),
         partition: How | None = None,
         **options: Any,
@@ -119,6 +119,7 @@ class Federation:
         """A table with a line of column names; by user id unless a partition is given; options as
         for from_arrays.
 
+        `user` names the column of user ids; None: there is none, and a partition is needed.
         `columns` are the numbers that inputs are made of, by default all others. Labels that are
         words are numbered in the order of the alphabet, and `about["class_names"]` has the words.
         Of other tasks `label` may name several columns, with commas between them.
@@ -126,8 +127,8 @@ class Federation:
         from fedblocks.data.sets.own import csv_table  # data sets stand on federations
 
         task = options.get("task", CLASSIFICATION)
-        pool = csv_table(str(path), label, user, tuple(columns), task)
-        return cls.from_pool(pool, partition, user, **options)
+        pool = csv_table(str(path), label, user or "", tuple(columns), task)
+        return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
 
     @classmethod
     def from_folder(
@@ -141,7 +142,7 @@ class Federation:
         from fedblocks.data.sets.own import image_folder
 
         pool = image_folder(str(path), side)
-        return cls.from_pool(pool, partition, "USER/CLASS folders", **options)
+        return cls.from_pool(pool, partition, "folder for each user (USER/CLASS/)", **options)
 
     @classmethod
     def from_pool(

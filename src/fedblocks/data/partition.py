@@ -134,10 +134,17 @@ def as_labels(labels: Labels) -> Ints:
     if isinstance(labels, torch.Tensor):
         labels = labels.detach().cpu().numpy()
     array = np.asarray(labels)
-    if not np.issubdtype(array.dtype, np.integer):
-        raise DataError(
-            f"labels are {array.dtype}, not whole numbers", "number the classes 0, 1, 2, ..."
+    if array.dtype.kind not in "iubf":
+        what = "text" if array.dtype.kind in "US" else f"of type {array.dtype}"
+        fix = "number the classes: classes, y = np.unique(y, return_inverse=True)"
+        raise DataError(f"labels are {what}, not whole numbers", fix)
+    whole = np.isfinite(array) & (array == np.floor(array))
+    if not whole.all():
+        odd = array[~whole].flat[0]
+        fix = (
+            'number the classes 0, 1, 2, ...; for targets that are numbers, task=Task("regression")'
         )
+        raise DataError(f"labels are not whole numbers: one is {odd}", fix)
     return array.astype(np.int64, copy=False)
 
 
@@ -151,7 +158,8 @@ def one_label_per_row(labels: Labels) -> Ints:
         )
     if not len(array) or array.min() < 0:
         raise DataError(
-            "there are no rows, or labels below 0", "give at least one row and labels 0, 1, 2, ..."
+            "there are no rows" if not len(array) else f"the label {array.min()} is below 0",
+            "give at least one row, and labels 0, 1, 2, ...",
         )
     return array
 

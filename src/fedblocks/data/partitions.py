@@ -31,6 +31,7 @@ from fedblocks.data.partition import (
     rows_of_classes,
 )
 from fedblocks.data.rows import Floats, Ints, Rows, starts
+from fedblocks.data.user_ids import user_ids
 
 
 def enough(rows: int, clients: int, per_client: int = 1) -> None:
@@ -127,12 +128,7 @@ def quantity_power(
 
 def by_user(users: npt.ArrayLike) -> Partition:
     """One client per user id, named after it."""
-    ids = np.asarray(users)
-    if ids.ndim != 1 or ids.dtype == object or not len(ids):
-        raise DataError(
-            f"users have shape {list(ids.shape)}, type {ids.dtype}",
-            "give one number or string per row",
-        )
+    ids = user_ids(users)
     names, owner = np.unique(ids, return_inverse=True)
     recipe = {"partition": "by_user", "clients": len(names)}
     return Partition(Rows.by_owner(owner, len(names)), recipe, tuple(str(name) for name in names))

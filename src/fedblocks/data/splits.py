@@ -63,8 +63,8 @@ def part_sizes(sizes: Ints, fractions: Fractions) -> tuple[Ints, Ints]:
         or fractions[0] == 0
     ):
         raise DataError(
-            f"split {fractions}",
-            "give (train, validation, test) fractions that sum to 1, train above 0",
+            f"split is {fractions}, not three shares that add up to 1",
+            "give shares for train (above 0), validation and test, such as (0.7, 0.1, 0.2)",
         )
     test = np.floor(sizes * fractions[2] + 0.5).astype(np.int64)
     test = np.minimum(np.maximum(test, int(fractions[2] > 0)), np.maximum(sizes - 1, 0))

@@ -50,7 +50,7 @@ def odd_targets(federation: Federation) -> tuple[torch.Tensor, str, str]:
     """Which targets no model can learn, what is wrong with such, and what to do."""
     y = federation.y
     if federation.task.kind == "regression":
-        fix = "remove or mend these rows; NaN says that a target is not known"
+        fix = "remove or correct these rows; NaN says that a target is not known"
         return y.isinf(), "targets are infinite", fix
     fix = "write 1 for a label that is there, 0 for one that is not, NaN if it is not known"
     return (y != 0) & (y != 1) & ~y.isnan(), "labels are neither 0 nor 1", fix

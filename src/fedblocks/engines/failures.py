@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, count_of
 
 FAILED = "failed"  # the reason in the record of a round
 
@@ -15,7 +15,7 @@ class ClientFailures(Exception):
     """Some clients of a job raised an error, while others ended well."""
 
     def __init__(self, by_member: Mapping[int, Exception]) -> None:
-        super().__init__(f"{len(by_member)} clients failed")
+        super().__init__(f"{count_of(len(by_member), 'client')} failed")
         self.by_member = by_member  # place in the job -> error
 
     @property

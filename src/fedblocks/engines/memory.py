@@ -42,7 +42,8 @@ def bytes_of(text: str) -> int:
     unit = amount[2].upper() if amount else ""
     if not amount or unit not in UNITS or float(amount[1]) <= 0:
         raise UserError(
-            f'"{text}" is no amount of memory', 'write a number and a unit, e.g. "8GiB" or "500MB"'
+            f'"{text}" is not an amount of memory',
+            'write a number and a unit, e.g. "8GiB" or "500MB"',
         )
     return int(float(amount[1]) * UNITS[unit])
 

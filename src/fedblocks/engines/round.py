@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedblocks.core.admission import Refusal
-from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.errors import DataError, UserError, count_of
 from fedblocks.core.frozen import FrozenRecord, check_untrained
 from fedblocks.core.method import Method
 from fedblocks.core.phases import Phase
@@ -70,7 +70,7 @@ class Experiment:
         if lacking.any():
             clients = self.data.names[int(lacking.argmax())]
             others = int(lacking.sum()) - 1
-            clients += f" and {others} other clients have" if others else " has"
+            clients += f" and {count_of(others, 'other client')} have" if others else " has"
             raise DataError(
                 f"{method} needs a {part} part, and {clients} none",
                 f"split the data with a {part} share, e.g. split=(0.6, 0.2, 0.2), or leave out "

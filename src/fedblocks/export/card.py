@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from math import prod
 from typing import Annotated, Any, Literal
 
@@ -37,7 +38,7 @@ def _of_bearable_size(shape: list[int]) -> list[int]:
 
 def _known_task(kind: str) -> str:
     if kind not in KINDS:
-        raise ValueError(f"{kind[:40]} is no task")
+        raise ValueError(f"{kind[:40]} is not a task")
     return kind
 
 
@@ -99,7 +100,7 @@ class Card(BaseModel):
         shape = " x ".join(map(str, self.input_shape)) or "one number"
         rows = {
             "method": self.method,
-            "client": f"{self.client} ({self.client_name})",
+            "client": self.client_text,
             "rounds of training": self.round,
             "seed": self.seed,
             **self._scores(),
@@ -111,9 +112,13 @@ class Card(BaseModel):
             "data": f"{self.data}, SHA-256 of the federation {self.data_hash}",
             "versions": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
         }
-        lines = [f"# Personal model of client {self.client}", "", "| | |", "|---|---|"]
+        lines = [f"# Personal model of client {self.client_text}", "", "| | |", "|---|---|"]
         lines += [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
         lines += ["", "## Use it", "", *_USE[self.format, self.kind]]
+        predict = ["fedblocks", "predict", "FILE", "--input", "INPUTS.npz"]
+        trust = ["--trust"] if self.format == "pt2" else []
+        files = [word for file in files_of(self.code) for word in ("--code", file)]
+        lines += ["", f"    {shlex.join([*predict, *trust, *files])}"]
         lines += ["", "## Make it again", "", *(f"    {line}" for line in self.commands)]
         return (
             "\n".join(
@@ -121,6 +126,12 @@ class Card(BaseModel):
             )
             + "\n"
         )
+
+    @property
+    def client_text(self) -> str:
+        """Number and name, where the name is another."""
+        number = str(self.client)
+        return number if self.client_name == number else f"{number} ({self.client_name})"
 
     def _scores(self) -> dict[str, str]:
         """A row for each metric, or for the accuracy alone."""
@@ -135,6 +146,11 @@ class Card(BaseModel):
         if self.task == "regression":
             return f"{self.classes} {'number' if self.classes == 1 else 'numbers'}"
         return f"logits of {self.classes} labels, each there or not"
+
+
+def files_of(code: list[dict[str, str]]) -> list[str]:
+    """The files that a model's code stands in, each once."""
+    return list(dict.fromkeys(entry["file"] for entry in code if "file" in entry))
 
 
 _USE = {

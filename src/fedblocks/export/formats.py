@@ -66,7 +66,7 @@ def read(path: Path, method: Method | None = None, *, trust: bool = False) -> Mo
     that it was trained with. A .pt2 file can hold code, and is read only with `trust`.
     """
     if not path.is_file():
-        message = f"{path} is no file" if path.exists() else f"{path} does not exist"
+        message = f"{path} is not a file" if path.exists() else f"{path} does not exist"
         raise UserError(message, "name an exported model")
     if path.suffix == ".pt2" and not trust:
         raise UserError(

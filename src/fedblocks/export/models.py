@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +19,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
 from fedblocks.engines.scoring import score_outputs
-from fedblocks.export.card import Card, Format
+from fedblocks.export.card import Card, Format, files_of
 from fedblocks.export.fold import Folded, changed_options, fold
 from fedblocks.export.formats import Model, read, write
 from fedblocks.export.overwriting import refuse_overwriting
@@ -34,7 +35,7 @@ EXAMPLES = 256  # of the client's own, on which a file is compared
 
 def export_model(
     run: str | Path,
-    client: int,
+    client: int | str,
     format: Format = "safetensors",
     out: str | Path | None = None,
     method: Methods | None = None,
@@ -45,11 +46,11 @@ def export_model(
     """Write a client's personal model, in its smallest form, and beside it a card; where the model
     was written.
 
-    The file is read again and compared with the run's own model on inputs of the client; one that
-    differs is not kept. A run that was started with a method and data needs the same again. A file
-    that exists is replaced only with `force`.
+    The client is a number, counted from 0, or a name. The file is read again and compared with the
+    run's own model on inputs of the client; one that differs is not kept. A run that was started
+    with a method and data needs the same again. A file that exists is replaced only with `force`.
     """
-    path = Path(out) if out is not None else Path(f"client-{client}.{format}")
+    path = Path(out) if out is not None else Path(f"client-{_in_a_file_name(client)}.{format}")
     if path.suffix != f".{format}":
         raise UserError(
             f"{path} does not end in .{format}", f"name it {path.with_suffix(f'.{format}')}"
@@ -60,7 +61,9 @@ def export_model(
     model = personal(run, client, method, data)
     folded = fold(model)
     code = read_entries(Path(run))
-    card = _card(model, folded, format, _commands(Path(run), client, format, path, code), code)
+    card = _card(
+        model, folded, format, _commands(Path(run), model.client, format, path, code), code
+    )
     x = model.examples(EXAMPLES).x
     draft = path.with_name(f".draft-{os.getpid()}-{path.name}")
     try:
@@ -76,6 +79,10 @@ def export_model(
     finally:
         draft.unlink(missing_ok=True)
     return path
+
+
+def _in_a_file_name(client: int | str) -> str:
+    return re.sub(r"[^\w.-]", "_", str(client))
 
 
 def _read_back(draft: Path, model: Personal, method: Methods | None) -> Model:
@@ -153,7 +160,7 @@ def _scores(model: Personal, examples: Examples) -> dict[str, Any]:
 
 def _commands(run: Path, client: int, format: Format, out: Path, code: list[Entry]) -> list[str]:
     """What makes the run, and then the file, once more."""
-    files = [word for entry in code if "file" in entry for word in ("--code", entry["file"])]
+    files = [word for file in files_of(code) for word in ("--code", file)]
     again = ["fedblocks", "run", str(run / CONFIG), "--out", "NEW_RUN", *files]
     options = ["--client", str(client), "--format", format, "--out", out.name]
     export = ["fedblocks", "export", "NEW_RUN", *options, *files]

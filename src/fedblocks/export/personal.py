@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from fedblocks.core.state import State
 from fedblocks.data import Federation
 from fedblocks.engines.round import Experiment, evaluation_jobs
 from fedblocks.engines.sequential import adapted_blocks
-from fedblocks.runs.build import Prepared, prepare
+from fedblocks.runs.build import prepare
 from fedblocks.runs.python import Methods
 from fedblocks.runs.result import RunResult, config_of
 from fedblocks.runs.run import check_same_data
@@ -68,7 +69,7 @@ class Personal:
 
 def personal(
     run: str | Path | RunResult,
-    client: int,
+    client: int | str,
     method: Methods | None = None,
     data: Federation | None = None,
 ) -> Personal:
@@ -76,7 +77,8 @@ def personal(
     CPU.
 
     What a method does before an evaluation is done here too: fine-tuning, choosing a cluster,
-    finding gates. A run that was started with a method and data needs the same again.
+    finding gates. The client is a number, counted from 0, or a name. A run that was
+    started with a method and data needs the same again.
     """
     ingredients = None if method is None or data is None else Ingredients.of(method, data)
     with RunFolder.open(run.folder if isinstance(run, RunResult) else Path(run)) as folder:
@@ -84,11 +86,11 @@ def personal(
         check_same_data(folder, prepared)
         restore_constants(folder.path, prepared.experiment.methods)
         check_frozen(folder, prepared.experiment)
-        _check_client(client, prepared)
+        number = client_number(client, prepared.experiment.data.names)
         state = _last_state(folder)
-    unseen = client in prepared.unseen
+    unseen = number in prepared.unseen
     model = personal_of(
-        prepared.experiment, state, client, prepared.unseen if unseen else prepared.clients, unseen
+        prepared.experiment, state, number, prepared.unseen if unseen else prepared.clients, unseen
     )
     return replace(model, config=prepared.config)
 
@@ -131,9 +133,12 @@ def _last_state(folder: RunFolder) -> State:
     return state_of(checkpoint.load(folder.checkpoints), "cpu")
 
 
-def _check_client(client: int, prepared: Prepared) -> None:
-    many = prepared.experiment.data.clients
-    if not 0 <= client < many:
-        raise UserError(
-            f"there is no client {client}: the run has {many}", f"choose from 0..{many - 1}"
-        )
+def client_number(client: int | str, names: Sequence[str]) -> int:
+    """A client by its number, counted from 0, or by its name; a number goes before a name."""
+    text = str(client)
+    if text.isdecimal() and int(text) < len(names):
+        return int(text)
+    if text in names:
+        return list(names).index(text)
+    fix = f"choose from 0..{len(names) - 1}, or a name such as {names[0]}"
+    raise UserError(f"there is no client {client}: the run has {len(names)}", fix)

@@ -96,7 +96,7 @@ def read_inputs(path: Path, card: Card) -> Tensor:
         raise DataError(f"{path} holds {size}; the model takes [inputs, {wanted}]", "reshape it")
     if not np.isfinite(values).all():
         raise DataError(
-            f"{path} holds values that are no numbers (NaN or infinite)", "remove those inputs"
+            f"{path} holds values that are not finite (NaN or infinite)", "remove those inputs"
         )
     return torch.from_numpy(np.ascontiguousarray(values)).to(getattr(torch, card.input_type))
 
@@ -137,13 +137,14 @@ def _from_csv(path: Path, columns: list[str]) -> npt.NDArray[np.float64]:
         first = len(lines[0][1])
         odd = next((number, len(line)) for number, line in lines if len(line) != first)
         raise DataError(
-            f"{path} line {odd[0]} has {odd[1]} values, earlier ones have {first}", "mend the file"
+            f"{path} line {odd[0]} has {odd[1]} values, earlier ones have {first}",
+            "correct the file",
         )
     for number, line in lines:
         wrong = [cell for cell in line if not _is_number(cell)]
         if wrong:
             raise DataError(
-                f'{path} line {number}: "{wrong[0][:40]}" is not a number', "mend the file"
+                f'{path} line {number}: "{wrong[0][:40]}" is not a number', "correct the file"
             )
     return np.array([[float(cell) for cell in line] for _, line in lines])
 

@@ -43,7 +43,7 @@ class Clustered(Method):
         2021,
         "IEEE TNNLS",
     )
-    personal_by: ClassVar[str] = "cohort"
+    personal_by: ClassVar[str] = "cluster"
     weight_label: ClassVar[str | Mapping[str, str]] = "n x membership"
 
     max_clusters: Annotated[

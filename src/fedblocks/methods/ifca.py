@@ -38,7 +38,7 @@ class IFCA(Method):
     paper: ClassVar[Paper] = Paper(
         "An Efficient Framework for Clustered Federated Learning", "Ghosh et al.", 2020, "NeurIPS"
     )
-    personal_by: ClassVar[str] = "cohort"
+    personal_by: ClassVar[str] = "cluster"
     weight_label: ClassVar[str | Mapping[str, str]] = "n x choice"
 
     clusters: Annotated[

@@ -66,7 +66,7 @@ class ModFL(Method):
     paper: ClassVar[Paper] = Paper(
         "Modular Federated Learning", "Liang, Srinivasan and Andresen", 2022
     )
-    personal_by: ClassVar[str] = "cohort"
+    personal_by: ClassVar[str] = "cluster"
     weight_label: ClassVar[str | Mapping[str, str]] = "n x membership"
     tags: ClassVar[tuple[str, ...]] = by_options(
         (TAG,), lambda method: (TAG,) if method.cohorts == "given" else ()
@@ -76,7 +76,7 @@ class ModFL(Method):
         str, Help("who federates the body: groups of clients with the same name")
     ] = ""
     task: Annotated[
-        str, Help("who federates the head: groups with the same name, cohort by cohort")
+        str, Help("who federates the head: groups with the same name, by operation cohort")
     ] = ""
     operations: Annotated[
         int | Literal["auto"],
@@ -227,7 +227,7 @@ def tagged_cohorts(cohort: Cohort, operations: int) -> Tensor:
         number = int(numbers[wrong][0])
         raise DataError(
             f"client {client} is of operation cohort {number}, but operations = {operations}",
-            f"cohorts are numbered from 0 to {operations - 1}",
+            f"number operation cohorts from 0 to {operations - 1}",
         )
     return numbers
 

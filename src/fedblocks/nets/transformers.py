@@ -128,7 +128,7 @@ def gpt(
 
 def _check_heads(width: int, heads: int) -> None:
     if width % heads:
-        message = f"width = {width} is no multiple of heads = {heads}"
+        message = f"width = {width} is not a multiple of heads = {heads}"
         raise UserError(message, "each head has an equal part of the width")
 
 

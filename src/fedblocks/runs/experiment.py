@@ -13,9 +13,10 @@ from fedblocks.config.choices import MEANT, make
 from fedblocks.config.model import ALL, Config
 from fedblocks.config.sections import Choice, GroupSection
 from fedblocks.config.sources import Key
-from fedblocks.core.errors import DataError, UserError, nearest
+from fedblocks.core.errors import DataError, NetError, UserError, nearest
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
+from fedblocks.core.outside_modules import LogitsError, say_where
 from fedblocks.core.task import Task
 from fedblocks.data import Federation
 from fedblocks.data.targets import describe_targets
@@ -52,17 +53,31 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
     inputs = f"inputs of shape {list(shape)} ({str(federation.x.dtype).removeprefix('torch.')})"
     try:
         outputs = net(net.init(0), federation.x[:2].expand(2, *shape).cpu())
+    except LogitsError as error:
+        raise NetError(error.message, say_where(error.entries, wanted[-1])) from error
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         message = f'net "{name}" cannot take {inputs}: {reason}'
-        raise UserError(message, "choose a net for such inputs") from error
+        raise UserError(message, _other_inputs(federation)) from error
     if list(outputs.shape) != wanted:
         need = f"{describe_targets(federation)} need {wanted}"
         message = f'net "{name}" turns two {inputs} into {list(outputs.shape)}; {need}'
         fix = "give the net as many outputs as there are classes, for every label of an example"
+        if wanted == [2, 1, *outputs.shape[1:]]:  # a column of labels
+            fix = f"y has shape {list(federation.y.shape)}: use y[:, 0]"
         raise UserError(message, fix)
     _try_task(task, outputs, federation)
     return net
+
+
+def _other_inputs(federation: Federation) -> str:
+    """What to do where a net cannot take its inputs."""
+    if federation.x.is_floating_point():
+        return "choose a net for inputs of this shape"
+    return (
+        "whole numbers are tokens, for a net that begins with an embedding; for measurements use "
+        'x.astype("float32")'
+    )
 
 
 def _try_task(task: Task, outputs: Tensor, federation: Federation) -> None:
@@ -117,7 +132,11 @@ def _check_tags(name: str, method: Method, federation: Federation) -> None:
     for tag in method.tags:
         if tag not in federation.tags:
             message = f'"{name}" needs the tag "{tag}" of every client, which the data do not have'
-            raise DataError(message, "choose a shift or a data set that gives it")
+            fix = (
+                "choose a shift or a data set that gives it; in Python: Federation.from_users(..., "
+                f'tags={{"{tag}": [0, 1, ...]}}), one whole number for each client'
+            )
+            raise DataError(message, fix)
 
 
 def _members(config: Config, name: str, group: GroupSection, federation: Federation) -> list[int]:

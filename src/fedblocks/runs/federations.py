@@ -80,7 +80,7 @@ def placed(config: Config, path: Key) -> Iterator[None]:
         yield
     except UserError as error:
         path = (*path, *option_named_in(error.message, _table_at(config, path)))
-        message = f"{config.source.place(path)}: {'.'.join(path)}: {error.message}"
+        message = f"{config.source.label(path)}: {error.message}"
         raise type(error)(message, error.fix) from error
 
 

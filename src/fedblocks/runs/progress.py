@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from fedblocks.core.errors import count_of
 from fedblocks.runs.storage.main_metric import MainMetric, score_of
 from fedblocks.runs.storage.record import Note, RoundRecord
 
@@ -52,13 +54,24 @@ class RoundDone:
 
     def line(self) -> str:
         """One line for a log."""
-        parts = [f"round {self.round}/{self.rounds}", f"{self.clients} clients"]
+        parts = [f"round {self.round}/{self.rounds}", count_of(self.clients, "client")]
         parts += self.results()
         parts += [f"{(self.bytes_down + self.bytes_up) / 1e6:.2f} MB", f"{self.seconds:.2f} s"]
         return "  ".join(parts + ([f"{self.refused} refused"] if self.refused else []))
 
 
 OnRound = Callable[[RoundDone], None]
+
+
+def print_too(on_round: OnRound | None) -> OnRound:
+    """A listener that also prints a line a round, where warnings go, too."""
+
+    def both(done: RoundDone) -> None:
+        print(done.line(), file=sys.stderr, flush=True)
+        if on_round is not None:
+            on_round(done)
+
+    return both
 
 
 def _means(values: Sequence[tuple[str, float | None]]) -> dict[str, float]:

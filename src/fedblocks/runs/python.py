@@ -12,20 +12,27 @@ from fedblocks.config.code.ingredients import Ingredients, method_table, net_tab
 from fedblocks.config.code.loading import Recipe, hand_over
 from fedblocks.config.model import ALL, Config
 from fedblocks.config.options import Table
+from fedblocks.config.presets import PRESETS
 from fedblocks.config.sources import Source
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
+from fedblocks.methods import METHODS
 from fedblocks.runs import run as runs
-from fedblocks.runs.progress import OnNote, OnRound, RoundDone
+from fedblocks.runs.progress import OnNote, OnRound, RoundDone, print_too
 from fedblocks.runs.ranks.joining import is_first
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.trackers import Mirrors
 
 Methods = Method | Mapping[str, Method]  # one, or one by group of clients
 Members = Sequence[int] | Mapping[str, Any]  # client numbers, or {"tag": ..., "value": ...}
-# settings that stand in a table of their own
-TABLES = {"cohort": ("cohort", "size"), "unseen": ("data", "unseen")}
+# settings that stand in a table of their own, and the field that a plain value is
+TABLES = {
+    "cohort": ("cohort", "size"),
+    "unseen": ("data", "unseen"),
+    "evaluation": ("evaluation", "every"),
+    "checkpoint": ("checkpoint", "every"),
+}
 
 
 class Settings(TypedDict, total=False):
@@ -34,9 +41,10 @@ class Settings(TypedDict, total=False):
     """
 
     seed: int  # of initial models, cohorts and batches
-    cohort: int | float  # clients a round: a number, or a share
-    evaluation: Mapping[str, Any]  # {"every": 1, "parts": ["validation", "test"], "local": False}
-    checkpoint: Mapping[str, Any]  # {"every": 1, "keep": 2}
+    cohort: int | float | Mapping[str, Any]  # clients a round: a number, or a share; {"size": 10}
+    # {"every": 1, "parts": ["validation", "test"], "local": False}, or a number: "every"
+    evaluation: int | Mapping[str, Any]
+    checkpoint: int | Mapping[str, Any]  # {"every": 1, "keep": 2}, or a number: "every"
     engine: Literal["auto", "sequential", "vectorised", "processes"]
     device: Literal["auto", "cpu", "cuda"]
     threads: int
@@ -55,6 +63,7 @@ def run(
     out: str | Path | None = None,
     *,
     groups: Mapping[str, Members] | None = None,
+    progress: bool = False,
     track: Sequence[str] = (),
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
@@ -65,9 +74,10 @@ def run(
 
     `run(FedPer(net, lr=0.1), data, rounds=20)` trains one method; `run({"all": a, "small": b},
     data, rounds=20, groups={"small": [0, 3]})` trains those clients with another method or net.
-    `run(config, out)` takes everything from the configuration. `track` names tools that mirror the
-    run; `on_round` and `on_note` are told what happens.
+    `run(config, out)` takes everything from the configuration. `progress` prints a line a round.
+    `track` names tools that mirror the run; `on_round` and `on_note` are told what happens.
     """
+    on_round = print_too(on_round) if progress else on_round
     hand_over(lambda: _recipes(what, data))
     if isinstance(what, Config):
         data, out = (None, data) if isinstance(data, str | Path) else (data, out)
@@ -89,6 +99,7 @@ def resume(
     method: Methods | None = None,
     data: Federation | None = None,
     *,
+    progress: bool = False,
     track: Sequence[str] = (),
     on_round: OnRound | None = None,
     on_note: OnNote | None = None,
@@ -98,8 +109,9 @@ def resume(
 
     A run that was started with a method and data needs the same again: other options, another net
     or other data are refused with what differs. A run that was started from a configuration needs
-    neither.
+    neither. `progress` prints a line a round.
     """
+    on_round = print_too(on_round) if progress else on_round
     if (method is None) != (data is None):
         raise UserError(
             "a method without data, or data without a method", "give both, as to `run`, or neither"
@@ -136,8 +148,10 @@ def config_of_objects(
         for name, members in groups.items()
     }
     for key, (section, field) in TABLES.items():
-        if settings.get(key) is not None:
-            table[section] = {**table.get(section, {}), field: settings[key]}
+        value = settings.get(key)
+        if value is not None:
+            own = value if isinstance(value, Mapping) else {field: value}
+            table[section] = {**table.get(section, {}), **own}
     return Config.stored(table, Source("fedblocks.run")).of_objects(ingredients)
 
 
@@ -209,11 +223,18 @@ def _refuse_more(**settings: Any) -> None:
 
 def _methods(what: Any) -> Methods:
     if isinstance(what, str | Path):
-        raise UserError(
-            f"{str(what)!r} is no method", f"read it first: run(read_config({str(what)!r}))"
-        )
+        raise UserError(f"{str(what)!r} is a string, not a method", _instead_of(str(what)))
     methods: Methods = what
     return methods
+
+
+def _instead_of(text: str) -> str:
+    """What to write where the name of a method, a preset or a file was written."""
+    if text.lower() in METHODS:
+        return f"write {METHODS[text.lower()].__name__}(net, lr=0.1) for the method {text}"
+    if text in PRESETS or Path(text).is_file():
+        return f"read the configuration first: run(read_config({text!r}))"
+    return "write run(FedAvg(net, lr=0.1), data, rounds=20), or run(read_config(PRESET_OR_FILE))"
 
 
 def _federation(data: Any) -> Federation:

@@ -23,7 +23,7 @@ from fedblocks.runs.storage.record import LANES, Part
 from fedblocks.runs.storage.states import state_of
 from fedblocks.runs.storage.store import RunStore
 from fedblocks.runs.storage.summary import Summary
-from fedblocks.runs.tables import SummaryTable, TableRows
+from fedblocks.runs.tables import SummaryTable, TableRows, describe_run
 from fedblocks.runs.timing import warm_seconds
 
 
@@ -60,11 +60,12 @@ class RunResult:
     bytes_down: int
     bytes_up: int
     last: EvaluatedRound | None
-    best: (
-        EvaluatedRound | None
-    )  # by the mean main metric on validation data; never chosen on test data
+    # by the mean main metric on validation data; never chosen on test data
+    best: EvaluatedRound | None
     notes: list[dict[str, Any]] = field(default_factory=list)
     metric: MainMetric = MainMetric()  # noqa: RUF009 - frozen; by which it is compared
+
+    __repr__ = describe_run
 
     def state(self) -> State:
         """Models and everything else that the run had learned at its last checkpoint,
@@ -174,7 +175,7 @@ class RunResult:
                 "part": part,
                 "model": view,
                 "mean": n["mean"],
-                "worst decile": n["bottom_decile"],
+                "bottom decile": n["bottom_decile"],
                 "worst": n["worst"],
                 "clients": n["clients"],
             }

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 import torch
 
 from fedblocks.core.admission import Refusal
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import UserError, count_of
 from fedblocks.core.random import generator
 from fedblocks.core.state import State
 from fedblocks.core.task import Task
@@ -86,7 +86,7 @@ def attempt(
             return engine, work(engine)
         except torch.OutOfMemoryError as error:
             engine = _with_less_memory(engine, clients, error)
-            text = f"out of memory: from now on {engine.chunk} clients at once"
+            text = f"out of memory: from now on {count_of(engine.chunk, 'client')} at once"
         except UserError:
             raise
         except Exception as error:

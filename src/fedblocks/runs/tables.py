@@ -82,3 +82,9 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def describe_run(run: Any) -> str:
+    """A run in a line; its settings and numbers are in its attributes."""
+    done = f"{run.status} after round {run.rounds} of {run.config.rounds}"
+    return f"RunResult({run.config.method.name}, {done}, folder={str(run.folder)!r})"

@@ -72,7 +72,7 @@ CHECKS: tuple[Invariant, ...] = (
     Invariant(
         13, "learn_from_each_other", "clients learn from each other", learning.learn_from_each_other
     ),
-    Invariant(14, "no_dead_knobs", "every knob changes the outcome", learning.no_dead_knobs),
+    Invariant(14, "no_dead_knobs", "every option changes the outcome", learning.no_dead_knobs),
     Invariant(
         15, "evaluation", "evaluation changes nothing", repeatability.evaluation_changes_nothing
     ),

@@ -1,4 +1,4 @@
-"""Checks 13, 14 and 16: clients learn, from each other, and every knob does something."""
+"""Checks 13, 14 and 16: clients learn, from each other, and every option does something."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _scores_of(example: Example, federation: Federation, client: int) -> Leaves:
 
 
 def no_dead_knobs(example: Example) -> list[LearningProblem]:
-    """Every numeric hyper-parameter, sizes of pools included, changes how the models do."""
+    """Every numeric option, sizes of pools included, changes how the models do."""
     usual = _outcome(example, {})
     return [
         LearningProblem(f"{name} = {value} {reason}", name)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class LearningProblem(NamedTuple):
-    """One thing that does not hold; `part` names the knob or block, so that an
+    """One thing that does not hold; `part` names the option or block, so that an
     exception can name it too.
     """
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.requirements import require_for_watching
 from fedblocks.reports.html.page import TEMPLATES, chart_script, page, policy
 from fedblocks.watch.look import Seen, Watched
 
@@ -36,7 +37,7 @@ class Live:
     """A server of one folder; only who knows its address, with the token in it, sees anything."""
 
     def __init__(self, path: Path, port: int = 0) -> None:
-        needed()
+        require_for_watching()
         self.watched, self.script = Watched(path), chart_script()
         self.watched.look()  # what is wrong with the folder is said before anything is served
         self.token = secrets.token_urlsafe(24)
@@ -129,16 +130,6 @@ class Live:
             secrets.compare_digest(token.encode(), self.token.encode())
             and request.headers.get("host") in hosts
         )
-
-
-def needed() -> None:
-    """Refuse to serve without the packages of the extra `dashboard`."""
-    from importlib.util import find_spec
-
-    missing = [package for package in ("starlette", "uvicorn") if find_spec(package) is None]
-    if missing:
-        message = f"watching in a browser needs the package {missing[0]}"
-        raise UserError(message, 'pip install "fedblocks[dashboard]", or use --terminal')
 
 
 def _listen(port: int) -> socket.socket:

@@ -74,7 +74,7 @@ def test_whole_numbers_stay_labels_and_a_table_may_lack_users(tmp_path: Path) ->
     [
         ("x,y\n1,2\n", 'no column "label"'),
         ("x,label\n", "no rows"),
-        ("", "cannot be read as CSV"),
+        ("", "is empty"),
         ("x,label\n1,2\n3\n", "line 3"),
         ("x,label\n1,2\nhello,2\n", '"hello" in column "x", line 3'),
     ],

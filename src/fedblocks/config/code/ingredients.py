@@ -17,7 +17,7 @@ from torch import Tensor
 from fedblocks.config.model import ALL, Config
 from fedblocks.config.options import Table, plain
 from fedblocks.config.registry import PYTHON
-from fedblocks.core.errors import DataError, UserError
+from fedblocks.core.errors import DataError, UserError, a_kind
 from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.task import CLASSIFICATION, Task
@@ -39,7 +39,7 @@ class Ingredients:
         by_group = Ingredients.of_methods(methods)
         if not isinstance(data, Federation):
             fix = "make one, for example with fedblocks.Federation.from_users(x, y, users)"
-            raise DataError(f"data: {_kind(data)} is no federation", fix)
+            raise DataError(f"data: {_kind(data)} is not a Federation", fix)
         return Ingredients(by_group, data, data.hash())
 
     @staticmethod
@@ -78,7 +78,8 @@ def _check_method(method: Any) -> None:
         )
     if not isinstance(method, Method):
         raise UserError(
-            f"{_kind(method)} is no method", "give a method such as fedblocks.FedAvg(net, lr=0.1)"
+            f"{_kind(method)} is not a method",
+            "give a method such as fedblocks.FedAvg(net, lr=0.1)",
         )
     if not isinstance(method.net, Net):
         message = f"the net of {type(method).__name__} is {_kind(method.net)}, not a fedblocks.Net"
@@ -86,7 +87,7 @@ def _check_method(method: Any) -> None:
 
 
 def _kind(value: Any) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    return f"the class {value.__name__}" if isinstance(value, type) else a_kind(value)
 
 
 def method_table(method: Method) -> Table:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedblocks.core.errors import DataError, nearest
+from fedblocks.core.errors import DataError, count_of, nearest
 from fedblocks.core.options import AtLeast, Help
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data.options import checked
@@ -150,21 +150,38 @@ def read_table(path: str) -> tuple[list[str], list[list[str]]]:
     """Column names and rows of a CSV file, which must all have the same number of fields."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            names, *lines = [line for line in csv.reader(file) if line]
+            first, *lines = [line for line in csv.reader(file) if line] or [[]]
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist", "check the path") from error
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(
             f"{path} cannot be read as CSV: {error}", "give a text file with a line of names"
         ) from error
+    names = [name.strip() for name in first]
+    _check_header(path, names)
     if not lines:
         raise DataError(f"{path} has no rows", "give a line of column names and at least one row")
-    if short := next((row for row, line in enumerate(lines, 2) if len(line) != len(names)), None):
-        raise DataError(
-            f"line {short} of {path} has not {len(names)} fields",
-            "give every row one field per column",
-        )
+    for row, line in enumerate(lines, 2):
+        if len(line) != len(names):
+            counts = f"{count_of(len(line), 'field')}, and there are {len(names)} column names"
+            raise DataError(
+                f"line {row} of {path} has {counts}", "give every row one field per column"
+            )
     return names, lines
+
+
+def _check_header(path: str, names: Sequence[str]) -> None:
+    if not names:
+        raise DataError(f"{path} is empty", "give a line of column names and at least one row")
+    other = next((mark for mark in (";", "\t", "|") if mark in names[0]), None)
+    if len(names) == 1 and other is not None:
+        mark = "tabs" if other == "\t" else f'"{other}"'
+        raise DataError(
+            f"the columns of {path} seem to be separated by {mark}", "separate them by commas"
+        )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f'{path} has two columns "{twice}"', "give every column its own name")
 
 
 def number(field: str, column: str, path: str, row: int) -> float:

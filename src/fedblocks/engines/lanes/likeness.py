@@ -74,7 +74,7 @@ def _why_fixed(name: str, one: Method, other: Method) -> str | None:
     if name == "optimizer":
         return _why_unlike(*values)
     if name not in number_options(type(one)) or not all(map(is_number, values)):
-        return f"{name} differs, which is no number in both"
+        return f"{name} differs, and is not a number in both"
     beside = kept_beside(one)
     if beside:
         return f"{name} differs, and {type(one).__name__} keeps {beside[0]} beside its options"

@@ -14,7 +14,7 @@ from fedblocks.core.errors import NetError, UserError
 from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import seeded
 from fedblocks.engines.net_check.inspection import code_of, loose_tensors, plain_attributes
-from fedblocks.engines.net_check.report import ENGINES, Finding, NetReport
+from fedblocks.engines.net_check.report import ENGINES, NOT_TRUE, Finding, NetReport
 from fedblocks.engines.net_check.trial import NetTrial, examples_for
 from fedblocks.layers.guard import needs_guard
 
@@ -124,7 +124,7 @@ def _require_seeded(net: Net) -> None:
     wrong = _unlike_starts(net)
     if wrong:
         raise NetError(
-            f"the net would not train as in plain PyTorch. Not so: {SEEDED}: {wrong}",
+            f"the net would not train as in plain PyTorch; {NOT_TRUE}: {SEEDED}: {wrong}",
             "draw what it starts with by torch alone, not by Python's or NumPy's randomness",
         )
 

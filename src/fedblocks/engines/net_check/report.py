@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fedblocks.core.errors import NetError
 
+NOT_TRUE = "this does not hold"
 ENGINES = ("sequential", "vectorised")
 
 
@@ -45,7 +46,11 @@ class NetReport:
 
     def why_not(self, engine: str) -> str:
         """The first thing that is wrong on an engine; empty: nothing."""
-        wrong = [f"{one.says}: {one.wrong[engine]}" for one in self.findings if engine in one.wrong]
+        wrong = [
+            f"{NOT_TRUE}: {one.says}: {one.wrong[engine]}"
+            for one in self.findings
+            if engine in one.wrong
+        ]
         return self.refusal or next(iter(wrong), "")
 
     def require(self, engine: str) -> None:
@@ -57,9 +62,7 @@ class NetReport:
         fix = "change the module; `check_net` shows all"
         if self.engines:
             fix = f'use engine = "{self.engines[0]}"'
-        raise NetError(
-            f"the net would not train as in plain PyTorch. Not so: {self.why_not(engine)}", fix
-        )
+        raise NetError(f"the net would not train as in plain PyTorch; {self.why_not(engine)}", fix)
 
     def __str__(self) -> str:
         if self.refusal:

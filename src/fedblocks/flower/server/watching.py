@@ -36,7 +36,7 @@ def watch(path: Path, on_round: OnRound, on_note: OnNote, tend: Callable[[], obj
         if status == "failed":
             raise UserError(
                 reported.last or "the run failed",
-                f"mend that, then: fedblocks federation run {path}",
+                f"correct that, then: fedblocks federation run {path}",
             )
         tend()
         time.sleep(LOOK)

@@ -27,7 +27,7 @@ from fedblocks.runs.progress import OnNote, OnRound
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import RUNS, resume, run
 from fedblocks.runs.shelf import shared_data
-from fedblocks.runs.storage.folder import CONFIG, write_atomically
+from fedblocks.runs.storage.folder import CONFIG, OTHER_FOLDER, write_atomically
 
 BASELINES = ("local", "fedavg", "fedavg_ft")  # always compared with
 PLAN = "compare.toml"  # in the folder of a comparison: all that decides its result
@@ -176,9 +176,7 @@ def _done(
         return run(config, path, on_round, on_note)
     before = load_run(path)
     if before.config != config:
-        raise RunFolderError(
-            f"{path} holds a run with other settings", "choose another folder with --out"
-        )
+        raise RunFolderError(f"{path} holds a run with other settings", OTHER_FOLDER)
     if before.status == "finished":
         return before
     return resume(path, on_round, on_note, config.ingredients)
@@ -188,9 +186,7 @@ def _begin(folder: Path, grid: Grid) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / PLAN).exists():
-            raise RunFolderError(
-                f"{folder} is not empty and not a comparison", "choose another folder with --out"
-            )
+            raise RunFolderError(f"{folder} is not empty and not a comparison", OTHER_FOLDER)
         write_atomically(folder / PLAN, tomli_w.dumps(grid.plan()))
     except OSError as error:
         raise RunFolderError(

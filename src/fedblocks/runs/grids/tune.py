@@ -30,7 +30,7 @@ from fedblocks.runs.progress import OnRound, RoundDone
 from fedblocks.runs.ranks.joining import refuse_ranks
 from fedblocks.runs.run import RUNS, run
 from fedblocks.runs.shelf import shared_data
-from fedblocks.runs.storage.folder import write_atomically
+from fedblocks.runs.storage.folder import OTHER_FOLDER, write_atomically
 from fedblocks.runs.storage.links import refuse_links
 from fedblocks.runs.storage.main_metric import KEY, MainMetric
 
@@ -247,14 +247,10 @@ def _begin(folder: Path, base: Config, space: Space) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / PLAN).exists():
             if any(folder.iterdir()):
-                raise RunFolderError(
-                    f"{folder} is not empty and not a search", "choose another folder with --out"
-                )
+                raise RunFolderError(f"{folder} is not empty and not a search", OTHER_FOLDER)
             write_atomically(folder / PLAN, text)
         elif (folder / PLAN).read_text(encoding="utf-8") != text:
-            raise RunFolderError(
-                f"{folder} holds a search with other settings", "choose another folder with --out"
-            )
+            raise RunFolderError(f"{folder} holds a search with other settings", OTHER_FOLDER)
         refuse_links(folder)
     except OSError as error:
         raise RunFolderError(

@@ -100,8 +100,7 @@ def warnings(folder: Path, code: Code) -> list[str]:
         name for name, digest in code.hashes if name in before and before[name]["sha256"] != digest
     ]
     return [
-        f"{name} is not as it was when the run was started (its SHA-256 differs)"
-        for name in changed
+        f"{name} has changed since the run was started (its SHA-256 differs)" for name in changed
     ]
 
 

@@ -24,6 +24,7 @@ from fedblocks.runs.storage.store import SUFFIXES, RunStore
 
 Status: TypeAlias = Literal["running", "finished", "interrupted", "failed"]
 
+OTHER_FOLDER = "choose another folder (--out FOLDER, in Python out=...)"
 CONFIG, ENVIRONMENT, STORE, LOCK = "config.toml", "env.json", "run.sqlite", "run.lock"
 SIDE_FILES = {f"{STORE}{suffix}" for suffix in SUFFIXES}
 WRITTEN = (ENVIRONMENT, code_record.FILE, CONFIG)
@@ -64,7 +65,7 @@ class RunFolder:
         except OSError as error:
             raise RunFolderError(
                 f"cannot write the run folder {path}: {error.strerror or error}",
-                "choose another folder with --out",
+                OTHER_FOLDER,
             ) from error
         folder = cls(path, _read_config(path), store)
         folder._lock = lock
@@ -213,12 +214,11 @@ def _refuse_used(path: Path) -> None:
     """
     names = {entry.name for entry in path.iterdir()}
     if CONFIG in names:
-        fix = f"continue it with `fedblocks resume {path}`, or choose another folder with --out"
+        fix = f"continue it with `fedblocks resume {path}`, or {OTHER_FOLDER}; "
+        fix += "without one, a new folder with a number is made"
         raise RunFolderError(f"{path} already holds a run", fix)
     if names - BEFORE_CONFIG:
-        raise RunFolderError(
-            f"{path} is not empty and not a run", "choose another folder with --out"
-        )
+        raise RunFolderError(f"{path} is not empty and not a run", OTHER_FOLDER)
 
 
 def _refuse_no_run(path: Path) -> None:

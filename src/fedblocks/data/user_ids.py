@@ -1,0 +1,37 @@
+"""Whose each row is, as people bring it: numbers or strings, none of them missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedblocks.core.errors import DataError, a_kind
+
+
+def user_ids(users: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Numbers or strings, one for each row; strings may come as objects, as in pandas."""
+    ids = np.asarray(users)
+    fix = "give one number or string per row"
+    if not ids.size:
+        raise DataError("there are no rows", "give at least one row, and a user id for each")
+    if ids.ndim != 1:
+        raise DataError(f"users have shape {list(ids.shape)}, not one id for each row", fix)
+    missing = np.flatnonzero(_is_missing(ids))
+    if len(missing):
+        message = f"the user id of row {missing[0]} is {ids[missing[0]]}"
+        more = f", and so are {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise DataError(message + more, "fill in the user ids, or remove these rows")
+    if ids.dtype == object and all(isinstance(one, str) for one in ids):
+        return ids.astype(str)
+    if ids.dtype == object:
+        odd = next(one for one in ids if not isinstance(one, str))
+        raise DataError(f"users are of mixed types: {odd!r} is {a_kind(odd)}", fix)
+    return ids
+
+
+def _is_missing(ids: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    if ids.dtype == object:
+        return np.array([one is None or one != one for one in ids])
+    return np.isnan(ids) if ids.dtype.kind == "f" else np.zeros(len(ids), dtype=bool)
