@@ -15,7 +15,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.numbers import with_numbers
 from fedblocks.core.optimizers import Count, Memory, Rate, each_client
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
-from fedblocks.core.phases import Batch, Phase, Pull, Update
+from fedblocks.core.phases import Batch, Phase, Pull, Update, refuse_without_gradient
 from fedblocks.core.random import fold
 from fedblocks.core.schedules import at
 
@@ -198,6 +198,8 @@ def _gradients(place: int, stretch: PhaseRun, batch: dict[str, Tensor], step: St
         live[name][key] = leaf
     loss_of = stretch.local.each(_loss_of(place, stretch, step))
     loss, statistics = loss_of({**blocks, **live}, batch, stretch.local.tensors)
+    if not loss.requires_grad:
+        refuse_without_gradient(update)
     grads = torch.autograd.grad(loss.sum() if loss.dim() else loss, leaves, allow_unused=True)
     _copy(blocks, statistics)
     return [

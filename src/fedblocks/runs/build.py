@@ -19,6 +19,7 @@ from fedblocks.engines.round import Engine, Experiment
 from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
 from fedblocks.runs.federations import hold_out, placed
+from fedblocks.runs.heads import head_notes
 from fedblocks.runs.shelf import hash_of, known_federation
 from fedblocks.runs.storage.record import Note
 
@@ -75,7 +76,8 @@ def look_over(
     spare = [text for method in methods for text in _spare_slots(method, clients)]
     warnings = (*federation.warnings(), *remarks, *spare, *checks)
     notes = [Note(text, "warning") for text in warnings]
-    return _cohort(config, clients), [*_large_batches(experiment, federation), *notes]
+    heads = head_notes([method.net for method in methods], federation.x)
+    return _cohort(config, clients), [*heads, *_large_batches(experiment, federation), *notes]
 
 
 def _check_nets(config: Config, experiment: Experiment) -> list[str]:
