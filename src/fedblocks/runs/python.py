@@ -17,7 +17,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
 from fedblocks.runs import run as runs
-from fedblocks.runs.progress import OnNote, OnRound, RoundDone
+from fedblocks.runs.progress import OnNote, OnRound, RoundDone, warn_of
 from fedblocks.runs.ranks.joining import is_first
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.trackers import Mirrors
@@ -66,7 +66,8 @@ def run(
     `run(FedPer(net, lr=0.1), data, rounds=20)` trains one method; `run({"all": a, "small": b},
     data, rounds=20, groups={"small": [0, 3]})` trains those clients with another method or net.
     `run(config, out)` takes everything from the configuration. `track` names tools that mirror the
-    run; `on_round` and `on_note` are told what happens.
+    run; `on_round` and `on_note` are told what happens; without `on_note`, warnings become
+    Python's.
     """
     hand_over(lambda: _recipes(what, data))
     if isinstance(what, Config):
@@ -80,7 +81,7 @@ def run(
         path = Path(out)
     else:
         path = runs.free_folder(f"{config.method.name}-{config.data.name}")
-    go = lambda listener: runs.run(config, path, listener, on_note)
+    go = lambda listener: runs.run(config, path, listener, on_note or warn_of)
     return run_mirrored(track, path, config, on_round, on_note, go)
 
 
@@ -108,7 +109,7 @@ def resume(
     ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
 
     def go(listener: OnRound | None) -> RunResult:
-        return runs.resume(path, listener, on_note, ingredients)
+        return runs.resume(path, listener, on_note or warn_of, ingredients)
 
     if not (track and is_first()):
         return go(on_round)
@@ -155,7 +156,7 @@ def run_mirrored(
     """A run whose rounds other tools are told of, too."""
     if not (track and is_first()):
         return go(on_round)
-    with Mirrors(track, folder, config, on_note or (lambda note: None)) as mirrors:
+    with Mirrors(track, folder, config, on_note or warn_of) as mirrors:
 
         def tell_both(done: RoundDone) -> None:
             if on_round is not None:
