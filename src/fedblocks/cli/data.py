@@ -64,6 +64,7 @@ def preview(
 
     def action() -> None:
         from fedblocks.config.presets import read_config
+        from fedblocks.data.targets import describe_targets
         from fedblocks.runs.federations import federation_of
 
         read_code(code)
@@ -82,7 +83,8 @@ def preview(
             say(f"... and {federation.clients - most} more clients")
         for warning in federation.warnings():
             say(f"warning: {warning}")
-        say(f"{federation.clients} clients, SHA-256 {federation.hash()}")
+        targets = describe_targets(federation)
+        say(f"{federation.clients} clients, {targets}, SHA-256 {federation.hash()}")
 
     stoppable(action)
 

@@ -10,7 +10,12 @@ import torch
 from fedblocks.core.errors import DataError
 from fedblocks.data.rows import Mask, same_length, some_names
 from fedblocks.data.summary import IGNORE, labels_held
-from fedblocks.data.targets import check_target_shape, odd_targets, remarks_on_targets
+from fedblocks.data.targets import (
+    check_target_shape,
+    gaps_in_labels,
+    odd_targets,
+    remarks_on_targets,
+)
 
 if TYPE_CHECKING:
     from fedblocks.data.federation import Federation
@@ -164,6 +169,8 @@ def warnings(federation: Federation, few: int) -> list[str]:
     trained[train.index], tested[federation.test.index] = True, True
     leaked = np.count_nonzero(trained & tested)
     messages += [] if federation.task.of_classes else remarks_on_targets(federation)
+    if gaps := gaps_in_labels(federation):
+        messages.append(f"{gaps}: a net has an output for each of {federation.classes} classes")
     return messages + ([f"{leaked} rows are both trained and tested on"] if leaked else [])
 
 

@@ -18,7 +18,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.net import Net
 from fedblocks.core.task import Task
 from fedblocks.data import Federation
-from fedblocks.data.targets import describe_targets
+from fedblocks.data.targets import describe_targets, gaps_in_labels
 from fedblocks.engines.round import Experiment
 from fedblocks.runs.federations import placed
 
@@ -60,6 +60,8 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
         need = f"{describe_targets(federation)} need {wanted}"
         message = f'net "{name}" turns two {inputs} into {list(outputs.shape)}; {need}'
         fix = "give the net as many outputs as there are classes, for every label of an example"
+        if gaps := gaps_in_labels(federation):
+            message, fix = f"{message}, but {gaps}", f"number the labels from 0 on, or {fix}"
         raise UserError(message, fix)
     _try_task(task, outputs, federation)
     return net
