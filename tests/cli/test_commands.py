@@ -74,6 +74,7 @@ def test_a_failed_check_ends_with_code_6(fedblocks: Any, monkeypatch: pytest.Mon
     verdicts = [
         contract.Check(1, "a", "this holds", True, ""),
         contract.Check(2, "b", "this does not", False, "off by 3"),
+        contract.Check(3, "c", "nobody knows", True, "not checked: no plan", is_checked=False),
     ]
     monkeypatch.setattr(testing, "check_method", lambda example: iter(verdicts))
     shown = fedblocks("check", "fedavg")
@@ -83,7 +84,8 @@ def test_a_failed_check_ends_with_code_6(fedblocks: Any, monkeypatch: pytest.Mon
         and "FAILED  this does not" in shown.out
         and "off by 3" in shown.out
     )
-    assert "1 of 2 invariants hold" in shown.out
+    assert "-       nobody knows" in shown.out
+    assert "1 of 3 invariants hold, 1 not checked" in shown.out
 
 
 def test_a_run_prints_a_line_a_round_and_a_table(fedblocks: Any) -> None:

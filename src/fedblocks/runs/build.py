@@ -13,6 +13,7 @@ from fedblocks.config.model import ALL, Config
 from fedblocks.core.blocks import Pool
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
+from fedblocks.core.plan import check_phases
 from fedblocks.data import Federation
 from fedblocks.engines.net_check.check import check_before_run
 from fedblocks.engines.round import Engine, Experiment
@@ -69,6 +70,8 @@ def look_over(
     """Refuse what cannot be trained; the clients of a round, and what to know of the run."""
     checks = _check_nets(config, experiment)
     with placed(config, ("method",)):
+        for method in experiment.methods.values():
+            check_phases(method)
         experiment.start()  # blocks that cannot be shared show here
     methods = experiment.methods.values()
     tags = _tags(federation)
