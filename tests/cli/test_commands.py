@@ -16,7 +16,7 @@ import typer
 from fedblocks import testing
 from fedblocks.cli import app, main
 from fedblocks.cli.output import clean
-from fedblocks.cli.progress import sparkline
+from fedblocks.cli.progress import Watch, sparkline
 from fedblocks.methods import METHODS
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.testing import contract
@@ -350,3 +350,19 @@ def test_the_list_of_commands_shows_whole_sentences(fedblocks: Any) -> None:
     for group in ([], ["data"], ["new"], ["federation"]):
         listed = fedblocks(*group, "--help").out.partition("Commands:")[2]
         assert listed and "..." not in listed
+
+
+def test_a_command_that_is_stopped_says_so_in_one_block_and_ends_with_code_130(
+    fedblocks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: object, done: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Watch, "on_round", stop)
+    shown = fedblocks("run", "digits-fedavg", *SMALL, "--out", "here")
+    assert shown.code == 130
+    error = shown.err[shown.err.index("error: ") :]
+    assert error.splitlines() == [
+        "error: stopped; round 1 is stored",
+        "  fix: go on with: fedblocks resume here",
+    ]

@@ -72,3 +72,18 @@ def test_nobody_with_test_rows_is_said_before_training_and_instead_of_a_summary(
         result = fb.run(fedavg(), some_data((0.8, 0.2, 0.0)), 1, tmp_path / "run")
     with pytest.raises(fb.UserError, match=r"no client has test rows\n  fix: .*split="):
         result.summary()
+
+
+def test_ctrl_c_ends_a_program_that_catches_every_exception(tmp_path: Path) -> None:
+    def stop(done: fb.RoundDone) -> None:
+        raise KeyboardInterrupt
+
+    began: list[int] = []
+    with pytest.raises(KeyboardInterrupt, match=r"round 1 is stored\n  fix: go on with: fedblocks"):
+        for number in range(2):
+            began.append(number)
+            try:
+                fb.run(fedavg(), some_data(), 2, tmp_path / str(number), on_round=stop)
+            except Exception:
+                continue
+    assert began == [0] and fb.Interrupted.exit_code == 130

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-class UserError(Exception):
-    """Something the user can put right; shown as one block, without a traceback."""
+class Explained(BaseException):
+    """An error that says what to do."""
 
-    exit_code = 2  # bad input: configuration, names, values
+    exit_code: int
 
     def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(message)
@@ -18,6 +18,12 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
+
+
+class UserError(Explained, Exception):
+    """Something the user can put right; shown as one block, without a traceback."""
+
+    exit_code = 2  # bad input: configuration, names, values
 
 
 class NetError(UserError):
@@ -42,8 +48,10 @@ class CheckpointError(UserError):
     exit_code = 5
 
 
-class Interrupted(UserError):
-    """Stopped by Ctrl-C after the last whole round was stored."""
+class Interrupted(Explained, KeyboardInterrupt):
+    """Stopped by Ctrl-C after the last whole round was stored. As every Ctrl-C, it ends a program
+    that only catches `Exception`.
+    """
 
     exit_code = 130
 
