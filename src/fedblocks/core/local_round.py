@@ -297,7 +297,7 @@ def clip_gradients(grads: list[Tensor], largest: float, mapped: bool) -> list[Te
     it; of a stack, each client's own.
     """
     begin = 1 if mapped else 0
-    squares = [g.flatten(begin).square().sum(-1) for g in grads]  # [] or [clients]
+    squares = [g[..., None].flatten(begin).square().sum(-1) for g in grads]  # [] or [clients]
     norm = torch.stack(squares).sum(0).sqrt()
     scale = (largest / (norm + 1e-6)).clamp(max=1.0)
     return [g * each_client(scale, g) for g in grads]
