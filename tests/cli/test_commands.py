@@ -366,3 +366,12 @@ def test_a_command_that_is_stopped_says_so_in_one_block_and_ends_with_code_130(
         "error: stopped; round 1 is stored",
         "  fix: go on with: fedblocks resume here",
     ]
+
+
+def test_a_method_that_needs_norms_is_shown_with_a_net_that_has_them(fedblocks: Any) -> None:
+    shown = fedblocks("plan", "fedbn", "--json")
+    assert [block["name"] for block in shown.json["blocks"]] == ["rest", "norms"]
+    entry = next(one for one in fedblocks("methods", "--json").json if one["name"] == "fedbn")
+    assert entry["stateful"] is True
+    without = fedblocks("plan", "fedbn", "--set", "net.name=mlp")
+    assert without.code == 2 and 'net = {name = "cnn", batch_norm = true}' in without.err

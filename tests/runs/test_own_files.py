@@ -78,3 +78,27 @@ def test_an_error_in_a_file_is_told_by_the_innermost_line_of_the_users_own(
     with pytest.raises(fb.UserError, match=words) as error:
         Code.read(["own.py"])
     assert error.value.fix == "correct the file; nothing was started"
+
+
+METHOD = """
+from dataclasses import dataclass
+import fedblocks as fb
+
+
+@dataclass(frozen=True, eq=False)
+class SoftHead(fb.FedPer):
+    pass
+"""
+
+
+def test_a_method_that_a_file_defines_and_does_not_list_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("softhead.py").write_text(METHOD)
+    Code.read(["softhead.py"])
+    words = r"softhead\.py defines SoftHead but does not put it into METHODS; add METHODS\[.soft"
+    with pytest.raises(fb.UserError, match=words):
+        fb.compare("digits-fedper", ["softhead"])
+    with pytest.raises(fb.UserError, match=words):
+        fb.read_config("digits-fedper", ["method.name=softhead"])

@@ -12,7 +12,7 @@ import numpy as np
 from fedblocks.config.choices import make, option_named_in
 from fedblocks.config.model import Config
 from fedblocks.config.registry import SAVED, kinds
-from fedblocks.config.sections import Choice, DataSection
+from fedblocks.config.sections import SPLIT, Choice, DataSection
 from fedblocks.config.sources import Key
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.random import generator
@@ -119,10 +119,18 @@ def _divide(config: Config, read: Read) -> Federation:
 
 def _as_it_is(config: Config, federation: Federation) -> Federation:
     """The federation of a data set that divides its rows itself."""
-    if config.data.partition_name != "by_user":
-        with placed(config, ("data", "partition")):
-            message = f'the data set "{config.data.name}" divides its rows among clients itself'
-            raise DataError(message, 'write partition = { name = "by_user" }')
+    data = config.data
+    decided = {
+        "partition": data.partition_name != "by_user",
+        "clients": data.clients not in (None, federation.clients),
+        "split": data.split != SPLIT,
+        "stratified": data.stratified,
+    }
+    for name, is_idle in decided.items():
+        if is_idle:
+            with placed(config, ("data", name)):
+                message = f'the data set "{data.name}" divides its rows among clients itself'
+                raise DataError(message, f"leave out data.{name}")
     return federation
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 
 from fedblocks.config.code.ingredients import (
     Ingredients,
@@ -27,9 +28,10 @@ from fedblocks.config.code.ingredients import (
 from fedblocks.config.code.protection import protected_runs
 from fedblocks.config.model import ALL, Config
 from fedblocks.config.options import Table
-from fedblocks.config.registry import CODE, PYTHON
+from fedblocks.config.registry import CODE, PYTHON, UNLISTED
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
+from fedblocks.methods import METHODS
 
 Recipe = Callable[[int], Ingredients]  # of a seed: what one run would use
 
@@ -175,7 +177,20 @@ def _import_file(path: Path, as_main: bool) -> None:
     module = importlib.util.module_from_spec(spec)
     # stays: dataclasses and type hints of its classes are looked up there
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        _note_unlisted(module, path)
+
+
+def _note_unlisted(module: ModuleType, path: Path) -> None:
+    """Remember methods that a file defines and registers nowhere, to be told of if they are
+    asked for.
+    """
+    for title, value in vars(module).items():
+        is_own = isinstance(value, type) and value.__module__ == module.__name__
+        if is_own and issubclass(value, Method) and value not in METHODS.values():
+            UNLISTED[title] = path.name
 
 
 def _import_module(name: str) -> None:
