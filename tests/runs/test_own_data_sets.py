@@ -11,6 +11,7 @@ import pytest
 import fedblocks as fb
 from fedblocks.config.model import Config
 from fedblocks.config.sources import Source
+from fedblocks.runs.build import prepare
 from fedblocks.runs.federations import federation_of
 
 BASE = {"rounds": 1, "net": "mlp", "method": {"name": "fedavg", "batch_size": 8}}
@@ -48,6 +49,16 @@ def test_what_such_a_data_set_decides_itself_is_refused(field: str, value: Any) 
     with pytest.raises(fb.DataError, match=words) as error:
         federation_of(config_with(**{field: value}, **more))
     assert "leave out data." in error.value.fix
+
+
+def test_a_seed_that_changes_nothing_is_a_warning() -> None:
+    idle = "data.seed = 1 changes nothing"
+    texts = [note.text for note in prepare(config_with(seed=1)).notes if note.level == "warning"]
+    assert sum(idle in text for text in texts) == 1
+    for used in ({"seed": 1, "unseen": 0.25}, {"seed": 0}):
+        assert not any(
+            "changes nothing" in note.text for note in prepare(config_with(**used)).notes
+        )
 
 
 def test_a_data_set_of_ours_still_asks_for_the_number_of_clients() -> None:

@@ -19,7 +19,7 @@ from fedblocks.engines.net_check.check import check_before_run
 from fedblocks.engines.round import Engine, Experiment
 from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
-from fedblocks.runs.federations import hold_out, placed
+from fedblocks.runs.federations import hold_out, idle_seed, placed
 from fedblocks.runs.heads import head_notes
 from fedblocks.runs.shelf import hash_of, known_federation
 from fedblocks.runs.storage.record import Note
@@ -77,7 +77,7 @@ def look_over(
     tags = _tags(federation)
     remarks = [text for method in methods for text in method.remarks(tags)]
     spare = [text for method in methods for text in _spare_slots(method, clients)]
-    warnings = (*federation.warnings(), *remarks, *spare, *checks)
+    warnings = (*federation.warnings(), *idle_seed(config), *remarks, *spare, *checks)
     notes = [Note(text, "warning") for text in warnings]
     heads = head_notes([method.net for method in methods], federation.x)
     return _cohort(config, clients), [*heads, *_large_batches(experiment, federation), *notes]

@@ -21,6 +21,7 @@ from fedblocks.data import PARTITIONS, SHIFTS, DataPool, Federation, Partition, 
 from fedblocks.data.sets.divided import DividedPool
 from fedblocks.data.testbeds import TESTBEDS
 
+_whole: set[str] = set()  # data sets whose functions were seen to return federations
 Read = Callable[[Config], DataPool | Federation]  # how the data set of a configuration is read
 
 
@@ -131,7 +132,18 @@ def _as_it_is(config: Config, federation: Federation) -> Federation:
             with placed(config, ("data", name)):
                 message = f'the data set "{data.name}" divides its rows among clients itself'
                 raise DataError(message, f"leave out data.{name}")
+    _whole.add(data.name)
     return federation
+
+
+def idle_seed(config: Config) -> list[str]:
+    """A remark where another `data.seed` would give the same data."""
+    data = config.data
+    is_used = data.name not in _whole or data.shift is not None or data.unseen > 0
+    if is_used or data.testbed is not None or not data.seed:
+        return []
+    text = f'data.seed = {data.seed} changes nothing: the data set "{data.name}" divides its rows'
+    return [f"{text} among clients itself, for every seed alike"]
 
 
 def pool_of(config: Config) -> DataPool | Federation:
