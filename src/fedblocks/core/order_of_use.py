@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ def last_in_pass(module: nn.Module, x: Tensor) -> str:
     """The path of the layer with parameters that a pass of these inputs calls last."""
     module = copy.deepcopy(module).eval()
     called: list[str] = [""]
-    note = lambda path: lambda *_: called.append(path)
+    note: Callable[[str], Callable[..., None]] = lambda path: lambda *_: called.append(path)
     for path, part in module.named_modules():
         if has_own_parameters(part):
             part.register_forward_hook(note(path))
@@ -83,7 +83,7 @@ def _needed(end: fx.Node, output: Output | None) -> set[fx.Node]:
     """The nodes on which the logits depend."""
     result: Any = end.args[0]
     if isinstance(output, int | str) and isinstance(result, dict | tuple | list):
-        result = result[output] if output in _places(result) else result  # type: ignore[call-overload, index]
+        result = result[output] if output in _places(result) else result  # type: ignore[index]
     waiting: list[fx.Node] = []
     fx.map_arg(result, waiting.append)
     needed: set[fx.Node] = set()
