@@ -3,14 +3,15 @@ PYTHON ?= python3 python3.13 python3.12 python3.11
 PIP := .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt
 CODE := src tests mutants $(wildcard examples)
 
-.PHONY: help quickstart test test-flower soak mutants lint docs bench clean
+.PHONY: help quickstart test test-flower soak mutants reliability lint docs bench clean
 
 help:
 	@echo "make quickstart   train nine methods on handwritten digits, print a table and write a report"
 	@echo "make test         ruff, mypy and all tests but the slow ones"
 	@echo "make test-flower  real federations on this machine: Flower, certificates, keys, attacks"
 	@echo "make soak         the slow tests"
-	@echo "make mutants      plant small bugs, and see whether the tests notice (SEED=0 COUNT=300 JOBS=2)"
+	@echo "make mutants      plant small bugs, and see whether the tests notice (SEED=0 COUNT=300 JOBS=2 ONLY=reports)"
+	@echo "make reliability  faults and attacks, one by one, for the page Reliability"
 	@echo "make lint         ruff and mypy only"
 	@echo "make docs         the documentation site, in build/docs"
 	@echo "make bench        how fast it is on this CPU, beside a hand-written loop (up to ten minutes)"
@@ -20,9 +21,9 @@ quickstart: .venv/.core
 	@.venv/bin/fedblocks quickstart
 
 # The workers share the cores: more threads each only slow them down.
-test test-flower soak mutants: export OMP_NUM_THREADS = 1
+test test-flower soak mutants reliability: export OMP_NUM_THREADS = 1
 # Many tests start processes: where bytecode is not kept, each of them compiles all it imports.
-test test-flower soak mutants: export PYTHONDONTWRITEBYTECODE =
+test test-flower soak: export PYTHONDONTWRITEBYTECODE =
 # One worker more than two cores, for federations mostly wait; in the order of tests/conftest.py; what is skipped is named.
 WORKERS := -rs -n 3 --dist loadfile --no-loadscope-reorder
 
@@ -41,7 +42,11 @@ mutants: COUNT ?= 300
 mutants: JOBS ?= 2
 mutants: SECONDS ?= 20
 mutants: .venv/.dev
-	.venv/bin/python -m mutants --seed $(SEED) --count $(COUNT) --jobs $(JOBS) --seconds $(SECONDS)
+	.venv/bin/python -m mutants --seed $(SEED) --count $(COUNT) --jobs $(JOBS) --seconds $(SECONDS) $(if $(ONLY),--only $(ONLY))
+
+reliability: .venv/.flower
+	.venv/bin/python docs/reliability.py
+	.venv/bin/python docs/generate.py
 
 lint: .venv/.dev
 	.venv/bin/ruff check $(CODE)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,12 @@ from fedblocks.engines.round import Experiment, run_round
 from fedblocks.engines.sequential import Sequential
 from fedblocks.methods import METHODS
 from fedblocks.recipes.page import reproduction_page
+from fedblocks.recipes.suite import page as suite
+from fedblocks.recipes.suite.default_runs import DEFAULT_RUNS, sentence_about
 from fedblocks.testing import EXAMPLES, check_method, plan_text
 
 PAGES = Path(__file__).parent / "methods"
-sys.path.append(str(PAGES.parents[1] / "examples"))  # where the zoo of nets is
+sys.path += [str(PAGES.parents[1] / "examples"), str(PAGES.parent)]  # the zoo of nets; and here
 COUNTS = PAGES / "checks.json"
 STUDY = PAGES.parent.parent / "results" / "hidden-groups.json"
 FRESH = STUDY.with_name("hidden-groups-fresh.json")
@@ -217,6 +220,13 @@ def nets() -> str:
     return "\n".join(lines) + "\n"
 
 
+def reliability() -> str:
+    """Faults and attacks, and the tests of each."""
+    from reliability import page
+
+    return page()
+
+
 def said(part: str) -> str:
     """A part of what the user reads; the sentences of a check say what should hold."""
     part = part.strip().rstrip(":")
@@ -240,7 +250,16 @@ Your own net is checked in the same way [when a run starts](howto/own-net.md).""
 def with_plan(name: str, text: str) -> str:
     """A method's page with its plan table between the markers."""
     table = plan_text(EXAMPLES[name]())
-    return between(f"<!-- plan:{name} -->", "<!-- /plan -->", f"```\n{table.rstrip()}\n```", text)
+    said = sentence_about(name, default_runs())
+    about = f"\n\n{said} See [the suite](../suite.md)." if said else ""
+    plan_block = f"```\n{table.rstrip()}\n```{about}"
+    return between(f"<!-- plan:{name} -->", "<!-- /plan -->", plan_block, text)
+
+
+@cache
+def default_runs() -> dict[str, Any]:
+    """Where default runs end below Local and FedAvg."""
+    return suite.default_runs(STUDY.parent)
 
 
 def with_starts(text: str) -> str:
@@ -290,6 +309,8 @@ def pages() -> dict[Path, str]:
     architecture = PAGES.parent / "architecture.md"
     found[architecture] = with_starts(architecture.read_text())
     reproduced = {PAGES.parent / "reproduction.md": reproduction_page(STUDY.parent)}
+    stored = json.dumps(default_runs(), indent=1) + "\n"
+    tested = {PAGES.parent / "suite.md": suite.suite_page(STUDY.parent), DEFAULT_RUNS: stored}
     speed = PAGES.parent / "speed.md"
     timed = {speed: with_results(speed.read_text(), STUDY.parent)}
     return {
@@ -297,7 +318,9 @@ def pages() -> dict[Path, str]:
         PAGES / "index.md": index(),
         PAGES / "hidden-groups.md": study(),
         PAGES.parent / "nets.md": nets(),
+        PAGES.parent / "reliability.md": reliability(),
         **reproduced,
+        **tested,
         **timed,
     }
 

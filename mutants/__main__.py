@@ -1,12 +1,13 @@
-"""python -m mutants --seed 0 --count 300 --jobs 2"""
+"""python -m mutants --seed 0 1 --count 300 --jobs 2"""
 
 from __future__ import annotations
 
 import argparse
+from itertools import cycle
 from pathlib import Path
 
-from mutants.project import Project
-from mutants.report import write_page
+from mutants.project import STRATA, Project
+from mutants.report import print_tables, write_page
 from mutants.session import Session
 
 
@@ -14,17 +15,27 @@ def main() -> None:
     words = argparse.ArgumentParser(
         "python -m mutants", description="Do the tests notice small bugs?"
     )
-    words.add_argument("--seed", type=int, default=0, help="another seed plants other bugs")
-    words.add_argument("--count", type=int, default=300, help="bugs besides earlier survivors")
+    words.add_argument(
+        "--seed", type=int, nargs="+", default=[0], help="another seed plants other bugs"
+    )
+    words.add_argument(
+        "--count", type=int, nargs="+", default=[300], help="fresh bugs, of each seed or of all"
+    )
     words.add_argument("--jobs", type=int, default=2, help="processes side by side")
     words.add_argument("--seconds", type=float, default=20.0, help="of tests for one bug")
     words.add_argument("--minutes", type=float, default=None, help="a later call goes on")
+    words.add_argument("--only", nargs="+", default=[], choices=STRATA, help="groups of packages")
     chosen = words.parse_args()
     project = Project(Path.cwd())
-    session = Session(
-        project, chosen.seed, chosen.count, chosen.jobs, chosen.seconds, chosen.minutes
-    )
-    write_page(project, chosen.seed, session.run())
+    how = (chosen.jobs, chosen.seconds, chosen.minutes, tuple(chosen.only))
+    draws = {
+        seed: list(Session(project, seed, count, *how).run().values())
+        for seed, count in zip(chosen.seed, cycle(chosen.count))
+    }
+    if chosen.only:
+        print_tables(project, draws)
+    else:
+        write_page(project, draws)
 
 
 if __name__ == "__main__":

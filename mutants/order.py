@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 
-def spread(tests: list[str]) -> list[str]:
-    """One case of each parametrised test, then the second of each, and so on."""
+def spread(tests: list[str], end: str = "[") -> list[str]:
+    """One case of each parametrised test, then the second of each, and so on.
+
+    `end` is where the name ends that they have in common: "::" takes tests of each file in turn.
+    """
     turns: Counter[str] = Counter()
     ranked = []
     for place, test in enumerate(tests):
-        name = test.partition("[")[0]
+        name = test.partition(end)[0]
         ranked.append((turns[name], place, test))
         turns[name] += 1
     return [test for _, _, test in sorted(ranked)]

@@ -34,7 +34,10 @@ LEFT_OUT = (
 # They read the text of the source, build the site, or need a browser or a GPU.
 TESTS_LEFT_OUT = (
     "tests/project",
-    "tests/docs",
+    "tests/docs/test_examples.py",
+    "tests/docs/test_notebooks.py",
+    "tests/docs/test_site.py",
+    "tests/docs/test_site_examples.py",
     "tests/browser",
     "tests/gpu",
     "tests/mutants",

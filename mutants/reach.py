@@ -11,6 +11,7 @@ from typing import Any
 
 from mutants.crew import Worker
 from mutants.marks import Place
+from mutants.near import STRANGER, Nearness
 from mutants.order import spread
 from mutants.project import Project, digest
 from mutants.sites import Site
@@ -27,6 +28,7 @@ class Reach:
         self.project = project
         self.folder = project.cache / "reach"
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.nearness = Nearness(project)
 
     def missing(self) -> list[str]:
         """Files of tests to record: new, changed, or with changed source beneath."""
@@ -126,20 +128,25 @@ class Reach:
         return site.at_import or bool(self.at_import.get(site.file, 0) & 1 << site.lines[0])
 
     def tests(self, site: Site) -> list[str]:
-        """Those that reach the statement; first the quick ones that do little else."""
+        """Those that reach the statement; first the quick and near ones that do little else."""
         reached = self.lines.get(site.file, {})
-        if self.runs_at_import(site) and not reached:
-            return self._of_folder(site.file)
-        wanted = -1 if self.runs_at_import(site) else 1 << site.lines[0]
-        telling = [test for test, bits in reached.items() if bits & wanted]
-        share = {test: reached[test].bit_count() / self.breadth[test] for test in telling}
-        return spread(sorted(telling, key=lambda test: (self.cost(test) + 0.02) / share[test]))
+        if self.runs_at_import(site):
+            return self._of_constants(site.file, reached)
+        telling = [test for test, bits in reached.items() if bits & 1 << site.lines[0]]
+        worth = {
+            test: self.nearness.of(test, site.file) * reached[test].bit_count() / self.breadth[test]
+            for test in telling
+        }
+        return spread(sorted(telling, key=lambda test: (self.cost(test) + 0.02) / worth[test]))
 
-    def _of_folder(self, file: str) -> list[str]:
-        """The tests of the package that a file of mere constants belongs to."""
-        folder = f"tests/{file.partition('/')[0]}/"
-        near = (test for test in self.seconds if test.startswith(folder))
-        return spread(sorted(near, key=self.cost))
+    def _of_constants(self, file: str, reached: Lines) -> list[str]:
+        """Tests of what runs when a file is imported: reaching its functions says little, so that
+        all files of tests have a turn, near ones first; also those that only import it.
+        """
+        near = {test: self.nearness.of(test, file) for test in self.seconds}
+        telling = [test for test in near if test in reached or near[test] > STRANGER]
+        worth = spread(sorted(telling, key=lambda test: (self.cost(test) + 0.02) / near[test]))
+        return spread(worth, "::")
 
 
 def _by_file(places: Iterable[Place]) -> dict[str, int]:

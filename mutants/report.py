@@ -15,32 +15,54 @@ HEAD = """# Mutants
 
 `make mutants` plants small bugs in copies of the source, one at a time, and runs the tests that
 reach the changed line. A bug is *caught* if a test fails, takes more than ten times as long, or its
-process dies. This page is written by that command
-(seed {seed}, {count} bugs).
+process dies. This page is written by that command.
 
-The draw gives every group of packages and every kind of bug the same number of turns, so the share
-is not one of all possible bugs. The interval is Wilson's, at 95 %. Tests are asked in the order of
-time and focus, up to a limit of seconds for each bug: a survivor on a line that thousands of tests
-reach may be caught by one that was not asked. Code for GPUs is left out.
+The draw of a seed gives every group of packages and every kind of bug the same number of turns, so
+the share is not one of all possible bugs. The interval is Wilson's, at 95 %. **It says something
+about the next bug only for a seed that no test was written for**: once survivors of a draw were
+closed, its share is too high. Survivors of earlier draws are planted again by every call, and are
+counted apart. Tests are asked in the order of time, nearness and focus, up to a limit of seconds
+for each bug: a survivor on a line that thousands of tests reach may be caught by one that was not
+asked. Code for GPUs is left out.
 """
 COLUMNS = ("packages", "caught", "of", "share", "interval", "not reached", "timed out or died")
 
 
-def write_page(project: Project, seed: int, verdicts: dict[str, dict[str, Any]]) -> None:
-    """Write the page and print its table."""
-    rows = list(verdicts.values())
-    survivors = [row for row in rows if row["verdict"] not in CAUGHT]
-    table = _table(project, rows)
-    print(table)
-    parts = [
-        HEAD.format(seed=seed, count=len(rows)),
-        table,
-        "## Kinds of bugs\n",
-        _kinds(rows),
-        "## Survivors\n",
-    ]
-    parts += [_survivors(project, survivors), "## Equivalent\n", _equivalent(project)]
+HISTORY = "history.md"
+Rows = list[dict[str, Any]]
+
+
+def write_page(project: Project, draws: dict[int, Rows]) -> None:
+    """Write the page of one or several seeds and print its tables."""
+    every = {row["key"]: row for rows in draws.values() for row in rows}
+    survivors = [row for row in every.values() if row["verdict"] not in CAUGHT]
+    drawn = {row["key"]: row for rows in draws.values() for row in rows if row["drawn"]}
+    parts = [HEAD, print_tables(project, draws), _history(project)]
+    parts += ["## Kinds of bugs\n", _kinds(list(drawn.values()))]
+    parts += ["## Survivors\n", _survivors(project, survivors)]
+    parts += ["## Equivalent\n", _equivalent(project)]
     project.page.write_text("\n".join(parts))
+
+
+def _history(project: Project) -> str:
+    """What earlier draws showed, as somebody wrote it down."""
+    path = project.notes / HISTORY
+    return path.read_text() if path.exists() else ""
+
+
+def print_tables(project: Project, draws: dict[int, Rows]) -> str:
+    """One table for each seed, and what became of the survivors of earlier draws."""
+    parts = []
+    for seed, rows in draws.items():
+        drawn = [row for row in rows if row["drawn"]]
+        parts += [f"## Seed {seed}: {len(drawn)} bugs\n", _table(project, drawn)]
+    of_any = {row["key"] for rows in draws.values() for row in rows if row["drawn"]}
+    again = {row["key"]: row for rows in draws.values() for row in rows}
+    earlier = [row["verdict"] in CAUGHT for key, row in again.items() if key not in of_any]
+    parts += [f"Survivors of earlier draws: {sum(earlier)} of {len(earlier)} are caught now.\n"]
+    text = "\n".join(parts)
+    print(text)
+    return text
 
 
 def _table(project: Project, rows: list[dict[str, Any]]) -> str:

@@ -24,11 +24,17 @@ class Results:
         with self.lock, self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
+    def _rows(self) -> list[Verdict]:
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        return [json.loads(line) for line in lines]
+
     def latest(self) -> dict[str, Verdict]:
         """By key, the last verdict on each mutant."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        rows = map(json.loads, lines)
-        return {row["key"]: row for row in rows if row["state"] == self.state}
+        return {row["key"]: row for row in self._rows() if row["state"] == self.state}
+
+    def catchers(self) -> dict[str, str]:
+        """By key, the test that failed last, in whatever state: it will most likely fail again."""
+        return {row["key"]: row["test"] for row in self._rows() if row["verdict"] == "failed"}
 
     def settled(self, budget: float) -> set[str]:
         """Mutants that need not be planted again, unless more tests may be asked now."""

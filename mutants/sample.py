@@ -22,9 +22,10 @@ def sample(
     groups: dict[str, dict[str, list[Site]]] = defaultdict(lambda: defaultdict(list))
     for site in sorted(every, key=lambda s: _lot(seed, s.key)):
         groups[str(stratum(site.file))][site.operator].append(site)
+    # by lot, too: a short draw of the first in the alphabet would never have the last
     drawn = [
-        _once(_in_turn(operators[name] for name in sorted(operators)))
-        for operators in groups.values()
+        _once(_in_turn(own[name] for name in sorted(own, key=lambda n: _lot(seed, f"{group} {n}"))))
+        for group, own in groups.items()
     ]
     order = [draw for _, draw in sorted(zip(groups, drawn), key=lambda pair: pair[0])]
     return list(islice(_in_turn(order), count))

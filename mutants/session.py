@@ -37,11 +37,13 @@ class Session:
     jobs: int = 1
     seconds: float = 20.0
     minutes: float | None = None
+    only: tuple[str, ...] = ()  # groups of packages; all of them if none is named
 
     def __post_init__(self) -> None:
         self.lock, self.began = Lock(), time.monotonic()
         self.reach = Reach(self.project)
         self.results = Results(self.project.cache / "results.jsonl", self.project.state)
+        self.catchers = self.results.catchers()
 
     @cached_property
     def every(self) -> dict[str, Site]:
@@ -54,11 +56,19 @@ class Session:
         )
         return {site.key: site for site in candidates if site.key not in equivalent}
 
+    def drawn(self) -> list[Site]:
+        """A fair sample, which the tests were not written for."""
+        mine = [site for site in self.every.values() if self._is_wanted(site)]
+        return sample(mine, self.project.stratum, self.seed, self.count)
+
     def chosen(self) -> list[Site]:
-        """Earlier survivors, then the draw."""
+        """The draw, then what survived an earlier one."""
         earlier = [self.every[key] for key in load(self.project, SURVIVORS) if key in self.every]
-        drawn = sample(self.every.values(), self.project.stratum, self.seed, self.count)
-        return list({site.key: site for site in (*earlier, *drawn)}.values())
+        again = filter(self._is_wanted, earlier)
+        return list({site.key: site for site in (*self.drawn(), *again)}.values())
+
+    def _is_wanted(self, site: Site) -> bool:
+        return not self.only or self.project.stratum(site.file) in self.only
 
     def run(self) -> dict[str, Verdict]:
         """Plant what has no verdict yet; then all verdicts, by key."""
@@ -74,12 +84,15 @@ class Session:
         return self.verdicts()
 
     def verdicts(self) -> dict[str, Verdict]:
-        """Verdicts on what is chosen, as far as there are any; survivors are written down."""
-        latest = self.results.latest()
+        """Verdicts on what is chosen, as far as there are any; survivors are written down.
+
+        "drawn" tells the sample from the survivors of earlier ones.
+        """
+        latest, drawn = self.results.latest(), {site.key for site in self.drawn()}
         judged = [site for site in self.chosen() if site.key in latest]
         survivors = (site for site in judged if latest[site.key]["verdict"] in SURVIVED)
         add_survivors(self.project, survivors)
-        return {site.key: latest[site.key] for site in judged}
+        return {site.key: {**latest[site.key], "drawn": site.key in drawn} for site in judged}
 
     def _record(self) -> None:
         """Note what tests reach, where something has changed since it was noted."""
@@ -128,4 +141,4 @@ class Session:
         print()
 
     def _plant(self, site: Site, judge: Judge) -> None:
-        self.results.add(site, self.seconds, judge.verdict(site))
+        self.results.add(site, self.seconds, judge.verdict(site, self.catchers.get(site.key, "")))

@@ -4,9 +4,12 @@ is refused by name.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedblocks as fb
 from fedblocks.core.errors import NetError, UserError
@@ -264,3 +267,77 @@ def test_a_trained_tensor_without_a_home_is_named():
     adapters = {name: value for name, value in net.init(0).items() if "lora" in name}
     with pytest.raises(NetError, match=r'"fc.weight" trains and has no home'):
         net(adapters, tokens())
+
+
+class Largest(TorchDispatchMode):
+    """The most memory that any tensor has that is made meanwhile, in numbers of its type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        results = func(*args, **(kwargs or {}))
+        for result in results if isinstance(results, tuple | list) else (results,):
+            if isinstance(result, torch.Tensor) and result.is_floating_point():
+                size = result.untyped_storage().nbytes() // result.element_size()
+                self.numbers = max(self.numbers, size)
+        return results
+
+
+@dataclass(frozen=True, eq=False)
+class Probe(fb.Method):
+    """A head on a body that nobody trains, as a block of the method."""
+
+    def blocks(self):
+        return {"body": fb.Frozen(self.net.body), "head": fb.Shared(self.net.head)}
+
+    def predict(self, blocks, x):
+        return self.net(fb.join(blocks["body"], blocks["head"]), x)
+
+    def phases(self):
+        return [fb.Phase((self.step("head"),), self.epochs)]
+
+
+def wide() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 160), nn.Tanh(), nn.Linear(160, 192), nn.Linear(192, 4))
+
+
+@pytest.mark.parametrize("kind", ["adapters", "frozen block", "all trained"])
+def test_no_client_of_a_stack_has_a_base_of_its_own(kind):
+    net = fb.Net.of(wide(), dtype=DOUBLE)
+    lora = fb.lora(wide(), rank=2, targets=("0", "2"), head="3", dtype=DOUBLE)
+    method = {
+        "adapters": lambda: fb.FedAvg(lora, batch_size=2),
+        "frozen block": lambda: Probe(net, batch_size=2),
+        "all trained": lambda: fb.FedAvg(net, batch_size=2),
+    }[kind]()
+    experiment = Experiment.of(method, fb.small_federation())
+    state = experiment.start()
+    job = experiment.training_job("all", range(6), state)
+    with Largest() as largest:
+        Vectorised(chunk=6).train(job)
+    base = 160 * 192  # numbers of the largest layer; every activation is far smaller
+    assert (largest.numbers >= 6 * base) == (kind == "all trained")
+    assert kind == "all trained" or largest.numbers <= base
+
+
+def images() -> nn.Module:
+    torch.manual_seed(3)
+    first = (nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 5, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    return nn.Sequential(*first, nn.Conv2d(5, 7, 1), nn.Flatten(), nn.Linear(7, 4))
+
+
+def test_filters_of_the_base_serve_all_clients_as_one_batch():
+    net = fb.lora(images(), rank=2, targets="4", head="6", dtype=DOUBLE)
+    assert type(net.template[1]).__name__ == "RestingConv2d"  # and not one for trained filters
+    states = []
+    for engine in (Sequential(replay=False), Vectorised()):
+        experiment = Experiment.of(fb.FedAvg(net, batch_size=4), fb.small_federation())
+        state, _ = run_round(experiment, experiment.start(), range(6), engine)
+        states.append(state.server["model"])
+    for name, value in states[0].items():
+        torch.testing.assert_close(states[1][name], value, rtol=1e-12, atol=1e-12)
+    x = fb.small_federation().x
+    start = images().double()(x)
+    torch.testing.assert_close(net(net.init(0), x), start, rtol=1e-12, atol=1e-12)

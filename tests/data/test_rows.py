@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from fedblocks.core.errors import DataError
 from fedblocks.data.rows import Numbered, Rows, some_names
+from fedblocks.data.splits import part_sizes
+from fedblocks.data.summary import labels_held, spread
 
 hands = st.lists(st.lists(st.integers(0, 99), max_size=6), min_size=1, max_size=8)
 
@@ -75,3 +77,33 @@ def test_a_million_clients_take_well_under_five_seconds_of_processor_time() -> N
 def test_long_lists_of_clients_are_shortened_in_messages() -> None:
     assert some_names(Numbered.up_to(9), range(8), most=2) == "client-0, client-1 and 6 more"
     assert list(Numbered.up_to(4)[1:3]) == ["client-1", "client-2"]
+
+
+def test_labels_are_counted_by_client_and_one_without_labels_has_none() -> None:
+    labels = np.array([[3, 3], [1, -100], [-100, -100], [3, 1]])
+    held = labels_held(Rows.of([[0, 1], [2], [], [0, 3]]), labels)
+    assert held.classes.tolist() == [2, 0, 0, 2]
+    assert held.top_share.tolist() == [2 / 3, 0.0, 0.0, 3 / 4]
+
+
+def test_sizes_are_summed_up() -> None:
+    assert spread(np.array([4, 1, 2, 9])) == {"total": 16, "min": 1, "median": 3.0, "max": 9}
+    assert spread(np.array([], int)) == {"total": 0, "min": 0, "median": 0.0, "max": 0}
+
+
+@pytest.mark.parametrize(
+    "fractions", [(0.5, 0.5), (1.2, -0.1, -0.1), (0.5, 0.1, 0.1), (0.0, 0.5, 0.5), (0.7, 0.2, 0.2)]
+)
+def test_a_split_that_does_not_add_up_is_refused(fractions: tuple[float, ...]) -> None:
+    with pytest.raises(DataError, match="split"):
+        part_sizes(np.array([10]), fractions)  # type: ignore[arg-type]
+
+
+def test_sizes_of_parts_are_rounded_for_the_test_part_and_down_for_validation() -> None:
+    sizes = np.array([0, 1, 2, 3, 10, 14, 101])
+    train, validation = part_sizes(sizes, (0.6, 0.2, 0.2))
+    # test: 0.2 of the rows, rounded, at least one and never all; validation: 0.2, rounded down
+    assert (sizes - train - validation).tolist() == [0, 0, 1, 1, 2, 3, 20]
+    assert validation.tolist() == [0, 0, 0, 0, 2, 2, 20]
+    train, validation = part_sizes(sizes, (0.75, 0.25, 0.0))
+    assert validation.tolist() == [0, 0, 0, 0, 2, 3, 25] and (train + validation == sizes).all()

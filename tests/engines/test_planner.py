@@ -12,7 +12,9 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.engines.auto import trial as planner
 from fedblocks.engines.auto.trial import TrialPlan, fastest, planned
-from fedblocks.engines.memory import bytes_of, chunk_for, client_bytes
+from fedblocks.engines.memory import ByteCount, bytes_of, measure_need
+from fedblocks.engines.round import Experiment, evaluate_parts, run_round
+from fedblocks.engines.vectorised import Vectorised
 from fedblocks.methods import METHODS
 from fedblocks.testing import EXAMPLES
 
@@ -125,14 +127,58 @@ def test_what_is_no_amount_of_memory_is_refused(text) -> None:
         bytes_of(text)
 
 
-def test_the_chunk_is_what_fits_into_the_memory() -> None:
-    net = Net.of(lambda: nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 3)))
-    method, x = METHODS["fedavg"](net, batch_size=4), torch.zeros(8, 10)
-    numbers = 10 * 20 + 20 + 20 * 3 + 3
-    # the input of each layer; a rectifier's result is the next layer's input
-    saved = 4 * 10 + 4 * 20
-    one = 4 * (5 * numbers + 2 * saved)
-    assert client_bytes(method, x) == one
-    assert chunk_for(10 * one + 1, 64, method, x) == 10 and chunk_for(10**9, 64, method, x) == 64
-    with pytest.raises(UserError, match="one client needs"):
-        chunk_for(one - 1, 64, method, x)
+METHODS_BY_MEMORY = {
+    "fedavg": {},
+    "pfedmb": {"branches": 8},
+    "fedem": {"components": 4},
+    "ditto": {},
+    "fedamp": {},
+}
+
+
+def experiment_of(name: str, **options) -> Experiment:
+    """Twelve clients with the data of three, and a net that takes more than they do."""
+    data = EXAMPLES["fedavg"]().federation.subset([0, 1, 2] * 4)
+    inputs = data.x[0].numel()
+    layers = lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, data.classes)
+    )
+    return Experiment.of(METHODS[name](Net.of(layers, dtype=data.x.dtype), **options), data)
+
+
+@pytest.mark.parametrize(("name", "options"), METHODS_BY_MEMORY.items())
+def test_a_round_takes_at_most_half_more_than_the_memory_that_was_asked_for(name, options) -> None:
+    experiment = experiment_of(name, **options)
+    everybody = range(experiment.data.clients)
+    need = measure_need(experiment, "all", ["test"])
+    memory = need.bytes(len(everybody), 3)
+    chunk = need.chunk(memory, len(everybody), len(everybody))
+    assert chunk >= 3  # more, where something else than training takes most
+    engine = Vectorised(chunk=chunk)
+    with ByteCount() as count:
+        state, _ = run_round(experiment, experiment.start(), everybody, engine)
+        evaluate_parts(experiment, state, everybody, engine, ["test"])
+    assert count.most < 1.5 * memory
+    assert count.most > need.bytes(len(everybody), chunk) / 1.5  # nor is room left unused
+
+
+def test_branches_and_components_take_the_memory_of_so_many_nets() -> None:
+    one, several = (
+        measure_need(experiment_of("pfedmb", branches=b), "all", ["test"]) for b in (1, 8)
+    )
+    assert several.bytes(12, 12) > 4 * one.bytes(12, 12)
+
+
+def test_a_memory_in_which_no_client_fits_is_refused() -> None:
+    need = measure_need(experiment_of("fedavg"), "all", ["test"])
+    least = need.bytes(3, 1)
+    assert need.chunk(least, 3, 64) == 1 and need.chunk(10**12, 3, 64) == 64
+    with pytest.raises(UserError, match="a round of 3 clients, trained one after another, needs"):
+        need.chunk(least - 1, 3, 64)
+
+
+def test_another_version_of_the_engines_is_tried_anew(monkeypatch) -> None:
+    before = plan().key()
+    assert plan().key() == before
+    monkeypatch.setattr(planner, "source_digest", lambda: "another")
+    assert plan().key() != before

@@ -8,6 +8,7 @@ import torch
 from fedblocks.config.model import Config
 from fedblocks.core.errors import Interrupted, UserError
 from fedblocks.engines.auto import trial as planner
+from fedblocks.engines.memory import measure_need
 from fedblocks.runs import build, engine_choice
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import resume, run
@@ -80,12 +81,12 @@ def test_short_runs_are_not_tried(monkeypatch) -> None:
 
 
 def test_memory_bounds_the_clients_that_are_trained_at_once() -> None:
-    numbers = 5 * 6 + 6 + 6 * 3 + 3
-    # parameters five times, twice the inputs of both layers
-    one = 4 * (5 * numbers + 2 * (8 * 5 + 8 * 6))
-    prepared = build.prepare(config(engine="vectorised", memory=f"{3 * one}B"))
-    assert prepared.engine.chunk == 3
-    with pytest.raises(UserError, match="one client needs"):
+    whole = build.prepare(config(engine="vectorised"))
+    need = measure_need(whole.experiment, "all", whole.config.evaluation.parts)
+    memory = need.bytes(whole.cohort, whole.cohort - 1)
+    prepared = build.prepare(config(engine="vectorised", memory=f"{memory}B"))
+    assert prepared.engine.chunk == need.chunk(memory, whole.cohort, 64)
+    with pytest.raises(UserError, match="trained one after another, needs about"):
         build.prepare(config(memory="100B"))
     with pytest.raises(UserError, match="no amount of memory"):
         build.prepare(config(memory="much"))

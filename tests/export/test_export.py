@@ -5,6 +5,7 @@ small as they can be.
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +387,21 @@ def test_tensors_of_strangers_are_no_models(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match="has a card that cannot be read"):
         read(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("method", ["fedper", "flow_v2"])
+@pytest.mark.parametrize("hidden", [[10**12], [3] * 20_000], ids=["wide", "deep"])
+def test_a_card_that_promises_a_huge_net_is_refused_before_anything_is_made(
+    start: Start, tmp_path: Path, method: str, hidden: list[int]
+) -> None:
+    """The net would take terabytes, or minutes."""
+    path = export_model(start(method).folder, CLIENT, "safetensors", tmp_path / "m.safetensors")
+    with safetensors.safe_open(path, framework="pt") as file:
+        card = json.loads(file.metadata()["fedblocks"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    card["net"]["hidden"] = hidden
+    safetensors.torch.save_file(tensors, path, {"fedblocks": json.dumps(card)})
+    began = time.process_time()
+    with pytest.raises(UserError, match=r"do not fit the net of its card|characters"):
+        read(path)
+    assert time.process_time() - began < 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -64,7 +64,10 @@ def fuzzed(door: Door, seed: int, requests: int, seconds: float) -> Outcome:
     return outcome
 
 
-def test_ten_thousand_wrong_requests_do_not_open_the_door(tmp_path: Path) -> None:
+def test_ten_thousand_wrong_requests_do_not_open_the_door(
+    tmp_path: Path, record_property: Callable[[str, str], None]
+) -> None:
+    record_property("figure", "10,000 requests")
     with Door(tmp_path / "f", secured=False, mode="keys").open() as door:
         on_sockets = fuzzed(door, 1, 1_000, 120.0)
         in_memory, seen = asyncio.run(fuzzed_in_memory(door, 9_000, 120.0))

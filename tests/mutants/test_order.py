@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from mutants.near import IMPORTS, NEIGHBOUR, STRANGER, Nearness
 from mutants.order import spread, within_budget
+from mutants.project import Project
 
 SECONDS = {"a::x": 0.1, "b::y": 0.2, "a::z": 0.3, "c::slow": 5.0, "b::w": 0.4}
 
@@ -13,6 +17,16 @@ def test_one_case_of_each_test_comes_before_the_second_of_any() -> None:
         "a::g",
         "a::f[2]",
         "a::f[3]",
+    ]
+
+
+def test_tests_of_all_files_can_have_a_turn() -> None:
+    assert spread(["a::f", "a::g", "b::f", "a::h", "b::g"], "::") == [
+        "a::f",
+        "b::f",
+        "a::g",
+        "b::g",
+        "a::h",
     ]
 
 
@@ -32,3 +46,17 @@ def test_a_fixture_is_paid_for_once_in_a_file() -> None:
         "b::y": 0.5,
     }  # with them: 0.6, then 0.3; b::y would need 0.7
     assert within_budget(["a::x", "a::z", "b::y"], SECONDS, shared, 1.0) == ["a::x", "a::z"]
+
+
+def test_tests_that_import_a_file_are_nearer_than_those_of_its_folder(tmp_path: Path) -> None:
+    texts = {
+        "tests/core/test_a.py": "from fedblocks.core.trees import f",
+        "tests/core/test_b.py": "from fedblocks.core.trees_and_more import g",
+        "tests/data/test_c.py": "from fedblocks.core.other import h",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    nearness = Nearness(Project(tmp_path))
+    actual = [nearness.of(f"{name}::test_it", "core/trees.py") for name in texts]
+    assert actual == [IMPORTS, NEIGHBOUR, STRANGER]

@@ -64,3 +64,8 @@ def test_a_statement_is_mutated_at_most_once() -> None:
 )
 def test_the_interval_is_wilsons(caught: int, total: int, low: float, high: float) -> None:
     assert wilson(caught, total) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_a_short_draw_has_other_operators_with_another_seed() -> None:
+    first = {sample(EVERY, PROJECT.stratum, seed, 1)[0].operator for seed in range(20)}
+    assert first == {site.operator for site in EVERY}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,16 @@ def test_bugs_are_caught_by_the_tests_that_reach_them(
     monkeypatch.setattr("mutants.session.Worker", None)  # all is known: no process is needed
     rows = Session(toy, count=100).run()
     assert len(rows) == 7  # one for each statement
-    write_page(toy, 0, rows)
-    assert "| core | 5 | 7 | 71% | 36% to 92% | 1 | 0 |" in toy.page.read_text()
+    write_page(toy, {0: list(rows.values()), 1: list(again.verdicts().values())})
+    page = toy.page.read_text()
+    assert "## Seed 0: 7 bugs" in page and "## Seed 1: 0 bugs" in page
+    assert "| core | 5 | 7 | 71% | 36% to 92% | 1 | 0 |" in page
+    assert "Survivors of earlier draws: 0 of 0 are caught now." in page  # seed 0 has drawn them
+    (toy.notes / "history.md").write_text("It was worse once.\n")
+    write_page(toy, {1: list(again.verdicts().values())})
+    assert "It was worse once." in toy.page.read_text()
+    assert "| **all** | 0 | 0 | - | 0% to 100% | 0 | 0 |" in toy.page.read_text()
+    assert "Survivors of earlier draws: 0 of 2 are caught now." in toy.page.read_text()
 
 
 def test_an_interrupted_call_is_taken_up_where_it_ended(toy: Project) -> None:
@@ -71,3 +80,22 @@ def test_a_survivor_is_planted_again_only_if_more_tests_may_be_asked(tmp_path: P
         "passed"
     }
     assert Results(tmp_path / "results.jsonl", "later").latest() == {}
+
+
+def test_only_the_packages_that_are_named_are_mutated(toy: Project) -> None:
+    assert Session(toy, count=100, only=("other",)).chosen() == []
+    assert len(Session(toy, count=100, only=("core",)).chosen()) == 7
+
+
+def test_the_test_that_caught_a_bug_is_asked_first_in_the_next_state(toy: Project) -> None:
+    tests = "from toy.core.sums import over\ndef test_a(): over(4)\ndef test_b(): over(4)\n"
+    strict = "def test_z():\n    assert over(4) and not over(3)\n"
+    file = toy.root / "tests" / "test_sums.py"
+    file.write_text(tests + strict)
+    before = {row["key"]: row for row in Session(toy, count=100).run().values()}
+    file.write_text("# another state\n" + tests + strict)
+    after = Session(replace(toy), count=100).run()
+    caught = {key for key, row in before.items() if row["verdict"] == "failed"}
+    assert caught and all(before[key]["tests"] == [3, 3] for key in caught)
+    assert all(after[key]["tests"] == [1, 3] for key in caught)
+    assert all(after[key]["test"] == "tests/test_sums.py::test_z" for key in caught)

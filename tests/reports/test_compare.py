@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import tomli_w
 
 import fedblocks
 from fedblocks.core.errors import DataError, RunFolderError, UserError
+from fedblocks.data import digits
 from fedblocks.reports.compare import (
     Comparison,
     compare,
@@ -258,3 +260,27 @@ def test_an_interval_is_never_narrower_than_the_bootstraps() -> None:
     assert found.low <= plain.low and found.high >= plain.high and found.mean == plain.mean
     same = np.full((6, 4), 0.25)
     assert (interval_of(same).low, interval_of(same).high) == (0.25, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rounds": 3}, "rounds beside a configuration"),
+        ({"threads": 1}, "threads beside a configuration"),
+        ({"data": digits}, "data beside a configuration"),
+    ],
+)
+def test_a_preset_says_its_data_rounds_and_settings_itself(options: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        compare("digits-pfedmb", **options)
+    assert "changes=" in caught.value.fix
+
+
+def test_methods_that_are_made_need_data_and_take_no_changes() -> None:
+    for options, said in (
+        ({}, "methods need data"),
+        ({"data": digits, "changes": ["rounds=3"]}, "names or changes"),
+        ({"data": digits, "methods": ["ditto"]}, "names or changes"),
+    ):
+        with pytest.raises(UserError, match=said):
+            compare([], **options)  # type: ignore[arg-type]

@@ -261,7 +261,7 @@ WRONG: list[tuple[str, str, str, str, str]] = [
         "lr = { start = 0.1 }",
         "17: method.lr.name",
         "it is missing",
-        "Known: exponential, linear, milestones",
+        "Known: cosine, exponential, linear, milestones",
     ),
     (
         "lr = 0.1",

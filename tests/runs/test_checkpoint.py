@@ -231,7 +231,10 @@ def damaged(five_rounds, tmp_path):
     return tmp_path / "copy"
 
 
-def test_any_flipped_byte_is_found_and_the_round_before_is_loaded(five_rounds, tmp_path):
+def test_any_flipped_byte_is_found_and_the_round_before_is_loaded(
+    five_rounds, tmp_path, record_property
+):
+    record_property("figure", "200 bytes")
     root = damaged(five_rounds, tmp_path)
     random = np.random.Generator(np.random.PCG64(0))
     files = all_files(root / "round-000005")
@@ -358,7 +361,7 @@ from test_checkpoint import is_state, load, store
 root, random = Path(sys.argv[1]), np.random.Generator(np.random.PCG64(int(sys.argv[3])))
 store(root, 0)
 seen = []
-for kill in range(20):
+for kill in range(40):
     start = load(root).round
     seconds = random.uniform(0.005, 0.05)  # of processor time: the machine may be busy
     child = os.fork()
@@ -375,11 +378,12 @@ print(json.dumps(seen))
 """
 
 
-def test_after_a_kill_at_any_instant_a_whole_round_is_loaded(tmp_path):
+def test_after_a_kill_at_any_instant_a_whole_round_is_loaded(tmp_path, record_property):
+    record_property("figure", "20 kills")
     command = [sys.executable, "-c", KILLED_AT_RANDOM, tmp_path, Path(__file__).parent, "1"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     rounds, whole, skipped, drafts = zip(*json.loads(result.stdout))
-    assert len(rounds) == 20 and all(whole) and list(rounds) == sorted(rounds) and rounds[-1] > 0
+    assert len(rounds) == 40 and all(whole) and list(rounds) == sorted(rounds) and rounds[-1] > 0
     assert not any(skipped)  # a kill never leaves a damaged checkpoint, only drafts
     assert sum(drafts) > 0  # the kills did hit saves

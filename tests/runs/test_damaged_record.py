@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 import tomli_w
+import torch
 
 from fedblocks.config.model import Config
 from fedblocks.core.errors import CheckpointError, Interrupted, RunFolderError
 from fedblocks.runs.progress import RoundDone
 from fedblocks.runs.result import load_run
 from fedblocks.runs.run import resume, run
+from fedblocks.runs.storage import checkpoint
 from fedblocks.runs.storage.folder import RunFolder
 from fedblocks.runs.storage.record import (
     ClientMetric,
@@ -85,9 +87,10 @@ def flip(folder: Path, flips: int, seed: int) -> dict[str, int]:
 
 
 def test_a_flipped_bit_in_a_record_is_noticed_or_changes_nothing_that_is_read(
-    tmp_path: Path,
+    tmp_path: Path, record_property: Callable[[str, str], None]
 ) -> None:
     outcomes = flip(tmp_path, 60, seed=1)
+    record_property("figure", f"60 bits: {outcomes}")
     assert outcomes["silent"] == 0 and outcomes["noticed"] >= 10  # the rest hits unused bytes
 
 
@@ -265,3 +268,31 @@ def test_a_folder_that_is_moved_or_deleted_ends_its_run_in_the_next_round(
     with pytest.raises(RunFolderError, match=f"{tmp_path / 'run'} was moved, deleted or replaced"):
         run(config, tmp_path / "run", on_round=on_round)
     assert rounds == [1, 2]
+
+
+def test_a_sealed_checkpoint_of_another_net_is_not_gone_on_from(
+    small: Table, tmp_path: Path
+) -> None:
+    """Whoever can write to the folder can seal anything; numbers of other shapes are noticed."""
+
+    def fail(done: RoundDone) -> None:
+        if done.round == 2:
+            raise RuntimeError("power cut")
+
+    path = tmp_path / "run"
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(Config.of(small | {"rounds": 3}), path, on_round=fail)
+    loaded = checkpoint.load(path / "checkpoints")
+    server = {
+        block: {name: torch.cat([value, value], -1) for name, value in params.items()}
+        for block, params in loaded.shared["server"].items()
+    }
+    checkpoint.save(
+        path / "checkpoints",
+        loaded.round,
+        {**loaded.shared, "server": server},
+        loaded.clients,
+        None,
+    )
+    with pytest.raises(CheckpointError, match="holds other blocks than the method has"):
+        resume(path)

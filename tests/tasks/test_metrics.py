@@ -1,4 +1,4 @@
-"""Metrics against their definitions, written out as loops; scikit-learn defines them alike."""
+"""Metrics against their definitions, written out as loops."""
 
 import math
 
@@ -136,6 +136,12 @@ def test_f1_of_several_labels_leaves_out_what_is_not_known(seed: int) -> None:
     chosen, truth = ([v for column in columns for v in column[side]] for side in (0, 1))
     together = f1([int(c) for c in chosen], [int(t) for t in truth])
     assert measure("f1_micro", outputs, y) == pytest.approx(together, abs=1e-9)
+
+
+def test_a_class_that_neither_occurs_nor_is_chosen_does_not_count() -> None:
+    """Of classes 0, 1 and 2 nobody has or chooses 1; 0 has an F1 of 1 and 2 of 2/3, 3 of 0."""
+    outputs = torch.eye(4)[[0, 2, 2]]
+    assert measure("f1_macro", outputs, torch.tensor([0, 2, 3])) == pytest.approx((1 + 2 / 3) / 3)
 
 
 def test_a_label_that_is_never_there_nor_chosen_has_an_f1_of_zero() -> None:

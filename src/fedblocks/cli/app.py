@@ -26,6 +26,7 @@ from fedblocks.cli import (
     runs,
     schema,
     show,
+    suite,
     tune,
     watch,
 )
@@ -57,6 +58,7 @@ app.command("predict", cls=Command)(export.predict)
 app.command("methods", cls=Command)(show.methods)
 app.command("plan", cls=Command)(show.plan)
 app.command("check", cls=Command)(show.check)
+app.command("suite", cls=Command)(suite.suite)
 app.command("check-net", cls=Command)(check_net.check_net)
 app.command("bench", cls=Command)(bench.bench)
 app.command("doctor", cls=Command)(doctor.doctor)

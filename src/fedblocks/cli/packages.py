@@ -26,9 +26,9 @@ def requirements(package: str) -> list[tuple[str, str, str]]:
     for line in metadata.requires(package) or []:
         wanted, _, marker = line.partition(";")
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", marker)
-        name = re.match(r"[\w.-]+", wanted.strip())
+        name = re.match(r"[\w.-]+", wanted)
         if name and (not marker.strip() or extra):
-            versions = re.sub(r"\[.*?\]|[()\s]", "", wanted.strip()[name.end() :])
+            versions = re.sub(r"\[.*?\]|[()\s]", "", wanted[name.end() :])
             needs.append((name[0], versions, extra[1] if extra else ""))
     return needs
 

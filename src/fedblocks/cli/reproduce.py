@@ -90,7 +90,7 @@ def reproduce(
             wrong = "say which table or figure, one at a time"
             raise UserError(wrong, "fedblocks reproduce --list shows all")
         deadline = time.monotonic() + seconds_of(budget) if budget is not None else None
-        asked = _Asked(cells, seeds, quick, jobs or _jobs(), out, deadline, full_grid)
+        asked = _Asked(cells, seeds, quick, jobs or default_jobs(), out, deadline, full_grid)
         tables = _carry_out(names[0], asked, as_json)
         if as_json:
             show_json(tables)
@@ -106,13 +106,15 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def _has_gpu() -> bool:
+def has_gpu() -> bool:
+    """Whether runs can be lanes of one."""
     import torch
 
     return torch.cuda.is_available()
 
 
-def _jobs() -> int:
+def default_jobs() -> int:
+    """Worker processes: one for each GPU, else for each core."""
     import torch
 
     return torch.cuda.device_count() or len(os.sched_getaffinity(0))
@@ -171,7 +173,7 @@ def _table(
         jobs=asked.jobs,
         deadline=asked.deadline,
         full_grid=asked.full_grid,
-        lanes=_has_gpu(),
+        lanes=has_gpu(),
     )
     done = carry_out(todo, lambda text: console(sys.stderr).print(clean(text), soft_wrap=True))
     rows = rows_of(results, cells, seeds, others)

@@ -27,9 +27,13 @@ def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
 
     def action() -> None:
         from fedblocks.config.catalogue import methods as all_methods
+        from fedblocks.recipes.suite.default_runs import read_default_runs, sentence_about
 
         read_code(code)
-        entries = all_methods()
+        suite = read_default_runs()
+        entries = [
+            {**entry, "suite": suite["methods"].get(entry["name"])} for entry in all_methods()
+        ]
         if as_json:
             show_json(entries)
             return
@@ -42,6 +46,9 @@ def methods(code: CodeFiles = None, as_json: AsJson = False) -> None:
             "about": "what it is",
         }
         show_table(headings, rows)
+        for entry in entries:
+            if entry["suite"] and entry["suite"]["below_both"]:
+                say(f"{entry['name']}: {sentence_about(entry['name'], suite)}")
 
     stoppable(action)
 
@@ -85,12 +92,10 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
     """Check a method against every invariant of the contract."""
 
     def action() -> None:
-        from fedblocks.config.catalogue import check_method_name
         from fedblocks.config.registry import Methods
         from fedblocks.testing import EXAMPLES, check_method, example_for
 
         read_code(code)
-        check_method_name(method)
         example = EXAMPLES[method]() if method in EXAMPLES else example_for(Methods()[method])
         verdicts = []
         for verdict in check_method(example):

@@ -158,8 +158,8 @@ class ClientStack:
         method = with_numbers(self.method, tensors["options"])
         if getattr(function, "__self__", None) is self.method:
             return MethodType(function.__func__, method)  # type: ignore[attr-defined]
-        found: Mapped = find(method) if holds_values(function) else function  # type: ignore[arg-type]
-        return found
+        own: Mapped = find(method) if holds_values(function) else function  # type: ignore[arg-type]
+        return own
 
     def own_phase(self, number: int, method: Method) -> Phase:
         """A phase of a client's own method."""
@@ -189,7 +189,7 @@ class ClientStack:
             own = self.own(hook, tensors, lambda method: getattr(method, hook.__name__))
             with mode.mode(training=False, mapped=self.mapped, task=self.source.task):
                 result = own(*map(self.whole, rest), self.client(tensors))
-            return {name: value for name, value in result.items() if name not in self.frozen}
+            return without(self.frozen, result)
 
         return self.each(with_client)(self.tensors, *args)
 
@@ -199,6 +199,13 @@ class ClientStack:
             return self
         rates = {key: values[:count] for key, values in self.rates.items()}
         return replace(self, tensors=first(self.tensors, count), rates=rates)
+
+
+def without(frozen: Blocks, result: Any) -> Any:
+    """What a hook says, less what it says of frozen blocks."""
+    if not frozen:
+        return result
+    return {name: value for name, value in result.items() if name not in frozen}
 
 
 def first(tree: Any, count: int) -> Any:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedblocks.core import mode
 from fedblocks.core.client import ClientStack, Mapped, Step, first
+from fedblocks.core.clipping import clip_gradients
 from fedblocks.core.method import Method
 from fedblocks.core.numbers import with_numbers
 from fedblocks.core.optimizers import Count, Memory, Rate, each_client
@@ -290,17 +291,6 @@ def _add_pull(
         if name == pull.block:
             pulled = each_client(strength, value) * (value - to[key])
             grads[position] = grads[position] + pulled
-
-
-def clip_gradients(grads: list[Tensor], largest: float, mapped: bool) -> list[Tensor]:
-    """Gradients whose norm together is at most `largest`, as `torch.nn.utils.clip_grad_norm_` has
-    it; of a stack, each client's own.
-    """
-    begin = 1 if mapped else 0
-    squares = [g[..., None].flatten(begin).square().sum(-1) for g in grads]  # [] or [clients]
-    norm = torch.stack(squares).sum(0).sqrt()
-    scale = (largest / (norm + 1e-6)).clamp(max=1.0)
-    return [g * each_client(scale, g) for g in grads]
 
 
 def _copy(blocks: Blocks, new: dict[str, Params]) -> None:

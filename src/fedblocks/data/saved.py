@@ -38,12 +38,12 @@ _POOLS: Any = WeakTensorKeyDictionary()
 def _pool_digest(federation: Federation) -> Digest:
     x, y = federation.x, federation.y
     versions = x._version, y._version
-    labels, before, digest = _POOLS.get(x, (lambda: None, None, None))
+    labels, before, known = _POOLS.get(x, (lambda: None, None, None))
     if labels() is not y or before != versions:
-        digest = add_content(hashlib.sha256(), _pool(federation))
-        _POOLS[x] = weakref.ref(y), versions, digest
-    known: Digest = digest
-    return known
+        known = add_content(hashlib.sha256(), _pool(federation))
+        _POOLS[x] = weakref.ref(y), versions, known
+    digest: Digest = known
+    return digest
 
 
 def write_federation(federation: Federation, path: str | Path) -> None:

@@ -171,12 +171,30 @@ class Job:
     def _local(
         self, members: Sequence[int], each: Each, shape: Callable[[Tensor], Tensor]
     ) -> ClientStack:
-        ids = [self.ids[m] for m in members]
         where = (
             slice(members[0], members[0] + 1)
             if len(members) == 1
             else torch.as_tensor(members, device=self.device)
         )
+        keep = self.method.keep_optimizer and self.training
+        rates = {key: values[where] for key, values in self.rates.items()}
+        return ClientStack(
+            self.source,
+            self._tensors(members, where, shape),
+            self.cohort.round,
+            self.training,
+            each,
+            keep,
+            rates,
+            frozen=self.sent.frozen,
+            method=self.method,
+            course=COURSES[self.purpose],
+        )
+
+    def _tensors(
+        self, members: Sequence[int], where: slice | Tensor, shape: Callable[[Tensor], Tensor]
+    ) -> dict[str, Any]:
+        ids = [self.ids[m] for m in members]
         pad, dtype = self.tables.pad, self.method.net.dtype
         rows, sizes = pad(self.data.train, ids, self.device, dtype)
         validation, validation_sizes = pad(self.data.validation, ids, self.device, dtype)
@@ -187,7 +205,7 @@ class Job:
         keys = torch.tensor(noise, device=self.device)
         counts = [sum(map(len, self.batches[m])) for m in members]
         steps = torch.tensor(counts, device=self.device, dtype=sizes.dtype)
-        tensors: dict[str, Any] = {
+        return {
             "rows": shape(rows),
             "size": shape(sizes),
             "validation_rows": shape(validation),
@@ -198,20 +216,6 @@ class Job:
             "tags": {name: shape(values[where]) for name, values in self.cohort.tags.items()},
             **map_leaves(lambda values: shape(values[where]), self.own_numbers),
         }
-        keep = self.method.keep_optimizer and self.training
-        rates = {key: values[where] for key, values in self.rates.items()}
-        return ClientStack(
-            self.source,
-            tensors,
-            self.cohort.round,
-            self.training,
-            each,
-            keep,
-            rates,
-            frozen=self.sent.frozen,
-            method=self.method,
-            course=COURSES[self.purpose],
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,16 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.task import KINDS
 
 KEY = "fedblocks"  # under which a model file carries its card
+LONGEST = 10_000  # characters of a table of options: every layer that it names is made
 MOST_INPUT = 2**28  # numbers of one example
 Positive = Annotated[int, Field(ge=1)]
 Format = Literal["safetensors", "pt2", "onnx"]
+
+
+def _of_bearable_length(table: dict[str, Any]) -> dict[str, Any]:
+    if len(str(table)) > LONGEST:
+        raise ValueError(f"it has more than {LONGEST} characters")
+    return table
 
 
 def _with_a_name(table: dict[str, Any]) -> dict[str, Any]:
@@ -58,8 +65,10 @@ class Card(BaseModel):
     numbers: int  # that the model has
     numbers_before: int  # that the client's blocks had before they were folded
     # tables of the configuration, from which the net and the method are made again
-    net: Annotated[dict[str, Any], AfterValidator(_with_a_name)]
-    options: dict[str, Any]
+    net: Annotated[
+        dict[str, Any], AfterValidator(_with_a_name), AfterValidator(_of_bearable_length)
+    ]
+    options: Annotated[dict[str, Any], AfterValidator(_of_bearable_length)]
     commands: list[str]
     versions: dict[str, str]
     code: list[dict[str, str]] = []  # what defines the net and the method, where that is not ours

@@ -102,7 +102,13 @@ def _as_plain_net(method: Method, blocks: Blocks, x: Tensor) -> Params | None:
     with torch.no_grad(), mode.mode(training=False, mapped=False):
         logits = replace(method, net=net).predict(blocks, x)
     once = len(net.passes) == 1 and net.passes[0][1] is x and net.passes[0][2] is logits
-    return net.passes[0][0] if once else None
+    return net.passes[0][0] if once and _fits(method.net, net.passes[0][0]) else None
+
+
+def _fits(net: Net, params: Params) -> bool:
+    """Whether tensors have the net's own shapes; two adapters side by side are wider than one."""
+    own = {**dict(net.template.named_parameters()), **dict(net.template.named_buffers())}
+    return all(params[name].shape == own[name].shape for name in net.names)
 
 
 class _Watched(Net):

@@ -127,21 +127,30 @@ def _safetensors(path: Path, method: Method | None) -> Model:
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"cannot read {path}: {error}", "export the model again") from error
     with _fitting(path):
+        with torch.device("meta"):  # nothing is allocated for what a card promises
+            _check_shapes(tensors, _core(card, method, path))
         model = Folded(tensors, _core(card, method, path), Task(card.task))
         _restore_constants(model)
         _try_out(model, card)
     return Model(card, lambda x: model(x).detach())
 
 
-def _try_out(model: Folded, card: Card) -> None:
-    """Refuse tensors of other shapes than the net's, and a net with other outputs than
-    the card's.
+def _check_shapes(tensors: Mapping[str, Tensor], core: Net | Method) -> None:
+    """Refuse tensors of other shapes than the net's; of a method's net, one that is larger than
+    all tensors together.
     """
-    if isinstance(model.core, Net):
-        tensors = model.tensors()
-        for name, value in model.core.init(0).items():
-            if tensors[name].shape != value.shape:
-                raise ValueError(f"{name} is {list(tensors[name].shape)}, not {list(value.shape)}")
+    if isinstance(core, Method):
+        largest = max((value.numel() for value in core.net.init(0).values()), default=0)
+        if largest > sum(value.numel() for value in tensors.values()):
+            raise ValueError("its net is larger than the file")
+        return
+    for name, value in core.init(0).items():
+        if tensors[name].shape != value.shape:
+            raise ValueError(f"{name} is {list(tensors[name].shape)}, not {list(value.shape)}")
+
+
+def _try_out(model: Folded, card: Card) -> None:
+    """Refuse a net with other outputs than the card's."""
     with torch.no_grad():
         x = torch.zeros(1, *card.input_shape, dtype=getattr(torch, card.input_type))
         if model(x).shape[-1] != card.classes:

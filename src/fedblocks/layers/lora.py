@@ -91,8 +91,17 @@ class LoraAttention(MultiheadAttention, Adapter):
     def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = super().project(query, key, value)
         inputs = [t if self.batch_first else t.transpose(0, 1) for t in (query, key, value)]
-        changes = [self.adapter_output(t).chunk(3, -1)[n] for n, t in enumerate(inputs)]
+        if query is key and key is value:  # one product serves all three
+            changes = self.adapter_output(inputs[0]).chunk(3, -1)
+        else:
+            changes = tuple(self.adapter_output(t).chunk(3, -1)[n] for n, t in enumerate(inputs))
         return q + changes[0], k + changes[1], v + changes[2]
+
+
+class RestingConv2d(nn.Conv2d):
+    """A convolution of the base: torch's own serves all clients of a stack as one batch, where the
+    kernels for trained filters would hold some for each client.
+    """
 
 
 class RestingBatchNorm(nn.Module):
@@ -164,6 +173,8 @@ def put_to_rest(module: nn.Module, trained: set[nn.Module]) -> None:
             if value is not None and not name.startswith("lora_"):
                 del part._parameters[name]
                 part.register_buffer(name, resting.setdefault(id(value), value.detach()))
+        if type(part) is nn.Conv2d:
+            part.__class__ = RestingConv2d
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is not None:
             part.__class__ = RestingBatchNorm  # type: ignore[assignment]
             part.register_buffer("num_batches_tracked", None)

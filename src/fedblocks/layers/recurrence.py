@@ -35,7 +35,7 @@ class Recurrence(torch.autograd.Function):
             outs.append(h)
             cells.append(c)
             gates.append(gate)
-        return torch.stack(outs, -2), c.clone(), torch.stack(cells), torch.stack(gates)
+        return torch.stack(outs, -2), c, torch.stack(cells), torch.stack(gates)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:

@@ -15,6 +15,7 @@ from fedblocks.nets.modular import figure_mlp, modular_mlp
 from fedblocks.nets.papers import emnist_cnn, femnist_cnn, pfl_cnn
 from fedblocks.nets.recurrent import gru, lstm
 from fedblocks.nets.residual import resnet
+from fedblocks.nets.signals import signal_cnn
 from fedblocks.nets.text import next_word
 from fedblocks.nets.transformers import gpt, vit
 
@@ -22,6 +23,7 @@ NETS: dict[str, Callable[..., Net]] = {
     "mlp": mlp,
     "cnn": cnn,
     "lenet": lenet,
+    "signal_cnn": signal_cnn,
     "resnet": resnet,
     "vit": vit,
     "lstm": lstm,
@@ -62,5 +64,6 @@ __all__ = [
     "next_word",
     "pfl_cnn",
     "resnet",
+    "signal_cnn",
     "vit",
 ]

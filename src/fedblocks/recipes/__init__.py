@@ -11,6 +11,7 @@ from fedblocks.recipes.papers import fedmn, fedmn_figure, pfedmb, pfedmb_pairs
 from fedblocks.recipes.papers.flow import FLOW
 from fedblocks.recipes.papers.modfl import MODFL
 from fedblocks.recipes.recipe import Cell, Recipe
+from fedblocks.recipes.suite.entrants import suite_recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "pfedmb-table1": pfedmb_pairs.table1,
@@ -30,7 +31,9 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 
 def recipe_named(name: str) -> Recipe:
-    """A recipe by its name, or the nearest names."""
+    """A recipe by its name, or the nearest names; those of the suite are made for any method."""
+    if name.startswith("suite-"):
+        return suite_recipe(name)
     if name not in RECIPES:
         raise UserError(f'there is no table or figure "{name}"', nearest(name, RECIPES))
     return RECIPES[name]()

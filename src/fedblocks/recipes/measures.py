@@ -16,6 +16,7 @@ from fedblocks.engines.close_round import Report
 from fedblocks.engines.round import run_round
 from fedblocks.recipes.papers.flow_measures import late_validation_accuracy, word_accuracy
 from fedblocks.recipes.papers.modfl_measures import side_accuracy, side_curve
+from fedblocks.recipes.suite.numbers import client_counts
 from fedblocks.runs.build import prepare
 from fedblocks.runs.grids.lanes import fits, score_together
 from fedblocks.runs.result import RunResult
@@ -165,6 +166,7 @@ MEASURES: dict[str, Callable[..., Numbers]] = {
     "side_curve": side_curve,
     "word_accuracy": word_accuracy,
     "late_validation_accuracy": late_validation_accuracy,
+    "client_counts": client_counts,
 }
 
 

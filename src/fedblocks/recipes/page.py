@@ -8,6 +8,7 @@ from typing import Any
 
 from fedblocks.recipes.show import Row, row_of
 
+SHAPES = ("table", "figure")  # of what is repeated here; the suite has a page of its own
 HEAD = """# Published tables and figures, repeated
 
 Made by `docs/generate.py` from `results/*.json`, which `fedblocks reproduce` writes; do not edit.
@@ -44,7 +45,7 @@ fedblocks reproduce pfedmb-table2 --cells "c10-2class-50/*" --seeds 3 --budget 5
 def reproduction_page(folder: Path) -> str:
     """The page as Markdown: full results first, scaled-down ones below."""
     files = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    ours = [one for one in files if isinstance(one, dict) and "recipe" in one]
+    ours = [one for one in files if isinstance(one, dict) and one.get("shape") in SHAPES]
     some = [one for one in ours if any(cell["seeds"] for cell in one["cells"].values())]
     results = sorted(some, key=lambda one: (one["stand_in_for"] or one["recipe"], one["recipe"]))
     full = [section(one) for one in results if not one["quick"]]

@@ -24,7 +24,7 @@ class Cell:
     """
 
     key: str  # "setting/method" or "setting/point", e.g. "c10-2class-50/pfedmb"
-    # a configuration without seeds: the runner fills in `seed` and adds it to `data.seed`
+    # a configuration; the runner adds the number of a seed to its `seed` and its `data.seed`
     config: Table
     # a name in MEASURES, and its options
     measure: Table = field(default_factory=lambda: {"name": "mean_accuracy"})
@@ -32,6 +32,8 @@ class Cell:
     published: float | None = None
     # dotted key -> values to choose from
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    # combinations themselves, instead of a grid
+    settings: tuple[Values, ...] = ()
     # the measure that they are compared by on validation data; default: `measure`
     choose_by: Table | None = None
     # combinations that are tried, the same number for every method; of a larger grid, random ones
@@ -68,6 +70,8 @@ class Cell:
         """The combinations of values to choose from; one empty combination if there is
         nothing to choose.
         """
+        if self.settings:
+            return list(self.settings)
         grid = self.quick_grid if quick else self.grid
         every = [dict(zip(grid, values)) for values in product(*grid.values())]
         if len(every) <= self.tries:
@@ -85,7 +89,7 @@ class Cell:
             config = merge_tables(config, _nested(key, value))
         first = config["data"].get("seed", 0)
         data = {"seed": first if self.same_data else first + seed}
-        return merge_tables(config, {"seed": seed, "data": data})
+        return merge_tables(config, {"seed": config.get("seed", 0) + seed, "data": data})
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +99,7 @@ class Recipe:
     name: str  # e.g. "pfedmb-table2"; a stand-in's own name says what it is: "fedmn-table2-writers"
     title: str
     paper: str
-    shape: Literal["table", "figure"]
+    shape: Literal["table", "figure", "suite"]
     cells: tuple[Cell, ...]
     unit: str = "%"
     # the recipe that this one replaces where the official data cannot be had

@@ -231,7 +231,9 @@ def _row(name: str, runs: Runs) -> Row:
         interval, seeds = _difference(own, runs.get(other, {})) if name != other else (None, 0)
         row[f"to_{other}"] = asdict(interval) if interval is not None else None
         row[f"against_{other}"] = (
-            _verdict(interval, metric_of(runs)) if interval is not None and seeds >= SEEDS else None
+            verdict_of(interval, metric_of(runs).sign)
+            if interval is not None and seeds >= SEEDS
+            else None
         )
     return row
 
@@ -242,13 +244,22 @@ def _difference(
     seeds = sorted(own.keys() & other.keys())
     if not seeds:
         return None, 0
-    pairs = [(own[seed].scores(), other[seed].scores()) for seed in seeds]
-    common = [sorted(a.keys() & b.keys()) for a, b in pairs]
-    differences = np.full((len(seeds), max(map(len, common))), np.nan)  # [seeds, clients]
-    for line, (first, second), clients in zip(differences, pairs, common):
-        line[: len(clients)] = [first[c] - second[c] for c in clients]
+    differences = differences_of([(own[seed].scores(), other[seed].scores()) for seed in seeds])
     draws = max(1_000, min(DRAWS, NUMBERS // differences.shape[1]))
     return interval_of(differences, draws), len(seeds)
+
+
+def differences_of(
+    pairs: Sequence[tuple[Mapping[int, float], Mapping[int, float]]],
+) -> npt.NDArray[np.float64]:
+    """What the clients of two runs differ by, a pair of runs for each seed: [seeds, clients], NaN
+    where a seed has fewer clients.
+    """
+    common = [sorted(a.keys() & b.keys()) for a, b in pairs]
+    differences = np.full((len(pairs), max(map(len, common))), np.nan)  # [seeds, clients]
+    for line, (first, second), clients in zip(differences, pairs, common):
+        line[: len(clients)] = [first[c] - second[c] for c in clients]
+    return differences
 
 
 def interval_of(
@@ -270,10 +281,11 @@ def interval_of(
     return Interval(mean, low, high, bootstrap.confidence)
 
 
-def _verdict(interval: Interval, metric: MainMetric) -> str:
+def verdict_of(interval: Interval, sign: int = 1) -> str:
+    """Whether a difference is told apart from none; `sign`: -1 where less is better."""
     if interval.low <= 0 <= interval.high:
         return "unclear"
-    return "better" if metric.sign * interval.mean > 0 else "worse"
+    return "better" if sign * interval.mean > 0 else "worse"
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -17,7 +17,7 @@ class Interval:
     mean: float
     low: float
     high: float
-    confidence: float = 0.95
+    confidence: float
 
     def __str__(self) -> str:
         return f"{self.mean:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"

@@ -11,7 +11,7 @@ from fedblocks.core.errors import UserError
 from fedblocks.core.net import Net
 from fedblocks.engines.auto.choose import choose
 from fedblocks.engines.auto.trial import TrialPlan, planned
-from fedblocks.engines.memory import bytes_of, chunk_for
+from fedblocks.engines.memory import bytes_of, measure_need
 from fedblocks.engines.processes.engine import Processes
 from fedblocks.engines.processes.workers import cores
 from fedblocks.engines.round import Engine, Experiment
@@ -52,7 +52,7 @@ def engine_of(
     clients: Sequence[int],
 ) -> tuple[Engine, str]:
     """The engine, and why this one."""
-    chunk = _chunk(config, experiment)
+    chunk = _chunk(config, experiment, cohort)
     processes = config.processes or min(config.threads or cores(), MOST_PROCESSES)
     if config.engine == "sequential":
         return Sequential(), "as configured"
@@ -75,13 +75,19 @@ def _is_short(config: Config, experiment: Experiment, cohort: int) -> bool:
     return 6 * examples * Net.size(method.net) < WORTH_A_TRIAL
 
 
-def _chunk(config: Config, experiment: Experiment) -> int:
+def _chunk(config: Config, experiment: Experiment, cohort: int) -> int:
     """Clients that are trained at once: as configured, or as many as the memory allows."""
     if config.memory is None:
         return config.chunk
     with placed(config, ("memory",)):
         memory = bytes_of(config.memory)
-        return min(
-            chunk_for(memory, config.chunk, method, experiment.data.x)
-            for method in experiment.methods.values()
-        )
+        chunks = [
+            measure_need(experiment, group, _parts(config)).chunk(memory, cohort, config.chunk)
+            for group in experiment.members(range(experiment.data.clients))
+            if not experiment.methods[group].net.unmappable
+        ]
+        return min(chunks, default=config.chunk)
+
+
+def _parts(config: Config) -> list[str]:
+    return [*config.evaluation.parts] or ["test"]

@@ -107,12 +107,9 @@ def resume(
         )
     hand_over(lambda: _recipes(method, data))
     ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
-
-    def go(listener: OnRound | None) -> RunResult:
-        return runs.resume(path, listener, on_note or warn_of, ingredients)
-
     if not (track and is_first()):
-        return go(on_round)
+        return runs.resume(path, on_round, on_note or warn_of, ingredients)
+    go = lambda listener: runs.resume(path, listener, on_note or warn_of, ingredients)
     return run_mirrored(track, Path(path), load_run(path).config, on_round, on_note, go)
 
 

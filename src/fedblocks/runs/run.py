@@ -13,6 +13,7 @@ import torch
 from fedblocks.config.code.ingredients import Ingredients
 from fedblocks.config.model import Config
 from fedblocks.core.errors import CheckpointError, DataError, RunFolderError
+from fedblocks.core.parts import Blocks
 from fedblocks.core.state import State
 from fedblocks.runs.build import Prepared, prepare
 from fedblocks.runs.loop import Lane, carry_out
@@ -172,8 +173,7 @@ def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]
     loaded = checkpoint.load(folder.checkpoints, folder.store.last_round() or 0)
     notes = [Note(f"passed over a checkpoint: {reason}", "warning") for reason in loaded.skipped]
     state = state_of(loaded, prepared.experiment.data.x.device)
-    start = prepared.experiment.start()
-    if state.server.keys() != start.server.keys():
+    if _layout(state.server) != _layout(prepared.experiment.start().server):
         fix = "use the version of the program, and of the method, that started the run"
         raise CheckpointError(
             f"the checkpoint of round {loaded.round} holds other blocks than the method has", fix
@@ -181,6 +181,13 @@ def last_state(folder: RunFolder, prepared: Prepared) -> tuple[State, list[Note]
     if loaded.skipped:
         notes.append(Note(f"going on from round {loaded.round}", "warning"))
     return state, notes
+
+
+def _layout(blocks: Blocks) -> dict[str, dict[str, tuple[torch.dtype, torch.Size]]]:
+    return {
+        name: {key: (value.dtype, value.shape) for key, value in params.items()}
+        for name, params in blocks.items()
+    }
 
 
 def check_untouched(folder: RunFolder) -> None:

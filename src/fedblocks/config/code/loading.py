@@ -15,8 +15,9 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from fedblocks.config.code.ingredients import (
     Ingredients,
@@ -164,6 +165,15 @@ def _is_file(source: str) -> bool:
     return source.endswith(".py") or Path(source).is_file()
 
 
+class _UncachedLoader(SourceFileLoader):
+    """Compiles a file whenever it is read: bytecode that was kept passes for a file of the same
+    second and length, which a quick edit may be.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _import_file(path: Path, as_main: bool) -> None:
     if not path.is_file():
         raise UserError(
@@ -171,14 +181,15 @@ def _import_file(path: Path, as_main: bool) -> None:
         )
     name = "__main__" if as_main else f"fedblocks_code_{path.stem}"
     _look_first_in(path.resolve().parent)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    loader = _UncachedLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if path.suffix != ".py" or spec is None:
         raise UserError(f"--code {path} is not Python", "name a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     # stays: dataclasses and type hints of its classes are looked up there
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     finally:
         _note_unlisted(module, path)
 

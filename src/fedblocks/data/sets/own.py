@@ -21,6 +21,7 @@ from fedblocks.data.sets.pixels import Bytes, picture, pillow
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 EMPTY = ("", "nan")  # in columns of words, where "none" may be one
+LARGEST = float(np.finfo(np.float32).max)
 MISSING = ("", "na", "n/a", "nan", "null", "none", "?")  # how tables say that a value is not known
 
 
@@ -172,12 +173,16 @@ def number(field: str, column: str, path: str, row: int) -> float:
         message = f'there is no value in column "{column}", line {row} of {path}'
         raise DataError(message, "fill it, remove the line, or leave the column out with `columns`")
     try:
-        return float(field)
+        value = float(field)
     except ValueError as error:
         message = f'"{field}" in column "{column}", line {row} of {path}, is not a number'
         raise DataError(
             message, "name the columns of features with `columns`, or change the file"
         ) from error
+    if not abs(value) <= LARGEST:
+        message = f'"{field}" in column "{column}", line {row} of {path}, is too large'
+        raise DataError(message, f"features are below {LARGEST:.1e}: scale the column")
+    return value
 
 
 MOST_DIGITS = 6  # of the number of a class

@@ -3,7 +3,8 @@
 `fedem`: CIFAR-10/100, EMNIST and FEMNIST as FedEM and FedMN divide them. `pfedmb`: two classes,
 Dirichlet, twenty classes and pairs. `modfl`: balanced cyclic groups of labels. `unlike`: such
 groups over several data sets side by side.
-`camera`: images as another camera would have taken them.
+`camera`: images as another camera would have taken them. `users`: some users of a data set, with as
+many rows each.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fedblocks.data.testbeds.unlike import (
     modfl_photographs,
     modfl_readers,
 )
+from fedblocks.data.testbeds.users import some_people, some_users
 
 # What data.testbed of a configuration may name: functions of a pool (or of data sets they read
 # themselves) and a seed.
@@ -42,4 +44,6 @@ TESTBEDS: dict[str, Callable[..., Federation]] = {
     "modfl_readers": modfl_readers,
     "modfl_movements": modfl_movements,
     "modfl_phone_and_watch": modfl_phone_and_watch,
+    "some_users": some_users,
+    "some_people": some_people,
 }

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 
+import fedblocks.core
 from fedblocks.core.net import Net
 from fedblocks.engines.job import Job
 from fedblocks.engines.processes.engine import Processes
@@ -66,9 +68,20 @@ class TrialPlan:
         shapes = [[name, list(value.shape)] for name, value in method.net.init(0).items()]
         inputs = list(self.experiment.data.x.shape[1:])
         about = [type(method).__name__, method.batch_size, inputs, shapes]
-        machine = [torch.__version__, self.threads, cores(), self.processes]
+        machine = [torch.__version__, source_digest(), self.threads, cores(), self.processes]
         everything = json.dumps([*about, self.cohort, self.chunk, *machine])
         return sha256(everything.encode()).hexdigest()[:32]
+
+
+@cache
+def source_digest() -> str:
+    """What the code that engines run is: another version may be faster another way."""
+    digest = sha256()
+    package = Path(fedblocks.core.__file__ or "").parents[1]
+    for folder in ("core", "engines", "kernels", "layers"):
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def planned(plan: TrialPlan) -> tuple[Engine, str]:

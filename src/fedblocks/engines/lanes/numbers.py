@@ -77,16 +77,16 @@ def _options_read(method: Method, name: str) -> set[str]:
     """The options that a cached property reads, itself or through others."""
     options, read = set(options_of(type(method))) - {"net"}, set()
 
-    class Watched(type(method)):  # type: ignore[misc]
+    class Observed(type(method)):  # type: ignore[misc]
         def __getattribute__(self, attribute: str) -> Any:
             if attribute in options:
                 read.add(attribute)
             return super().__getattribute__(attribute)
 
-    watched = object.__new__(Watched)
+    observed = object.__new__(Observed)
     for option in (*options, "net"):
-        object.__setattr__(watched, option, getattr(method, option))
-    getattr(watched, name)
+        object.__setattr__(observed, option, getattr(method, option))
+    getattr(observed, name)
     return read
 
 

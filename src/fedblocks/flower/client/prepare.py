@@ -20,6 +20,7 @@ from fedblocks.config.sources import Source
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.introspection import Option
 from fedblocks.core.option_types import members
+from fedblocks.core.task import Task
 from fedblocks.data.federation import IGNORE, Federation
 from fedblocks.flower.client.excuses import excuse_for
 from fedblocks.flower.client.policy import Allow
@@ -116,7 +117,8 @@ def _names_a_file(option: Option) -> bool:
 def data_of(host: ClientHost, folder: Path, task: Mapping[str, Any] | None = None) -> Federation:
     """Read the data of a machine's clients, in their order, as `client.toml` says, for a task."""
     table = {"rounds": 1, "data": host.data, "net": {"name": "mlp"}, "method": {"name": "fedavg"}}
-    table |= {"task": dict(task)} if task else {}
+    chosen = dict(task or host.task)
+    table |= {"task": chosen} if chosen else {}
     federation = federation_of(Config.of(table, Source(str(folder / "client.toml"))))
     if federation.clients == len(host.clients):
         return federation
@@ -131,6 +133,10 @@ def _fitting_data(host: ClientHost, folder: Path, spec: RunSpec) -> Federation:
     """Read the data of the clients here, and refuse those that do not fit the run."""
     data = data_of(host, folder, spec.task)
     shape = tuple(data.x.shape[1:])
+    kinds_of_targets = {Task(**table).kind for table in (host.task, spec.task) if table}
+    if len(kinds_of_targets) > 1:
+        what = f"the targets here are of {Task(**host.task).kind}, the run is {data.task.kind}"
+        raise Malformed("data-mismatch", what)
     if shape != spec.input_shape:
         raise Malformed(
             "data-mismatch",

@@ -123,6 +123,7 @@ class ClientHost(_Host):
     tags: dict[str, int] = {}
     allow: Allow = Allow()  # what the owner of these data lets happen
     data: dict[str, Any]  # as in the configuration of a run: a loader's name, its options, a split
+    task: dict[str, Any] = {}  # what the targets are, as in [task]; empty: as the run says
 
     @classmethod
     def file(cls) -> str:

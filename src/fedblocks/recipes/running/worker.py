@@ -67,8 +67,8 @@ def answers(batch: Batch) -> list[Answer]:
     on_round, is_late = _watch(batch["seconds"])
     # one for each run
     firsts = list({job.folder: job for job in reversed(jobs.values())}.values())[::-1]
-    alone: list[list[Member]] = [[(job, None)] for job in firsts]
-    turns = companies(firsts) if batch["lanes"] else alone
+    one_by_one: list[list[Member]] = [[(job, None)] for job in firsts]
+    turns = companies(firsts) if batch["lanes"] else one_by_one
     for turn, members in enumerate(turns):
         company = [job for job, _ in members]
         missed = STOPPED if turn and is_late() else _safely(partial(_train, members, on_round))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -54,8 +54,12 @@ def check_alike(ranks: Ranks, config: Config) -> None:
     table = json.loads(json.dumps(config.resolved(), default=str))
     own = {"config": table, "code": _code(), "own code": ranks.together(lambda: _own_code(config))}
     said = ranks.share(own)
+    ranks.together(lambda: _refuse_others(said))
+
+
+def _refuse_others(said: list[Any]) -> None:
     for number, other in enumerate(said):
-        ranks.together(partial(_refuse_other, number, said[0], other))
+        _refuse_other(number, said[0], other)
 
 
 def _refuse_other(number: int, first: Mapping[str, Any], other: Mapping[str, Any]) -> None:
@@ -90,9 +94,9 @@ def _difference(first: Any, other: Any, path: str = "") -> str | None:
     if isinstance(first, dict) and isinstance(other, dict):
         for name in dict.fromkeys([*first, *other]):
             below = f"{path}.{name}" if path else name
-            found = _difference(first.get(name), other.get(name), below)
-            if found is not None:
-                return found
+            difference = _difference(first.get(name), other.get(name), below)
+            if difference is not None:
+                return difference
         return None
     return None if first == other else f"{path} is {other!r}, not {first!r}"
 
@@ -131,7 +135,7 @@ def _read_part(ranks: Ranks, config: Config) -> RankRun:
     part = part_of(federation, owners == ranks.number).to(device)
     remember_hash(part, federation)
     whole = experiment_of(config, part, unseen)
-    experiment = RankExperiment.of_rank(whole, sizes, owners, ranks.number)
+    experiment = RankExperiment.part_of(whole, sizes, owners, ranks.number)
     cohort, notes = look_over(config, experiment, federation, len(clients))
     notes = [Note(f"device {device.type}: {why}, {ranks.count} ranks"), *notes]
     prepared = Prepared(config, experiment, clients, unseen, cohort, Sequential(), notes)

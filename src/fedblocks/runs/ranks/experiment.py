@@ -27,7 +27,7 @@ class RankExperiment(Experiment):
     rank: int
 
     @staticmethod
-    def of_rank(whole: Experiment, sizes: Ints, owners: Ints, rank: int) -> RankExperiment:
+    def part_of(whole: Experiment, sizes: Ints, owners: Ints, rank: int) -> RankExperiment:
         return RankExperiment(
             whole.methods,
             whole.data,

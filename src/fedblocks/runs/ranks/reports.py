@@ -13,14 +13,13 @@ from fedblocks.engines.close_round import Report
 from fedblocks.engines.round import Evaluation
 from fedblocks.runs.ranks.ranks import Ranks
 from fedblocks.runs.rounds import SMALL
-from fedblocks.runs.storage.trees import Tree
 
 Numbers = Mapping[str, Mapping[int, Any]]  # name -> client -> a number, or several
 
 
 def gather_report(ranks: Ranks, report: Report) -> Report:
     """The report of all clients at the first rank; elsewhere as it was."""
-    own: Tree = {
+    own: dict[str, Any] = {
         "clients": torch.tensor(report.clients, dtype=torch.long),
         "down": _table(report.bytes_down, torch.long),
         "up": _table(report.bytes_up, torch.long),
@@ -45,7 +44,7 @@ def gather_report(ranks: Ranks, report: Report) -> Report:
 
 def gather_evaluation(ranks: Ranks, evaluation: Evaluation) -> Evaluation:
     """The evaluation of all clients at the first rank; elsewhere as it was."""
-    own: Tree = {
+    own: dict[str, Any] = {
         "scores": {part: _table(views, torch.double) for part, views in evaluation.scores.items()},
         "portraits": {
             name: [[client, numbers] for client, numbers in by_client.items()]

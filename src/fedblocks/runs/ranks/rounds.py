@@ -62,7 +62,8 @@ class RankRun:
             metrics, portraits, report = self._evaluate(rounds, after, report)
             shown = replace(after, private=gather_small(self.ranks, after.private))
         said = [*notes, *conclusions_of(prepared, round, portraits)] if self.ranks.first else []
-        whole = record(shown, report, metrics, portraits, said)
+        early = metrics_of("test", report.counts, prepared.experiment.data.task)
+        whole = record(shown, report, [*early, *metrics], portraits, said)
         seconds = time.perf_counter() - began
         return after, replace(whole, seconds=seconds, started_at=started_at)
 

@@ -152,13 +152,13 @@ def _last_state(ranks: Ranks, folder: RunFolder | None, run: RankRun) -> tuple[S
     """Where to go on, as each rank needs it."""
     from fedblocks.runs.run import changes_since
 
-    found = _at_first(ranks, lambda: _look_for_checkpoint(folder, run))
+    checkpoint_there = _at_first(ranks, lambda: _look_for_checkpoint(folder, run))
     _same_constants(ranks, run)
     start = run.experiment.start()
     notes = list(run.prepared.notes)
     if folder is not None:
         notes += changes_since(folder, ranks.count)
-    if not ranks.tell(found):
+    if not ranks.tell(checkpoint_there):
         return start, notes
     place = (folder.checkpoints, folder.store.last_round() or 0) if folder is not None else None
     loaded, skipped = scattered_state(ranks, run.experiment.owners, place)
@@ -188,8 +188,8 @@ def _same_constants(ranks: Ranks, run: RankRun) -> None:
     """Give the nets of all ranks the constants that those of the first have."""
     methods = run.experiment.methods.items()
     own = {group: method.net.constants for group, method in methods} if ranks.first else {}
-    told = ranks.share_tree(own)[0]
+    constants = ranks.share_tree(own)[0]
     if not ranks.first:
         for group, method in methods:
-            if told.get(group):
-                method.net.set_constants(told[group])
+            if constants.get(group):
+                method.net.set_constants(constants[group])

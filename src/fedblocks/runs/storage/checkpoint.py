@@ -25,6 +25,7 @@ from fedblocks.runs.storage.manifest import (
     files_of,
     read_manifest,
     read_verified,
+    refuse_nonsense,
     seal,
 )
 from fedblocks.runs.storage.shards import clients_of, shards_of, stem_of, tree_of
@@ -106,6 +107,11 @@ def load(
 
 def load_round(folder: Path) -> Loaded:
     """One checkpoint, every file checked against the manifest's size and SHA-256."""
+    with refuse_nonsense(folder.name):
+        return _load_round(folder)
+
+
+def _load_round(folder: Path) -> Loaded:
     manifest = read_manifest(folder)
 
     def tree(stem: str) -> dict[str, Any]:

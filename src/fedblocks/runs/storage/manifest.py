@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedblocks.core.errors import CheckpointError
+from fedblocks.core.errors import CheckpointError, UserError
 
 MANIFEST = "manifest.json"
 Entry: TypeAlias = dict[str, Any]  # size and sha256 of a file, as in the manifest
@@ -25,6 +26,20 @@ def seal(manifest: Mapping[str, Any]) -> bytes:
     """The manifest as JSON, with its own SHA-256 inside."""
     digest = sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
     return json.dumps({**manifest, "seal": digest}, sort_keys=True, indent=1).encode()
+
+
+@contextmanager
+def refuse_nonsense(name: str) -> Iterator[None]:
+    """Whatever goes wrong in making something of a checkpoint means that it is none: somebody may
+    have sealed anything.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise CheckpointError(f"{name}: it holds no state of a run ({reason})") from error
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from fedblocks.core.parts import Blocks
 from fedblocks.core.private_state import ShardedState
 from fedblocks.core.state import State, to_device
 from fedblocks.runs.storage.checkpoint import Loaded
+from fedblocks.runs.storage.manifest import refuse_nonsense
 from fedblocks.runs.storage.trees import Tree
 
 
@@ -30,9 +31,10 @@ def client_trees(state: State) -> Mapping[int, Tree]:
 
 def state_of(loaded: Loaded, device: torch.device | str) -> State:
     """The state that a checkpoint holds."""
-    memory = {name: _on(blocks, device) for name, blocks in loaded.shared["memory"].items()}
-    private = _place(loaded.clients, device)
-    return State(loaded.round, _on(loaded.shared["server"], device), memory, private)
+    with refuse_nonsense(f"the checkpoint of round {loaded.round}"):
+        memory = {name: _on(blocks, device) for name, blocks in loaded.shared["memory"].items()}
+        private = _place(loaded.clients, device)
+        return State(loaded.round, _on(loaded.shared["server"], device), memory, private)
 
 
 def settle(state: State) -> State:

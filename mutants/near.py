@@ -1,0 +1,26 @@
+"""How near a test is to a source file: the tests of a thing are asked about it first."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from mutants.order import file_of
+from mutants.project import Project
+
+IMPORTS, NEIGHBOUR, STRANGER = 6.0, 2.0, 1.0  # how many times its seconds a test is worth
+
+
+class Nearness:
+    """By what the file of a test imports, and by its folder."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.text = cache(lambda file: (project.root / file).read_text())
+
+    def of(self, test: str, source: str) -> float:
+        """`source` is relative to the package."""
+        module = ".".join((self.project.package, *source.removesuffix(".py").split("/")))
+        file = file_of(test)
+        if f"{module.removesuffix('.__init__')} import " in self.text(file):
+            return IMPORTS
+        return NEIGHBOUR if file.startswith(f"tests/{source.partition('/')[0]}/") else STRANGER

@@ -1,0 +1,20 @@
+"""Gradients of bounded length."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedblocks.core.optimizers import each_client
+
+
+def clip_gradients(grads: list[Tensor], largest: float, mapped: bool) -> list[Tensor]:
+    """Gradients whose norm together is at most `largest`, as `torch.nn.utils.clip_grad_norm_` has
+    it; of a stack, each client's own.
+    """
+    squares = [  # [] or [clients]
+        g.reshape(len(g), -1).square().sum(-1) if mapped else g.square().sum() for g in grads
+    ]
+    norm = torch.stack(squares).sum(0).sqrt()
+    scale = (largest / (norm + 1e-6)).clamp(max=1.0)
+    return [g * each_client(scale, g) for g in grads]

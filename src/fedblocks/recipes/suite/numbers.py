@@ -1,0 +1,77 @@
+"""What a run of the suite leaves: how every client did, in a line of text that can be committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from fedblocks.runs.result import RunResult
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import Part
+
+Counts: TypeAlias = dict[int, tuple[float, float]]  # client -> right answers, of how many
+
+
+def client_counts(run: RunResult, part: Part, view: str = "personal") -> dict[str, Any]:
+    """Percent, the mean over clients in the last evaluation; for tests also the right answers of
+    every client, those of new clients, and the bytes that were sent in all.
+    """
+    numbers: dict[str, Any] = {"value": 100 * (run.summary(part, view)["mean"] or 0.0)}
+    if part != "test":
+        return numbers
+    with RunFolder.open(run.folder) as folder:
+        last = run.last.round if run.last is not None else 0
+        numbers["test"] = write_counts(folder.store.metrics(part, view, last))
+        numbers["new"] = write_counts(folder.store.metrics("unseen", view, last))
+    return {**numbers, "bytes": run.bytes_down + run.bytes_up}
+
+
+def write_counts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Right answers by client: "0:12/15 3:9/14"; clients without examples are left out."""
+    return " ".join(
+        f"{row['client']}:{row['correct']:g}/{row['examples']:g}" for row in rows if row["examples"]
+    )
+
+
+def read_counts(text: str) -> Counts:
+    """The same as numbers."""
+    counts: Counts = {}
+    for word in text.split():
+        client, _, share = word.partition(":")
+        right, _, labels = share.partition("/")
+        counts[int(client)] = (float(right), float(labels))
+    return counts
+
+
+@dataclass(frozen=True, eq=False)
+class SeedNumbers:
+    """One run as it is stored."""
+
+    test: Counts
+    new: Counts
+    bytes: int  # both ways, of all clients in all rounds
+    seconds: float
+    partition: str  # hash of the federation
+
+    @staticmethod
+    def of(entry: Mapping[str, Any]) -> SeedNumbers:
+        """From an entry of a results file."""
+        return SeedNumbers(
+            read_counts(entry["test"]),
+            read_counts(entry["new"]),
+            entry["bytes"],
+            entry["seconds"],
+            entry["partition"],
+        )
+
+    @cached_property
+    def accuracies(self) -> dict[int, float]:
+        """Of every client that trains."""
+        return {client: right / labels for client, (right, labels) in self.test.items()}
+
+    @cached_property
+    def new_accuracies(self) -> dict[int, float]:
+        """Of every client that joins at the end."""
+        return {client: right / labels for client, (right, labels) in self.new.items()}

@@ -1,0 +1,38 @@
+"""The results of several methods at once, each in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedblocks.recipes.recipe import Cell, Recipe, Values
+from fedblocks.recipes.running.results import Entry, Results
+
+
+@dataclass
+class SharedResults(Results):
+    """Looks like the results of one recipe; every cell is stored with the recipe that has it, and
+    only the file that a number belongs to is written.
+    """
+
+    files: dict[str, Results] = field(default_factory=dict)  # key of a cell -> where it is stored
+
+    @staticmethod
+    def gather(folder: Path, recipes: Sequence[Recipe]) -> SharedResults:
+        """What the files of some recipes hold."""
+        every = [Results.open(folder, recipe, False) for recipe in recipes]
+        own = {cell.key: one for one in every for cell in one.recipe.cells}
+        return SharedResults(folder, recipes[0], False, {}, own)
+
+    def add_tuned(self, cell: Cell, values: Values, key: str, answer: Entry) -> None:
+        self.files[cell.key].add_tuned(cell, values, key, answer)
+
+    def add_seed(self, cell: Cell, seed: int, values: Values, key: str, answer: Entry) -> None:
+        self.files[cell.key].add_seed(cell, seed, values, key, answer)
+
+    def fail(self, cell: Cell, message: str) -> None:
+        self.files[cell.key].fail(cell, message)
+
+    def _entry(self, cell: Cell) -> Entry:
+        return self.files[cell.key]._entry(cell)

@@ -1,0 +1,251 @@
+"""What hosts do with the processes they start, without starting any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fedblocks import read_config
+from fedblocks.core.errors import Interrupted, RunFolderError, UserError
+from fedblocks.flower import simulation
+from fedblocks.flower.client import host as client_host
+from fedblocks.flower.hosts import federation, launch, running, server_host
+from fedblocks.flower.hosts.folders import ServerHost
+from fedblocks.runs.storage.folder import RunFolder
+from fedblocks.runs.storage.record import Note, RoundRecord
+
+TERMS = {"seconds": 9.0, "patience": 8.0}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The folder of a run that waits for its federation."""
+    config = read_config("digits-fedavg", ["data.clients=5", "rounds=2"])
+    return federation.new_run(config, tmp_path / "run.1", ["a note"])
+
+
+@pytest.fixture
+def server(path: Path) -> Path:
+    federation.deal_out(path, path / "federation", 2, 4321, insecure=True)
+    return path / "federation" / "server"
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> list[Any]:
+    """Processes and jobs that would have been started."""
+    calls: list[Any] = []
+
+    class Group:
+        def __init__(self, logs: Path, variables: dict[str, str]) -> None:
+            calls.append(("group", logs, variables))
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            calls.append("ended")
+
+        def start(self, name: str, command: list[str], **more: str) -> None:
+            calls.append((name, command))
+
+        def check(self) -> None:
+            """All is well."""
+
+    def submit(folder: Path, job: Any) -> Any:
+        calls.append(("job", folder, job))
+        return SimpleNamespace(name="job-1", is_over=False, status="new", reason="")
+
+    for module in (federation, simulation, server_host, client_host):
+        monkeypatch.setattr(module, "ProcessGroup", Group)
+    monkeypatch.setattr(running, "submit", submit)
+    monkeypatch.setattr(running, "enrol", lambda host, folder, tell: tell(f"enrol {folder.name}"))
+    return calls
+
+
+def test_a_new_run_waits_with_all_that_is_known_beforehand(path: Path) -> None:
+    with RunFolder.open(path) as folder:
+        assert folder.status == "interrupted" and folder.config["rounds"] == 2
+        assert [row["text"] for row in folder.store.rows("SELECT text FROM notes")] == ["a note"]
+        name = folder.store.meta(federation.REAL)
+        inode = folder.store.path.stat().st_ino
+        assert name == f"run-{inode:x}-run-1"
+        hash_ = folder.store.meta("federation")
+        assert hash_ is not None and len(hash_) == 64
+    job = federation.job_for(path, "here", kind="train", **TERMS)
+    assert (job.folder, job.seconds, job.patience, job.kind) == (str(path), 9.0, 8.0, "train")
+    assert job.spec.federation == "here" and job.spec.run == name
+    with pytest.raises(UserError, match=r"\[faults\] is for simulated runs"):
+        federation.new_run(read_config("digits-fedavg", ["faults.drop=0.5"]), path / "x", [])
+
+
+def test_clients_are_dealt_out_in_turn_with_their_numbers_of_examples(
+    path: Path, server: Path
+) -> None:
+    host = ServerHost.read(server)
+    assert [tuple(host.clients[name]) for name in sorted(host.clients)] == [(0, 2, 4), (1, 3)]
+    assert host.port == 4321 and host.insecure
+    data = federation.shape_of(federation.config_of(RunFolder.open(path)))
+    sizes = data.train.sizes.tolist()
+    wanted = [sizes[0] + sizes[2] + sizes[4], sizes[1] + sizes[3]]
+    assert [host.examples[name] for name in sorted(host.examples)] == wanted
+    (server / "flower.db").write_text("")
+    (server / "flower.db-wal").write_text("")
+    again = federation.deal_out(path, server.parent, 7, 1, insecure=True)  # it goes on as it was
+    assert again == sorted(host.clients) and not list(server.glob("flower.db*"))
+
+
+def test_a_local_federation_starts_a_server_its_nodes_and_a_job(
+    path: Path, started: list[Any], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation.deal_out(path, path / "federation", 2, 4321, insecure=True)
+    tended: list[Any] = []
+    monkeypatch.setattr(running, "start_server", lambda g, folder, tell: ServerHost.read(folder))
+    monkeypatch.setattr(running, "look_after", lambda g, folder, tell: tended.append(folder))
+    monkeypatch.setattr(federation, "check_job", lambda folder, name: tended.append(name))
+    monkeypatch.setattr(federation, "start_client", lambda g, folder, name: tended.append(name))
+    monkeypatch.setattr(
+        federation, "watch", lambda path, on_round, on_note, tend: (tend(), path)[1]
+    )
+    note = lambda note: said.append(note.text)
+    ended = federation.local(path, 2, TERMS, lambda done: None, note)
+    server = path / "federation" / "server"
+    assert ended == path
+    group, job, last = started
+    assert group[1] == path / "federation" / "logs" and last == "ended"
+    assert group[2][launch.SERVER] == str(server)
+    assert job[1] == server and job[2].folder == str(path) and job[2].seconds == 9.0
+    assert tended == [*sorted(ServerHost.read(server).clients), server, "job-1"]
+    assert said == ["starting 2 nodes, and the app that goes through the rounds"]
+
+
+def test_a_run_on_a_server_is_watched_until_one_stops_watching(
+    path: Path, server: Path, started: list[Any], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Any] = []
+    monkeypatch.setattr(federation, "check_job", lambda folder, name: looked.append((folder, name)))
+    monkeypatch.setattr(
+        federation, "watch", lambda path, on_round, on_note, tend: (tend(), path)[1]
+    )
+    note = lambda note: said.append(note.text)
+    assert federation.go_on(server, path, TERMS, lambda done: None, note) == path
+    assert said == ["enrol server"] and looked == [(server, "job-1")]
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(federation, "watch", stop)
+    with pytest.raises(Interrupted, match="the run goes on") as caught:
+        federation.go_on(server, path, TERMS, lambda done: None, note)
+    assert f"federation status {server}" in caught.value.fix
+
+
+@pytest.mark.parametrize("ending", ["finished", "failed"])
+def test_new_clients_are_told_of_their_models_only(
+    ending: str,
+    path: Path,
+    server: Path,
+    started: list[Any],
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(RunFolderError, match="has no rounds yet"):
+        server_host.adapt(server, path, [3], said.append, 9.0, 8.0)
+    with RunFolder.open(path) as folder:
+        folder.claim()
+        folder.store.record_round(RoundRecord(1, 1.0, 5, notes=[Note("client 3 was there before")]))
+    looks: list[float] = []
+
+    def load(folder: Path, name: str) -> Any:
+        assert (folder, name) == (server, "job-1")
+        if len(looks) == 1:
+            with RunFolder.open(path) as run:
+                run.claim()
+                for text in ("client 3 has its model", "client 31 has its model", "other"):
+                    run.store.note(text)
+        over = len(looks) == 2
+        return SimpleNamespace(name=name, is_over=over, status=ending, reason="no room")
+
+    monkeypatch.setattr(server_host, "load_job", load)
+    monkeypatch.setattr(server_host.time, "sleep", looks.append)
+    said.clear()
+    if ending == "finished":
+        server_host.adapt(server, path, [3], said.append, 9.0, 8.0)
+    else:
+        with pytest.raises(UserError, match="no models were given: no room"):
+            server_host.adapt(server, path, [3], said.append, 9.0, 8.0)
+    assert said == ["enrol server", "client 3 has its model"] and looks == [server_host.TEND] * 2
+    (_, folder, job) = started[-1]
+    assert (folder, job.kind, list(job.clients)) == (server, "adapt", [3])
+    assert (job.seconds, job.patience) == (9.0, 8.0)
+
+
+def test_a_server_says_who_may_connect_and_that_it_stops(
+    server: Path, started: list[Any], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[int] = []
+
+    def look_after(group: Any, folder: Path, tell: Any) -> None:
+        tell("news")  # the second time it is no news
+        rounds.append(1)
+        if len(rounds) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "start_server", lambda g, folder, tell: ServerHost.read(folder))
+    monkeypatch.setattr(running, "look_after", look_after)
+    monkeypatch.setattr(server_host.time, "sleep", lambda seconds: None)
+    server_host.host_server(server, said.append)
+    assert said == ["ready: 2 machines with keys may connect to 127.0.0.1:4321", "news", "stopping"]
+    assert started[0][1:] == (
+        server / "logs",
+        {**launch.environment(server), launch.SERVER: str(server)},
+    )
+
+
+def test_a_machine_says_where_its_server_is_and_that_it_stops(
+    server: Path, started: list[Any], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def watch(group: Any, folder: Path, tell: Any) -> None:
+        raise KeyboardInterrupt
+
+    node = server.parent / sorted(ServerHost.read(server).clients)[0]
+    monkeypatch.setattr(client_host, "watch_client", watch)
+    client_host.host_client(node, said.append)
+    assert said[0].startswith("starting; the server is ") and said[0].endswith(":4321")
+    assert said[1:] == ["stopping"]
+    group, (_, command), _ = started
+    assert group[1] == node / "logs" and command[-1] == str(node)
+
+
+def test_a_simulation_starts_one_process_with_all_it_needs(
+    path: Path, started: list[Any], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulation, "need_ray", lambda: None)
+    monkeypatch.setattr(
+        simulation, "watch", lambda path, on_round, on_note, tend: (tend(), path)[1]
+    )
+    note = lambda note: said.append(note.text)
+    options = {"cpus": 0.5, "gpus": 0.25, "address": "there"}
+    ended = simulation.simulate(path, 2, TERMS, lambda done: None, note, **options)  # type: ignore[arg-type]
+    assert ended == path and said == ["starting Ray and 2 nodes"]
+    _, (name, command), _ = started
+    asked = simulation.Resources.model_validate_json(command[-1])
+    server = path / "federation" / "server"
+    assert name == simulation.PROCESS and asked.server == str(server)
+    assert (asked.cpus, asked.gpus, asked.address, asked.nodes) == (0.5, 0.25, "there", 2)
+    job = federation.load_job(server, asked.job).job
+    assert (job.folder, job.seconds, job.patience) == (str(path), 9.0, 8.0)
+
+
+def test_a_simulation_without_ray_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="need Ray") as caught:
+        simulation.need_ray()
+    assert "fedblocks[flower-simulation]" in caught.value.fix
