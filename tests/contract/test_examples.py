@@ -78,10 +78,12 @@ def test_all_methods_have_lanes_that_can_be_compared() -> None:
 def test_lanes_of_the_contract_have_other_numbers_refused_clients_and_an_empty_cohort() -> None:
     plain, broken, *others, refused, absent = lane_cases(EXAMPLES["fedprox"]())
     own = [lane.experiment.methods["all"] for lane in (plain, *others)]
-    rates, strengths, decays = zip(*((m.lr, m.strength, m.optimizer.weight_decay) for m in own))
-    assert [number / rates[0] for number in rates] == pytest.approx([1, 1.5, 1, 1, 1.5])
-    assert [number / strengths[0] for number in strengths] == pytest.approx([1, 1, 1.5, 1, 1.5])
-    assert [number / decays[0] for number in decays] == pytest.approx([1, 1, 1, 2, 2])
+    numbers = [(m.lr, m.clip_norm, m.strength, m.optimizer.weight_decay) for m in own]
+    rates, norms, strengths, decays = zip(*numbers)
+    assert [number / rates[0] for number in rates] == pytest.approx([1, 1.5, 1, 1, 1, 1.5])
+    assert [number / norms[0] for number in norms] == pytest.approx([1, 1, 1.5, 1, 1, 1.5])
+    assert [number / strengths[0] for number in strengths] == pytest.approx([1, 1, 1, 1.5, 1, 1.5])
+    assert [number / decays[0] for number in decays] == pytest.approx([1, 1, 1, 1, 2, 2])
     reports = [
         run(lane.experiment, Vectorised(), lane.cohorts[:1]).reports[0]
         for lane in (plain, broken, refused, absent)

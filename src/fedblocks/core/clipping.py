@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedblocks.core.optimizers import each_client
+from fedblocks.core.optimizers import Rate, each_client
 
 
-def clip_gradients(grads: list[Tensor], largest: float, mapped: bool) -> list[Tensor]:
+def clip_gradients(grads: list[Tensor], largest: Rate, mapped: bool) -> list[Tensor]:
     """Gradients whose norm together is at most `largest`, as `torch.nn.utils.clip_grad_norm_` has
     it; of a stack, each client's own.
     """

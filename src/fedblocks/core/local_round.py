@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,7 @@ class PhaseRun:
     start: Blocks  # as they were when training began
     local: ClientStack
     memories: list[Memory]  # of the optimizers, one for each update
-    rates: list[Rate]  # learning rates, one for each update, and then the strengths of their pulls
+    rates: list[Rate]  # as `rates_of` says
 
 
 StepRunner = Callable[[PhaseRun, Sequence[Step]], None]  # a stretch and its steps
@@ -82,11 +83,10 @@ def train(
 
 
 def rates_of(phase: Phase, round: Any) -> list[Rate]:
-    """The learning rates of a phase's updates, and then the strengths of their pulls, 0
-    where there is none.
-    """
+    """Of a phase's updates: learning rates, strengths of pulls (0: none), largest norms (inf)."""
     pulls = [0.0 if update.pull is None else update.pull.strength for update in phase.updates]
-    return [*(at(update.lr, round) for update in phase.updates), *pulls]
+    norms = [math.inf if u.clip_norm is None else u.clip_norm for u in phase.updates]
+    return [*(at(update.lr, round) for update in phase.updates), *pulls, *norms]
 
 
 def optimizer_place(number: int, place: int) -> str:
@@ -133,15 +133,15 @@ def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
     """
     batch = _batch(stretch, step, key)
     updates = stretch.phase.updates
-    rates, pulls = stretch.rates[: len(updates)], stretch.rates[len(updates) :]
-    turns = zip(updates, stretch.memories, rates, pulls, strict=True)
-    for place, (update, memory, rate, pull) in enumerate(turns):
+    own = [stretch.rates[place :: len(updates)] for place in range(len(updates))]
+    turns = zip(updates, stretch.memories, own, strict=True)
+    for place, (update, memory, (rate, pull, norm)) in enumerate(turns):
         for turn in range(update.repeat):
             grads = _gradients(place, stretch, batch, step)
             if update.pull is not None:
                 _add_pull(update.pull, pull, update, stretch, grads)
             if update.clip_norm is not None:
-                grads = clip_gradients(grads, update.clip_norm, stretch.local.mapped)
+                grads = clip_gradients(grads, norm, stretch.local.mapped)
             _move(place, stretch, grads, memory, rate, (count - 1) * update.repeat + turn + 1)
 
 

@@ -63,7 +63,9 @@ class JoinedJob(Job):
 
     @cached_property
     def rates(self) -> Rates:
-        """Learning rates and strengths of pulls where lanes differ: one for each client."""
+        """Learning rates, strengths of pulls and largest norms where lanes differ: one for each
+        client.
+        """
         rates: dict[tuple[int, int], Tensor] = {}
         for number in range(len(self.phases)):
             lanes = [rates_of(job.phases[number], job.cohort.round) for job in self.jobs.values()]
