@@ -17,7 +17,7 @@ import typer
 from fedblocks import testing
 from fedblocks.cli import app, main
 from fedblocks.cli.output import clean
-from fedblocks.cli.progress import sparkline
+from fedblocks.cli.progress import Watch, sparkline
 from fedblocks.methods import METHODS
 from fedblocks.methods.fedavg import FedAvg
 from fedblocks.testing import contract
@@ -75,6 +75,7 @@ def test_a_failed_check_ends_with_code_6(fedblocks: Any, monkeypatch: pytest.Mon
     verdicts = [
         contract.Check(1, "a", "this holds", True, ""),
         contract.Check(2, "b", "this does not", False, "off by 3"),
+        contract.Check(3, "c", "nobody knows", True, "not checked: no plan", is_checked=False),
     ]
     monkeypatch.setattr(testing, "check_method", lambda example: iter(verdicts))
     shown = fedblocks("check", "fedavg")
@@ -84,7 +85,8 @@ def test_a_failed_check_ends_with_code_6(fedblocks: Any, monkeypatch: pytest.Mon
         and "FAILED  this does not" in shown.out
         and "off by 3" in shown.out
     )
-    assert "1 of 2 invariants hold" in shown.out
+    assert "-       nobody knows" in shown.out
+    assert "1 of 3 invariants hold, 1 not checked" in shown.out
 
 
 def test_a_run_prints_a_line_a_round_and_a_table(fedblocks: Any) -> None:
@@ -357,3 +359,28 @@ def test_descriptions_are_whole_and_ifca_is_personal_by_cluster(fedblocks: Any) 
     for name, entry in listed.items():
         assert entry["about"].count("(") == entry["about"].count(")"), name
         assert entry["about"].endswith("."), name
+
+
+def test_a_command_that_is_stopped_says_so_in_one_block_and_ends_with_code_130(
+    fedblocks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(self: object, done: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Watch, "on_round", stop)
+    shown = fedblocks("run", "digits-fedavg", *SMALL, "--out", "here")
+    assert shown.code == 130
+    error = shown.err[shown.err.index("error: ") :]
+    assert error.splitlines() == [
+        "error: stopped; round 1 is stored",
+        "  fix: go on with: fedblocks resume here",
+    ]
+
+
+def test_a_method_that_needs_norms_is_shown_with_a_net_that_has_them(fedblocks: Any) -> None:
+    shown = fedblocks("plan", "fedbn", "--json")
+    assert [block["name"] for block in shown.json["blocks"]] == ["rest", "norms"]
+    entry = next(one for one in fedblocks("methods", "--json").json if one["name"] == "fedbn")
+    assert entry["stateful"] is True
+    without = fedblocks("plan", "fedbn", "--set", "net.name=mlp")
+    assert without.code == 2 and 'net = {name = "cnn", batch_norm = true}' in without.err

@@ -2,10 +2,13 @@
 never happens is no check.
 """
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
 from fedblocks.core.errors import UserError
+from fedblocks.core.phases import Phase
 from fedblocks.core.state import State
 from fedblocks.engines.lanes import why_not
 from fedblocks.engines.round import run_round
@@ -18,6 +21,7 @@ from fedblocks.testing import (
     Example,
     check_method,
     example_for,
+    learning,
     run_check,
     small_federation,
 )
@@ -74,10 +78,12 @@ def test_all_methods_have_lanes_that_can_be_compared() -> None:
 def test_lanes_of_the_contract_have_other_numbers_refused_clients_and_an_empty_cohort() -> None:
     plain, broken, *others, refused, absent = lane_cases(EXAMPLES["fedprox"]())
     own = [lane.experiment.methods["all"] for lane in (plain, *others)]
-    rates, strengths, decays = zip(*((m.lr, m.strength, m.optimizer.weight_decay) for m in own))
-    assert [number / rates[0] for number in rates] == pytest.approx([1, 1.5, 1, 1, 1.5])
-    assert [number / strengths[0] for number in strengths] == pytest.approx([1, 1, 1.5, 1, 1.5])
-    assert [number / decays[0] for number in decays] == pytest.approx([1, 1, 1, 2, 2])
+    numbers = [(m.lr, m.clip_norm, m.strength, m.optimizer.weight_decay) for m in own]
+    rates, norms, strengths, decays = zip(*numbers)
+    assert [number / rates[0] for number in rates] == pytest.approx([1, 1.5, 1, 1, 1, 1.5])
+    assert [number / norms[0] for number in norms] == pytest.approx([1, 1, 1.5, 1, 1, 1.5])
+    assert [number / strengths[0] for number in strengths] == pytest.approx([1, 1, 1, 1.5, 1, 1.5])
+    assert [number / decays[0] for number in decays] == pytest.approx([1, 1, 1, 1, 2, 2])
     reports = [
         run(lane.experiment, Vectorised(), lane.cohorts[:1]).reports[0]
         for lane in (plain, broken, refused, absent)
@@ -121,7 +127,7 @@ def plan_check(**options: object) -> object:
 def test_a_method_without_a_reviewed_plan_is_told_so() -> None:
     check = plan_check()
     assert check.passed
-    assert check.detail == "excepted: no reviewed plan was given"
+    assert check.detail == "not checked: no reviewed plan was given" and not check.is_checked
 
 
 def test_an_exception_that_is_not_needed_fails() -> None:
@@ -144,3 +150,24 @@ def test_an_error_in_a_method_is_a_failed_check_that_says_where() -> None:
     assert not check.passed
     assert "ZeroDivisionError: no clients today (at " in check.detail
     assert "test_examples.py:" in check.detail
+
+
+@dataclass(frozen=True, eq=False)
+class Misspelt(FedAvg):
+    def phases(self) -> list[Phase]:
+        return [Phase((self.step("modell"),), self.epochs)]
+
+
+def test_a_phase_that_names_no_block_is_told_once_and_before_all_checks() -> None:
+    with pytest.raises(UserError, match='Misspelt has no block "modell", which a phase') as error:
+        next(check_method(example_for(Misspelt)))
+    assert error.value.fix.startswith('did you mean "model"?')
+
+
+def test_numbers_of_a_dead_option_are_short() -> None:
+    @dataclass(frozen=True, eq=False)
+    class Unused(FedAvg):
+        unused: float = 0.3  # times 1.5 it is 0.44999999999999996
+
+    (dead,) = learning.no_dead_knobs(example_for(Unused))
+    assert dead.text == "unused = 0.45 gives the same models as unused = 0.3"

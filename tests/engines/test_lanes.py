@@ -441,3 +441,14 @@ def test_lanes_of_a_method_that_decides_by_a_number_are_stacks_of_their_own() ->
     together = Lanes(lanes)
     together.run_round([s.start() for s in lanes], cohorts, Vectorised())
     assert together.apart == ["Decides"]
+
+
+def test_lanes_with_other_largest_norms_end_as_separate_runs() -> None:
+    example = EXAMPLES["fedavg"]()
+    lanes = [example.experiment(clip_norm=largest) for largest in (0.5, 0.05)]
+    starts, everybody = [lane.start() for lane in lanes], [example.everybody] * len(lanes)
+    ends = Lanes(lanes).run_round(starts, everybody, Vectorised())
+    for lane, start, (end, _) in zip(lanes, starts, ends, strict=True):
+        alone, _ = run_round(lane, start, example.everybody, Vectorised())
+        for name, value in alone.server["model"].items():
+            torch.testing.assert_close(end.server["model"][name], value, rtol=1e-12, atol=1e-12)

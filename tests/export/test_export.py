@@ -280,6 +280,20 @@ def test_inputs_that_do_not_fit_are_refused_with_a_reason(
     assert said in error.value.message
 
 
+def test_an_array_is_taken_if_it_is_called_x_or_nobody_named_it(
+    start: Start, tmp_path: Path
+) -> None:
+    from fedblocks.export.predict import predict
+
+    model = export_model(start("fedavg").folder, 0, "safetensors", tmp_path / "m.safetensors")
+    x = personal(start("fedavg"), 0).examples(3).x.numpy()
+    np.savez(tmp_path / "plain.npz", x)
+    assert len(predict(model, tmp_path / "plain.npz").labels) == 3
+    np.savez(tmp_path / "other.npz", z=x)
+    with pytest.raises(UserError, match='has no array "x" but z'):
+        predict(model, tmp_path / "other.npz")
+
+
 @pytest.mark.parametrize("name", ["m.safetensors", "m.pt2", "m.onnx", "m.txt", "missing.onnx"])
 def test_foreign_files_are_no_models(name: str, tmp_path: Path) -> None:
     if name != "missing.onnx":

@@ -74,7 +74,7 @@ def compare(
         progress = _Progress(quiet, sys.stderr if as_json else None)
         try:
             comparison = start(config, names, seeds, out, changes or [], progress.on_run)
-        except (KeyboardInterrupt, Interrupted) as error:
+        except KeyboardInterrupt as error:
             fix = "the same command goes on from there"
             raise Interrupted("stopped; every whole round is stored", fix) from error
         finally:

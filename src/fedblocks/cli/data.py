@@ -65,6 +65,7 @@ def preview(
 
     def action() -> None:
         from fedblocks.config.presets import read_config
+        from fedblocks.data.targets import describe_targets
         from fedblocks.runs.federations import federation_of
 
         read_code(code)
@@ -83,7 +84,8 @@ def preview(
             say(f"... and {count_of(federation.clients - most, 'more client')}")
         for warning in federation.warnings():
             say(f"warning: {warning}")
-        say(f"{count_of(federation.clients, 'client')}, SHA-256 {federation.hash()}")
+        targets, clients = describe_targets(federation), count_of(federation.clients, "client")
+        say(f"{clients}, {targets}, SHA-256 {federation.hash()}")
 
     stoppable(action)
 

@@ -8,11 +8,26 @@ from typing import Any
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
-from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.errors import Interrupted, UserError, nearest
+
+
+class StoppedCommand(UserError):
+    """A command that Ctrl-C ended."""
+
+    exit_code = Interrupted.exit_code
 
 
 class Command(TyperCommand):
     """A command whose help explains its arguments, which typer 0.20 leaves out with click 8.5."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what Ctrl-C ended, click would call aborted and say no more."""
+        try:
+            return super().invoke(ctx)
+        except Interrupted as error:
+            stopped = StoppedCommand(error.message, error.fix)
+            vars(stopped).update(vars(error))
+            raise stopped from error
 
     def get_help(self, ctx: Any) -> str:
         """Return the help text, without the backslashes that typer puts before brackets

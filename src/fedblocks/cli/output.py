@@ -93,6 +93,8 @@ def stoppable(action: Callable[[], R]) -> R:
     """Ctrl-C where no run is going on yet ends the command with its own exit code."""
     try:
         return action()
+    except Interrupted:
+        raise
     except KeyboardInterrupt as error:
         raise Interrupted("stopped; nothing was written", "start the command again") from error
 

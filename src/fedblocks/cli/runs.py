@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from fedblocks.config.code.ingredients import Ingredients
     from fedblocks.config.model import Config
     from fedblocks.runs.progress import OnRound, RoundDone
-    from fedblocks.runs.result import EvaluatedRound, Refused, RunResult
+    from fedblocks.runs.refusals import Refused
+    from fedblocks.runs.result import EvaluatedRound, RunResult
 
 Out = Annotated[
     Path | None,

@@ -112,15 +112,18 @@ def check(method: Name, code: CodeFiles = None, as_json: AsJson = False) -> None
         for verdict in check_method(example):
             verdicts.append(verdict)
             if not as_json:
-                state = "ok    " if verdict.passed else "FAILED"
-                say(f"{verdict.number:2}  {state}  {verdict.says}")
+                state = "ok" if verdict.passed and verdict.is_checked else "-"
+                state = state if verdict.passed else "FAILED"
+                say(f"{verdict.number:2}  {state:6}  {verdict.says}")
                 if verdict.detail:
                     say("      " + verdict.detail.replace("\n", "\n      "))
         failed = sum(not verdict.passed for verdict in verdicts)
+        unchecked = sum(not verdict.is_checked for verdict in verdicts)
         if as_json:
             show_json([vars(verdict) for verdict in verdicts])
         else:
-            say(f"{method}: {len(verdicts) - failed} of {len(verdicts)} invariants hold")
+            hold = f"{len(verdicts) - failed - unchecked} of {len(verdicts)} invariants hold"
+            say(f"{method}: {hold}" + (f", {unchecked} not checked" if unchecked else ""))
         if failed:
             raise typer.Exit(CHECK_FAILED)
 

@@ -55,7 +55,7 @@ def tune(
         tell = None if quiet else lambda trial: shown.print(clean(_line(trial)), soft_wrap=True)
         try:
             tuned = search(config, changes or [], trials, out, tell)
-        except (KeyboardInterrupt, Interrupted) as error:
+        except KeyboardInterrupt as error:
             fix = "the same command goes on from there"
             raise Interrupted("stopped; every trial that ended counts", fix) from error
         if as_json:

@@ -7,9 +7,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from fedblocks.config.choices import any_net, options
+from fedblocks.config.choices import another_net, any_net, options
 from fedblocks.config.options import plain
-from fedblocks.config.registry import BY_CODE, Methods, kinds
+from fedblocks.config.registry import BY_CODE, Methods, kinds, unlisted_method
 from fedblocks.core.errors import UserError, nearest
 from fedblocks.core.introspection import REQUIRED, Option
 from fedblocks.core.method import Method
@@ -57,7 +57,8 @@ def describe_options(kind: str, name: str) -> list[Entry]:
 def check_method_name(name: str) -> str:
     """The name, or the nearest ones that exist."""
     if name not in Methods():
-        raise UserError(f'there is no method "{name}"', f"{nearest(name, Methods())}; {BY_CODE}")
+        fix = unlisted_method(name) or f"{nearest(name, Methods())}; {BY_CODE}"
+        raise UserError(f'there is no method "{name}"', fix)
     return name
 
 
@@ -79,7 +80,8 @@ def _stateful(kind: type[Method]) -> bool | None:
     of its own.
     """
     try:
-        return kind(net=any_net()).stateful
+        method = kind(net=any_net())
+        return (kind(net=another_net()) if method.degenerate() else method).stateful
     except Exception:  # whatever other people's code does
         return None
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedblocks.config.options import Table, complete, construct, options_of
 from fedblocks.config.problems import Path, Problem
-from fedblocks.config.registry import BY_CODE, FILLED_IN, kinds
+from fedblocks.config.registry import BY_CODE, FILLED_IN, is_own_data, kinds, unlisted_method
 from fedblocks.core.checks import OptionError
 from fedblocks.core.errors import NetError, UserError, nearest
 from fedblocks.core.introspection import Option
@@ -29,7 +29,9 @@ WORDS = {
     "shift": "shift",
     "testbed": "test-bed",
 }
-MEANT = "choose another value, or say that you mean it: allow_degenerate = true (Python: True)"
+MEANT = (
+    "choose another value or net, or say that you mean it: allow_degenerate = true (Python: True)"
+)
 WHERE: dict[str, Path] = {
     "net": ("net",),
     "method": ("method",),
@@ -131,7 +133,8 @@ def _data(data: Any, problems: list[Problem]) -> Any:
     done = _choice("data", whole, ("data",), problems, below=("options",))
     data = {**data, "options": {k: v for k, v in done.items() if k != "name"}}
     if "testbed" not in data:
-        data.setdefault("partition", {"name": "iid"})
+        own = data.get("clients") is None and is_own_data(data.get("name"))
+        data.setdefault("partition", {"name": "by_user" if own else "iid"})
     for kind in ("partition", "shift", "testbed"):
         if kind in data:
             data[kind] = _choice(kind, data[kind], WHERE[kind], problems)
@@ -149,7 +152,9 @@ def _choice(kind: str, entry: Any, path: Path, problems: list[Problem], below: P
     known_names = kinds()[kind]
     if not isinstance(name, str) or name not in known_names:
         message = f"name a {word}" if name is None else f"there is no {word} {show(name)}"
-        fix = nearest(str(name or ""), known_names) + ("" if name is None else f"; {BY_CODE}")
+        missing = unlisted_method(str(name)) if kind == "method" else ""
+        known = nearest(str(name or ""), known_names) + ("" if name is None else f"; {BY_CODE}")
+        fix = missing or known
         problems.append(Problem((*path, "name"), message, fix))
         return table
     rest = {k: v for k, v in table.items() if k != "name"}

@@ -54,6 +54,20 @@ FILLED_IN = {  # parameters that a run fills in by itself
 }
 
 
+# classes of methods that files of the user define and put nowhere: name -> file
+UNLISTED: dict[str, str] = {}
+
+
+def unlisted_method(name: str) -> str:
+    """What is missing in a file that defines a method and does not register it."""
+    plain = name.replace("_", "").replace("-", "").lower()
+    for title, file in UNLISTED.items():
+        if title.lower() == plain:
+            line = f'METHODS["{name}"] = {title}'
+            return f"{file} defines {title} but does not put it into METHODS; add {line}"
+    return ""
+
+
 class UnknownName(UserError, KeyError):
     """A name that nothing is listed under."""
 
@@ -167,6 +181,13 @@ class DataSets(Named):
                 f"{called} is not a data set",
                 "it must be a function that returns a Pool or a Federation",
             )
+
+
+def is_own_data(name: object) -> bool:
+    """Whether a data set is the user's, whose function may return whole federations."""
+    named = DataSets()
+    ours = isinstance(DATASETS.get(str(name)), DataSet) or name in (SAVED, FILE, REMOTE)
+    return name in named and not ours
 
 
 def saved(

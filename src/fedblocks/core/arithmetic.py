@@ -45,7 +45,7 @@ def distance2(a: Params, b: Params) -> Tensor:
 
 def flat(stack: Params) -> Tensor:
     """A stack as a matrix, one row for each copy: [slots, parameters]."""
-    return torch.cat([value.flatten(1) for value in stack.values()], 1)
+    return torch.cat([value[..., None].flatten(1) for value in stack.values()], 1)
 
 
 def unflat(row: Tensor, like: Params) -> Params:

@@ -14,7 +14,7 @@ _SEQUENCES = (nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)
 
 def last_layer(module: nn.Module) -> str:
     """The path of the last layer with parameters: the head, where none is named."""
-    paths: list[str] = [path for path, part in module.named_modules() if _has_own_parameters(part)]
+    paths: list[str] = [path for path, part in module.named_modules() if has_own_parameters(part)]
     if not paths:
         raise UserError("the net has no layer with parameters", "give a module that can be trained")
     return paths[-1]
@@ -75,5 +75,5 @@ def is_under(name: str, paths: Iterable[str]) -> bool:
     return any(not path or name == path or name.startswith(f"{path}.") for path in paths)
 
 
-def _has_own_parameters(module: nn.Module) -> bool:
+def has_own_parameters(module: nn.Module) -> bool:
     return any(True for _ in module.parameters(recurse=False))

@@ -10,10 +10,10 @@ _ALMOST = 0.1  # names that are less alike than the best by more are not mention
 _SHORT, _MOST = 2, 3  # letters that begin many names; names that are mentioned
 
 
-class UserError(Exception):
-    """Something the user can put right; shown as one block, without a traceback."""
+class Explained(BaseException):
+    """An error that says what to do."""
 
-    exit_code = 2  # bad input: configuration, names, values
+    exit_code: int
 
     def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(message)
@@ -22,6 +22,12 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
+
+
+class UserError(Explained, Exception):
+    """Something the user can put right; shown as one block, without a traceback."""
+
+    exit_code = 2  # bad input: configuration, names, values
 
 
 class NetError(UserError):
@@ -46,8 +52,10 @@ class CheckpointError(UserError):
     exit_code = 5
 
 
-class Interrupted(UserError):
-    """Stopped by Ctrl-C after the last whole round was stored."""
+class Interrupted(Explained, KeyboardInterrupt):
+    """Stopped by Ctrl-C after the last whole round was stored. As every Ctrl-C, it ends a program
+    that only catches `Exception`.
+    """
 
     exit_code = 130
 

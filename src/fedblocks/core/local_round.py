@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from fedblocks.core.method import Method
 from fedblocks.core.numbers import with_numbers
 from fedblocks.core.optimizers import Count, Memory, Rate, each_client
 from fedblocks.core.parts import OPTIMIZER, Blocks, Params, is_statistic
-from fedblocks.core.phases import Batch, Phase, Pull, Update
+from fedblocks.core.phases import Batch, Phase, Pull, Update, refuse_without_gradient
 from fedblocks.core.random import fold
 from fedblocks.core.schedules import at
 
@@ -33,7 +34,7 @@ class PhaseRun:
     start: Blocks  # as they were when training began
     local: ClientStack
     memories: list[Memory]  # of the optimizers, one for each update
-    rates: list[Rate]  # as `rates_of` has them
+    rates: list[Rate]  # as `rates_of` says
 
 
 StepRunner = Callable[[PhaseRun, Sequence[Step]], None]  # a stretch and its steps
@@ -82,11 +83,9 @@ def train(
 
 
 def rates_of(phase: Phase, round: Any) -> list[Rate]:
-    """The learning rates of a phase's updates, then the strengths of their pulls, and then the
-    largest norms of their gradients; 0 where there is none.
-    """
+    """Of a phase's updates: learning rates, strengths of pulls (0: none), largest norms (inf)."""
     pulls = [0.0 if update.pull is None else update.pull.strength for update in phase.updates]
-    norms = [0.0 if update.clip_norm is None else update.clip_norm for update in phase.updates]
+    norms = [math.inf if u.clip_norm is None else u.clip_norm for u in phase.updates]
     return [*(at(update.lr, round) for update in phase.updates), *pulls, *norms]
 
 
@@ -134,11 +133,9 @@ def run_step(stretch: PhaseRun, step: Step, count: Count, key: Tensor) -> None:
     """
     batch = _batch(stretch, step, key)
     updates = stretch.phase.updates
-    n, numbers = len(updates), stretch.rates
-    turns = zip(
-        updates, stretch.memories, numbers[:n], numbers[n : 2 * n], numbers[2 * n :], strict=True
-    )
-    for place, (update, memory, rate, pull, norm) in enumerate(turns):
+    own = [stretch.rates[place :: len(updates)] for place in range(len(updates))]
+    turns = zip(updates, stretch.memories, own, strict=True)
+    for place, (update, memory, (rate, pull, norm)) in enumerate(turns):
         for turn in range(update.repeat):
             grads = _gradients(place, stretch, batch, step)
             if update.pull is not None:
@@ -202,6 +199,8 @@ def _gradients(place: int, stretch: PhaseRun, batch: dict[str, Tensor], step: St
         live[name][key] = leaf
     loss_of = stretch.local.each(_loss_of(place, stretch, step))
     loss, statistics = loss_of({**blocks, **live}, batch, stretch.local.tensors)
+    if not loss.requires_grad:
+        refuse_without_gradient(update)
     grads = torch.autograd.grad(loss.sum() if loss.dim() else loss, leaves, allow_unused=True)
     _copy(blocks, statistics)
     return [

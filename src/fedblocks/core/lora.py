@@ -51,7 +51,7 @@ class LoraNet(Net):
 
     def __init__(self, plain: Net, spec: LoraSpec) -> None:
         # what `plain` is made of, and not itself: it would hold the base a second time
-        self._about = (plain.make, plain.head_module, None, plain.dtype, plain.input_shape)
+        self._about = (plain.make, plain.named_head, None, plain.dtype, plain.input_shape)
         self.plain_names = plain.names  # of all tensors of the net without adapters
         self.spec = spec
         _check_spec(spec, plain.dtype)

@@ -21,6 +21,7 @@ from fedblocks.core.cuts import (
     linear_layers,
 )
 from fedblocks.core.errors import NetError
+from fedblocks.core.order_of_use import check_in_use, layers_in_use
 from fedblocks.core.outside_modules import (
     Output,
     check_can_be_reset,
@@ -61,8 +62,8 @@ class Net:
         with seeded(0):  # constants are a part of the net, the same for all seeds
             self.template = in_precision(mappable(make_module(make)), dtype)
         self.names = [*(n for n, _ in self.template.named_parameters()), *self._statistics()]
-        self.head_module = last_layer(self.template) if head is None else head
-        check_path(self.template, self.names, self.head_module)
+        self.named_head = head
+        check_path(self.template, self.names, last_layer(self.template) if head is None else head)
         self.pieces = {name: self._cut_piece(name, paths) for name, paths in (blocks or {}).items()}
 
     @staticmethod
@@ -76,8 +77,8 @@ class Net:
         input_shape: Sequence[int] | None = None,
         output: Output | None = None,
     ) -> Net:
-        """Any module, or a function that makes one. `head` names the last layers, `blocks` any
-        other cut.
+        """Any module, or a function that makes one. `head` names the last layers (default: the
+        layer that the forward pass uses last), `blocks` any other cut.
 
         A seed re-initialises the module (`reset_parameters`); `keep_weights` starts from its own
         weights. `input_shape`, of one example, is needed only by methods that build a layer on the
@@ -135,9 +136,28 @@ class Net:
         return Piece(self, self.names)
 
     @cached_property
+    def layers_in_use(self) -> list[str] | None:
+        """The layers that the logits depend on, in order; None where the code does not show it."""
+        return layers_in_use(self.template, self.output)
+
+    @cached_property
+    def head_module(self) -> str:
+        """The path of the head: as named, or of the layer that is used last."""
+        if self.named_head is not None:
+            return self.named_head
+        return (self.layers_in_use or [last_layer(self.template)])[-1]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether anything has asked for the body or the head."""
+        return "head" in vars(self) or "body" in vars(self)
+
+    @cached_property
     def head(self) -> Piece:
         names = self._under([self.head_module])
-        return self._side("head", names, self.chain.stretch(names, after=True))
+        piece = self._side("head", names, self.chain.stretch(names, after=True))
+        check_in_use(self.head_module, self.layers_in_use)
+        return piece
 
     @cached_property
     def body(self) -> Piece:

@@ -157,7 +157,7 @@ def each_client(value: Rate, like: Tensor) -> Rate:
     """A number, or one for each client of a stack, shaped to multiply one of its tensors."""
     if not isinstance(value, Tensor):
         return value
-    return value.to(like.dtype).view(*value.shape, *[1] * (like.dim() - value.dim()))
+    return value.to(like.dtype).view((*value.shape, *[1] * (like.dim() - value.dim())))
 
 
 def _descend(params: list[Tensor], direction: list[Tensor], lr: Rate) -> None:

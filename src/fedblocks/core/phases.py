@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from torch import Tensor
 
+from fedblocks.core.errors import NetError
 from fedblocks.core.optimizers import SGD, Optimizer
 from fedblocks.core.parts import Blocks
 from fedblocks.core.schedules import Schedule
@@ -91,3 +92,13 @@ class Phase:
     def train(self) -> tuple[str, ...]:
         """The blocks that move, each once."""
         return tuple(dict.fromkeys(name for update in self.updates for name in update.train))
+
+
+def refuse_without_gradient(update: Update) -> NoReturn:
+    """A step that can move nothing."""
+    names = " and ".join(f'"{name}"' for name in update.train)
+    raise NetError(
+        f"a step trains {names}, on which its loss does not depend",
+        "train blocks that the forward pass uses; the head of a net is named by "
+        "Net.of(..., head=...)",
+    )

@@ -10,7 +10,12 @@ import torch
 from fedblocks.core.errors import DataError, count_of
 from fedblocks.data.rows import Mask, same_length, some_names
 from fedblocks.data.summary import IGNORE, labels_held
-from fedblocks.data.targets import check_target_shape, odd_targets, remarks_on_targets
+from fedblocks.data.targets import (
+    check_target_shape,
+    gaps_in_labels,
+    odd_targets,
+    remarks_on_targets,
+)
 
 if TYPE_CHECKING:
     from fedblocks.data.federation import Federation
@@ -145,11 +150,12 @@ def holders(federation: Federation, bad: Mask) -> str:
 def warnings(federation: Federation, few: int) -> list[str]:
     """Readable remarks on clients that are allowed but easily overlooked."""
     train, names = federation.train, federation.names
+    nobody_tests = len(train.index) > 0 and not len(federation.test.index)
     remarks = {
         **_one_class(federation),
         "have no training rows": train.sizes == 0,
         f"have fewer than {few} training rows": (train.sizes < few) & (train.sizes > 0),
-        "have no test rows": federation.test.sizes == 0,
+        "have no test rows": (federation.test.sizes == 0) & (not nobody_tests),
     }
     clients = {what: np.flatnonzero(mask) for what, mask in remarks.items()}
     messages = [
@@ -157,10 +163,14 @@ def warnings(federation: Federation, few: int) -> list[str]:
         for what, who in clients.items()
         if len(who)
     ]
+    if nobody_tests:
+        messages.append("no client has test rows: split=(0.6, 0.2, 0.2) gives everybody some")
     trained, tested = np.zeros((2, len(federation.x)), dtype=bool)
     trained[train.index], tested[federation.test.index] = True, True
     leaked = np.count_nonzero(trained & tested)
     messages += [] if federation.task.of_classes else remarks_on_targets(federation)
+    if gaps := gaps_in_labels(federation):
+        messages.append(f"{gaps}: a net has an output for each of {federation.classes} classes")
     return messages + ([f"{leaked} rows are both trained and tested on"] if leaked else [])
 
 

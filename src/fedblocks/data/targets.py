@@ -25,6 +25,25 @@ def describe_targets(federation: Federation) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
+def gaps_in_labels(federation: Federation) -> str:
+    """Classes that no row has, such as 0 where somebody counts from 1; nothing: every class has
+    rows, or an example has a label for each of many steps, as words have.
+    """
+    y = federation.y
+    if not federation.task.of_classes or y.dim() > 1 or not len(y):
+        return ""
+    present = torch.bincount(y[y >= 0].cpu(), minlength=federation.classes)  # [classes]
+    missing, there = ((present == 0).nonzero().flatten(), present.nonzero().flatten())
+    if not len(missing):
+        return ""
+    return f"no row has label {_some(missing)} (labels present: {_some(there)})"
+
+
+def _some(labels: torch.Tensor, most: int = 5) -> str:
+    shown = ", ".join(str(label) for label in labels[:most].tolist())
+    return f"{shown}, ..." if len(labels) > most else shown
+
+
 def check_target_shape(federation: Federation) -> None:
     """Type and shape are those of the task."""
     y, task = federation.y, federation.task

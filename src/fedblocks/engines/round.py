@@ -243,7 +243,7 @@ class Evaluation:
             for view, counts in views.items():
                 scores.setdefault(view, {}).update(counts_by_client(counts, ids))
         for name, values in evaluated.portraits.items():
-            rows = values.flatten(1).tolist()
+            rows = values[..., None].flatten(1).tolist()
             self.portraits.setdefault(name, {}).update(zip(ids, rows, strict=True))
 
 

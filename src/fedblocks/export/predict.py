@@ -107,11 +107,12 @@ def _logits(model: Model, x: Tensor) -> Tensor:
 
 def _from_npz(path: Path) -> npt.NDArray[np.float64]:
     arrays = read_arrays(str(path))
-    if "x" not in arrays and len(arrays) != 1:
+    name = "arr_0" if list(arrays) == ["arr_0"] else "x"  # numpy's own, if nobody named the array
+    if name not in arrays:
         raise DataError(
             f'{path} has no array "x" but {", ".join(sorted(arrays)) or "nothing"}', "save it as x"
         )
-    values = arrays["x"] if "x" in arrays else next(iter(arrays.values()))
+    values = arrays[name]
     if values.dtype.kind not in "fiub":
         raise DataError(f"{path} holds {values.dtype}, not numbers", "save numbers")
     return values

@@ -43,4 +43,5 @@ class FedBN(Method):
     def degenerate(self) -> list[str]:
         if self.net.norms.names:
             return []
-        return ["the net has no normalisation layer, which makes FedBN FedAvg"]
+        text = "the net has no normalisation layer, which makes FedBN FedAvg"
+        return [f'{text}; one that has is net = {{name = "cnn", batch_norm = true}}']

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vjp
 
+from fedblocks.core.arithmetic import flat
 from fedblocks.core.blocks import Block, Generated, Private, Read, ServerOnly, Shared
 from fedblocks.core.description import Paper
 from fedblocks.core.method import Method, join
@@ -118,7 +119,7 @@ class PFedHN(Method):
         old = before["hypernetwork"]
         wrote = upload.weights[:, :1] > 0  # [clients, 1]
         models, back = vjp(lambda params: generate(params, upload.ids), old)  # type: ignore[misc]
-        trained = torch.cat([upload.copies[name].flatten(1) for name in self.shapes], 1)
+        trained = flat({name: upload.copies[name] for name in self.shapes})
         (slopes,) = back(torch.where(wrote, models - trained, 0) / wrote.sum().clamp(min=1))
         params = [v.clone() for v in old.values()]
         grads = self.shorten([slopes[k] for k in old])

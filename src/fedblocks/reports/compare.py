@@ -56,7 +56,16 @@ class Comparison:
         columns = ("name", "seeds", "mean", "bottom_decile", "worst", "megabytes", "seconds")
         title = "" if self.metric.name == "accuracy" else f"{self.metric.name} of clients"
         rows = TableRows([{key: row[key] for key in columns} for row in self.rows], title)
-        return f"{rows}\n{self.verdict}\n{describe_seconds(self.rows)}"
+        return "\n".join([str(rows), *self.remarks, self.verdict, describe_seconds(self.rows)])
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the means do not show: clients without test rows, and updates that were refused."""
+        remarks: list[str] = []
+        for name, by in self.runs.items():
+            ends = [run.summary().remarks for run in by.values() if run.status == "finished"]
+            remarks += [f"{name}: {text}" for text in next((own for own in ends if own), [])]
+        return remarks
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the comparison as one HTML file, by default report.html in its folder;

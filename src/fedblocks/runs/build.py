@@ -13,12 +13,14 @@ from fedblocks.config.model import ALL, Config
 from fedblocks.core.blocks import Pool
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
+from fedblocks.core.plan import check_phases
 from fedblocks.data import Federation
 from fedblocks.engines.net_check.check import check_before_run
 from fedblocks.engines.round import Engine, Experiment
 from fedblocks.runs.engine_choice import device_of, engine_of
 from fedblocks.runs.experiment import experiment_of
-from fedblocks.runs.federations import hold_out, placed
+from fedblocks.runs.federations import hold_out, idle_seed, placed
+from fedblocks.runs.heads import head_notes
 from fedblocks.runs.shelf import hash_of, known_federation
 from fedblocks.runs.storage.record import Note
 
@@ -68,14 +70,17 @@ def look_over(
     """Refuse what cannot be trained; the clients of a round, and what to know of the run."""
     checks = _check_nets(config, experiment)
     with placed(config, ("method",)):
+        for method in experiment.methods.values():
+            check_phases(method)
         experiment.start()  # blocks that cannot be shared show here
     methods = experiment.methods.values()
     tags = _tags(federation)
     remarks = [text for method in methods for text in method.remarks(tags)]
     spare = [text for method in methods for text in _spare_slots(method, clients)]
-    warnings = (*federation.warnings(), *remarks, *spare, *checks)
+    warnings = (*federation.warnings(), *idle_seed(config), *remarks, *spare, *checks)
     notes = [Note(text, "warning") for text in warnings]
-    return _cohort(config, clients), [*_large_batches(experiment, federation), *notes]
+    heads = head_notes([method.net for method in methods], federation.x)
+    return _cohort(config, clients), [*heads, *_large_batches(experiment, federation), *notes]
 
 
 def _check_nets(config: Config, experiment: Experiment) -> list[str]:

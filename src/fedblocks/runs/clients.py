@@ -28,3 +28,20 @@ def clients_from(text: str | None) -> dict[int, dict[str, Any]]:
         client: {"name": name, "size": rows[client]}
         for client, name in enumerate(kept.get("names", []))
     }
+
+
+def remark_on_rows(text: str | None, part: str) -> str:
+    """How many clients have no rows in a part, where the record has sizes; nothing: all have some.
+
+    Clients without any rows at all hold none of the data here.
+    """
+    rows = json.loads(text or "{}").get("rows", {})
+    held = [sum(sizes) for sizes in zip(*rows.values(), strict=True)]
+    clients = sum(size > 0 for size in held)
+    without = sum(
+        size > 0 and own == 0 for size, own in zip(held, rows.get(part, []), strict=False)
+    )
+    if not without:
+        return ""
+    who = "no client has" if without == clients else f"{without} of {clients} clients have no"
+    return f"{who} {part} rows"

@@ -19,7 +19,7 @@ from fedblocks.core.net import Net
 from fedblocks.core.outside_modules import LogitsError, say_where
 from fedblocks.core.task import Task
 from fedblocks.data import Federation
-from fedblocks.data.targets import describe_targets
+from fedblocks.data.targets import describe_targets, gaps_in_labels
 from fedblocks.engines.round import Experiment
 from fedblocks.runs.federations import placed
 
@@ -65,6 +65,8 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
         fix = "give the net as many outputs as there are classes, for every label of an example"
         if wanted == [2, 1, *outputs.shape[1:]]:  # a column of labels
             fix = f"y has shape {list(federation.y.shape)}: use y[:, 0]"
+        elif gaps := gaps_in_labels(federation):
+            message, fix = f"{message}, but {gaps}", f"number the labels from 0 on, or {fix}"
         raise UserError(message, fix)
     _try_task(task, outputs, federation)
     return net

@@ -12,7 +12,7 @@ import numpy as np
 from fedblocks.config.choices import make, option_named_in
 from fedblocks.config.model import Config
 from fedblocks.config.registry import SAVED, kinds
-from fedblocks.config.sections import Choice, DataSection
+from fedblocks.config.sections import SPLIT, Choice, DataSection
 from fedblocks.config.sources import Key
 from fedblocks.core.errors import DataError, UserError
 from fedblocks.core.random import generator
@@ -21,6 +21,7 @@ from fedblocks.data import PARTITIONS, SHIFTS, DataPool, Federation, Partition, 
 from fedblocks.data.sets.divided import DividedPool
 from fedblocks.data.testbeds import TESTBEDS
 
+_whole: set[str] = set()  # data sets whose functions were seen to return federations
 Read = Callable[[Config], DataPool | Federation]  # how the data set of a configuration is read
 
 
@@ -119,11 +120,30 @@ def _divide(config: Config, read: Read) -> Federation:
 
 def _as_it_is(config: Config, federation: Federation) -> Federation:
     """The federation of a data set that divides its rows itself."""
-    if config.data.partition_name != "by_user":
-        with placed(config, ("data", "partition")):
-            message = f'the data set "{config.data.name}" divides its rows among clients itself'
-            raise DataError(message, 'write partition = { name = "by_user" }')
+    data = config.data
+    decided = {
+        "partition": data.partition_name != "by_user",
+        "clients": data.clients not in (None, federation.clients),
+        "split": data.split != SPLIT,
+        "stratified": data.stratified,
+    }
+    for name, is_idle in decided.items():
+        if is_idle:
+            with placed(config, ("data", name)):
+                message = f'the data set "{data.name}" divides its rows among clients itself'
+                raise DataError(message, f"leave out data.{name}")
+    _whole.add(data.name)
     return federation
+
+
+def idle_seed(config: Config) -> list[str]:
+    """A remark where another `data.seed` would give the same data."""
+    data = config.data
+    is_used = data.name not in _whole or data.shift is not None or data.unseen > 0
+    if is_used or data.testbed is not None or not data.seed:
+        return []
+    text = f'data.seed = {data.seed} changes nothing: the data set "{data.name}" divides its rows'
+    return [f"{text} among clients itself, for every seed alike"]
 
 
 def pool_of(config: Config) -> DataPool | Federation:

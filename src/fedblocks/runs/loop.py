@@ -242,15 +242,15 @@ def ending(lane: Lane) -> Iterator[None]:
 
 
 def _end_with(folder: RunFolder, error: BaseException) -> None:
+    if isinstance(error, Interrupted):  # another lane's
+        folder.set_status("interrupted")
+        return
     if isinstance(error, KeyboardInterrupt):
         folder.set_status("interrupted")
         done = folder.store.last_round() or 0
         raise Interrupted(
             f"stopped; round {done} is stored", f"go on with: {_go_on(folder)}"
         ) from error
-    if isinstance(error, Interrupted):  # another lane's
-        folder.set_status("interrupted")
-        return
     with suppress(UserError):  # a full disk must not hide the first error
         folder.set_status("failed")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,25 @@ from fedblocks.runs.storage.main_metric import MainMetric, score_of
 from fedblocks.runs.storage.record import Note, RoundRecord
 
 OnNote = Callable[[Note], None]
+
+
+class RunWarning(UserWarning):
+    """Something about a run that its numbers do not show."""
+
+
+def warn_of(note: Note) -> None:
+    """Hand a warning to Python, which shows it where a program called fedblocks; for callers that
+    listen to nothing.
+    """
+    if note.level == "warning":
+        level, frame = 1, sys._getframe()
+        while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+            level, frame = level + 1, frame.f_back
+        warnings.warn(note.text, RunWarning, stacklevel=level)
+
+
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] in ("fedblocks", "contextlib")
 
 
 @dataclass(frozen=True)

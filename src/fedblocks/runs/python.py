@@ -19,7 +19,7 @@ from fedblocks.core.method import Method
 from fedblocks.data.federation import Federation
 from fedblocks.methods import METHODS
 from fedblocks.runs import run as runs
-from fedblocks.runs.progress import OnNote, OnRound, RoundDone, print_too
+from fedblocks.runs.progress import OnNote, OnRound, RoundDone, print_too, warn_of
 from fedblocks.runs.ranks.joining import is_first
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.trackers import Mirrors
@@ -75,7 +75,8 @@ def run(
     `run(FedPer(net, lr=0.1), data, rounds=20)` trains one method; `run({"all": a, "small": b},
     data, rounds=20, groups={"small": [0, 3]})` trains those clients with another method or net.
     `run(config, out)` takes everything from the configuration. `progress` prints a line a round.
-    `track` names tools that mirror the run; `on_round` and `on_note` are told what happens.
+    `track` names tools that mirror the run; `on_round` and `on_note` are told what happens;
+    without `on_note`, warnings become Python's.
     """
     on_round = print_too(on_round) if progress else on_round
     hand_over(lambda: _recipes(what, data))
@@ -90,7 +91,7 @@ def run(
         path = Path(out)
     else:
         path = runs.free_folder(f"{config.method.name}-{config.data.name}")
-    go = lambda listener: runs.run(config, path, listener, on_note)
+    go = lambda listener: runs.run(config, path, listener, on_note or warn_of)
     return run_mirrored(track, path, config, on_round, on_note, go)
 
 
@@ -119,8 +120,8 @@ def resume(
     hand_over(lambda: _recipes(method, data))
     ingredients = None if method is None else Ingredients.of(_methods(method), _federation(data))
     if not (track and is_first()):
-        return runs.resume(path, on_round, on_note, ingredients)
-    go = lambda listener: runs.resume(path, listener, on_note, ingredients)
+        return runs.resume(path, on_round, on_note or warn_of, ingredients)
+    go = lambda listener: runs.resume(path, listener, on_note or warn_of, ingredients)
     return run_mirrored(track, Path(path), load_run(path).config, on_round, on_note, go)
 
 
@@ -166,7 +167,7 @@ def run_mirrored(
     """A run whose rounds other tools are told of, too."""
     if not (track and is_first()):
         return go(on_round)
-    with Mirrors(track, folder, config, on_note or (lambda note: None)) as mirrors:
+    with Mirrors(track, folder, config, on_note or warn_of) as mirrors:
 
         def tell_both(done: RoundDone) -> None:
             if on_round is not None:

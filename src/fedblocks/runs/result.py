@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedblocks.config.code.ingredients import Ingredients, check_same
 from fedblocks.config.model import Config
 from fedblocks.config.sources import Source
 from fedblocks.core.errors import UserError
 from fedblocks.core.state import State
-from fedblocks.runs.clients import clients_from
+from fedblocks.runs.clients import clients_from, remark_on_rows
 from fedblocks.runs.curves import column_of, curves_of
+from fedblocks.runs.refusals import Refused, read_refusals
 from fedblocks.runs.storage import checkpoint, code_record
 from fedblocks.runs.storage.folder import CONFIG, RunFolder
 from fedblocks.runs.storage.main_metric import MainMetric
@@ -34,16 +35,6 @@ class EvaluatedRound:
     round: int
     # part -> view -> numbers, as `summarise` explains them
     summaries: Mapping[str, Mapping[str, Summary]]
-
-
-class Refused(NamedTuple):
-    """Updates that were not used."""
-
-    updates: int
-    of: int  # updates in all
-    in_last_round: int
-    of_last_round: int
-    reason: str  # of the latest
 
 
 @dataclass(frozen=True)
@@ -84,7 +75,8 @@ class RunResult:
         """The numbers of one evaluation, the last by default; with a reference run, the share of
         clients that do worse than in it. `metric` names another one than the task's main metric.
 
-        Printed, it shows every part and model of that evaluation.
+        Printed, it shows every part and model of that evaluation, and says which clients and
+        updates are not in it.
         """
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
@@ -92,7 +84,9 @@ class RunResult:
             numbers = folder.store.summary(asked, part, view, below, metric)
             main = folder.store.metric(metric)
             evaluated = _read_evaluation(folder.store, asked, metric)
-            return SummaryTable(numbers, self._summary_rows(evaluated, main.name))
+            rows = self._summary_rows(evaluated, main.name)
+            few = remark_on_rows(folder.store.meta("clients"), part)
+            return SummaryTable(numbers, rows, [few, read_refusals(folder.store).text])
 
     def accuracies(
         self, part: Part = "test", view: str = "personal", round: int | None = None
@@ -116,7 +110,7 @@ class RunResult:
 
     def clients(self, round: int | None = None) -> TableRows:
         """A row for each client: number, name, training rows, and its accuracy, or the metrics of
-        the task, in every part and model.
+        the task, in every part and model; None where it has no such rows.
         """
         with RunFolder.open(self.folder) as folder:
             asked = round if round is not None else _last_evaluated(folder.store)
@@ -127,16 +121,15 @@ class RunResult:
                 asked,
             )
             metric = folder.store.metric()
-        table: dict[int, dict[str, Any]] = {}
+        table: dict[int, dict[str, Any]] = {c: {"client": c, **own} for c, own in known.items()}
         for row in rows:
-            own = table.setdefault(
-                row["client"], {"client": row["client"], **known.get(row["client"], {})}
-            )
+            own = table.setdefault(row["client"], {"client": row["client"]})
             row["extra"] = json.loads(row["extra"])
             own[column_of(row["part"], row["view"])] = metric.of_row(row)
             for name in metric.others:
                 own[f"{column_of(row['part'], row['view'])} {name}"] = row["extra"].get(name)
-        return TableRows(list(table.values()))
+        columns = dict.fromkeys(column for own in table.values() for column in own)
+        return TableRows([{**dict.fromkeys(columns), **table[client]} for client in sorted(table)])
 
     def curves(self, metric: str | None = None) -> TableRows:
         """A row for each evaluated round: the mean over clients in every part and model, of the
@@ -148,17 +141,7 @@ class RunResult:
     def refused(self) -> Refused:
         """How many updates were not used, in all rounds and in the last."""
         with RunFolder.open(self.folder) as folder:
-            rows = folder.store.rows("SELECT DISTINCT round, client FROM refusals")
-            rounds = folder.store.rows("SELECT round, clients FROM rounds ORDER BY round")
-            first = folder.store.rows(
-                "SELECT reason, detail FROM refusals ORDER BY round DESC, rowid LIMIT 1"
-            )
-        last = rounds[-1] if rounds else {"round": 0, "clients": 0}
-        in_last = sum(row["round"] == last["round"] for row in rows)
-        reason = f"{first[0]['reason']}: {first[0]['detail']}" if first else ""
-        return Refused(
-            len(rows), sum(row["clients"] for row in rounds), in_last, last["clients"], reason
-        )
+            return read_refusals(folder.store)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML file, by default report.html in its folder; where

@@ -67,15 +67,19 @@ class SummaryTable(dict[str, float | None]):
     beside them.
     """
 
-    def __init__(self, numbers: Mapping[str, float | None], rows: TableRows) -> None:
+    def __init__(
+        self, numbers: Mapping[str, float | None], rows: TableRows, remarks: Sequence[str] = ()
+    ) -> None:
         super().__init__(numbers)
         self.table = rows
+        self.remarks = [text for text in remarks if text]  # on what is not in the numbers
 
     def __str__(self) -> str:
-        return str(self.table)
+        return "\n".join([str(self.table), *self.remarks])
 
     def _repr_html_(self) -> str:
-        return self.table._repr_html_()
+        remarks = "".join(f"<p>{html.escape(text)}</p>" for text in self.remarks)
+        return self.table._repr_html_() + remarks
 
 
 def _cell(value: Any) -> str:

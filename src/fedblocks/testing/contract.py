@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from fedblocks.core.errors import UserError, nearest
+from fedblocks.core.plan import check_phases
 from fedblocks.testing import (
     lanes,
     learning,
@@ -44,7 +45,8 @@ class Check:
     name: str
     says: str
     passed: bool
-    detail: str  # what differed, by how much, and where; or why it is excepted
+    detail: str  # what differed, by how much, and where; or why it is not checked
+    is_checked: bool = True  # not: the example excepts it, or does not say what it needs
 
 
 CHECKS: tuple[Invariant, ...] = (
@@ -102,8 +104,20 @@ def check_method(example: Example) -> Iterator[Check]:
     for key in example.exceptions:
         if key.partition("/")[0] not in names:
             raise UserError(f'the example excepts "{key}", which is no check', nearest(key, names))
+    _check_blocks(example)
     for invariant in CHECKS:
         yield run_check(invariant, example)
+
+
+def _check_blocks(example: Example) -> None:
+    """Refuse what would fail in every check; of other errors, checks say where they come from."""
+    try:
+        for method in example.methods().values():
+            check_phases(method)
+    except UserError:
+        raise
+    except Exception:
+        return
 
 
 def run_check(invariant: Invariant, example: Example) -> Check:
@@ -118,8 +132,16 @@ def run_check(invariant: Invariant, example: Example) -> Check:
     }
     left = [p.text for p in problems if all(p not in some for some in excused.values())]
     left += [f'the exception "{key}" is not needed' for key, some in excused.items() if not some]
-    sentences = left or [f"excepted: {why}" for why in reasons.values()]
-    return Check(invariant.number, invariant.name, invariant.says, not left, _brief(sentences))
+    sentences = left or [_excuse(key, why) for key, why in reasons.items()]
+    is_checked = bool(left) or invariant.name not in reasons
+    head = (invariant.number, invariant.name, invariant.says)
+    return Check(*head, not left, _brief(sentences), is_checked)
+
+
+def _excuse(key: str, why: str) -> str:
+    """Why a check, or the part of it after the slash, is left out."""
+    part = key.partition("/")[2]
+    return f"not checked for {part}: {why}" if part else f"not checked: {why}"
 
 
 def _find_problems(invariant: Invariant, example: Example) -> list[LearningProblem]:

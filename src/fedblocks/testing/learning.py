@@ -58,10 +58,14 @@ def no_dead_knobs(example: Example) -> list[LearningProblem]:
     """Every numeric option, sizes of pools included, changes how the models do."""
     usual = _outcome(example, {})
     return [
-        LearningProblem(f"{name} = {value} {reason}", name)
+        LearningProblem(f"{name} = {_brief(value)} {reason}", name)
         for name, value in _knobs(example).items()
         if (reason := _deadness(example, name, value, usual))
     ]
+
+
+def _brief(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _deadness(example: Example, name: str, value: Any, usual: Leaves) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 
 from fedblocks.config.code.ingredients import (
     Ingredients,
@@ -26,11 +26,13 @@ from fedblocks.config.code.ingredients import (
     name_of,
     net_table,
 )
+from fedblocks.config.code.protection import protected_runs
 from fedblocks.config.model import ALL, Config
 from fedblocks.config.options import Table
-from fedblocks.config.registry import CODE, PYTHON
+from fedblocks.config.registry import CODE, PYTHON, UNLISTED
 from fedblocks.core.errors import UserError
 from fedblocks.core.method import Method
+from fedblocks.methods import METHODS
 
 Recipe = Callable[[int], Ingredients]  # of a seed: what one run would use
 
@@ -133,20 +135,30 @@ def _read(source: str, as_main: bool = False) -> list[Recipe]:
     _reading.active = True
     _reading.recipes = []
     try:
-        _import_file(Path(source), as_main) if _is_file(source) else _import_module(source)
+        with protected_runs(source):
+            _import_file(Path(source), as_main) if _is_file(source) else _import_module(source)
     except _HandedOver:
         pass
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever other people's code does
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(last.filename).name}, line {last.lineno}"
-        reason = f"{type(error).__name__}: {error} ({where})"
-        fix = "mend the file; nothing was started"
+        reason = f"{type(error).__name__}: {error} ({_place(error, source)})"
+        fix = "correct the file; nothing was started"
         raise UserError(f"--code {source} cannot be read: {reason}", fix) from error
     finally:
         _reading.active = False
     return _reading.recipes
+
+
+def _place(error: BaseException, source: str) -> str:
+    """The innermost line of the user's own files that an error went through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    path = Path(source).resolve()
+    if isinstance(error, SyntaxError) and error.filename is not None:  # of a file that is not run
+        return f"{Path(error.filename).name}, line {error.lineno}"
+    own = [frame for frame in frames if Path(frame.filename).resolve().parent == path.parent]
+    last = (own or frames)[-1]
+    return f"{Path(last.filename).name}, line {last.lineno}"
 
 
 def _is_file(source: str) -> bool:
@@ -176,7 +188,20 @@ def _import_file(path: Path, as_main: bool) -> None:
     module = importlib.util.module_from_spec(spec)
     # stays: dataclasses and type hints of its classes are looked up there
     sys.modules[name] = module
-    loader.exec_module(module)
+    try:
+        loader.exec_module(module)
+    finally:
+        _note_unlisted(module, path)
+
+
+def _note_unlisted(module: ModuleType, path: Path) -> None:
+    """Remember methods that a file defines and registers nowhere, to be told of if they are
+    asked for.
+    """
+    for title, value in vars(module).items():
+        is_own = isinstance(value, type) and value.__module__ == module.__name__
+        if is_own and issubclass(value, Method) and value not in METHODS.values():
+            UNLISTED[title] = path.name
 
 
 def _import_module(name: str) -> None:

@@ -217,8 +217,22 @@ def number_labels(fields: Sequence[str]) -> tuple[npt.NDArray[np.int64], list[st
                 "number the classes 0, 1, 2, ..., or write them as words",
             )
         return np.array([int(field) for field in fields], np.int64), []
+    if fraction := _first_fraction(fields):
+        raise DataError(
+            f'the label "{fraction}" is a number with a fraction, and no class',
+            'for numbers say Task("regression"); write classes as words or as 0, 1, 2, ...',
+        )
     words, places = np.unique(np.array(fields), return_inverse=True)
     return places.astype(np.int64), words.tolist()
+
+
+def _first_fraction(fields: Sequence[str]) -> str | None:
+    """The first label that is no whole number, where all are numbers."""
+    try:
+        numbers = [float(field) for field in fields]
+    except ValueError:
+        return None
+    return next((text for text, value in zip(fields, numbers) if value % 1), None)
 
 
 SETS = {

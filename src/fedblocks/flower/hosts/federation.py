@@ -99,6 +99,8 @@ def local(
             job = job_for(path, host.federation, kind="train", **choices)
             name = running.submit(server, job).name
             return watch(path, on_round, on_note, lambda: _tend(processes, server, name, tell))
+    except Interrupted:
+        raise
     except KeyboardInterrupt as error:
         raise interruption(path, "local") from error
 
@@ -180,6 +182,8 @@ def go_on(
     job = running.submit(server, job_for(path, host.federation, kind="train", **choices)).name
     try:
         return watch(path, on_round, on_note, lambda: check_job(server, job))
+    except Interrupted:
+        raise
     except KeyboardInterrupt as error:
         fix = (
             f"see it with: fedblocks federation status {server}; end it with: fedblocks "

@@ -116,7 +116,9 @@ def gain_over(reference: str, name: str, runs: BedRuns) -> Row | None:
 def relative(difference: Interval, error: float) -> Interval:
     """A difference as a share of the reference's error, which is taken as it was measured."""
     if error <= 0:  # nothing is left to gain
-        return Interval(min(difference.mean, 0.0), min(difference.low, 0.0), 0.0)
+        return Interval(
+            min(difference.mean, 0.0), min(difference.low, 0.0), 0.0, difference.confidence
+        )
     mean, low, high = (
         max(-1.0, min(1.0, value / error))
         for value in (difference.mean, difference.low, difference.high)

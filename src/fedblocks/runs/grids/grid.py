@@ -23,7 +23,7 @@ from fedblocks.core.errors import RunFolderError, UserError
 from fedblocks.core.method import Method
 from fedblocks.runs.build import prepare
 from fedblocks.runs.grids.lanes import Waiting, run_queue, worth_it
-from fedblocks.runs.progress import OnNote, OnRound
+from fedblocks.runs.progress import OnNote, OnRound, warn_of
 from fedblocks.runs.result import RunResult, load_run
 from fedblocks.runs.run import RUNS, resume, run
 from fedblocks.runs.shelf import shared_data
@@ -114,7 +114,7 @@ def play_grid(
     on_run: Callable[[str, int, int], tuple[OnRound, OnNote]] | None = None,
 ) -> dict[str, dict[int, RunResult]]:
     """Do the runs that are not done yet; `on_run` is told method, seed and number, and
-    says whom to tell of rounds.
+    says whom to tell of rounds; without it, warnings become Python's.
     """
     with shared_data():
         return _play(grid, out, on_run)
@@ -130,7 +130,7 @@ def _play(
     _begin(folder, grid)
     results: dict[str, dict[int, RunResult]] = {name: {} for name in grid.methods}
     for number, (method, seed) in enumerate(grid.cells, 1):
-        listeners = on_run(method, seed, number) if on_run is not None else (None, None)
+        listeners = on_run(method, seed, number) if on_run is not None else (None, warn_of)
         _lanes(folder, grid, method, *listeners)
         results[method][seed] = _done(
             cell_folder(folder, method, seed), grid.config(method, seed), *listeners

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fedblocks.core.errors import UserError
+from fedblocks.core.errors import Explained, UserError
 
 MEMORY, INTERRUPT, USER, OTHER = "memory", "interrupt", "user", "other"
 
@@ -29,7 +29,7 @@ def text_of(error: BaseException | None) -> dict[str, Any] | None:
     """An error as plain values, for the others."""
     if error is None:
         return None
-    if isinstance(error, UserError):
+    if isinstance(error, Explained):
         return {
             "kind": USER,
             "message": error.message,

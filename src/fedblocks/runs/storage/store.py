@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedblocks.core.errors import RunFolderError, UserError
+from fedblocks.runs.clients import remark_on_rows
 from fedblocks.runs.storage import seals
 from fedblocks.runs.storage.database import RESTORE, connect, readable_errors
 from fedblocks.runs.storage.environment import now
@@ -204,6 +205,9 @@ class RunStore:
         rows = self.metrics(part, view, round)
         main = self.metric(metric)
         if all(main.of_row(row) is None for row in rows):
+            nobody = remark_on_rows(self.meta("clients"), part)
+            if nobody.startswith("no client"):
+                raise UserError(nobody, "give every client some: split=(0.6, 0.2, 0.2)")
             raise UserError(
                 f"round {round} has no {part} evaluation of the {view} model",
                 "choose an evaluated round",
