@@ -115,7 +115,7 @@ def test_trials_of_an_engine_that_stacks_clients_are_lanes_and_end_as_each_alone
     for trial, own in zip(actual.trials, runs, strict=True):
         alone = run(own.config, tmp_path / f"alone-{trial.number}").last
         assert alone is not None
-        assert trial.accuracy == alone.summaries["validation"]["personal"]["mean"]
+        assert trial.score == alone.summaries["validation"]["personal"]["mean"]
 
 
 def test_ranges_and_choices_are_read() -> None:
