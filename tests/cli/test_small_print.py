@@ -26,7 +26,7 @@ def test_a_shape_may_be_written_in_several_ways(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "3,", "3,0", "-1", "a", "1.5"])
 def test_a_shape_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="is no shape"):
+    with pytest.raises(UserError, match="is not a shape"):
         _sizes(text)
 
 

@@ -15,7 +15,7 @@ from fedblocks.core.uploads import Upload, Uploads
 from fedblocks.engines import close_round as conclusion
 from fedblocks.engines import sequential
 from fedblocks.engines.job import Job, Trained
-from fedblocks.engines.lanes import lanes
+from fedblocks.engines.lanes import joined, lanes
 from fedblocks.testing import EXAMPLES, Example
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -132,17 +132,20 @@ def lanes_weighed_together(patch: pytest.MonkeyPatch) -> None:
 
 def lanes_with_the_clients_of_the_first(patch: pytest.MonkeyPatch) -> None:
     """A client's number in its lane is taken for its number among all."""
-    patch.setattr(lanes.Lanes, "offsets", property(lambda own: [0] * len(own.experiments)))
+    honest = lanes.Ground
+    patch.setattr(
+        lanes, "Ground", lambda data, tables, offsets: honest(data, tables, [0] * len(offsets))
+    )
 
 
 def lanes_with_the_seed_of_the_first(patch: pytest.MonkeyPatch) -> None:
     """All lanes draw their batches and their noise by one seed."""
-    patch.setattr(lanes.JoinedJob, "origins", Job.origins)
+    patch.setattr(joined.JoinedJob, "origins", Job.origins)
 
 
 def lanes_with_the_rates_of_the_first(patch: pytest.MonkeyPatch) -> None:
     """Clients of all lanes take steps of one length."""
-    patch.setattr(lanes.JoinedJob, "rates", Job.rates)
+    patch.setattr(joined.JoinedJob, "rates", Job.rates)
 
 
 def lanes_cut_in_the_wrong_places(patch: pytest.MonkeyPatch) -> None:

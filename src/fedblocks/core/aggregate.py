@@ -35,7 +35,7 @@ def aggregate(
 
 
 def reduce_groups(
-    state: State, groups: Mapping[str, Uploads], reduce: Reduce = reduce_slots
+    state: State, groups: Mapping[str, Uploads], reduce: Reduce | None = None
 ) -> State:
     """The next state before methods conclude: every block reduced, and its rule applied."""
     server, memory = dict(state.server), dict(state.memory)
@@ -43,7 +43,7 @@ def reduce_groups(
         if len(upload.ids):
             name = upload.name
             old = state.server[name]
-            mean, written = reduce(old, upload)
+            mean, written = (reduce or reduce_slots)(old, upload)
             memory[name], server[name] = _apply_rule(
                 upload.rule, state.memory[name], old, mean, written
             )
