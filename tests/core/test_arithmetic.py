@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from fedblocks.core.arithmetic import distance2, each, flat, mix, pick, unflat
-from fedblocks.core.phases import Batch, example_losses, summed_losses
+from fedblocks.core.losses import summed_losses
+from fedblocks.core.phases import Batch
+from fedblocks.core.task import CLASSIFICATION
 
 STACK = {
     "w": torch.arange(24, dtype=torch.float64).reshape(4, 3, 2).square(),
@@ -60,7 +65,8 @@ def test_a_row_of_the_flat_stack_is_a_copy() -> None:
 def batch(mask: list[float], y: Tensor) -> Batch:
     real = torch.tensor(mask)
     rows = len(mask)
-    return Batch(torch.zeros(rows, 1), y, real, torch.arange(rows), torch.tensor(0), None)  # type: ignore[arg-type]
+    client: Any = SimpleNamespace(task=CLASSIFICATION)
+    return Batch(torch.zeros(rows, 1), y, real, torch.arange(rows), torch.tensor(0), client)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +100,6 @@ def test_tokens_that_are_not_scored_have_no_part_in_a_loss() -> None:
     logs = -torch.log_softmax(logits, -1)
     wanted = float(logs[0, 0, 1] + logs[0, 2, 3])
     assert count.tolist() == [2, 0] and total.tolist() == pytest.approx([wanted, 0.0])
-    assert example_losses(logits, y).tolist() == pytest.approx([wanted / 2, 0.0])
+    assert CLASSIFICATION.example_losses(logits, y).tolist() == pytest.approx([wanted / 2, 0.0])
     assert batch([1, 1], y).loss(logits).item() == pytest.approx(wanted / 2)
     assert batch([0, 1], y).loss(logits).item() == 0.0

@@ -70,7 +70,7 @@ def test_a_client_can_be_cut_or_stand_on_its_validation_part() -> None:
 
 def test_a_name_that_does_not_exist_brings_the_nearest() -> None:
     known = ["fedavg", "fedper", "Local", "apfl"]
-    everything = "Known: Local, apfl, fedavg, fedper"
-    assert nearest(" LOCAL ", known) == f'did you mean "Local"? {everything}'
-    assert nearest("fedav", known).startswith('did you mean "fedavg" or "fedper"? Known: ')
-    assert nearest("zzzz", known) == everything
+    everything = "hoose one of Local, apfl, fedavg, fedper"
+    assert nearest(" LOCAL ", known) == f'did you mean "Local"? Or c{everything}'
+    assert nearest("fedav", known).startswith('did you mean "fedavg"? Or choose one of ')
+    assert nearest("zzzz", known) == f"c{everything}"

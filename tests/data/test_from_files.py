@@ -49,7 +49,7 @@ def test_a_partition_takes_the_place_of_users(table: Path) -> None:
     assert built.clients == 3 and built.classes == 7
     assert sum(len(rows(built, client)) for client in range(3)) == 4
     table.write_text(TABLE.replace("user", "who"))
-    with pytest.raises(DataError, match="nothing says whose each row is: there is no user"):
+    with pytest.raises(DataError, match="nothing says whose each row is: there is no column"):
         Federation.from_csv(table, columns=["age"])
 
 

@@ -123,7 +123,7 @@ def test_an_amount_of_memory_is_read_as_it_is_written(text, size) -> None:
 
 @pytest.mark.parametrize("text", ["", "GiB", "8 apples", "-1GiB", "0MB"])
 def test_what_is_no_amount_of_memory_is_refused(text) -> None:
-    with pytest.raises(UserError, match="no amount of memory"):
+    with pytest.raises(UserError, match="not an amount of memory"):
         bytes_of(text)
 
 

@@ -88,5 +88,5 @@ def test_memory_bounds_the_clients_that_are_trained_at_once() -> None:
     assert prepared.engine.chunk == need.chunk(memory, whole.cohort, 64)
     with pytest.raises(UserError, match="trained one after another, needs about"):
         build.prepare(config(memory="100B"))
-    with pytest.raises(UserError, match="no amount of memory"):
+    with pytest.raises(UserError, match="not an amount of memory"):
         build.prepare(config(memory="much"))

@@ -19,7 +19,9 @@ from .conftest import Start
 
 
 def predictions(labels: Any, probabilities: Any, names: list[str]) -> Predictions:
-    card: Any = SimpleNamespace(class_names=names, classes=np.shape(probabilities)[-1])
+    card: Any = SimpleNamespace(
+        task="classification", class_names=names, classes=np.shape(probabilities)[-1]
+    )
     return Predictions(card, np.array(labels), np.array(probabilities, "float32"))
 
 

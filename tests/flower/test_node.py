@@ -338,7 +338,7 @@ def test_what_a_client_cannot_begin_with_ends_it_with_the_reason(
         start_client(processes, place.folder)
         with pytest.raises(UserError, match='methods: "fedpr" is not installed') as raised:
             watch_client(processes, place.folder, news.append)
-    assert 'did you mean "fedper"' in raised.value.fix and news == []
+    assert 'did you mean "fedprox"' in raised.value.fix and news == []
 
 
 def test_two_processes_of_a_folder_are_one_too_many(tmp_path: Path, server: StandIn) -> None:

@@ -129,7 +129,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[list[Course], ...], Callable[..., O
     "ifca": ({"clusters": 3}, ([TWICE], [], []), lambda s, kind: module_methods.ifca(s, 3)),
     "fedem": ({"components": 2}, ([TWICE], [], []), lambda s, kind: module_methods.fedem(s, 2)),
     "pfedmb": (
-        {"branches": 2, "alpha_lr": 0.9, "alpha_epochs": 3},
+        {"branches": 2, "alpha_lr": 0.9, "alpha_epochs": 3, "start": "independent"},
         ([THRICE, TWICE], [THRICE, TWICE], [THRICE, TWICE]),
         lambda s, kind: module_pfedmb.run(s, kind.layers, 2, lambda t: 0.9),
     ),

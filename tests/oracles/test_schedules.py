@@ -36,7 +36,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[list[Course], ...]]] = {
     "fedavg_ft": ({"tune_epochs": 2}, ([TWICE], [TWICE], [TWICE])),
     "fedper": ({}, ([TWICE], [], [TWICE])),
     "ditto": ({"personal_lr": DROPS}, ([TWICE, TWICE], [], [TWICE])),
-    "pfedmb": ({"branches": 2, "alpha_lr": DROPS}, ([TWICE, TWICE],) * 3),
+    "pfedmb": ({"branches": 2, "alpha_lr": DROPS, "start": "independent"}, ([TWICE, TWICE],) * 3),
 }
 
 

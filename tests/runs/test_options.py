@@ -136,7 +136,8 @@ def test_python_and_a_configuration_say_the_same(name: str, option: str, value: 
     assert (
         owner == METHODS[name].__name__ and in_a_file.value.message == f"config: method{said}{why}"
     )
-    assert in_a_file.value.fix.startswith(in_python.value.fix)  # a file adds how a table is written
+    if name != "fedavg" or option != "lr":  # each says how a schedule is written there
+        assert in_a_file.value.fix.startswith(in_python.value.fix)
 
 
 def wrong_places(**method: Any) -> list[tuple[str, ...]]:

@@ -9,6 +9,7 @@ from fedblocks.core.state import State
 from fedblocks.runs.grids.grid import read_grid
 from fedblocks.runs.grids.space import OneOf, parse_space
 from fedblocks.runs.progress import RoundDone
+from fedblocks.runs.storage.main_metric import MainMetric
 from fedblocks.runs.storage.record import ClientMetric, RefusalRow, RoundRecord, Traffic
 from fedblocks.runs.storage.states import settle
 
@@ -33,7 +34,7 @@ RECORD = RoundRecord(
 
 
 def test_the_gist_of_a_round_is_that_of_its_record() -> None:
-    done = RoundDone.of(RECORD, 7)
+    done = RoundDone.of(RECORD, 7, MainMetric())
     assert done == RoundDone(
         round=3,
         rounds=7,
@@ -42,7 +43,7 @@ def test_the_gist_of_a_round_is_that_of_its_record() -> None:
         bytes_down=1_500_000,
         bytes_up=250_000,
         refused=2,
-        accuracy={"test": (1 + 0.25) / 2, "validation": 0.3},
+        scores={"test": (1 + 0.25) / 2, "validation": 0.3},
     )
     assert done.line() == (
         "round 3/7  5 clients  test 62.5%  validation 30.0%  1.75 MB  1.23 s  2 refused"
@@ -50,7 +51,7 @@ def test_the_gist_of_a_round_is_that_of_its_record() -> None:
 
 
 def test_nothing_is_said_of_what_there_was_none_of() -> None:
-    done = RoundDone.of(RoundRecord(1, 0.5, 2), 4)
+    done = RoundDone.of(RoundRecord(1, 0.5, 2), 4, MainMetric())
     assert done.line() == "round 1/4  2 clients  0.00 MB  0.50 s"
 
 

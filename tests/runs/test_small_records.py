@@ -13,8 +13,8 @@ import torch
 
 from fedblocks.runs import beside
 from fedblocks.runs.beside import Beside
+from fedblocks.runs.curves import column_of
 from fedblocks.runs.loop import _go_on
-from fedblocks.runs.result import _column
 from fedblocks.runs.storage import checkpoint, code_record
 
 PROGRAM = code_record.PROGRAM
@@ -54,7 +54,9 @@ def test_a_tracker_that_lags_says_so_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_columns_are_named_by_part_and_by_other_views() -> None:
-    assert _column("test", "personal") == "test" and _column("test", "shared") == "test (shared)"
+    assert (
+        column_of("test", "personal") == "test" and column_of("test", "shared") == "test (shared)"
+    )
 
 
 @pytest.mark.parametrize(

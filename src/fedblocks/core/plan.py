@@ -185,7 +185,8 @@ def _phase(phase: Phase) -> str:
 
 
 def _update(update: Update) -> str:
-    words = [" + ".join(update.train), f"lr {_brief(update.lr)}", _brief(update.optimizer)]
+    optimizer = getattr(update.optimizer, "in_effect", update.optimizer)
+    words = [" + ".join(update.train), f"lr {_brief(update.lr)}", _brief(optimizer)]
     if update.pull is not None:
         pull = update.pull
         now = "as it is" if pull.live else "as it began"

@@ -155,6 +155,11 @@ class Paced:
     pace: float
 
     @property
+    def in_effect(self) -> Optimizer:
+        """What it comes to: with a pace of 1, the optimizer of the others."""
+        return self.base if self.pace == 1 else self
+
+    @property
     def has_client_numbers(self) -> bool:
         return getattr(self.base, "has_client_numbers", False)
 
