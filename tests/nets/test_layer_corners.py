@@ -18,7 +18,7 @@ from fedblocks.nets.mobilenet import _start
 from fedblocks.nets.text import WordsAndBuckets
 
 
-@pytest.mark.parametrize("shape", [(5, 4), (3, 5, 4), (2, 3, 5, 4)])
+@pytest.mark.parametrize("shape", [(4,), (5, 4), (3, 5, 4), (2, 3, 5, 4)])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_a_dense_layer_takes_inputs_of_any_dimensions(
     shape: tuple[int, ...], has_bias: bool

@@ -54,7 +54,8 @@ class Dense(torch.autograd.Function):
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """What `F.linear` gives, for any number of dimensions."""
-    y: Tensor = Dense.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
+    rows = x.reshape(-1, x.shape[-1])  # one row of a single example, too
+    y: Tensor = Dense.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], -1)
 
 
