@@ -363,9 +363,9 @@ FUSED = {
 
 
 def fused(name):
-    from fedblocks.layers.fused_attention import fused_attention
-    from fedblocks.layers.group_norm import normalise
+    from fedblocks.layers.mapped_attention import fused_attention
     from fedblocks.layers.mapped_convolution import ClientConvolution
+    from fedblocks.layers.mapped_group_norm import normalise
 
     if name == "convolution":
         return lambda x, w, b: ClientConvolution.apply(x, w, b, (1, 2))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedblocks.core.mode import current
 from fedblocks.layers.dense import dense
-from fedblocks.layers.fused_attention import can_fuse, fused_attention
+from fedblocks.layers.mapped_attention import can_fuse, fused_attention
 from fedblocks.layers.noise import check_training, drop_out
 
 

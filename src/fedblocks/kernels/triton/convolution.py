@@ -18,6 +18,13 @@ from fedblocks.kernels.triton.pooling import unpooled
 
 
 @triton.jit
+def _meeting(place, PAD: tl.constexpr, APART: tl.constexpr, SIZE: tl.constexpr):
+    """The first row of a filter that meets inputs, and how many do: that and every APART-th."""
+    first = (PAD + APART - place) % APART
+    return first, tl.cdiv(SIZE - first, APART)
+
+
+@triton.jit
 def _product(
     x,
     w,
@@ -49,22 +56,17 @@ def _product(
     height, width = tl.cdiv(OH, APART), tl.cdiv(OW, APART)
     P = height * width
     tiles = tl.cdiv(B * P, BM)
-    kind, tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
-    m = tile * BM + tl.arange(0, BM)
+    kind = tl.program_id(0) // tiles
+    m = tl.program_id(0) % tiles * BM + tl.arange(0, BM)
     n = tl.program_id(2) * BN + tl.arange(0, BN)
     b, r = m // P, m % P
     oy, ox = r // width * APART + kind // APART, r % width * APART + kind % APART
     real = (m < B * P) & (oy < OH) & (ox < OW)
-    first_y, first_x = 0, 0  # rows and columns of the filter that meet inputs: these, and every
-    taps, across, K = KH * KW, KW, C * KH * KW  # APART further
-    if APART > 1:
-        first_y, first_x = (
-            (PAD + APART - kind // APART) % APART,
-            (PAD + APART - kind % APART) % APART,
-        )
-        rows, columns = tl.cdiv(KH - first_y, APART), tl.cdiv(KW - first_x, APART)
-        # no filter reaches some outputs: nothing to add, and nothing to divide by
-        taps, across, K = tl.maximum(rows * columns, 1), tl.maximum(columns, 1), C * rows * columns
+    first_y, rows = _meeting(kind // APART, PAD, APART, KH)
+    first_x, columns = _meeting(kind % APART, PAD, APART, KW)
+    K = C * rows * columns
+    # no filter reaches some outputs: nothing to add, and nothing to divide by
+    taps, across = tl.maximum(rows * columns, 1), tl.maximum(columns, 1)
     # exact: nothing is left over
     top, left = (oy * STRIDE - PAD + first_y) // APART, (ox * STRIDE - PAD + first_x) // APART
     corner = x + g * group_stride + b * C * H * W + top * W + left
@@ -78,16 +80,13 @@ def _product(
             iy, ix = top[:, None] + ky[None, :], left[:, None] + kx[None, :]
             inside = inside & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
         a = tl.load(corner[:, None] + (c * H * W + ky * W + kx)[None, :], mask=inside, other=0.0)
-        at = k
-        if APART > 1:
-            at = (c * KH + first_y + ky * APART) * KW + first_x + kx * APART
+        at = k if APART == 1 else (c * KH + first_y + ky * APART) * KW + first_x + kx * APART
         weights = w + g * F * C * KH * KW + n[None, :] * C * KH * KW + at[:, None]
         kernel = tl.load(weights, mask=(k < K)[:, None] & (n < F)[None, :], other=0.0)
         acc = tl.dot(a, kernel, acc, input_precision=PRECISION)
     if HAS_BIAS:
         acc += tl.load(bias + g * F + n, mask=n < F, other=0.0)[None, :]
-    pixel = (b * F * OH + oy) * OW + ox
-    where = y + g * B * F * OH * OW + pixel[:, None] + n[None, :] * OH * OW
+    where = y + ((g * B + b) * F * OH + oy)[:, None] * OW + ox[:, None] + n[None, :] * OH * OW
     tl.store(where, acc, mask=real[:, None] & (n < F)[None, :])
 
 

@@ -43,7 +43,7 @@ def fused_attention(
     factor = scale or 1 / math.sqrt(query.shape[-1])
     if bias is not None:
         bias = bias.expand(*query.shape[:3], key.shape[-2])
-    y: Tensor = _Client.apply(query, key, value, bias, is_causal, factor)[0]
+    y: Tensor = ClientAttention.apply(query, key, value, bias, is_causal, factor)[0]
     return y
 
 
@@ -57,7 +57,7 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(*tensors, *output)
 
 
-class _Stacked(_Attention):
+class StackedAttention(_Attention):
     """Of a stack of clients; a further dimension of copies is folded into the clients."""
 
     @staticmethod
@@ -74,11 +74,11 @@ class _Stacked(_Attention):
     @staticmethod
     def vmap(info, in_dims, query, key, value, bias, is_causal, scale):
         full = _full(info, in_dims, query, key, value, bias)
-        outputs = _Stacked.apply(*map(_fold, full), is_causal, scale)
+        outputs = StackedAttention.apply(*map(_fold, full), is_causal, scale)
         return tuple(t.unflatten(0, full[0].shape[:2]) for t in outputs), (0, 0)
 
 
-class _Client(_Attention):
+class ClientAttention(_Attention):
     """Of one client; one launch for all of them when it is mapped."""
 
     @staticmethod
@@ -87,16 +87,16 @@ class _Client(_Attention):
 
     @staticmethod
     def backward(ctx, dy, unused):
-        grads = _Gradients.apply(dy, *ctx.saved_tensors, ctx.is_causal, ctx.scale)
+        grads = AttentionGradients.apply(dy, *ctx.saved_tensors, ctx.is_causal, ctx.scale)
         return *grads, None, None, None
 
     @staticmethod
     def vmap(info, in_dims, query, key, value, bias, is_causal, scale):
         full = _full(info, in_dims, query, key, value, bias)
-        return _Stacked.apply(*full, is_causal, scale), (0, 0)
+        return StackedAttention.apply(*full, is_causal, scale), (0, 0)
 
 
-class _Gradients(torch.autograd.Function):
+class AttentionGradients(torch.autograd.Function):
     """The way back, which can be mapped itself; its own way back is that of plain operations."""
 
     @staticmethod
@@ -112,8 +112,8 @@ class _Gradients(torch.autograd.Function):
     def backward(ctx, *slopes):
         *tensors, bias = ctx.saved_tensors
 
-        def again(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return _plain_gradients(*tensors, bias, ctx.is_causal, ctx.scale)
+        def again(dy: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+            return _plain_gradients(dy, inputs, bias, ctx.is_causal, ctx.scale)
 
         # outputs and sums of the forward pass follow from the inputs, which are followed here
         _, pull = torch.func.vjp(again, *tensors)
@@ -122,10 +122,10 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def vmap(info, in_dims, *inputs):
         full = _full(info, in_dims, *inputs[:7])
-        return _StackedGradients.apply(*full, *inputs[7:]), (0, 0, 0)
+        return StackedAttentionGradients.apply(*full, *inputs[7:]), (0, 0, 0)
 
 
-class _StackedGradients(torch.autograd.Function):
+class StackedAttentionGradients(torch.autograd.Function):
     """Of a stack of clients; a further dimension of copies is folded into the clients."""
 
     @staticmethod
@@ -139,7 +139,7 @@ class _StackedGradients(torch.autograd.Function):
     @staticmethod
     def vmap(info, in_dims, *inputs):
         full = _full(info, in_dims, *inputs[:7])
-        grads = _StackedGradients.apply(*map(_fold, full), *inputs[7:])
+        grads = StackedAttentionGradients.apply(*map(_fold, full), *inputs[7:])
         return tuple(grad.unflatten(0, full[0].shape[:2]) for grad in grads), (0, 0, 0)
 
 
@@ -173,15 +173,10 @@ def _stacked_gradients(dy: Tensor, *rest: Any) -> tuple[Tensor, ...]:
 
 
 def _plain_gradients(
-    dy: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Bias,
-    is_causal: bool,
-    scale: float,
+    dy: Tensor, inputs: tuple[Tensor, Tensor, Tensor], bias: Bias, is_causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Of one client, in operations that autograd knows."""
+    query, key, value = inputs
     scores = query @ key.mT * scale
     if bias is not None:
         scores = scores + bias
