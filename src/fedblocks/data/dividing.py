@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data.arrays import Inputs, as_inputs, as_targets
+from fedblocks.data.arrays import FIELDS, FieldInputs, Inputs, as_rows, as_targets, name_targets
 from fedblocks.data.partition import Partition, partition_from_lists
 from fedblocks.data.rows import Ints, same_length
 from fedblocks.data.splits import Fractions, Parts, split_rows, split_rows_stratified
@@ -23,7 +23,9 @@ How = Partition | Callable[[Ints], Partition] | Listed
 
 
 def rows_of(values: Any) -> int:
-    """The length of an array, a tensor or a list."""
+    """The length of an array, a tensor or a list; of several fields, of the first."""
+    if isinstance(values, Mapping):
+        return rows_of(next(iter(values.values()), []))
     return len(values) if hasattr(values, "__len__") else 0
 
 
@@ -49,7 +51,7 @@ class Divided:
 
 
 def divide(
-    pool: tuple[Inputs, Inputs],
+    pool: tuple[Inputs | FieldInputs, Inputs],
     task: Task,
     partition: How,
     split: Fractions,
@@ -57,7 +59,9 @@ def divide(
     stratified: bool,
 ) -> Divided:
     """Divide a pool over clients, and each client's rows into train, validation and test."""
-    inputs, targets = as_inputs(pool[0]), as_targets(pool[1], task)
+    numbered, words = name_targets(pool[1], task)
+    targets = as_targets(numbered, task)
+    inputs, fields = as_rows(pool[0], len(targets))
     same_length(x=len(inputs), y=len(targets))
     division = partition_of(partition, targets)
     if stratified and not task.of_classes:
@@ -68,6 +72,8 @@ def divide(
         parts = split_rows(division.rows, split, seed)
     how_split = {"split": list(split), "split_seed": seed, "stratified": stratified}
     recipe = {**recipe_of(division), **how_split}
+    recipe |= {} if fields is None else {FIELDS: fields.table()}
+    recipe |= {"class_names": words} if words else {}
     return Divided(inputs, targets, parts, division.names, recipe)
 
 

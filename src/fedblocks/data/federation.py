@@ -11,18 +11,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedblocks.core.errors import DataError, count_of
+from fedblocks.core.errors import count_of
+from fedblocks.core.fields import Fields
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data import checks, overview
-from fedblocks.data.arrays import Inputs, MapDataset, as_targets, stack_dataset
-from fedblocks.data.dividing import How, count_classes, divide, partition_of, recipe_of, rows_of
+from fedblocks.data.arrays import FIELDS, FieldInputs, Inputs, as_targets
+from fedblocks.data.dividing import How, count_classes, divide, partition_of, recipe_of
 from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
-from fedblocks.data.partitions import by_user
-from fedblocks.data.pools import DataPool
-from fedblocks.data.rows import Ints, Numbered, Rows, read_only, same_length
+from fedblocks.data.readers import Readers
+from fedblocks.data.rows import Ints, Numbered, Rows, read_only
 from fedblocks.data.saved import hash_of, read_federation, write_federation
 from fedblocks.data.splits import Fractions
-from fedblocks.data.storage import read_columns, told_as_damage, verify
+from fedblocks.data.storage import told_as_damage, verify
 from fedblocks.data.subsets import drop_unheld, hold_out, take_clients
 from fedblocks.data.summary import IGNORE
 from fedblocks.data.targets import describe_targets
@@ -31,10 +31,11 @@ __all__ = ["IGNORE", "Federation", "Parts", "Rows"]
 
 
 @dataclass(frozen=True, eq=False)
-class Federation:
+class Federation(Readers):
     """Clients with train, validation and test rows in a shared pool."""
 
-    x: Tensor  # [rows, ...] float32 images, signals or features; int64 tokens
+    # [rows, ...] float32 images, signals, features; int64 tokens; of several fields [rows, columns]
+    x: Tensor
     # [rows] or [rows, steps] int64, IGNORE is not scored; or [rows, outputs] float32, nor is NaN
     y: Tensor
     train: Rows
@@ -70,10 +71,16 @@ class Federation:
         """Train, validation and test rows by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
+    @property
+    def fields(self) -> Fields | None:
+        """The fields of an example that has several, for `Net.of(..., inputs=data.fields)`."""
+        table = self.about.get(FIELDS)
+        return None if table is None else Fields.from_table(table)
+
     @classmethod
     def from_arrays(
         cls,
-        x: Inputs,
+        x: Inputs | FieldInputs,
         y: Inputs,
         partition: How,
         *,
@@ -86,7 +93,10 @@ class Federation:
         allow_empty: bool = False,
         task: Task = CLASSIFICATION,
     ) -> Federation:
-        """Divide a pool over clients, and each client's rows into train, validation and test."""
+        """Divide a pool over clients, and each client's rows into train, validation and test.
+
+        Inputs of several fields are a dictionary, name -> [rows, ...], or a tuple of arrays.
+        """
         pool = divide((x, y), task, partition, split, seed, stratified)
         federation = cls(
             pool.x,
@@ -99,88 +109,6 @@ class Federation:
             task=task,
         )
         return federation.check(allow_empty)
-
-    @classmethod
-    def from_users(cls, x: Inputs, y: Inputs, users: npt.ArrayLike, **options: Any) -> Federation:
-        """One client per user id, named after it; options as for from_arrays."""
-        same_length(x=rows_of(x), y=rows_of(y), users=rows_of(users))
-        return cls.from_arrays(x, y, by_user(users), **options)
-
-    @classmethod
-    def from_csv(
-        cls,
-        path: str | Path,
-        label: str = "label",
-        user: str | None = "user",
-        columns: Sequence[str] = (),
-        partition: How | None = None,
-        **options: Any,
-    ) -> Federation:
-        """A table with a line of column names; by user id unless a partition is given; options as
-        for from_arrays.
-
-        `user` names the column of user ids; None: there is none, and a partition is needed.
-        `columns` are the numbers that inputs are made of, by default all others. Labels that are
-        words are numbered in the order of the alphabet, and `about["class_names"]` has the words.
-        Of other tasks `label` may name several columns, with commas between them.
-        """
-        from fedblocks.data.sets.own import csv_table  # data sets stand on federations
-
-        task = options.get("task", CLASSIFICATION)
-        pool = csv_table(str(path), label, user or "", tuple(columns), task)
-        return cls.from_pool(pool, partition, f'column "{user or "user"}"', **options)
-
-    @classmethod
-    def from_folder(
-        cls, path: str | Path, side: int | None = None, partition: How | None = None, **options: Any
-    ) -> Federation:
-        """Images in USER/CLASS/ folders, a client for each user; or in CLASS/ folders, with a
-        partition.
-
-        `side` resizes them to side x side pixels. Options as for from_arrays.
-        """
-        from fedblocks.data.sets.own import image_folder
-
-        pool = image_folder(str(path), side)
-        return cls.from_pool(pool, partition, "folder for each user (USER/CLASS/)", **options)
-
-    @classmethod
-    def from_pool(
-        cls, pool: DataPool, partition: How | None, user: str, **options: Any
-    ) -> Federation:
-        """The rows of a pool, by its users unless a partition is given."""
-        if partition is None:
-            if pool.users is None:
-                example = "partition=lambda y: fedblocks.partitions.iid(y, clients=10)"
-                message = f"nothing says whose each row is: there is no {user}"
-                raise DataError(message, f"give a partition, e.g. {example}")
-            partition = by_user(pool.users)
-        known = {"classes": pool.classes, "about": pool.about, "task": pool.task}
-        return cls.from_arrays(pool.x, pool.y, partition, **{**known, **options})
-
-    @classmethod
-    def from_npz(
-        cls,
-        path: str | Path,
-        x: str = "x",
-        y: str = "y",
-        user: str = "user",
-        partition: How | None = None,
-        **options: Any,
-    ) -> Federation:
-        """Arrays of an npz file, by user id unless a partition is given; options as for
-        from_arrays.
-        """
-        if partition is None:
-            return cls.from_users(*read_columns(path, (x, y, user)), **options)
-        inputs, labels = read_columns(path, (x, y))
-        return cls.from_arrays(inputs, labels, partition, **options)
-
-    @classmethod
-    def from_torch(cls, dataset: MapDataset, partition: How, **options: Any) -> Federation:
-        """Any map-style torch data set of (input, label); options as for from_arrays."""
-        task = options.get("task", CLASSIFICATION)
-        return cls.from_arrays(*stack_dataset(dataset, task), partition, **options)
 
     @classmethod
     def from_parts(

@@ -23,6 +23,8 @@ from fedblocks.data.targets import describe_targets, gaps_in_labels
 from fedblocks.engines.round import Experiment
 from fedblocks.runs.federations import placed
 
+WITH_FIELDS = "Net.of(..., inputs=data.fields), for a module that takes these"
+
 
 def experiment_of(config: Config, federation: Federation, unseen: Sequence[int]) -> Experiment:
     """Every group of clients with its net and method; nets are tried on two examples."""
@@ -74,6 +76,8 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
 
 def _other_inputs(federation: Federation) -> str:
     """What to do where a net cannot take its inputs."""
+    if federation.fields is not None:
+        return f"each example has {', '.join(federation.fields.labels)}: {WITH_FIELDS}"
     if federation.x.is_floating_point():
         return "choose a net for inputs of this shape"
     return (
