@@ -15,6 +15,7 @@ from fedblocks.data.arrays import FIELDS, FieldInputs, Inputs, as_rows, as_targe
 from fedblocks.data.partition import Partition, partition_from_lists
 from fedblocks.data.rows import Ints, same_length
 from fedblocks.data.splits import Fractions, Parts, split_rows, split_rows_stratified
+from fedblocks.data.streaming import is_in_file, share_file
 
 # the row numbers of each client, by name or in turn
 Listed = Sequence[npt.ArrayLike] | Mapping[str, npt.ArrayLike]
@@ -48,6 +49,7 @@ class Divided:
     parts: Parts
     names: Sequence[str]
     recipe: dict[str, Any]
+    streamed: bool  # the inputs stay in their file
 
 
 def divide(
@@ -61,7 +63,8 @@ def divide(
     """Divide a pool over clients, and each client's rows into train, validation and test."""
     numbered, words = name_targets(pool[1], task)
     targets = as_targets(numbered, task)
-    inputs, fields = as_rows(pool[0], len(targets))
+    streamed = is_in_file(pool[0])
+    inputs, fields = (share_file(pool[0]), None) if streamed else as_rows(pool[0], len(targets))
     same_length(x=len(inputs), y=len(targets))
     division = partition_of(partition, targets)
     if stratified and not task.of_classes:
@@ -74,7 +77,7 @@ def divide(
     recipe = {**recipe_of(division), **how_split}
     recipe |= {} if fields is None else {FIELDS: fields.table()}
     recipe |= {"class_names": words} if words else {}
-    return Divided(inputs, targets, parts, division.names, recipe)
+    return Divided(inputs, targets, parts, division.names, recipe, streamed)
 
 
 def recipe_of(partition: Partition) -> dict[str, Any]:

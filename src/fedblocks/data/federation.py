@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch import Tensor
 from fedblocks.core.errors import count_of
 from fedblocks.core.fields import Fields
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data import checks, overview
+from fedblocks.data import checks, overview, streaming
 from fedblocks.data.arrays import FIELDS, FieldInputs, Inputs, as_targets
 from fedblocks.data.dividing import How, count_classes, divide, partition_of, recipe_of
 from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
@@ -47,6 +48,7 @@ class Federation(Readers):
     tags: Mapping[str, Ints] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)  # how it was made, as plain JSON values
     task: Task = CLASSIFICATION  # what is learned: loss, metrics, what a prediction is
+    streamed: bool = False  # the inputs stay in their file, as it has them, and are read as needed
 
     def __post_init__(self) -> None:
         names = self.names if len(self.names) else Numbered.up_to(len(self.train))
@@ -56,8 +58,9 @@ class Federation(Readers):
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.x.shape[1:])) or "one number"
+        where = " in a file" if self.streamed else ""
         return (
-            f"Federation({count_of(self.clients, 'client')}, {len(self.x)} rows of {shape}, "
+            f"Federation({count_of(self.clients, 'client')}, {len(self.x)} rows of {shape}{where}, "
             f"{describe_targets(self)})"
         )
 
@@ -70,6 +73,23 @@ class Federation(Readers):
     def parts(self) -> dict[str, Rows]:
         """Train, validation and test rows by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    @property
+    def device(self) -> torch.device:
+        """Where clients train: that of the labels, for inputs may stay in a file."""
+        return self.y.device
+
+    @property
+    def input_type(self) -> torch.dtype:
+        """Of the inputs that a net is given."""
+        return streaming.input_type(self.x) if self.streamed else self.x.dtype
+
+    def inputs(self, rows: npt.ArrayLike) -> Tensor:
+        """The inputs of some rows, on the device; of a file only these are read."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        if self.streamed:
+            return streaming.read_rows(self.x, chosen).to(self.device)
+        return self.x[torch.from_numpy(chosen).to(self.device)]
 
     @property
     def fields(self) -> Fields | None:
@@ -95,7 +115,9 @@ class Federation(Readers):
     ) -> Federation:
         """Divide a pool over clients, and each client's rows into train, validation and test.
 
-        Inputs of several fields are a dictionary, name -> [rows, ...], or a tuple of arrays.
+        Inputs of several fields are a dictionary, name -> [rows, ...], or a tuple of arrays. An
+        array that is mapped from a file (`numpy.load(path, mmap_mode="r")`) stays there: the rows
+        of clients are read when they train.
         """
         pool = divide((x, y), task, partition, split, seed, stratified)
         federation = cls(
@@ -107,6 +129,7 @@ class Federation(Readers):
             tags=tags or {},
             about={**(about or {}), **pool.recipe},
             task=task,
+            streamed=pool.streamed,
         )
         return federation.check(allow_empty)
 
@@ -184,8 +207,8 @@ class Federation(Readers):
         return replace(self, task=task).check(allow_empty=True)
 
     def to(self, device: str | torch.device) -> Federation:
-        """The same federation with its pool on a device."""
-        return replace(self, x=self.x.to(device), y=self.y.to(device))
+        """The same federation with its pool on a device; inputs in a file stay there."""
+        return replace(self, x=self.x if self.streamed else self.x.to(device), y=self.y.to(device))
 
     def subset(self, clients: npt.ArrayLike) -> Federation:
         """Only these clients, in this order, under their own names; the pool is shared,
@@ -199,7 +222,7 @@ class Federation(Readers):
 
     def compact(self) -> Federation:
         """The same clients over a pool without the rows that nobody holds, as before
-        saving a subset.
+        saving a subset; of a file, the rows that somebody holds are read into memory.
         """
         return drop_unheld(self)
 

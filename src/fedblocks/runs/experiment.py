@@ -52,9 +52,10 @@ def _try_net(net: Net, name: str, federation: Federation) -> Net:
     shape = tuple(federation.x.shape[1:])
     task = federation.task
     wanted = [2, *task.output_shape(federation.y, federation.classes)]
-    inputs = f"inputs of shape {list(shape)} ({str(federation.x.dtype).removeprefix('torch.')})"
+    inputs = f"inputs of shape {list(shape)} ({str(federation.input_type).removeprefix('torch.')})"
     try:
-        outputs = net(net.init(0), federation.x[:2].expand(2, *shape).cpu())
+        first = federation.inputs(range(min(2, len(federation.x))))
+        outputs = net(net.init(0), first.expand(2, *shape).cpu())
     except LogitsError as error:
         raise NetError(error.message, say_where(error.entries, wanted[-1])) from error
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
@@ -78,7 +79,7 @@ def _other_inputs(federation: Federation) -> str:
     """What to do where a net cannot take its inputs."""
     if federation.fields is not None:
         return f"each example has {', '.join(federation.fields.labels)}: {WITH_FIELDS}"
-    if federation.x.is_floating_point():
+    if federation.input_type.is_floating_point:
         return "choose a net for inputs of this shape"
     return (
         "whole numbers are tokens, for a net that begins with an embedding; for measurements use "
