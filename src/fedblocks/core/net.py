@@ -56,8 +56,7 @@ class Net:
         self.make = make
         self.dtype = dtype
         self.output = output
-        # of one example, where it is known
-        self.input_shape = None if input_shape is None else tuple(input_shape)
+        self.input_shape = None if input_shape is None else tuple(input_shape)  # of one example
         self.base_hash = ""  # content hash of the tensors that nobody trains
         self._templates: dict[torch.device, Template] = {}
         with seeded(0):  # constants are a part of the net, the same for all seeds
@@ -75,7 +74,7 @@ class Net:
     @staticmethod
     def from_pretrained(source: str | Path, inputs: Fields | None = None, **options: Any) -> Net:
         """A Hugging Face model of a local folder or the hub; see `load_pretrained`."""
-        from fedblocks.nets.pretrained import load_pretrained  # nets stand on this module
+        from fedblocks.core.pretrained import load_pretrained  # which stands on this module
 
         return load_pretrained(source, inputs, **options)
 
@@ -258,9 +257,8 @@ class Net:
             raise NetError(message, "use the code of the run")
         for name, value in self.constants.items():
             value.copy_(values[name])
-        devices = list(self._templates)
-        self._templates.clear()
-        for device in devices:
+        for device in list(self._templates):
+            del self._templates[device]
             self.place(device)
 
     def size(self) -> int:
@@ -277,8 +275,8 @@ class Net:
         """The template with its constants on a device."""
         if device not in self._templates:
             module = self._copy_template().to(device)
-            names = self.constant_names
-            guard = Guard(module, names) if needs_guard(module, names) else None
+            is_guarded = needs_guard(module, self.constant_names)
+            guard = Guard(module, self.constant_names) if is_guarded else None
             self._templates[device] = Template(module, switch, guard)
         return self._templates[device]
 

@@ -89,7 +89,7 @@ def side_by_side(federations: Mapping[str, Federation]) -> Federation:
     """
     if not federations:
         raise DataError("there are no federations", "give at least one")
-    parts = list(federations.values())
+    parts = [own.compact() if own.streamed else own for own in federations.values()]
     dims, classes = {own.x.dim() for own in parts}, {own.classes for own in parts}
     if len(dims) > 1 or len(classes) > 1 or len({tuple(sorted(own.tags)) for own in parts}) > 1:
         raise DataError(
@@ -107,7 +107,9 @@ def side_by_side(federations: Mapping[str, Federation]) -> Federation:
     return Federation(
         x=torch.cat([pad_to(own.x, shape) for own in parts]),
         y=torch.cat([own.y for own in parts]),
-        **rows,
+        train=rows["train"],
+        validation=rows["validation"],
+        test=rows["test"],
         classes=parts[0].classes,
         task=parts[0].task,
         names=[f"{name}/{client}" for name, own in federations.items() for client in own.names],
