@@ -131,6 +131,38 @@ def test_a_run_of_a_transformers_model_is_stored_exported_and_predicts(tmp_path:
     assert predicted.probabilities == pytest.approx(torch.softmax(ours, -1).numpy(), abs=1e-5)
 
 
+def test_fedmn_takes_a_transformers_model_as_its_encoder() -> None:
+    data = written()
+    method = fb.FedMN(net_of(data), lr=RATE, batch_size=BATCH, widths=(8, 4))
+    experiment = fb.Experiment.of(method, data, seed=SEED, rounds=1)
+    ends = [
+        fb.run_round(experiment, experiment.start(), range(data.clients), engine)[0].server
+        for engine in ENGINES.values()
+    ]
+    for name, block in ends[0].items():
+        assert_close(dict(block), dict(ends[1][name]))
+
+
+def test_adapters_train_a_transformers_model_on_both_engines(tmp_path: Path) -> None:
+    data = written()
+    net = fb.lora(net_of(data), rank=2, targets=("query", "value"), head="classifier")
+    assert len(net.targets) == 4
+    method = fb.FedAvg(net, lr=RATE, batch_size=BATCH)
+    states = [finish(method, data, engine).server["model"] for engine in ENGINES]
+    assert_close(first_slot(states[0]), first_slot(states[1]))
+    assert fb.run(method, data, rounds=1, out=tmp_path / "run").rounds == 1
+
+
+@pytest.mark.parametrize("format", ["pt2", "onnx"])
+def test_a_transformers_model_is_exported(format: str, tmp_path: Path) -> None:
+    """An export is compared with the run's own model before it is kept."""
+    data = written()
+    method = fb.FedAvg(net_of(data), lr=RATE, batch_size=BATCH)
+    run = fb.run(method, data, rounds=1, out=tmp_path / "run")
+    out = tmp_path / f"m.{format}"
+    assert fb.export_model(run.folder, 1, format, out, method, data).is_file()
+
+
 def saved_model(folder: Path) -> torch.nn.Module:
     torch.manual_seed(4)
     model = bert()
