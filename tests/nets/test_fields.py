@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import fedblocks as fb
 from fedblocks.core.fields import Fields
+from fedblocks.data import Parts
 
 ROWS, USERS = 40, 4
 
@@ -134,6 +135,18 @@ def test_a_module_without_parameters_for_the_fields_is_refused() -> None:
     data = fb.Federation.from_users(inputs, y, users)
     with pytest.raises(fb.NetError, match=r"takes \(a, b, c\), and the inputs are tokens, signal"):
         fb.Net.of(Three, inputs=data.fields)
+
+
+def test_clients_that_bring_their_own_arrays_may_have_fields() -> None:
+    inputs, y, _ = arrays()
+    some = lambda rows: ({name: values[rows] for name, values in inputs.items()}, y[rows])
+    parts = [Parts(train=some(slice(0, 20))), Parts(train=some(slice(20, 40)))]
+    data = fb.Federation.from_parts(parts)
+    whole = fb.Federation.from_users(inputs, y, np.arange(ROWS) // 20)
+    assert data.fields == whole.fields and torch.equal(data.x, whole.x)
+    turned = ({name: inputs[name][20:] for name in ("signal", "tokens")}, y[20:])
+    with pytest.raises(fb.DataError, match="the fields of the inputs differ"):
+        fb.Federation.from_parts([parts[0], Parts(train=turned)])
 
 
 def test_fields_survive_saving(tmp_path: Path) -> None:

@@ -69,13 +69,14 @@ def _settings(transformers: Any, source: str | Path, config: Mapping[str, Any]) 
 def _weights(kind: Any, source: str | Path, settings: Any) -> dict[str, Tensor]:
     """The tensors that the source has, in the names of the model."""
     try:
-        module, report = kind.from_pretrained(
-            source,
-            config=settings,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            use_safetensors=True,  # other files can run code
-        )
+        with torch.device("cpu"):  # a net whose size alone is asked for is made without numbers
+            module, report = kind.from_pretrained(
+                source,
+                config=settings,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                use_safetensors=True,  # other files can run code
+            )
     except (OSError, ValueError, RuntimeError) as error:
         line = str(error).strip().splitlines()[0]
         fix = "save it again with save_pretrained, and choose the kind of model that it is"
@@ -87,5 +88,6 @@ def _weights(kind: Any, source: str | Path, settings: Any) -> dict[str, Tensor]:
 
 def _make(kind: Any, settings: Any, weights: Mapping[str, Tensor]) -> nn.Module:
     module: nn.Module = kind.from_config(settings)
-    module.load_state_dict(dict(weights), strict=False)
+    if not any(parameter.is_meta for parameter in module.parameters()):
+        module.load_state_dict(dict(weights), strict=False)
     return module

@@ -49,6 +49,11 @@ def as_rows(x: Inputs | FieldInputs, rows: int) -> tuple[Tensor, Fields | None]:
     return fields.pack(inputs), fields
 
 
+def about_fields(fields: Fields | None) -> dict[str, Any]:
+    """What a federation's `about` says of them."""
+    return {} if fields is None else {FIELDS: fields.table()}
+
+
 def has_fields(x: Any, rows: int) -> bool:
     """Whether these are several arrays, each with this many rows, and not rows in a tuple."""
     if isinstance(x, Mapping):

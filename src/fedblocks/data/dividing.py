@@ -11,7 +11,14 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data.arrays import FIELDS, FieldInputs, Inputs, as_rows, as_targets, name_targets
+from fedblocks.data.arrays import (
+    FieldInputs,
+    Inputs,
+    about_fields,
+    as_rows,
+    as_targets,
+    name_targets,
+)
 from fedblocks.data.partition import Partition, partition_from_lists
 from fedblocks.data.rows import Ints, same_length
 from fedblocks.data.splits import Fractions, Parts, split_rows, split_rows_stratified
@@ -75,7 +82,7 @@ def divide(
         parts = split_rows(division.rows, split, seed)
     how_split = {"split": list(split), "split_seed": seed, "stratified": stratified}
     recipe = {**recipe_of(division), **how_split}
-    recipe |= {} if fields is None else {FIELDS: fields.table()}
+    recipe |= about_fields(fields)
     recipe |= {"class_names": words} if words else {}
     return Divided(inputs, targets, parts, division.names, recipe, streamed)
 

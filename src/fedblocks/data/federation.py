@@ -16,7 +16,7 @@ from fedblocks.core.errors import count_of
 from fedblocks.core.fields import Fields
 from fedblocks.core.task import CLASSIFICATION, Task
 from fedblocks.data import checks, overview, streaming
-from fedblocks.data.arrays import FIELDS, FieldInputs, Inputs, as_targets
+from fedblocks.data.arrays import FIELDS, FieldInputs, Inputs, about_fields, as_targets
 from fedblocks.data.dividing import How, count_classes, divide, partition_of, recipe_of
 from fedblocks.data.joining import Joined, Pair, Parts, join_parts, join_pools
 from fedblocks.data.readers import Readers
@@ -144,7 +144,7 @@ class Federation(Readers):
     ) -> Federation:
         """Clients that bring their own arrays for each part."""
         joined = join_parts(clients, names if len(names) else Numbered.up_to(len(clients)), task)
-        about = {"made_from": "each client's own arrays"}
+        about = {"made_from": "each client's own arrays", **about_fields(joined.fields)}
         number = count_classes(joined.y, classes, task)
         federation = cls(joined.x, joined.y, *joined.rows, number, names, {}, about, task)
         return federation.check(allow_empty)
@@ -166,7 +166,7 @@ class Federation(Readers):
         """
         division = partition_of(partition, as_targets(train[1]))
         joined = join_pools(division, train, validation, test, seed)
-        about = {**recipe_of(division), "pools_seed": seed}
+        about = {**recipe_of(division), "pools_seed": seed, **about_fields(joined.fields)}
         number = count_classes(joined.y, classes)
         return cls.from_joined(joined, number, division.names, about).check(allow_empty)
 

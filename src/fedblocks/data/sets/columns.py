@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError, nearest
 from fedblocks.core.task import CLASSIFICATION, Task
-from fedblocks.data.arrays import FIELDS, as_rows, as_targets
+from fedblocks.data.arrays import about_fields, as_rows, as_targets
 from fedblocks.data.pools import DataPool
 from fedblocks.data.sets.own import number_labels
 from fedblocks.data.user_ids import user_ids
@@ -82,7 +82,7 @@ def inputs_of(where: str, columns: Mapping[str, Column]) -> tuple[Tensor, dict[s
         features = np.stack([array.astype(np.float64) for array in arrays.values()], 1)
         return as_rows(features, len(features))[0], {}
     x, fields = as_rows(arrays, len(next(iter(arrays.values()))))
-    return x, {} if fields is None else {FIELDS: fields.table()}
+    return x, about_fields(fields)
 
 
 def _numbers(where: str, name: str, column: Column) -> Column:
