@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import fedblocks as fb
+from fedblocks.cli import main
 
 from .test_data_sets import data_set, table
 
@@ -71,6 +72,38 @@ def test_an_archive_is_predicted_by_the_array_that_was_trained_on(tmp_path: Path
     data = fb.Federation.from_npz(tmp_path / "t.npz", "images", "kind", "who")
     assert data.x.max() <= 1
     check(data, tmp_path / "t.npz", tmp_path, 9)
+
+
+def test_an_archive_of_a_configuration_is_predicted_with_words_as_labels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    roads = np.array(["town", "field"])[np.arange(40) % 2]
+    np.savez("t.npz", speeds=rng.normal(size=(40, 3)), road=roads, truck=np.arange(40) % 4)
+    Path("t.toml").write_text(
+        """
+        rounds = 1
+        [data]
+        name = "npz"
+        options = { path = "t.npz", x = "speeds", y = "road", user = "truck" }
+        partition = { name = "by_user" }
+        [net]
+        name = "mlp"
+        [method]
+        name = "fedavg"
+        """
+    )
+    for words in (
+        ["run", "t.toml", "--out", "run"],
+        ["export", "run", "--client", "1", "--out", "m.safetensors"],
+        ["predict", "m.safetensors", "--input", "t.npz", "--output", "labels.csv"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0, capsys.readouterr().err
+    lines = Path("labels.csv").read_text().splitlines()
+    assert lines[0] == "label,probability of field,probability of town" and len(lines) == 41
+    assert {line.split(",")[0] for line in lines[1:]} <= {"field", "town"}
 
 
 def test_a_folder_of_images_is_predicted(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from fedblocks.core.errors import DataError
 from fedblocks.core.random import generator
-from fedblocks.data.arrays import as_inputs, as_targets
+from fedblocks.data.arrays import Inputs, as_inputs, as_targets
 from fedblocks.data.federation import Federation
-from fedblocks.data.joining import Pair
 from fedblocks.data.partition import rows_of_classes
 from fedblocks.data.rows import Ints, Rows
 
@@ -29,7 +28,13 @@ def label_groups(labels: int, per_group: int) -> list[list[int]]:
     return [[(j + k) % labels for k in range(per_group)] for j in range(groups)]
 
 
-def cyclic(train: Pair, test: Pair, clients: int, per_group: int, seed: int = 0) -> Federation:
+def cyclic(
+    train: tuple[Inputs, Inputs],
+    test: tuple[Inputs, Inputs],
+    clients: int,
+    per_group: int,
+    seed: int = 0,
+) -> Federation:
     """One data set over clients in label groups (Liang et al., 2022); the tag `operation` is a
     client's group.
 
